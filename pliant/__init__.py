@@ -1,0 +1,1 @@
+"""Decisions and models: imports nothing else of ours, and neither Prefect, MLflow nor BentoML."""

@@ -1,0 +1,70 @@
+"""What can go wrong, and whose fault it is.
+
+    PliantError
+    |-- InputError         the caller's: names the field, the value and the limit (HTTP 4xx, exit status 2)
+    |-- ArtifactError      a stored artifact cannot be used
+    |   |-- DigestError    a file is not the one that was published (its name and both digests)
+    |   |-- SchemaError    an unknown schema or kind
+    |   |-- BackboneError  made for another backbone
+    |   `-- DeviceError    profiled on another class of device
+    |-- RegistryError      the registry is missing, out of reach or lacks what was asked of it
+    |-- OfflineError       a download failed; says what works without a network
+    |-- WorkerError        a device worker died or could not be started
+    `-- SchedulerError     a scheduler broke the contract (our own fault)
+
+Overload is no error: it is a `Drop` (see protocol.py).
+"""
+
+from __future__ import annotations
+
+
+class PliantError(Exception):
+    """One clear sentence for a person; the command line prints it without a traceback."""
+
+
+class InputError(PliantError):
+    """A value given by the caller is outside its limit."""
+
+    def __init__(self, field: str, value: object, limit: str) -> None:
+        super().__init__(f"{field} is {value!s}, but must be {limit}")
+        self.field, self.value, self.limit = field, value, limit
+
+
+class ArtifactError(PliantError):
+    """A stored artifact cannot be used."""
+
+
+class DigestError(ArtifactError):
+    """A file's content is not what was published."""
+
+    def __init__(self, file: str, expected: str, found: str) -> None:
+        super().__init__(f"{file} was altered or truncated: expected sha256 {expected}, found {found}")
+        self.file, self.expected, self.found = file, expected, found
+
+
+class SchemaError(ArtifactError):
+    """The artifact's kind or schema number is not one that this version reads."""
+
+
+class BackboneError(ArtifactError):
+    """The artifact was made for another backbone."""
+
+
+class DeviceError(ArtifactError):
+    """The profile was measured on another class of device."""
+
+
+class RegistryError(PliantError):
+    """The registry is missing, out of reach, or lacks what was asked of it."""
+
+
+class OfflineError(PliantError):
+    """A download failed."""
+
+
+class WorkerError(PliantError):
+    """A device worker died or could not be started."""
+
+
+class SchedulerError(PliantError):
+    """A scheduler broke the contract of protocol.py."""

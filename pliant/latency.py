@@ -1,0 +1,50 @@
+"""A table of measured latencies: (setting, batch) -> seconds, linear between the measured batches.
+
+Knows nothing of how it was measured (profiling/) or what a setting means (tokens: gamma; bins: length).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyTable:
+    """Median seconds of one launch, `seconds[i][j]` for `settings[i]` at `batches[j]` (both ascending, batches >= 1)."""
+
+    settings: tuple[int, ...]
+    batches: tuple[int, ...]
+    seconds: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        if sorted(set(self.settings)) != list(self.settings) or not self.settings:
+            raise InputError("settings", self.settings, "ascending, without repeats and at least one")
+        if sorted(set(self.batches)) != list(self.batches) or not self.batches or self.batches[0] < 1:
+            raise InputError("batches", self.batches, "ascending, without repeats and at least 1")
+        shape = [len(row) for row in self.seconds]
+        if shape != [len(self.batches)] * len(self.settings):
+            raise InputError("seconds", f"of shape {shape}", f"{len(self.settings)} rows of {len(self.batches)}")
+        if not all(0 < s < float("inf") for row in self.seconds for s in row):
+            raise InputError("seconds", self.seconds, "positive and finite")
+
+    def at(self, setting: int, batch: int) -> float:
+        """Seconds of one launch. Below the first measured batch: its latency. Beyond the last: its latency per item."""
+        row = self.seconds[self.settings.index(setting)]
+        if batch > self.batches[-1]:
+            return row[-1] * batch / self.batches[-1]
+        return float(np.interp(batch, self.batches, row))
+
+    def dense(self, up_to: int) -> NDArray[np.float64]:
+        """`dense[i, n]` = seconds of settings[i] at batch n, for n from 0 (zero seconds) to `up_to`."""
+        table = [[0.0, *(self.at(setting, n) for n in range(1, up_to + 1))] for setting in self.settings]
+        return np.asarray(table)
+
+    def throughput(self, setting: int, up_to: int, within: float = float("inf")) -> float:
+        """Most items a second at one setting, over batches 1 to `up_to` that take at most `within` seconds."""
+        rates = [n / self.at(setting, n) for n in range(1, up_to + 1) if self.at(setting, n) <= within]
+        return max(rates, default=1 / self.at(setting, 1))

@@ -1,0 +1,134 @@
+"""The contract between a scheduler and whoever drives it. One scheduler, two clocks.
+
+A scheduler is a synchronous state machine: it reads no clock, draws no random number, logs nothing and awaits nothing.
+Predictions, confidences and measured durations reach it as data, on a request or in a result. `pliant/simulate.py` drives
+it in virtual time and `serving/driver.py` on the event loop's clock; both write the same journal, and
+`replay(fresh_scheduler, journal)` must give that journal again.
+
+Times are seconds on the driver's clock, deadlines included. Knows nothing of images, text, models or devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to be answered before `deadline`; worth `utility` if it is answered correctly by then."""
+
+    id: int
+    arrival: float
+    deadline: float
+    task: str
+    utility: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a launch found out about one request, as far as a scheduler or a report may use it.
+
+    `correct` is None where nobody knows the label (in production).
+    """
+
+    request: int
+    correct: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A launch ended well after `seconds` on its worker; one result a request, in the launch's order."""
+
+    launch: int
+    seconds: float
+    results: tuple[Result, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A launch ended without results; its worker must be restarted before it can be used again."""
+
+    launch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    """The time that `wake_at` asked for has come."""
+
+
+Event = Arrived | Finished | Failed | Woke
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Occupy `worker` until a `Finished` or `Failed` with this id: a batch, a restart, whatever takes a device's time.
+
+    `setting` is the system's knob (tokens: gamma). `kind` is "run" or "restart"; a restart carries no requests.
+    """
+
+    id: int
+    worker: int
+    requests: tuple[int, ...] = ()
+    setting: int = 0
+    kind: str = "run"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Give the request the output that launch `launch` made for it."""
+
+    request: int
+    launch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Give the request no output. Reasons: see `DROP_REASONS`."""
+
+    request: int
+    reason: str
+
+
+DROP_REASONS = {
+    "late": "no plan serves it before its deadline",
+    "full": "as many requests wait as may",
+    "failed": "its worker failed and no time is left for another try",
+}
+
+Action = Launch | Answer | Drop
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One call of `handle`: when, what came, what was decided."""
+
+    now: float
+    event: Event
+    actions: tuple[Action, ...]
+
+
+Journal = list[JournalEntry]
+
+
+class Scheduler(Protocol):
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event in and give the actions it causes. `now` never goes back between calls."""
+
+    def wake_at(self) -> float | None:
+        """When to send `Woke` if nothing else happens before; None for never. After `Woke` it must lie later."""
+
+    def check(self) -> None:
+        """Raise AssertionError if the books do not balance (tests call it after every event)."""
+
+
+def replay(scheduler: Scheduler, journal: Iterable[JournalEntry]) -> Journal:
+    """Feed a journal's events to a fresh scheduler at their times. Equal to the journal, or the scheduler is impure."""
+    return [JournalEntry(e.now, e.event, tuple(scheduler.handle(e.event, e.now))) for e in journal]

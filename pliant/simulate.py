@@ -1,0 +1,62 @@
+"""Drives a scheduler in virtual time: one heap of events, no sleeping, no threads.
+
+Whatever a launch does to the world is the `execute` callback's business; this file only keeps the clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from itertools import count
+
+from pliant.errors import SchedulerError
+from pliant.protocol import Action, Arrived, Event, Failed, Finished, Journal, JournalEntry, Launch, Request, Scheduler, Woke
+
+Execute = Callable[[Launch], tuple[float, Finished | Failed]]
+"""What a launch leads to: seconds until it ends, and the event it ends with."""
+
+Observer = Callable[[JournalEntry], None]
+
+
+def simulate(
+    scheduler: Scheduler, requests: Iterable[Request], execute: Execute, observe: Observer | None = None
+) -> Journal:
+    """Run `requests` (any order) through `scheduler` until nothing is left to happen, and return the journal.
+
+    Events at the same instant are handled ends before arrivals, then in the order they were caused. `observe` sees
+    every entry as it is made (progress, invariants).
+    """
+    journal: Journal = []
+    order = count()
+    heap: list[tuple[float, int, int, Event]] = [(r.arrival, 1, next(order), Arrived(r)) for r in requests]
+    heapq.heapify(heap)
+    now = float("-inf")
+    while (event_at := _next(heap, scheduler.wake_at())) is not None:
+        event, now = event_at[0], max(now, event_at[1])
+        actions = scheduler.handle(event, now)
+        for launch in _launches(actions):
+            seconds, end = execute(launch)
+            heapq.heappush(heap, (now + seconds, 0, next(order), end))
+        journal.append(JournalEntry(now, event, tuple(actions)))
+        if observe is not None:
+            observe(journal[-1])
+        _check_wake(event, now, scheduler.wake_at())
+    return journal
+
+
+def _next(heap: list[tuple[float, int, int, Event]], wake: float | None) -> tuple[Event, float] | None:
+    if wake is not None and (not heap or wake < heap[0][0]):
+        return Woke(), wake
+    if not heap:
+        return None
+    at, _, _, event = heapq.heappop(heap)
+    return event, at
+
+
+def _launches(actions: list[Action]) -> Iterable[Launch]:
+    return (action for action in actions if isinstance(action, Launch))
+
+
+def _check_wake(event: Event, now: float, wake: float | None) -> None:
+    if isinstance(event, Woke) and wake is not None and wake <= now:
+        raise SchedulerError(f"after Woke at {now} the scheduler asks to be woken at {wake}, which is not later")
