@@ -10,7 +10,19 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from pliant.errors import SchedulerError
-from pliant.protocol import Action, Arrived, Event, Failed, Finished, Journal, JournalEntry, Launch, Request, Scheduler, Woke
+from pliant.protocol import (
+    Action,
+    Arrived,
+    Event,
+    Failed,
+    Finished,
+    Journal,
+    JournalEntry,
+    Launch,
+    Request,
+    Scheduler,
+    Woke,
+)
 
 Execute = Callable[[Launch], tuple[float, Finished | Failed]]
 """What a launch leads to: seconds until it ends, and the event it ends with."""

@@ -1,0 +1,1 @@
+"""Profiling: `profile(runtime, config) -> tables`. Runs from a checkout on a bare GPU machine."""

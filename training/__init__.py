@@ -1,0 +1,1 @@
+"""Training: `train(config, data) -> values`. No tracking, no flow; runs from a checkout on a bare GPU machine."""

@@ -21,16 +21,16 @@ from torch.nn.functional import scaled_dot_product_attention
 from pliant.tokens.merge import match, merge, merged_count
 
 
-def create_vit(architecture: str, options: Mapping[str, Any], pretrained: bool = False) -> nn.Module:
+def create_vit(architecture: str, options: Mapping[str, Any], pretrained: bool = False) -> Any:
     """A timm vision transformer without its classifier. `pretrained=True` needs the hub (see training/foundation.py)."""
-    vit: nn.Module = timm.create_model(architecture, pretrained=pretrained, num_classes=0, **options)
-    return vit
+    # Any: attribute types of timm's modules are not declared.
+    return timm.create_model(architecture, pretrained=pretrained, num_classes=0, **options)
 
 
 class AdaptiveViT(nn.Module):
     """Class-token features of a timm ViT at a given gamma."""
 
-    def __init__(self, vit: nn.Module) -> None:
+    def __init__(self, vit: Any) -> None:
         super().__init__()
         self.vit = vit
 
@@ -50,7 +50,8 @@ class AdaptiveViT(nn.Module):
             if prompts_BLGD is not None:
                 x_BND = _place_prompts(x_BND, prompts_BLGD[:, layer], replace=layer > 0)
             x_BND, size_BN1 = _run_block(block, x_BND, size_BN1, merged)
-        return self.vit.norm(x_BND)[:, 0]
+        feature_BD: Tensor = self.vit.norm(x_BND)[:, 0]
+        return feature_BD
 
     def _embed(self, image_BCHW: Tensor) -> Tensor:
         vit = self.vit
@@ -64,7 +65,7 @@ def _place_prompts(x_BND: Tensor, prompts_BGD: Tensor, replace: bool) -> Tensor:
     return torch.cat([x_BND[:, :1], prompts_BGD, x_BND[:, patches_from:]], dim=1)
 
 
-def _run_block(block: nn.Module, x_BND: Tensor, size_BN1: Tensor | None, merged: int) -> tuple[Tensor, Tensor | None]:
+def _run_block(block: Any, x_BND: Tensor, size_BN1: Tensor | None, merged: int) -> tuple[Tensor, Tensor | None]:
     attended_BND, key_BHNE = _attend(block.attn, block.norm1(x_BND), size_BN1)
     x_BND = x_BND + block.ls1(attended_BND)
     count = merged_count(x_BND.shape[1], merged)
@@ -75,7 +76,7 @@ def _run_block(block: nn.Module, x_BND: Tensor, size_BN1: Tensor | None, merged:
     return x_BND + block.ls2(block.mlp(block.norm2(x_BND))), size_BN1
 
 
-def _attend(attn: nn.Module, x_BND: Tensor, size_BN1: Tensor | None) -> tuple[Tensor, Tensor]:
+def _attend(attn: Any, x_BND: Tensor, size_BN1: Tensor | None) -> tuple[Tensor, Tensor]:
     """Attention output and its keys. A merged token counts as often as the tokens it stands for (ToMe, Eq. 1)."""
     batch, tokens, width = x_BND.shape
     qkv = attn.qkv(x_BND).view(batch, tokens, 3, attn.num_heads, width // attn.num_heads).permute(2, 0, 3, 1, 4)

@@ -1,0 +1,95 @@
+"""A journal as JSON lines, one entry a line, so that what happened live can be replayed and reported on.
+
+Knows the values of protocol.py and nothing of files. Floats keep every bit (`repr`), infinity included.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pliant.errors import InputError
+from pliant.protocol import (
+    Action,
+    Answer,
+    Arrived,
+    Drop,
+    Event,
+    Failed,
+    Finished,
+    JournalEntry,
+    Launch,
+    Request,
+    Result,
+    Woke,
+)
+
+Fields = dict[str, Any]
+
+
+def encode(entry: JournalEntry) -> str:
+    """One line without its line end."""
+    actions = [_action_fields(action) for action in entry.actions]
+    return json.dumps({"now": entry.now, "event": _event_fields(entry.event), "actions": actions})
+
+
+def decode(line: str) -> JournalEntry:
+    """The entry of one line. Raises `InputError` for a line that is no journal entry."""
+    try:
+        fields = json.loads(line)
+        actions = tuple(_action(dict(action)) for action in fields["actions"])
+        return JournalEntry(fields["now"], _event(dict(fields["event"])), actions)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError("journal line", repr(line[:80]), f"one entry as written by encode ({error})") from None
+
+
+def _event_fields(event: Event) -> Fields:
+    match event:
+        case Arrived(r):
+            fields: Fields = {"id": r.id, "arrival": r.arrival, "deadline": r.deadline, "task": r.task}
+            return {"type": "arrived", **fields, "utility": r.utility}
+        case Finished(launch, seconds, results):
+            pairs = [[result.request, result.correct] for result in results]
+            return {"type": "finished", "launch": launch, "seconds": seconds, "results": pairs}
+        case Failed(launch, reason):
+            return {"type": "failed", "launch": launch, "reason": reason}
+        case Woke():
+            return {"type": "woke"}
+
+
+def _action_fields(action: Action) -> Fields:
+    match action:
+        case Launch(id, worker, requests, setting, kind):
+            fields: Fields = {"id": id, "worker": worker, "requests": requests, "setting": setting}
+            return {"type": "launch", **fields, "kind": kind}
+        case Answer(request, launch):
+            return {"type": "answer", "request": request, "launch": launch}
+        case Drop(request, reason):
+            return {"type": "drop", "request": request, "reason": reason}
+
+
+def _event(fields: Fields) -> Event:
+    match fields.pop("type"):
+        case "arrived":
+            return Arrived(Request(**fields))
+        case "finished":
+            results = tuple(Result(request, correct) for request, correct in fields["results"])
+            return Finished(fields["launch"], fields["seconds"], results)
+        case "failed":
+            return Failed(**fields)
+        case "woke":
+            return Woke(**fields)
+        case other:
+            raise ValueError(f"no event is called {other!r}")
+
+
+def _action(fields: Fields) -> Action:
+    match fields.pop("type"):
+        case "launch":
+            return Launch(**{**fields, "requests": tuple(fields["requests"])})
+        case "answer":
+            return Answer(**fields)
+        case "drop":
+            return Drop(**fields)
+        case other:
+            raise ValueError(f"no action is called {other!r}")

@@ -1,0 +1,121 @@
+"""From a journal to figures: utility, tail latency, SLO attainment, goodput, outcomes by type.
+
+The one place where they are computed, for a simulation, a benchmark and production alike. A load generator that sees
+only the client's side makes `Observation`s itself and calls `summarise`. Outcome types are those of OTAS, section 5.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pliant.protocol import Answer, Arrived, Drop, Finished, JournalEntry, Launch, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """How one request fared. `answered` and `dropped` exclude each other; neither: it still waits."""
+
+    request: Request
+    answered: float | None = None  # when, on the request's clock
+    correct: bool | None = None  # None: nobody knows the label
+    setting: int | None = None
+    batch: int | None = None
+    dropped: str | None = None  # the reason
+
+    @property
+    def outcome(self) -> str:
+        """accurate | wrong | unlabelled (each in time), late (answered too late), evicted (not run) or waiting."""
+        if self.dropped is not None:
+            return "evicted"
+        if self.answered is None:
+            return "waiting"
+        if self.answered > self.request.deadline:
+            return "late"
+        return {True: "accurate", False: "wrong", None: "unlabelled"}[self.correct]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Figures over a set of requests. Latencies in seconds, NaN where nothing was answered."""
+
+    requests: int
+    offered: float  # sum of all utilities
+    utility: float  # sum over requests answered correctly in time
+    outcomes: Mapping[str, int]  # the paper's four types, and `unlabelled`, `waiting`
+    drops: Mapping[str, int]  # reason -> evicted requests
+    attainment: float  # share of all requests answered in time
+    accuracy: float  # share of labelled answers that were correct, in time or not; NaN without labels
+    goodput: float  # correct answers in time per second
+    p50: float
+    p99: float
+    settings: Mapping[int, int]  # setting (tokens: gamma) -> answered requests
+    batch: float  # mean batch size that an answered request saw; NaN if unknown
+
+
+def observations(journal: Iterable[JournalEntry]) -> list[Observation]:
+    """One observation a request, in order of arrival."""
+    requests: dict[int, Request] = {}
+    fates: dict[int, Observation] = {}
+    launches: dict[int, Launch] = {}
+    for entry in journal:
+        if isinstance(entry.event, Arrived):
+            requests[entry.event.request.id] = entry.event.request
+        correct = {}
+        if isinstance(entry.event, Finished):
+            correct = {result.request: result.correct for result in entry.event.results}
+        for action in entry.actions:
+            match action:
+                case Launch():
+                    launches[action.id] = action
+                case Answer(request, launch):
+                    ran = launches[launch]
+                    fates[request] = Observation(
+                        requests[request], entry.now, correct.get(request), ran.setting, len(ran.requests)
+                    )
+                case Drop(request, reason):
+                    fates[request] = Observation(requests[request], dropped=reason)
+    return [fates.get(i, Observation(request)) for i, request in requests.items()]
+
+
+def report(journal: Iterable[JournalEntry]) -> Report:
+    """The figures of a whole journal."""
+    return summarise(observations(journal))
+
+
+def summarise(observed: Iterable[Observation]) -> Report:
+    """The figures of any set of observations, for instance one half of a load."""
+    seen = list(observed)
+    outcomes = Counter(o.outcome for o in seen)
+    latencies = [o.answered - o.request.arrival for o in seen if o.answered is not None]
+    labels = [o.correct for o in seen if o.answered is not None and o.correct is not None]
+    batches = [o.batch for o in seen if o.batch is not None]
+    in_time = outcomes["accurate"] + outcomes["wrong"] + outcomes["unlabelled"]
+    return Report(
+        requests=len(seen),
+        offered=sum(o.request.utility for o in seen),
+        utility=sum(o.request.utility for o in seen if o.outcome == "accurate"),
+        outcomes=dict(sorted(outcomes.items())),
+        drops=dict(sorted(Counter(o.dropped for o in seen if o.dropped is not None).items())),
+        attainment=in_time / len(seen) if seen else float("nan"),
+        accuracy=float(np.mean(labels)) if labels else float("nan"),
+        goodput=outcomes["accurate"] / _span(seen) if seen else 0.0,
+        p50=_quantile(latencies, 0.50),
+        p99=_quantile(latencies, 0.99),
+        settings=dict(sorted(Counter(o.setting for o in seen if o.setting is not None).items())),
+        batch=float(np.mean(batches)) if batches else float("nan"),
+    )
+
+
+def _span(seen: list[Observation]) -> float:
+    """Seconds from the first arrival to the last arrival or answer."""
+    first = min(o.request.arrival for o in seen)
+    last = max(max(o.request.arrival, o.answered or o.request.arrival) for o in seen)
+    return max(last - first, 1e-9)
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return float(np.quantile(values, share)) if values else float("nan")

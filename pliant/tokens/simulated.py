@@ -1,0 +1,42 @@
+"""A device that exists only as a profile: for simulations of the tokens system.
+
+Durations are the profile's medians, optionally scattered by its spread; answers are right as often as the task's accuracy
+at that gamma says. All draws use the generator passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from pliant.latency import LatencyTable
+from pliant.protocol import Failed, Finished, Launch, Request, Result
+
+
+class SimulatedDevice:
+    """Call it as `simulate`'s `execute`."""
+
+    def __init__(
+        self,
+        latency: LatencyTable,
+        accuracy: Mapping[str, Mapping[int, float]],
+        requests: Iterable[Request],
+        rng: np.random.Generator,
+        jitter: float = 0.0,  # standard deviation of a duration's logarithm
+    ) -> None:
+        self._latency, self._accuracy, self._rng, self._jitter = latency, accuracy, rng, jitter
+        self._task = {request.id: request.task for request in requests}
+
+    def __call__(self, launch: Launch) -> tuple[float, Finished | Failed]:
+        """Seconds on the device, and its end. A restart takes one second."""
+        if launch.kind != "run":
+            return 1.0, Finished(launch.id, 1.0)
+        seconds = self._latency.at(launch.setting, len(launch.requests))
+        seconds *= float(np.exp(self._jitter * self._rng.standard_normal())) if self._jitter else 1.0
+        draws = self._rng.random(len(launch.requests))
+        results = tuple(
+            Result(request, bool(draw < self._accuracy[self._task[request]][launch.setting]))
+            for request, draw in zip(launch.requests, draws, strict=True)
+        )
+        return seconds, Finished(launch.id, seconds, results)

@@ -1,0 +1,96 @@
+"""Arrivals: when requests come and of which kind. Every random draw uses the generator passed in.
+
+Knows no scheduler and no device. Rates are requests per second, times seconds from the start of the load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.errors import InputError
+from pliant.protocol import Request
+
+Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKind:
+    """A kind of request: its task, seconds from arrival to deadline, and utility."""
+
+    task: str
+    deadline: float
+    utility: float
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of constant rate."""
+
+    rate: float
+    seconds: float
+
+
+def poisson(rate: float, seconds: float, rng: np.random.Generator) -> Times:
+    """Arrival times of a Poisson process over [0, seconds)."""
+    if not rate >= 0 or not seconds >= 0:
+        raise InputError("rate and seconds", (rate, seconds), "at least 0")
+    return np.sort(rng.uniform(0, seconds, rng.poisson(rate * seconds)))
+
+
+def piecewise(segments: Sequence[Segment], rng: np.random.Generator) -> Times:
+    """Poisson arrivals whose rate steps from segment to segment."""
+    starts = np.cumsum([0.0, *(s.seconds for s in segments)])
+    parts = [start + poisson(s.rate, s.seconds, rng) for start, s in zip(starts, segments, strict=False)]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def markov_modulated(
+    rates: Sequence[float], dwell: float, seconds: float, rng: np.random.Generator
+) -> tuple[list[Segment], Times]:
+    """A Markov-modulated Poisson process: stays in a state `dwell` seconds on average, then jumps to any other.
+
+    Returns the segments that were drawn and the arrivals.
+    """
+    segments: list[Segment] = []
+    state, left = int(rng.integers(len(rates))), seconds
+    while left > 0:
+        stay = min(float(rng.exponential(dwell)), left)
+        segments.append(Segment(rates[state], stay))
+        state = (state + int(rng.integers(1, len(rates)))) % len(rates) if len(rates) > 1 else state
+        left -= stay
+    return segments, piecewise(segments, rng)
+
+
+def recorded(counts: Sequence[float], interval: float, rng: np.random.Generator) -> Times:
+    """Arrivals from recorded counts per `interval` seconds, spread uniformly inside each interval."""
+    parts = [i * interval + np.sort(rng.uniform(0, interval, int(n))) for i, n in enumerate(counts)]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def requests(times: Times, kinds: Sequence[RequestKind], rng: np.random.Generator) -> list[Request]:
+    """Requests at these times, numbered from 0, their kinds drawn uniformly."""
+    drawn = rng.integers(len(kinds), size=len(times))
+    return [
+        Request(i, float(at), float(at) + kinds[k].deadline, kinds[k].task, kinds[k].utility)
+        for i, (at, k) in enumerate(zip(times, drawn, strict=True))
+    ]
+
+
+def alternating(low: Sequence[float], high: Sequence[float], seconds: float) -> list[Segment]:
+    """Quiet and loud segments in turn: low[0], high[0], low[1], ... each `seconds` long."""
+    if len(low) != len(high):
+        raise InputError("low and high", (len(low), len(high)), "of the same length")
+    return [Segment(rate, seconds) for pair in zip(low, high, strict=True) for rate in pair]
+
+
+def segment_of(times: Times, segments: Sequence[Segment]) -> NDArray[np.intp]:
+    """Index of the segment in which each time falls."""
+    ends = np.cumsum([s.seconds for s in segments])
+    assert all(a < b for a, b in pairwise(ends)), "segments must last"
+    index: NDArray[np.intp] = np.minimum(np.searchsorted(ends, times, side="right"), len(segments) - 1)
+    return index

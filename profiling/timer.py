@@ -1,0 +1,60 @@
+"""Times a callable on a device: warm-up, synchronisation, medians and spread. Knows no model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds: median and interquartile range. `memory`: peak bytes beyond what was in use before; 0 where unmeasured."""
+
+    median: float
+    spread: float
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimerConfig:
+    warmup: int = 2
+    least: int = 5  # repetitions
+    most: int = 30
+    budget: float = 0.4  # seconds of repetitions per measurement, once `least` is reached
+
+
+def measure(call: Callable[[], object], config: TimerConfig, device: str = "cpu") -> Timing:
+    """Time `call`, which must leave no work on the device behind it that it did not wait for."""
+    for _ in range(config.warmup):
+        call()
+    cuda = torch.device(device).type == "cuda"
+    before = _reset(device) if cuda else 0
+    samples: list[float] = []
+    while len(samples) < config.least or (sum(samples) < config.budget and len(samples) < config.most):
+        samples.append(_once(call, device if cuda else None))
+    peak = torch.cuda.max_memory_allocated(device) - before if cuda else 0
+    low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75])
+    return Timing(float(middle), float(high - low), peak)
+
+
+def _once(call: Callable[[], object], cuda: str | None) -> float:
+    if cuda is None:
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    call()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1000
+
+
+def _reset(device: str) -> int:
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return int(torch.cuda.memory_allocated(device))

@@ -1,0 +1,57 @@
+"""Latency and memory of a backbone per (gamma, batch) on the device at hand, with all tasks mixed in each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pliant.latency import LatencyTable
+from pliant.progress import Progress, silent
+from pliant.tokens.artifact import GAMMAS
+from pliant.tokens.runtime import Payload, TokensRuntime
+from profiling.timer import TimerConfig, Timing, measure
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyConfig:
+    gammas: tuple[int, ...] = GAMMAS
+    batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    timer: TimerConfig = field(default_factory=TimerConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Tables by [gamma][batch]: median seconds, spread in seconds, peak bytes."""
+
+    latency: LatencyTable
+    spread: tuple[tuple[float, ...], ...]
+    memory: tuple[tuple[int, ...], ...]
+
+
+def profile(
+    runtime: TokensRuntime,
+    tasks: Sequence[str],
+    image_size: int,
+    config: LatencyConfig,
+    device: str = "cpu",
+    progress: Progress = silent,
+) -> Measured:
+    """Time `runtime.run` at every gamma and batch, on random pixels."""
+    rng = np.random.default_rng(0)
+    total = len(config.gammas) * len(config.batches)
+    table: dict[tuple[int, int], Timing] = {}
+    for batch in config.batches:
+        images = rng.integers(0, 256, (batch, image_size, image_size, 3), dtype=np.uint8)
+        payloads = [Payload(tasks[i % len(tasks)], image) for i, image in enumerate(images)]
+        for gamma in config.gammas:
+            table[gamma, batch] = measure(lambda g=gamma, p=payloads: runtime.run(g, p), config.timer, device)  # type: ignore[misc]
+            progress(len(table), total)
+    rows = [[table[gamma, batch] for batch in config.batches] for gamma in config.gammas]
+    latency = LatencyTable(config.gammas, config.batches, tuple(tuple(t.median for t in row) for row in rows))
+    return Measured(
+        latency,
+        tuple(tuple(t.spread for t in row) for row in rows),
+        tuple(tuple(t.memory for t in row) for row in rows),
+    )

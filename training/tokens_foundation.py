@@ -1,0 +1,156 @@
+"""The frozen foundation of the tokens system: pretrained weights from timm's hub, or a small ViT trained here.
+
+Knows no task of the service: the small ViT sees only the labels of the upstream classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from timm.layers import PatchDropout
+from torch import Tensor, nn
+from torch.nn.functional import affine_grid, cross_entropy, grid_sample
+
+from pliant.errors import InputError, OfflineError
+from pliant.progress import Progress, silent
+from pliant.tokens.artifact import Backbone, Option
+from pliant.tokens.model import AdaptiveViT, create_vit
+from training.data import ImageData
+
+
+@dataclass(frozen=True, slots=True)
+class FoundationConfig:
+    """How the embedded foundation is pretrained. 64 patches of one original pixel each."""
+
+    architecture: str = "vit_tiny_patch16_224"
+    options: Mapping[str, Option] = field(
+        default_factory=lambda: {"img_size": 16, "patch_size": 2, "embed_dim": 96, "depth": 6, "num_heads": 3}
+    )
+    upstream_classes: int = 5  # labels below this are shown; the rest stay unseen
+    images: int = 14_000  # drawn with replacement, in all
+    batch: int = 64
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.05
+    patch_dropout: float = 0.5  # share of patches left out while training: faster, and robust to missing tokens
+    seed: int = 0
+
+
+def pretrain(config: FoundationConfig, data: ImageData, device: str = "cpu", progress: Progress = silent) -> Backbone:
+    """Train a small ViT on the upstream classes of `data.split.fit`; half of its patches are dropped at each step."""
+    torch.manual_seed(config.seed)
+    size = int(config.options["img_size"])
+    shown = data.split.fit[data.labels[data.split.fit] < config.upstream_classes]
+    if len(shown) < config.batch:
+        raise InputError("data", f"{len(shown)} images of the upstream classes", f"at least {config.batch}")
+    pixels = torch.from_numpy(data.images.batch(shown, size)).to(device).permute(0, 3, 1, 2).float() / 255
+    mean, std = float(pixels.mean()), float(pixels.std())
+    vit = _fresh_vit(config).to(device)
+    images_NCHW, labels_N = (pixels - mean) / std, torch.from_numpy(data.labels[shown]).to(device)
+    _fit(config, vit, images_NCHW, labels_N, progress)
+    weights = {name: w.detach().cpu().float().numpy() for name, w in vit.state_dict().items()}
+    source = f"pretrained on classes below {config.upstream_classes} of {data.name} ({config.images} images drawn)"
+    return Backbone(config.architecture, config.options, size, (mean,) * 3, (std,) * 3, source, weights)
+
+
+def _fresh_vit(config: FoundationConfig) -> Any:
+    vit = create_vit(config.architecture, config.options)
+    vit.patch_drop = PatchDropout(config.patch_dropout, num_prefix_tokens=1)
+    grid = int(config.options["img_size"]) // int(config.options["patch_size"])
+    with torch.no_grad():
+        # Learned positions start as sines: with patches of one pixel the net else spends its whole budget on finding them.
+        vit.pos_embed[0, 1:] = positions(grid, int(config.options["embed_dim"]))
+    return vit
+
+
+def positions(grid: int, width: int) -> Tensor:
+    """Sine and cosine position embedding of a square grid, [grid * grid, width]."""
+    angle = torch.arange(grid)[:, None] / 100 ** (torch.arange(width // 4) / (width // 4))
+    line_GD = torch.cat([angle.sin(), angle.cos()], dim=1)
+    rows = line_GD[:, None].expand(grid, grid, -1)
+    columns = line_GD[None].expand(grid, grid, -1)
+    return torch.cat([rows, columns], dim=-1).reshape(grid * grid, width)
+
+
+def _fit(config: FoundationConfig, vit: Any, images_NCHW: Tensor, labels_N: Tensor, progress: Progress) -> None:
+    model = AdaptiveViT(vit).train()
+    head = nn.Linear(model.width, config.upstream_classes).to(images_NCHW.device)
+    parameters = [*model.parameters(), *head.parameters()]
+    optimizer = torch.optim.AdamW(
+        _groups(parameters), lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.98)
+    )
+    steps = max(1, config.images // config.batch)
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * warm_cosine(step, steps, warmup=20)
+        drawn = torch.randint(len(labels_N), (config.batch,), device=labels_N.device)
+        loss = cross_entropy(head(model(jitter(images_NCHW[drawn]))), labels_N[drawn], label_smoothing=0.05)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        progress(step + 1, steps)
+    vit.patch_drop = nn.Identity()
+
+
+def _groups(parameters: list[nn.Parameter]) -> list[dict[str, object]]:
+    """Weight decay for matrices only."""
+    flat = [p for p in parameters if p.ndim < 2]
+    return [{"params": [p for p in parameters if p.ndim >= 2]}, {"params": flat, "weight_decay": 0.0}]
+
+
+def warm_cosine(step: int, steps: int, warmup: int) -> float:
+    """Linear warm-up, then half a cosine down to zero; a factor on the learning rate."""
+    return min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+def jitter(images_BCHW: Tensor) -> Tensor:
+    """Small random rotations, shifts and scales, one a sample."""
+    count, device = len(images_BCHW), images_BCHW.device
+    angle = (torch.rand(count, device=device) - 0.5) * 0.4
+    scale = 1 + (torch.rand(count, device=device) - 0.5) * 0.2
+    theta = torch.zeros(count, 2, 3, device=device)
+    theta[:, 0, 0] = theta[:, 1, 1] = scale * angle.cos()
+    theta[:, 1, 0] = scale * angle.sin()
+    theta[:, 0, 1] = -theta[:, 1, 0]
+    theta[:, :, 2] = (torch.rand(count, 2, device=device) - 0.5) * 0.3
+    grid = affine_grid(theta, list(images_BCHW.shape), align_corners=False)
+    return grid_sample(images_BCHW, grid, padding_mode="border", align_corners=False)
+
+
+def from_timm(architecture: str) -> Backbone:
+    """A pretrained timm vision transformer. Raises `OfflineError` where the hub is out of reach."""
+    try:
+        vit = create_vit(architecture, {}, pretrained=True)
+    except Exception as error:
+        raise OfflineError(
+            f"the weights of {architecture} could not be fetched from timm's hub ({type(error).__name__}: {error}); "
+            "without a network use --backbone embedded or a local file (--backbone FILE.safetensors)"
+        ) from error
+    return _described(architecture, vit, f"timm {architecture}, pretrained")
+
+
+def from_file(architecture: str, path: str) -> Backbone:
+    """A timm vision transformer whose weights lie in a local safetensors file."""
+    from safetensors.torch import load_file
+
+    try:
+        weights = load_file(path)
+    except OSError as error:
+        raise InputError("backbone", path, "a readable safetensors file") from error
+    vit = create_vit(architecture, {})
+    missing = vit.load_state_dict(weights, strict=False).missing_keys
+    if missing:
+        raise InputError("backbone", path, f"the weights of {architecture}; {missing[0]} is missing")
+    return _described(architecture, vit, f"{architecture} from {path.rsplit('/', 1)[-1]}")
+
+
+def _described(architecture: str, vit: Any, source: str) -> Backbone:
+    settings = vit.pretrained_cfg
+    weights = {name: np.array(w.detach().float()) for name, w in vit.state_dict().items()}
+    size = int(settings["input_size"][-1])
+    return Backbone(architecture, {}, size, tuple(settings["mean"]), tuple(settings["std"]), source, weights)
