@@ -1,0 +1,1 @@
+"""Prefect flows: train -> profile -> plan -> gate -> publish."""

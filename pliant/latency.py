@@ -34,10 +34,16 @@ class LatencyTable:
 
     def at(self, setting: int, batch: int) -> float:
         """Seconds of one launch. Below the first measured batch: its latency. Beyond the last: its latency per item."""
-        row = self.seconds[self.settings.index(setting)]
+        row = self.row(setting)
         if batch > self.batches[-1]:
             return row[-1] * batch / self.batches[-1]
         return float(np.interp(batch, self.batches, row))
+
+    def row(self, setting: int) -> tuple[float, ...]:
+        """Measured seconds of one setting, by batch."""
+        if setting not in self.settings:
+            raise InputError("setting", setting, f"one of {self.settings}")
+        return self.seconds[self.settings.index(setting)]
 
     def dense(self, up_to: int) -> NDArray[np.float64]:
         """`dense[i, n]` = seconds of settings[i] at batch n, for n from 0 (zero seconds) to `up_to`."""
@@ -45,6 +51,9 @@ class LatencyTable:
         return np.asarray(table)
 
     def throughput(self, setting: int, up_to: int, within: float = float("inf")) -> float:
-        """Most items a second at one setting, over batches 1 to `up_to` that take at most `within` seconds."""
+        """Most items a second at one setting, over batches 1 to `up_to` that take at most `within` seconds.
+
+        Where not even one item does, the rate of one at a time.
+        """
         rates = [n / self.at(setting, n) for n in range(1, up_to + 1) if self.at(setting, n) <= within]
         return max(rates, default=1 / self.at(setting, 1))

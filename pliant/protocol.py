@@ -100,7 +100,7 @@ class Drop:
 DROP_REASONS = {
     "late": "no plan serves it before its deadline",
     "full": "as many requests wait as may",
-    "failed": "its worker failed and no time is left for another try",
+    "failed": "its worker failed, and no time or no attempt is left",
 }
 
 Action = Launch | Answer | Drop

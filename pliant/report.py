@@ -113,7 +113,7 @@ def summarise(observed: Iterable[Observation]) -> Report:
 def _span(seen: list[Observation]) -> float:
     """Seconds from the first arrival to the last arrival or answer."""
     first = min(o.request.arrival for o in seen)
-    last = max(max(o.request.arrival, o.answered or o.request.arrival) for o in seen)
+    last = max(o.request.arrival if o.answered is None else max(o.request.arrival, o.answered) for o in seen)
     return max(last - first, 1e-9)
 
 

@@ -56,6 +56,8 @@ def markov_modulated(
 
     Returns the segments that were drawn and the arrivals.
     """
+    if not dwell > 0 or not len(rates):
+        raise InputError("dwell and rates", (dwell, rates), "above 0 seconds and at least one rate")
     segments: list[Segment] = []
     state, left = int(rng.integers(len(rates))), seconds
     while left > 0:
@@ -67,8 +69,12 @@ def markov_modulated(
 
 
 def recorded(counts: Sequence[float], interval: float, rng: np.random.Generator) -> Times:
-    """Arrivals from recorded counts per `interval` seconds, spread uniformly inside each interval."""
-    parts = [i * interval + np.sort(rng.uniform(0, interval, int(n))) for i, n in enumerate(counts)]
+    """Arrivals from recorded counts per `interval` seconds, spread uniformly inside each interval.
+
+    Counts that were scaled need not be whole: the fraction is the chance of one more.
+    """
+    whole = [int(n) + (int(rng.random() < n % 1) if n % 1 else 0) for n in counts]
+    parts = [i * interval + np.sort(rng.uniform(0, interval, n)) for i, n in enumerate(whole)]
     return np.concatenate(parts) if parts else np.empty(0)
 
 

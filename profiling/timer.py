@@ -24,7 +24,7 @@ class TimerConfig:
     warmup: int = 2
     least: int = 5  # repetitions
     most: int = 30
-    budget: float = 0.4  # seconds of repetitions per measurement, once `least` is reached
+    budget: float = 0.2  # seconds of repetitions per measurement, once `least` is reached
 
 
 def measure(call: Callable[[], object], config: TimerConfig, device: str = "cpu") -> Timing:

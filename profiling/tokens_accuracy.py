@@ -1,21 +1,46 @@
-"""Accuracy of a task at every gamma, on the profiling split (what planners use) and the test split (what reports quote)."""
+"""Accuracy of a task at every gamma, on the profiling split (what planners use) and the test split (what reports quote).
+
+Knows no loader: `LabelledImages` is what it needs of a data set, and training/data.py's `ImageData` is one.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import GAMMAS, Backbone, Task
 from pliant.tokens.runtime import Payload, TokensRuntime
-from training.data import ImageData, Index
+
+Index = NDArray[np.int64]
+
+
+class Images(Protocol):
+    def batch(self, index: Index, size: int) -> NDArray[np.uint8]:
+        """Pictures as the backbone sees them, [n, size, size, 3]."""
+
+
+class LabelledImages(Protocol):
+    """Pictures, their labels, and which of them are for profiling and for the test."""
+
+    @property
+    def images(self) -> Images: ...
+
+    @property
+    def labels(self) -> Index: ...
+
+    @property
+    def split(self) -> Any:
+        """With index arrays `profiling` and `test`."""
 
 
 def profile(
     backbone: Backbone,
     task: Task,
-    data: ImageData,
+    data: LabelledImages,
     device: str = "cpu",
     gammas: tuple[int, ...] = GAMMAS,
     progress: Progress = silent,
@@ -32,7 +57,7 @@ def profile(
 
 
 def accuracy(
-    runtime: TokensRuntime, task: str, data: ImageData, part: Index, gamma: int, size: int, batch: int = 64
+    runtime: TokensRuntime, task: str, data: LabelledImages, part: Index, gamma: int, size: int, batch: int = 64
 ) -> float:
     """Share of `part` whose most probable class is its label."""
     right = 0

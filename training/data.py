@@ -7,7 +7,7 @@ difficulty. From outside: a parquet file, an image folder, or a data set of the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,7 +46,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class ImageData:
-    """A labelled data set for one task. `fingerprint` identifies content and labels."""
+    """A labelled data set for one task. `fingerprint` identifies pictures, labels, class names and split, not the place."""
 
     name: str
     images: Images
@@ -69,7 +69,7 @@ class ArrayImages:
         return Image.fromarray(self.pixels[index])
 
     def batch(self, index: Index, size: int) -> Pixels:
-        return np.stack([to_pixels(self.original(int(i)), size) for i in index])
+        return _stack(self, index, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,11 @@ class DatasetImages:
         return image
 
     def batch(self, index: Index, size: int) -> Pixels:
-        return np.stack([to_pixels(self.original(int(i)), size) for i in index])
+        return _stack(self, index, size)
+
+
+def _stack(images: Images, index: Index, size: int) -> Pixels:
+    return np.stack([to_pixels(images.original(int(i)), size) for i in index])
 
 
 def split(count: int, seed: int, test_share: float = 0.2, profiling_share: float = 0.2) -> Split:
@@ -95,7 +99,10 @@ def split(count: int, seed: int, test_share: float = 0.2, profiling_share: float
     order = np.random.default_rng(seed).permutation(count).astype(np.int64)
     tested = round(count * test_share)
     profiled = round((count - tested) * profiling_share)
-    return Split(order[tested + profiled :], order[tested : tested + profiled], order[:tested])
+    parts = Split(order[tested + profiled :], order[tested : tested + profiled], order[:tested])
+    if not all(map(len, (parts.fit, parts.profiling, parts.test))):
+        raise InputError("data", f"{count} images", "enough for a fit, a profiling and a test split")
+    return parts
 
 
 DIGIT_TASKS = ("digit", "loops", "stroke")
@@ -113,7 +120,8 @@ def digits(task: str, seed: int = 0) -> ImageData:
     chosen = split(len(bunch.target), seed)
     labels, classes = _digit_labels(task, bunch.images, bunch.target, chosen)
     pixels = np.round(bunch.images * (255 / 16)).astype(np.uint8)
-    return ImageData(task, ArrayImages(pixels), labels, classes, chosen, _fingerprint(pixels, labels, chosen))
+    mark = _fingerprint([pixels.tobytes()], labels, classes, chosen)
+    return ImageData(task, ArrayImages(pixels), labels, classes, chosen, mark)
 
 
 def _digit_labels(task: str, images: Any, target: Any, chosen: Split) -> tuple[Index, tuple[str, ...]]:
@@ -134,22 +142,27 @@ def parquet(
     path: Path, image: str = "image", label: str = "label", seed: int = 0, limit: int | None = None
 ) -> ImageData:
     """A parquet file with an image column and a label column (class names are read from its features)."""
-    import datasets
-
     if not path.is_file():
         raise InputError("data", path, "an existing parquet file")
-    rows = datasets.load_dataset("parquet", data_files=str(path), split="train")
+    rows = _read("parquet", path, "a readable parquet file", data_files=str(path))
     return _from_rows(path.stem, rows, image, label, seed, limit)
 
 
 def folder(path: Path, seed: int = 0, limit: int | None = None) -> ImageData:
     """A folder with one sub-folder of images per class."""
-    import datasets
-
     if not path.is_dir():
         raise InputError("data", path, "an existing folder with one sub-folder of images per class")
-    rows = datasets.load_dataset("imagefolder", data_dir=str(path), split="train")
+    rows = _read("imagefolder", path, "a folder with one sub-folder of images per class", data_dir=str(path))
     return _from_rows(path.name, rows, "image", "label", seed, limit)
+
+
+def _read(kind: str, path: Path, limit: str, **where: str) -> Any:
+    import datasets
+
+    try:
+        return datasets.load_dataset(kind, split="train", **where)
+    except Exception as error:  # its readers pass on whatever they meet
+        raise InputError("data", path, f"{limit} ({type(error).__name__}: {error})") from error
 
 
 def hub(name: str, image: str = "image", label: str = "label", seed: int = 0, limit: int | None = None) -> ImageData:
@@ -191,10 +204,31 @@ def _from_rows(name: str, rows: Any, image: str, label: str, seed: int, limit: i
             raise InputError("column", column, f"one of {', '.join(rows.column_names)}")
     if limit is not None and limit < len(rows):
         rows = rows.shuffle(seed=seed).select(range(limit))
+    rows = _as_images(rows, image)
     labels, classes = _labels(rows, label)
     chosen = split(len(rows), seed)
-    mark = hashlib.sha256(f"{rows._fingerprint}".encode()).hexdigest()
-    return ImageData(name, DatasetImages(rows, image), labels, classes, chosen, f"sha256:{mark}")
+    mark = _fingerprint(_files(rows, image), labels, classes, chosen)
+    return ImageData(name, DatasetImages(rows, image), labels, classes, chosen, mark)
+
+
+def _as_images(rows: Any, column: str) -> Any:
+    """Files that were not written by `datasets` hold bytes or paths without saying that they are pictures."""
+    import datasets
+
+    if isinstance(rows.features[column], datasets.Image):
+        return rows
+    try:
+        return rows.cast_column(column, datasets.Image())
+    except Exception as error:
+        raise InputError("column", column, f"one of images, not {rows.features[column]}") from error
+
+
+def _files(rows: Any, column: str) -> Iterator[bytes]:
+    """The pictures' files, undecoded. (A data set's own fingerprint follows its path and time, not its content.)"""
+    import datasets
+
+    for row in rows.select_columns(column).cast_column(column, datasets.Image(decode=False)):
+        yield row[column]["bytes"] or Path(row[column]["path"]).read_bytes()
 
 
 def _labels(rows: Any, label: str) -> tuple[Index, tuple[str, ...]]:
@@ -206,8 +240,10 @@ def _labels(rows: Any, label: str) -> tuple[Index, tuple[str, ...]]:
     return np.array([where[v] for v in values], dtype=np.int64), tuple(str(n) for n in names)
 
 
-def _fingerprint(pixels: Pixels, labels: Index, chosen: Split) -> str:
-    mark = hashlib.sha256(pixels.tobytes() + labels.tobytes())
-    for part in (chosen.fit, chosen.profiling, chosen.test):
+def _fingerprint(pictures: Iterable[bytes], labels: Index, classes: Sequence[str], chosen: Split) -> str:
+    mark = hashlib.sha256(repr(tuple(classes)).encode())
+    for picture in pictures:
+        mark.update(picture)
+    for part in (labels, chosen.fit, chosen.profiling, chosen.test):
         mark.update(part.tobytes())
     return f"sha256:{mark.hexdigest()}"

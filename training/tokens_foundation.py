@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+import timm
 import torch
 from timm.layers import PatchDropout
 from torch import Tensor, nn
@@ -124,33 +124,49 @@ def jitter(images_BCHW: Tensor) -> Tensor:
 
 def from_timm(architecture: str) -> Backbone:
     """A pretrained timm vision transformer. Raises `OfflineError` where the hub is out of reach."""
+    _check_name(architecture)
     try:
         vit = create_vit(architecture, {}, pretrained=True)
     except Exception as error:
         raise OfflineError(
-            f"the weights of {architecture} could not be fetched from timm's hub ({type(error).__name__}: {error}); "
-            "without a network use --backbone embedded or a local file (--backbone FILE.safetensors)"
+            f"the weights of {architecture} could not be fetched from timm's hub ({type(error).__name__}); "
+            "without a network use the backbone embedded or a local file (file:ARCHITECTURE:PATH)"
         ) from error
     return _described(architecture, vit, f"timm {architecture}, pretrained")
 
 
 def from_file(architecture: str, path: str) -> Backbone:
     """A timm vision transformer whose weights lie in a local safetensors file."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    _check_name(architecture)
     try:
         weights = load_file(path)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise InputError("backbone", path, "a readable safetensors file") from error
     vit = create_vit(architecture, {})
-    missing = vit.load_state_dict(weights, strict=False).missing_keys
+    _fill(vit, weights, architecture, path)
+    return _described(architecture, vit, f"{architecture} from {path.rsplit('/', 1)[-1]}")
+
+
+def _check_name(architecture: str) -> None:
+    if not timm.is_model(architecture):
+        raise InputError("architecture", architecture, "one that timm knows, such as vit_small_patch16_224")
+
+
+def _fill(vit: Any, weights: Mapping[str, Tensor], architecture: str, path: str) -> None:
+    """Weights that the net does not know, its classifier's for instance, are passed over."""
+    try:
+        missing = vit.load_state_dict(weights, strict=False).missing_keys
+    except RuntimeError as error:  # a shape differs
+        raise InputError("backbone", path, f"the weights of {architecture} ({error})") from error
     if missing:
         raise InputError("backbone", path, f"the weights of {architecture}; {missing[0]} is missing")
-    return _described(architecture, vit, f"{architecture} from {path.rsplit('/', 1)[-1]}")
 
 
 def _described(architecture: str, vit: Any, source: str) -> Backbone:
     settings = vit.pretrained_cfg
-    weights = {name: np.array(w.detach().float()) for name, w in vit.state_dict().items()}
+    weights = {name: w.detach().float().numpy().copy() for name, w in vit.state_dict().items()}
     size = int(settings["input_size"][-1])
     return Backbone(architecture, {}, size, tuple(settings["mean"]), tuple(settings["std"]), source, weights)

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone, Head, Task
 from pliant.tokens.model import AdaptiveViT
-from pliant.tokens.runtime import load_model
+from pliant.tokens.runtime import load_model, normaliser
 from training.data import ImageData
 from training.tokens_foundation import warm_cosine
 
@@ -63,16 +64,13 @@ def train(
     for gamma in config.gammas:
         fresh = 0.3 * torch.randn(model.depth, gamma - prompt_LGD.shape[1], model.width, device=device)
         prompt_LGD, head = _train_prompts(config, model, examples, torch.cat([prompt_LGD, fresh], dim=1), head, done)
-        heads[gamma], prompts[gamma] = _stored(head), np.array(prompt_LGD.cpu())
+        heads[gamma], prompts[gamma] = _stored(head), _array(prompt_LGD)
     return Task(data.name, data.classes, digest, heads, prompts, {}, {}, data.fingerprint)
 
 
 def _examples(data: ImageData, backbone: Backbone, device: str) -> _Examples:
     pixels = torch.from_numpy(data.images.batch(data.split.fit, backbone.image_size)).to(device)
-    mean = torch.tensor(backbone.mean, device=device).view(3, 1, 1)
-    std = torch.tensor(backbone.std, device=device).view(3, 1, 1)
-    images = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
-    return _Examples(images, torch.from_numpy(data.labels[data.split.fit]).to(device))
+    return _Examples(normaliser(backbone, device)(pixels), torch.from_numpy(data.labels[data.split.fit]).to(device))
 
 
 def _steps(config: TaskConfig, examples: _Examples) -> int:
@@ -128,4 +126,8 @@ class _Counter:
 
 
 def _stored(head: nn.Linear) -> Head:
-    return Head(np.array(head.weight.detach().cpu()), np.array(head.bias.detach().cpu()))
+    return Head(_array(head.weight), _array(head.bias))
+
+
+def _array(tensor: Tensor) -> NDArray[np.float32]:
+    return tensor.detach().cpu().numpy().copy()

@@ -18,20 +18,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from pliant.errors import BackboneError
 from pliant.tokens.merge import match, merge, merged_count
 
 
 def create_vit(architecture: str, options: Mapping[str, Any], pretrained: bool = False) -> Any:
-    """A timm vision transformer without its classifier. `pretrained=True` needs the hub (see training/foundation.py)."""
+    """A timm vision transformer without its classifier. `pretrained=True` needs the hub (training/tokens_foundation.py)."""
     # Any: attribute types of timm's modules are not declared.
     return timm.create_model(architecture, pretrained=pretrained, num_classes=0, **options)
 
 
 class AdaptiveViT(nn.Module):
-    """Class-token features of a timm ViT at a given gamma."""
+    """Class-token features of a timm ViT at a given gamma.
+
+    Raises `BackboneError` for a net of another shape: with another pooling or more tokens in front its features would
+    be wrong without any sign of it.
+    """
 
     def __init__(self, vit: Any) -> None:
         super().__init__()
+        prefix, pool = getattr(vit, "num_prefix_tokens", 0), getattr(vit, "global_pool", "")
+        if (prefix, pool) != (1, "token") or not hasattr(vit, "blocks"):
+            raise BackboneError(
+                f"{type(vit).__name__} has {prefix} tokens in front of the patches and pools by {pool or 'nothing'!r}, "
+                "but must be a vision transformer with a class token alone, pooled by 'token'"
+            )
         self.vit = vit
 
     @property

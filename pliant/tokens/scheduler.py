@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class TokensConfig:
     exact_queue: int = 8  # up to this many batches the planner is exact, beyond it buckets utility
     bucket: float = 0.01  # share of the greatest possible utility per bucket
     rate_window: float = 1.0  # seconds over which the arrival rate is counted
+    margin: float = 0.05  # share of the time to a deadline that is kept for the way back to the caller
     max_waiting: int = 2048  # requests; more are dropped as "full"
     attempts: int = 2  # launches a request may be part of before a worker's failure drops it
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
@@ -53,7 +54,7 @@ class TokensScheduler:
         self._config = config
         self._accuracy = {task: _row(accuracy, config.gammas) for task, accuracy in config.accuracy.items()}
         self._seconds_GN = LatencyTable(
-            config.gammas, config.latency.batches, tuple(_of(config.latency, g) for g in config.gammas)
+            config.gammas, config.latency.batches, tuple(config.latency.row(g) for g in config.gammas)
         ).dense(config.batching.most)
         self._fastest = float(self._seconds_GN[:, 1].min())
         self._rule_index = {gamma: index for index, gamma in enumerate(config.gammas)}
@@ -74,6 +75,10 @@ class TokensScheduler:
     @property
     def waiting(self) -> int:
         return len(self._queue)
+
+    @property
+    def batches_waiting(self) -> int:
+        return self._queue.count
 
     def handle(self, event: Event, now: float) -> list[Action]:
         match event:
@@ -113,9 +118,11 @@ class TokensScheduler:
         if request.task not in self._accuracy:
             raise InputError("task", request.task, f"one of {', '.join(self._accuracy)}")
         self._arrivals.append(now)
+        self._forget_arrivals(now)
         if len(self._queue) >= self._config.max_waiting:
             return [Drop(request.id, "full")]
-        self._queue.add(request)
+        inner = request.arrival + (1 - self._config.margin) * (request.deadline - request.arrival)
+        self._queue.add(replace(request, deadline=min(request.deadline, inner)))
         return []
 
     def _finish(self, event: Finished) -> list[Action]:
@@ -187,17 +194,26 @@ class TokensScheduler:
         bucket = self._config.bucket if len(batches) > self._config.exact_queue else 0.0
         chosen = plan(views, self._seconds_GN * self._slowdown, now, bucket, self._workers).choices
         first = next((i for i, choice in enumerate(chosen) if choice != DROP), None)
-        return (batches[0], 0) if first is None else (batches[first], chosen[first])
+        return (batches[0], self._rescue(batches[0], now)) if first is None else (batches[first], chosen[first])
+
+    def _rescue(self, batch: Batch, now: float) -> int:
+        """Nothing earns as it stands: the gamma at which most of the batch is in time once the others are left out."""
+        requests = list(batch.requests.values())
+        served = [len(self._in_time(requests, index, now)[0]) for index in range(len(self._config.gammas))]
+        return int(np.lexsort([-self._seconds_GN[:, len(requests)], np.array(served)])[-1])
 
     def _rule(self, now: float) -> int:
         """The rate rule's gamma, or the nearest one allowed, for the arrival rate per worker of the last window."""
-        while self._arrivals and self._arrivals[0] < now - self._config.rate_window:
-            self._arrivals.popleft()
+        self._forget_arrivals(now)
         rate = len(self._arrivals) / self._config.rate_window / self._workers
         gamma = self._config.rule.gamma(rate * self._slowdown)
         if gamma not in self._rule_index:
             gamma = min(self._rule_index, key=lambda g: abs(g - gamma))
         return self._rule_index[gamma]
+
+    def _forget_arrivals(self, now: float) -> None:
+        while self._arrivals and self._arrivals[0] < now - self._config.rate_window:
+            self._arrivals.popleft()
 
     def _all_in_time(self, batches: list[Batch], index: int, now: float) -> bool:
         """Whether the waiting batches all keep their deadlines when every one runs at this gamma."""
@@ -235,7 +251,3 @@ def _row(accuracy: Mapping[int, float], gammas: tuple[int, ...]) -> np.ndarray[t
     if missing:
         raise InputError("accuracy", f"without gamma {missing}", f"given for every gamma of {gammas}")
     return np.array([accuracy[gamma] for gamma in gammas])
-
-
-def _of(latency: LatencyTable, gamma: int) -> tuple[float, ...]:
-    return latency.seconds[latency.settings.index(gamma)]

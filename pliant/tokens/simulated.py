@@ -1,6 +1,6 @@
 """A device that exists only as a profile: for simulations of the tokens system.
 
-Durations are the profile's medians, optionally scattered by its spread; answers are right as often as the task's accuracy
+Durations are the profile's medians, optionally scattered (log-normally); answers are right as often as the task's accuracy
 at that gamma says. All draws use the generator passed in.
 """
 

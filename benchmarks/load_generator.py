@@ -1,0 +1,160 @@
+"""An open-loop HTTP load: every request is sent at its planned time whether or not others were answered.
+
+Latency counts from the planned send time, so a generator that falls behind cannot flatter the server; how far it fell
+behind is reported too. Knows the predict endpoint's JSON form and nothing of what answers it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import aiohttp
+import numpy as np
+
+from pliant.progress import Progress, silent
+from pliant.protocol import Request
+from pliant.report import Observation
+from training.data import ImageData
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An image as a client would send it (base64 of a PNG), and its true label."""
+
+    encoded: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One request as the client saw it. Times in seconds from the start of the load."""
+
+    observation: Observation
+    status: int  # HTTP status; 0 if the connection failed
+    sent_late: float  # behind the plan
+    overhead: float  # time at the client minus queue and run time; NaN if not answered
+
+
+def examples(data: ImageData, index: Sequence[int]) -> list[Example]:
+    """Test images as PNG at their original size."""
+    made = []
+    for i in index:
+        buffer = io.BytesIO()
+        data.images.original(int(i)).save(buffer, format="PNG")
+        made.append(Example(base64.b64encode(buffer.getvalue()).decode(), data.classes[data.labels[int(i)]]))
+    return made
+
+
+def allow_many_connections() -> None:
+    """Raise this process's limit of open files (and its children's) as far as the system lets it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def replay(
+    address: str,
+    requests: Sequence[Request],
+    pool: Mapping[str, Sequence[Example]],
+    seed: int = 0,
+    progress: Progress = silent,
+) -> list[Reply]:
+    """Send every request at its arrival time to `address`/v1/predict and gather the replies, in the requests' order."""
+    rng = np.random.default_rng(seed)
+    chosen = [pool[r.task][int(rng.integers(len(pool[r.task])))] for r in requests]
+    bodies = [_body(r, example) for r, example in zip(requests, chosen, strict=True)]
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30)) as session:
+        start = time.perf_counter() + 0.2
+        sending = []
+        for i, (request, body, example) in enumerate(zip(requests, bodies, chosen, strict=True)):
+            delay = start + request.arrival - time.perf_counter()
+            if delay > 0:
+                await asyncio.sleep(delay)
+            sending.append(asyncio.create_task(_send(session, f"{address}/v1/predict", request, body, example, start)))
+            if i % 100 == 0:
+                progress(i, len(requests))
+        replies = await asyncio.gather(*sending)
+        progress(len(requests), len(requests))
+    return list(replies)
+
+
+async def one_by_one(
+    address: str, requests: Sequence[Request], pool: Mapping[str, Sequence[Example]], progress: Progress = silent
+) -> list[Reply]:
+    """The same requests on one connection, each sent when the one before it was answered; arrival times do not count."""
+    replies = []
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
+        for i, request in enumerate(requests):
+            example = pool[request.task][i % len(pool[request.task])]
+            start = time.perf_counter() - request.arrival
+            replies.append(
+                await _send(session, f"{address}/v1/predict", request, _body(request, example), example, start)
+            )
+            progress(i + 1, len(requests))
+    return replies
+
+
+def _body(request: Request, example: Example) -> bytes:
+    seconds = request.deadline - request.arrival
+    fields = {"image": example.encoded, "task": request.task, "deadline": seconds, "utility": request.utility}
+    return json.dumps(fields).encode()
+
+
+async def _send(
+    session: aiohttp.ClientSession, url: str, request: Request, body: bytes, example: Example, start: float
+) -> Reply:
+    sent = time.perf_counter()
+    late = sent - start - request.arrival
+    try:
+        async with session.post(url, data=body, headers={"content-type": "application/json"}) as response:
+            content = await response.read()
+    except (TimeoutError, aiohttp.ClientError) as error:
+        return Reply(Observation(request, dropped=type(error).__name__), 0, late, float("nan"))
+    end = time.perf_counter()
+    if response.status != 200:
+        return Reply(Observation(request, dropped=str(response.status)), response.status, late, float("nan"))
+    answer = json.loads(content)
+    observation = Observation(
+        request, end - start, answer["label"] == example.label, answer["gamma"], answer["batch_size"]
+    )
+    return Reply(observation, 200, late, end - sent - answer["queue_seconds"] - answer["run_seconds"])
+
+
+async def capacity(address: str, pool: Mapping[str, Sequence[Example]], seconds: float, clients: int = 128) -> float:
+    """Answers per second that the endpoint gives to `clients` that always have one request each in flight."""
+    counted = [0]
+    bodies = [
+        _body(Request(i, 0.0, 20.0, task), example)
+        for task, some in pool.items()
+        for i, example in enumerate(some[:32])
+    ]
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        warm = time.perf_counter() + 1.0
+        clients_running = [
+            _closed_loop(session, f"{address}/v1/predict", bodies[i % len(bodies) :], warm, seconds, counted)
+            for i in range(clients)
+        ]
+        await asyncio.gather(*clients_running)
+    return counted[0] / seconds
+
+
+async def _closed_loop(
+    session: aiohttp.ClientSession, url: str, bodies: Sequence[bytes], warm: float, seconds: float, counted: list[int]
+) -> None:
+    turn = 0
+    while (now := time.perf_counter()) < warm + seconds:
+        async with session.post(
+            url, data=bodies[turn % len(bodies)], headers={"content-type": "application/json"}
+        ) as response:
+            await response.read()
+        turn += 1
+        if response.status == 200 and now >= warm:
+            counted[0] += 1

@@ -1,0 +1,50 @@
+"""How many events a second the tokens scheduler handles in the simulator, on one core, with a long queue."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from pliant.protocol import JournalEntry
+from pliant.simulate import simulate
+from pliant.tokens.reference import ReferenceConfig, kinds
+from pliant.tokens.scheduler import TokensConfig, TokensScheduler
+from pliant.tokens.simulated import SimulatedDevice
+from pliant.workload import poisson, requests
+
+
+@dataclass(frozen=True, slots=True)
+class EventRate:
+    """Events per second of wall time; `depth`: mean number of batches waiting when an event came."""
+
+    per_second: float
+    depth: float
+    events: int
+
+
+def event_rate(config: TokensConfig, depth: float = 16.0, seconds: float = 20.0, repeats: int = 3) -> EventRate:
+    """Overload the scheduler until at least `depth` batches wait on average; the median of `repeats` timed runs."""
+    capacity = config.latency.throughput(0, config.batching.most)
+    factor = 1.0
+    while (found := _run(config, factor * capacity, seconds)).depth < depth:
+        factor *= 1.25
+    runs = sorted((_run(config, factor * capacity, seconds) for _ in range(repeats)), key=lambda run: run.per_second)
+    return runs[repeats // 2] if repeats else found
+
+
+def _run(config: TokensConfig, rate: float, seconds: float) -> EventRate:
+    rng = np.random.default_rng(0)
+    load = requests(poisson(rate, seconds, rng), kinds(list(config.accuracy), ReferenceConfig()), rng)
+    device = SimulatedDevice(config.latency, config.accuracy, load, rng)
+    scheduler = TokensScheduler(config)
+    depths: list[int] = []
+
+    def observe(entry: JournalEntry) -> None:
+        del entry
+        depths.append(scheduler.batches_waiting)
+
+    start = time.perf_counter()
+    journal = simulate(scheduler, load, device, observe)
+    return EventRate(len(journal) / (time.perf_counter() - start), float(np.mean(depths)), len(journal))

@@ -1,0 +1,104 @@
+"""Starts and stops the servers that a command needs: Prefect's, its worker, MLflow's. Only processes started here are ended.
+
+They are started from Python, not from a shell: a worker started with `&` ignores the signal that should end it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from flows.settings import Settings
+from pliant.errors import PliantError
+
+HOST = "127.0.0.1"
+
+
+def free_port(preferred: int = 0) -> int:
+    """`preferred` if nobody listens there, else any free port."""
+    for port in (preferred, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+            return int(probe.getsockname()[1])
+    raise PliantError("no port of this machine is free")
+
+
+@contextmanager
+def prefect_server(settings: Settings, port: int) -> Iterator[str]:
+    """A Prefect server with its database under `settings.home`; gives its address."""
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
+    with _running("Prefect", command, {}, f"http://{HOST}:{port}/api/health", settings.home):
+        yield f"http://{HOST}:{port}"
+
+
+@contextmanager
+def prefect_worker(settings: Settings, pool: str, environment: Mapping[str, str]) -> Iterator[None]:
+    """A worker that takes scheduled runs from `pool`; the pool must exist."""
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
+    with _running("Prefect's worker", command, environment, None, settings.home):
+        yield
+
+
+@contextmanager
+def mlflow_server(settings: Settings, port: int) -> Iterator[str]:
+    """MLflow's user interface on the registry; gives its address."""
+    store = ["--backend-store-uri", settings.tracking_uri, "--default-artifact-root", str(settings.artifact_root)]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
+    quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with _running(
+        "MLflow", [*command, "--no-serve-artifacts", *store], quiet, f"http://{HOST}:{port}/health", settings.home
+    ):
+        yield f"http://{HOST}:{port}"
+
+
+@contextmanager
+def _running(
+    name: str, command: Sequence[str], environment: Mapping[str, str], health: str | None, home: Path
+) -> Iterator[None]:
+    logs = home / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    path = logs / f"{name.lower().replace(' ', '-').replace(chr(39), '')}.log"
+    with path.open("ab") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True
+        )
+        try:
+            if health is not None:
+                _await_health(name, process, health, path)
+            yield
+        finally:
+            stop(process)
+
+
+def _await_health(name: str, process: subprocess.Popen[bytes], health: str, log: Path, within: float = 90.0) -> None:
+    until = time.monotonic() + within
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise PliantError(f"{name} ended with status {process.returncode} while starting; its log is {log}")
+        with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(health, timeout=2) as answer:
+            if answer.status == 200:
+                return
+        time.sleep(0.2)
+    raise PliantError(f"{name} was not ready within {within:.0f} s; its log is {log}")
+
+
+def stop(process: subprocess.Popen[bytes], within: float = 10.0) -> int:
+    """SIGTERM, then SIGKILL to what is left of its process group; returns the exit status."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(within)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()

@@ -1,0 +1,127 @@
+"""The tokens flow: foundation -> tasks -> profile -> gate -> publish. Prefect's part only; the work is in tokens_stages.py.
+
+Training and profiling stages are cached under keys of what they depend on, so a second run with nothing changed trains
+nothing. A cached result whose artifact has gone from the store is made again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.context import TaskRunContext
+
+from flows import settings, tokens_config, tokens_stages
+from flows.progress import stage
+from flows.tokens_config import TokensFlowConfig
+from flows.tokens_gate import Verdict, judge
+from flows.tokens_publish import Release, champion, publish
+from flows.tokens_stages import Bundle, Made
+from pliant.errors import RegistryError
+from registry.store import FolderStore
+from training.data import ImageData
+
+
+def _by_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
+    del context
+    key: str = parameters["key"]
+    return key
+
+
+def _passing(task: Any, run: Any, state: Any) -> bool:
+    """Retry what may pass by itself, such as a busy registry; not bad input. The hub's client has retries of its own."""
+    del task, run
+    return isinstance(state.result(raise_on_failure=False), RegistryError | OSError)
+
+
+@task(
+    name="foundation",
+    cache_key_fn=_by_key,
+    persist_result=True,
+    result_serializer="json",
+    retries=2,
+    retry_delay_seconds=5,
+    retry_condition_fn=_passing,
+)
+def foundation(key: str, config: TokensFlowConfig, data: ImageData, store: FolderStore) -> Made:
+    with stage("foundation") as progress:
+        return tokens_stages.make_foundation(config, data, key, store, progress)
+
+
+@task(name="task", cache_key_fn=_by_key, persist_result=True, result_serializer="json", task_run_name="task-{name}")
+def train_task(
+    key: str, name: str, config: TokensFlowConfig, data: ImageData, backbone: Made, store: FolderStore
+) -> Made:
+    with stage(f"{name}: train") as trained, stage(f"{name}: accuracy") as measured:
+        return tokens_stages.make_task(config, data, backbone, key, store, (trained, measured))
+
+
+@task(name="profile", cache_key_fn=_by_key, persist_result=True, result_serializer="json")
+def profile(key: str, config: TokensFlowConfig, backbone: Made, tasks: list[Made], store: FolderStore) -> Made:
+    with stage("latency profile") as progress:
+        return tokens_stages.make_profile(config, backbone, tasks, key, store, progress)
+
+
+@task(name="gate", cache_policy=NO_CACHE)
+def gate(config: TokensFlowConfig, defender: Bundle | None, challenger: Bundle) -> Verdict:
+    with stage("gate") as progress:
+        verdict = judge(defender, challenger, config.gate)
+        progress(1, 1)
+    return verdict
+
+
+@task(name="publish", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=_passing)
+def release(
+    config: TokensFlowConfig, made: dict[str, Made], bundle: Bundle, verdict: Verdict, store: FolderStore
+) -> Release:
+    with stage("publish") as progress:
+        released = publish(settings.read(), config, made, bundle, verdict, store, progress)
+    _show(bundle, verdict, released)
+    return released
+
+
+@flow(name="tokens", validate_parameters=True)
+def tokens(config: str | None = None, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Train, profile, judge and publish the tokens system.
+
+    `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/tokens_config.py).
+    Returns what was released: model name -> version, and whether it was promoted.
+    """
+    told = tokens_config.read(Path(config) if config else None, overrides)
+    store = FolderStore(settings.read().store)
+    loaded = tokens_stages.load_data(told)
+    key = tokens_stages.foundation_key(told, loaded[0])
+    backbone: Made = _fresh(foundation, store, key)(key, told, loaded[0], store)
+    tasks = []
+    for data in loaded:
+        key = tokens_stages.task_key(told, data, backbone)
+        tasks.append(_fresh(train_task, store, key)(key, data.name, told, data, backbone, store))
+    key = tokens_stages.profile_key(told, backbone, tasks)
+    profiled: Made = _fresh(profile, store, key)(key, told, backbone, tasks, store)
+    bundle = tokens_stages.load_bundle(store, backbone, tasks, profiled)
+    verdict = gate(told, champion(settings.read()), bundle)
+    made = {"backbone": backbone, "profile": profiled} | {
+        f"task-{data.name}": task for data, task in zip(loaded, tasks, strict=True)
+    }
+    return release(told, made, bundle, verdict, store).plain()
+
+
+def _fresh(stage_task: Any, store: FolderStore, key: str) -> Any:
+    """The task, told to ignore a cached result whose artifact is no longer in the store."""
+    return stage_task.with_options(refresh_cache=not store.has(key))
+
+
+def _show(bundle: Bundle, verdict: Verdict, released: Release) -> None:
+    """Results in Prefect's UI."""
+    gammas = bundle.profile.latency.settings
+    rows = [{"gamma": g, **{t.name: round(t.test_accuracy[g], 3) for t in bundle.tasks}} for g in gammas]
+    for row in rows:
+        row["images/s at batch 32"] = round(32 / bundle.profile.latency.at(int(row["gamma"]), 32))
+    create_table_artifact(rows, key="tokens-trade-off", description="Test accuracy and throughput per gamma")
+    lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
+    outcome = "promoted" if released.promoted else "not promoted"
+    text = f"# tokens: {outcome}\n\nThe gate: {verdict.reason}.\n\n" + "\n".join(lines)
+    create_markdown_artifact(text, key="tokens-release", description="What the gate said and what was published")

@@ -1,0 +1,193 @@
+"""From the store to the registry: what a flow run made, with its parameters, metrics, figures and the gate's reports.
+
+An artifact that is the champion already keeps its version; anything else becomes a new version, `challenger` at first and
+`champion` if the gate let it pass. Knows no Prefect.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flows.settings import Settings
+from flows.tokens_config import TokensFlowConfig
+from flows.tokens_figures import rate_map, trade_off
+from flows.tokens_gate import Verdict
+from flows.tokens_stages import Bundle, Made
+from pliant.progress import Progress
+from pliant.report import Report
+from pliant.tokens.artifact import Backbone, Profile, Task
+from registry import codec
+from registry.mlflow_store import CHAMPION, MlflowRegistry, Run
+from registry.package import Package
+from registry.store import FolderStore
+
+EXPERIMENT = "pliant-tokens"
+PREFIX = "pliant-tokens-"
+CHALLENGER = "challenger"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """`versions`: registered model -> version, of everything that belongs to the release, new or kept."""
+
+    promoted: bool
+    reason: str
+    versions: Mapping[str, int]
+    new: tuple[str, ...]
+    run: str  # MLflow run
+
+    def plain(self) -> dict[str, Any]:
+        """For Prefect, which keeps a flow's result as JSON."""
+        return asdict(self)
+
+
+def open_registry(settings: Settings) -> MlflowRegistry:
+    return MlflowRegistry(settings.tracking_uri, EXPERIMENT, settings.artifact_root)
+
+
+def champion(settings: Settings) -> Bundle | None:
+    """What is live now; None before the first release."""
+    registry = open_registry(settings)
+    if not registry.exists() or registry.version(PREFIX + "backbone") is None:
+        return None
+    backbone, _, tasks = champion_models(registry)
+    folder, version = registry.fetch(PREFIX + "profile")
+    return Bundle(backbone, tuple(tasks), codec.load(Profile, folder, version.digest))
+
+
+def champion_models(registry: MlflowRegistry) -> tuple[Backbone, str, list[Task]]:
+    """The live backbone, its digest and its tasks; tasks made for another backbone are left out."""
+    folder, published = registry.fetch(PREFIX + "backbone")
+    backbone = codec.load(Backbone, folder, published.digest)
+    tasks = []
+    for name in registry.names(PREFIX + "task-"):
+        if registry.version(name) is not None:
+            folder, version = registry.fetch(name)
+            tasks.append(codec.load(Task, folder, version.digest))
+    return backbone, published.digest, [task for task in tasks if task.backbone == published.digest]
+
+
+def publish(
+    settings: Settings,
+    config: TokensFlowConfig,
+    made: Mapping[str, Made],
+    bundle: Bundle,
+    verdict: Verdict,
+    store: FolderStore,
+    progress: Progress,
+) -> Release:
+    """Log the run, register what is new, and move the aliases if the gate let the challenger pass."""
+    registry = open_registry(settings)
+    versions: dict[str, int] = {}
+    new: list[str] = []
+    with registry.run("tokens", {"git_commit": _commit()}) as run:
+        _log(run, config, bundle, verdict)
+        for done, (part, one) in enumerate(made.items()):
+            name = PREFIX + part
+            live = registry.version(name)
+            if live is not None and live.digest == one["digest"]:
+                versions[name] = live.version
+            else:
+                package = _package(name, part, bundle, versions, store, one)
+                versions[name] = registry.publish(run, package).version
+                registry.promote(name, versions[name], CHALLENGER)
+                new.append(name)
+            progress(done + 1, len(made) + 1)
+        if verdict.passed:
+            for name, version in versions.items():
+                registry.promote(name, version, CHAMPION)
+        progress(len(made) + 1, len(made) + 1)
+    return Release(verdict.passed, verdict.reason, versions, tuple(new), run.id)
+
+
+def _log(run: Run, config: TokensFlowConfig, bundle: Bundle, verdict: Verdict) -> None:
+    run.params(_flat(asdict(config)))
+    run.metrics(_metrics(bundle))
+    run.figure("trade_off", trade_off(bundle.tasks, bundle.profile))
+    run.figure("rate_map", rate_map(bundle.profile))
+    run.document("gate", _gate(verdict))
+    for task in bundle.tasks:
+        run.dataset(task.name, task.data, task.name)
+
+
+def _metrics(bundle: Bundle) -> dict[str, float]:
+    """Metric names may not hold a plus or minus sign in front, so gamma -5 is `m5` and gamma 8 is `p8`."""
+    named = {gamma: f"{'m' if gamma < 0 else 'p'}{abs(gamma)}" for gamma in bundle.profile.latency.settings}
+    metrics = {
+        f"test_accuracy.{t.name}.{named[g]}": share for t in bundle.tasks for g, share in t.test_accuracy.items()
+    }
+    for gamma, name in named.items():
+        metrics[f"images_per_second.{name}"] = 32 / bundle.profile.latency.at(gamma, 32)
+    return metrics
+
+
+def _gate(verdict: Verdict) -> dict[str, Any]:
+    def plain(reports: Sequence[Report]) -> list[dict[str, Any]]:
+        return [asdict(report) for report in reports]
+
+    sides = {"champion": plain(verdict.champion), "challenger": plain(verdict.challenger)}
+    return {"passed": verdict.passed, "reason": verdict.reason, **sides}
+
+
+def _package(
+    name: str, part: str, bundle: Bundle, versions: Mapping[str, int], store: FolderStore, made: Made
+) -> Package:
+    """Inputs and outputs are examples: their types and shapes become the model's signature."""
+    backbone = bundle.backbone
+    size = backbone.image_size
+    images = np.zeros((2, size, size, 3), dtype=np.uint8)
+    folder = store.path(made["key"])
+    tags: dict[str, object] = {"pliant.git_commit": _commit(), "pliant.backbone": bundle.profile.backbone}
+    match part:
+        case "backbone":
+            width = backbone.weights["pos_embed"].shape[-1]
+            params = {"architecture": backbone.architecture, "source": backbone.source, **backbone.options}
+            example = np.zeros((2, width), np.float32)
+            return Package(name, folder, images, example, config={"device": "cpu"}, params=params, tags=tags)
+        case "profile":
+            return profile_package(bundle.profile, folder)
+    task = next(task for task in bundle.tasks if f"task-{task.name}" == part)
+    columns = {label: np.zeros(2, np.float32) for label in task.classes}
+    uri = f"models:/{PREFIX}backbone/{versions[PREFIX + 'backbone']}"
+    return Package(
+        name,
+        folder,
+        images,
+        columns,
+        options={"gamma": 0},
+        config={"backbone": uri, "device": "cpu"},
+        params={"classes": len(task.classes), "gammas": sorted(task.accuracy)},
+        metrics={f"test_accuracy.gamma{g}".replace("-", "_m"): share for g, share in task.test_accuracy.items()},
+        tags={**tags, "pliant.data": task.data},
+    )
+
+
+def profile_package(profile: Profile, folder: Path) -> Package:
+    table = {"gamma": np.array([-5, 0]), "batch": np.array([8, 8])}
+    tags = {"pliant.git_commit": _commit(), "pliant.backbone": profile.backbone, "pliant.device": profile.device}
+    seconds = {f"seconds.batch{b}": profile.latency.at(0, b) for b in profile.latency.batches}
+    params = {"device": profile.device}
+    return Package(
+        PREFIX + "profile", folder, table, {"seconds": np.zeros(2)}, params=params, metrics=seconds, tags=tags
+    )
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{above}{key}.")
+        else:
+            flat[above + key] = value
+    return flat
+
+
+def _commit() -> str:
+    told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "unknown"

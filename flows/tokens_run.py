@@ -1,0 +1,63 @@
+"""Runs the tokens flow from a command line: a Prefect server for as long as it lasts, unless one is already named.
+
+Prefect reads its settings when it is imported, so the flow is imported only after they are prepared.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from flows import servers, settings
+from flows.settings import Settings
+from pliant.errors import PliantError
+
+
+@contextmanager
+def with_prefect(told: Settings, port: int = 0) -> Iterator[str]:
+    """A Prefect server to record runs: the one that PREFECT_API_URL names, else one of our own while the context lasts."""
+    settings.prepare(told)
+    named = os.environ.get("PREFECT_API_URL")
+    if named:
+        yield named.removesuffix("/api")
+        return
+    with servers.prefect_server(told, servers.free_port(port)) as address:
+        os.environ["PREFECT_API_URL"] = f"{address}/api"
+        try:
+            yield address
+        finally:
+            del os.environ["PREFECT_API_URL"]
+
+
+def run_flow(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the flow here and give its release as plain values. A failed stage is raised as one sentence."""
+    with with_prefect(settings.read()):
+        return run_connected(config, overrides)
+
+
+def run_connected(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with Prefect's server already there."""
+    from flows.tokens_flow import tokens
+
+    try:
+        result: dict[str, Any] = tokens(config, dict(overrides))
+    except PliantError:
+        raise
+    except Exception as error:
+        raise PliantError(f"the flow failed: {type(error).__name__}: {error}") from error
+    return result
+
+
+def show(released: Mapping[str, Any]) -> None:
+    """What was released, for people."""
+    table = Table("model", "version", "", title="promoted" if released["promoted"] else "not promoted")
+    for name, version in released["versions"].items():
+        table.add_row(name, str(version), "new" if name in released["new"] else "unchanged")
+    console = Console()
+    console.print(table)
+    console.print(f"The gate: {released['reason']}.")

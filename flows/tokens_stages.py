@@ -1,0 +1,178 @@
+"""The stages of the tokens flow as plain functions over a store: each reads artifacts, makes one, and saves it.
+
+Also what each stage depends on, as a key: config, data, and the source of the code that does the work. The key names the
+result in the store, so a stage whose key is there already need not run. Knows no Prefect and no MLflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from types import ModuleType
+from typing import Any, TypedDict
+
+import numpy as np
+
+import pliant.latency
+import pliant.tokens.image
+import pliant.tokens.merge
+import pliant.tokens.model
+import pliant.tokens.plan
+import pliant.tokens.runtime
+import profiling.timer
+import profiling.tokens_accuracy
+import profiling.tokens_latency
+import training.data
+import training.tokens_foundation
+import training.tokens_task
+from flows.tokens_config import TokensFlowConfig
+from pliant.errors import InputError
+from pliant.latency import LatencyTable
+from pliant.progress import Progress
+from pliant.tokens.artifact import Backbone, Profile, RateRule, Task
+from pliant.tokens.plan import rate_rule
+from pliant.tokens.runtime import TokensRuntime, device_class, threads
+from registry.store import FolderStore
+from training.data import ImageData
+
+
+class Made(TypedDict):
+    """A stage's result, small enough to be cached as JSON: where the artifact lies and what it is."""
+
+    key: str
+    digest: str
+
+
+_MODEL = (pliant.tokens.model, pliant.tokens.merge, pliant.tokens.image)
+
+
+def load_data(config: TokensFlowConfig) -> list[ImageData]:
+    """One data set a task. Two tasks of one name would overwrite each other, so that is refused."""
+    loaded = []
+    for entry in config.data:
+        name, equals, address = entry.rpartition("=")
+        loaded.append(training.data.load(address, name if equals else None, config.seed, config.limit))
+    names = [data.name for data in loaded]
+    if len(set(names)) != len(names) or not names:
+        raise InputError("data", ", ".join(names) or "empty", "at least one task, each of its own name (NAME=ADDRESS)")
+    return loaded
+
+
+def foundation_key(config: TokensFlowConfig, data: ImageData) -> str:
+    if config.backbone != "embedded":
+        return _key("backbone", {"backbone": config.backbone, "timm": version("timm")}, training.tokens_foundation)
+    return _key(
+        "backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, training.tokens_foundation, *_MODEL
+    )
+
+
+def make_foundation(
+    config: TokensFlowConfig, data: ImageData, key: str, store: FolderStore, progress: Progress
+) -> Made:
+    """The backbone: pretrained here (embedded), by timm's hub, or from a local file."""
+    scheme, _, rest = config.backbone.partition(":")
+    match scheme:
+        case "embedded":
+            backbone = training.tokens_foundation.pretrain(config.foundation, data, config.device, progress)
+        case "timm":
+            backbone = training.tokens_foundation.from_timm(rest)
+        case "file":
+            architecture, _, path = rest.partition(":")
+            backbone = training.tokens_foundation.from_file(architecture, path)
+        case _:
+            raise InputError("backbone", config.backbone, "embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
+    return {"key": key, "digest": store.save(key, backbone)}
+
+
+def task_key(config: TokensFlowConfig, data: ImageData, backbone: Made) -> str:
+    depends = {
+        "config": asdict(config.task),
+        "data": data.fingerprint,
+        "name": data.name,
+        "backbone": backbone["digest"],
+    }
+    return _key(f"task-{data.name}", depends, training.tokens_task, profiling.tokens_accuracy, *_MODEL)
+
+
+def make_task(
+    config: TokensFlowConfig,
+    data: ImageData,
+    backbone: Made,
+    key: str,
+    store: FolderStore,
+    progress: Sequence[Progress],
+) -> Made:
+    """A task trained and measured: head, prompts, accuracy per gamma. Two progress callbacks, one for each half."""
+    foundation = store.load(Backbone, backbone["key"], backbone["digest"])
+    task = training.tokens_task.train(config.task, data, foundation, backbone["digest"], config.device, progress[0])
+    gammas = config.latency.gammas
+    task = profiling.tokens_accuracy.profile(foundation, task, data, config.device, gammas, progress[1])
+    return {"key": key, "digest": store.save(key, task)}
+
+
+def profile_key(config: TokensFlowConfig, backbone: Made, tasks: Sequence[Made]) -> str:
+    with threads(config.threads):
+        device = device_class(config.device)
+    depends = {
+        "config": asdict(config.latency),
+        "backbone": backbone["digest"],
+        "tasks": sorted(made["digest"] for made in tasks),
+        "device": device,
+        "torch": version("torch"),
+        "cores": os.cpu_count(),
+    }
+    code = (profiling.timer, profiling.tokens_latency, pliant.tokens.runtime, pliant.tokens.plan, pliant.latency)
+    return _key("profile", depends, *code, *_MODEL)
+
+
+def make_profile(
+    config: TokensFlowConfig, backbone: Made, tasks: Sequence[Made], key: str, store: FolderStore, progress: Progress
+) -> Made:
+    """Latency and memory per (gamma, batch) with all tasks mixed, and the rate rule that follows."""
+    foundation = store.load(Backbone, backbone["key"], backbone["digest"])
+    loaded = [store.load(Task, made["key"], made["digest"]) for made in tasks]
+    with threads(config.threads):
+        runtime = TokensRuntime(foundation, backbone["digest"], loaded, config.device)
+        names = [task.name for task in loaded]
+        measured = profiling.tokens_latency.profile(
+            runtime, names, foundation.image_size, config.latency, config.device, progress
+        )
+        device = device_class(config.device)
+    rule = derive_rule(measured.latency, loaded, config.reference.urgent[0])
+    profile = Profile(backbone["digest"], device, measured.latency, measured.spread, measured.memory, rule)
+    return {"key": key, "digest": store.save(key, profile)}
+
+
+def derive_rule(latency: LatencyTable, tasks: Sequence[Task], deadline: float) -> RateRule:
+    """The rate rule for the mean accuracy of the tasks; a batch may take half of the urgent deadline."""
+    mean = {gamma: float(np.mean([task.accuracy[gamma] for task in tasks])) for gamma in latency.settings}
+    return rate_rule(latency, mean, latency.batches[-1], deadline / 2)
+
+
+def _key(stage: str, depends: dict[str, Any], *code: ModuleType) -> str:
+    mark = hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode())
+    for module in code:
+        mark.update(inspect.getsource(module).encode())
+    return f"tokens/{stage}/{mark.hexdigest()[:24]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Everything that a service of the tokens system loads."""
+
+    backbone: Backbone
+    tasks: tuple[Task, ...]
+    profile: Profile
+
+
+def load_bundle(store: FolderStore, backbone: Made, tasks: Sequence[Made], profile: Made) -> Bundle:
+    return Bundle(
+        store.load(Backbone, backbone["key"], backbone["digest"]),
+        tuple(store.load(Task, made["key"], made["digest"]) for made in tasks),
+        store.load(Profile, profile["key"], profile["digest"]),
+    )

@@ -1,0 +1,91 @@
+"""Whether there is a registry at an address, found out before MLflow tries. Knows addresses and settings, imports no MLflow.
+
+Left to itself MLflow would make an empty database where there is none, and retry a server that is gone for minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Mapping
+from http.client import HTTPException
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import urlopen
+
+from pliant.errors import RegistryError
+
+SET = "set MLFLOW_TRACKING_URI to the registry in use"
+ADVICE = f"run `pliant train` to make one, or {SET}"
+
+PROBE_SECONDS = 3.0
+
+DEFAULTS: Mapping[str, str] = {
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_LOGGING_LEVEL": "ERROR",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # by default a server that died holds its client for minutes
+}
+"""MLflow's own settings, where the user has none. It reads them from the environment and from nowhere else."""
+
+
+def set_defaults() -> None:
+    """Quiet, and quick to give up. Works best before MLflow is imported, and well enough after."""
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"].upper())
+    warnings.filterwarnings("ignore", module="mlflow")
+
+
+def database(uri: str) -> Path | None:
+    """The file of a sqlite address; None for others."""
+    parts = _split(uri)
+    return Path(parts.path[1:]) if parts.scheme == "sqlite" else None
+
+
+def check_reachable(uri: str, create: bool) -> None:
+    """Raises `RegistryError` if the server does not answer or, unless one is to be created, the database is not there."""
+    if (path := database(uri)) is not None:
+        _check_database(path, create)
+    if _split(uri).scheme in ("http", "https"):
+        _check_server(uri)
+
+
+def _check_database(path: Path, create: bool) -> None:
+    if create:
+        _make_folder(path.parent)
+    elif not path.is_file():
+        raise RegistryError(f"there is no registry database at {path.absolute()}: {ADVICE}")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RegistryError(f"the registry's folder {folder} cannot be made: {error.strerror}") from error
+
+
+def _check_server(uri: str) -> None:
+    try:
+        urlopen(f"{shown(uri).rstrip('/')}/health", timeout=PROBE_SECONDS).close()
+    except HTTPError:
+        return  # it answers; what it thinks of this path is another matter
+    except (OSError, ValueError, HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise RegistryError(f"no MLflow server answers at {shown(uri)} ({reason}): start it, or {SET}") from error
+
+
+def shown(uri: str) -> str:
+    """Without user name and password."""
+    parts = _split(uri)
+    return uri.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1) if parts.netloc else uri
+
+
+def _split(uri: str) -> SplitResult:
+    try:
+        return urlsplit(uri)
+    except ValueError as error:
+        raise RegistryError(f"{uri} is no address of a registry ({error}): {SET}") from error

@@ -1,0 +1,222 @@
+"""Frozen artifact dataclasses to a folder and back. Never a pickle.
+
+    artifact.json         {"kind", "schema", "values"}; an array leaf is {"$tensor": its name}
+    tensors.safetensors   the arrays, each named by its path in the values (a JSON pointer, RFC 6901, without the first /)
+    digests.json          sha256 of the two files above; the artifact's own digest is the sha256 of this file
+
+Equal artifacts give equal bytes, hence equal digests, whatever the order of their mappings' keys. What is read is verified
+before it is parsed. Knows any dataclass with `KIND` and `SCHEMA`, and none by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
+
+from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
+from registry.folder import replace_folder
+from registry.structure import structure
+
+VALUES, TENSORS, DIGESTS = "artifact.json", "tensors.safetensors", "digests.json"
+REFERENCE = "$tensor"
+
+Array = NDArray[Any]
+
+
+class Artifact(Protocol):
+    """Any frozen dataclass that names its kind and the version of its layout."""
+
+    KIND: ClassVar[str]
+    SCHEMA: ClassVar[int]
+
+
+T = TypeVar("T", bound=Artifact)
+
+
+def save(artifact: Artifact, folder: Path) -> str:
+    """Write `artifact` to `folder` in one step and return its digest.
+
+    A folder that holds the same artifact intact is left alone, any other content is replaced. Raises `RegistryError`
+    where the disk refuses (nothing half-written stays behind), `ArtifactError` for values that could not be read again.
+    """
+    files = encode(artifact)
+    wanted = _hash(files[DIGESTS])
+    if not _intact(folder, wanted):
+        replace_folder(folder, files)
+    return wanted
+
+
+def load(cls: type[T], folder: Path, digest: str | None = None) -> T:
+    """The artifact in `folder`, which must have `digest` if one is given.
+
+    Raises `DigestError` for a file that is not what was saved, `SchemaError` for another kind or schema, `ArtifactError`
+    for what cannot be parsed and `RegistryError` where there is nothing to read.
+    """
+    files = _verified(folder, digest)
+    return decode(cls, files, folder)
+
+
+def digest(folder: Path) -> str:
+    """The digest of the artifact in `folder`: what identifies it everywhere. Does not verify the files."""
+    return _hash(_read(folder, DIGESTS, expected="a list of digests"))
+
+
+def kind(folder: Path) -> str:
+    """The kind of the artifact in `folder`, verified."""
+    return str(_header(_verified(folder, None), folder)["kind"])
+
+
+def encode(artifact: Artifact) -> dict[str, bytes]:
+    """File name -> content. Raises `ArtifactError` for values that could not be read again."""
+    values, tensors = _flatten(artifact)
+    # Once there and back: fails now rather than at load, and makes an integer given for a float a float.
+    values, tensors = _flatten(structure(type(artifact), _place(values, tensors), artifact.KIND))
+    document = {"kind": artifact.KIND, "schema": artifact.SCHEMA, "values": values}
+    files = {VALUES: _json(document), TENSORS: safetensors.save(tensors)}
+    return files | {DIGESTS: _json({name: _hash(content) for name, content in files.items()})}
+
+
+def decode(cls: type[T], files: Mapping[str, bytes], folder: Path) -> T:
+    """From verified files to the value. `folder` is for messages only."""
+    document = _header(files, folder)
+    if (document["kind"], document["schema"]) != (cls.KIND, cls.SCHEMA):
+        found = f"{document['kind']} of schema {document['schema']}"
+        raise SchemaError(f"{folder} holds {found}, but {cls.KIND} of schema {cls.SCHEMA} is needed")
+    try:
+        tensors = safetensors.load(files[TENSORS])
+    except (SafetensorError, KeyError) as error:
+        raise ArtifactError(f"{folder / TENSORS} is no safetensors file that this version reads: {error}") from error
+    where = str(folder / VALUES)
+    try:
+        values = _place(document["values"], tensors)
+    except KeyError as error:
+        raise ArtifactError(f"{where} names {error}, which neither it nor {TENSORS} holds") from error
+    return structure(cls, values, where)
+
+
+def _flatten(artifact: Artifact) -> tuple[Any, dict[str, Array]]:
+    """JSON values, and the arrays that they name."""
+    tensors: dict[str, Array] = {}
+    return _plain(artifact, "", tensors), tensors
+
+
+def _plain(value: Any, path: str, tensors: dict[str, Array]) -> Any:
+    """JSON values, with every array moved to `tensors`. Mappings in their keys' order, so that equals look alike."""
+    match value:
+        case np.ndarray():
+            tensors[path] = _tensor(value, path)
+            return {REFERENCE: path}
+        case np.generic():
+            return value.item()
+        case Mapping():
+            return {str(key): _plain(value[key], _join(path, key), tensors) for key in _keys(value, path)}
+        case list() | tuple():
+            return [_plain(item, _join(path, index), tensors) for index, item in enumerate(value)]
+        case _ if is_dataclass(value):
+            named = {field.name: getattr(value, field.name) for field in fields(value)}
+            return {name: _plain(item, _join(path, name), tensors) for name, item in named.items()}
+        case None | bool() | int() | float() | str():
+            return value
+    raise ArtifactError(f"{path} is a {type(value).__name__}, which an artifact cannot hold")
+
+
+def _tensor(array: Array, path: str) -> Array:
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise ArtifactError(f"{path} is an array of {array.dtype}, which an artifact cannot hold")
+    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _keys(mapping: Mapping[Any, Any], path: str) -> list[Any]:
+    kinds = {type(key) for key in mapping}
+    if len(kinds) > 1 or not kinds <= {int, str} or REFERENCE in mapping:
+        raise ArtifactError(f"the keys of {path} must all be integers or all strings, and none {REFERENCE}")
+    return sorted(mapping)
+
+
+def _join(path: str, key: object) -> str:
+    step = str(key).replace("~", "~0").replace("/", "~1")
+    return f"{path}/{step}" if path else step
+
+
+def _place(value: Any, tensors: Mapping[str, Array]) -> Any:
+    """The reverse of `_plain`, but for classes and key types, which `structure` gives back."""
+    match value:
+        case {"$tensor": str(name)}:
+            return tensors[name]
+        case dict():
+            return {key: _place(item, tensors) for key, item in value.items()}
+        case list():
+            return [_place(item, tensors) for item in value]
+    return value
+
+
+def _header(files: Mapping[str, bytes], folder: Path) -> dict[str, Any]:
+    match document := _parse(files[VALUES], folder / VALUES):
+        case {"kind": str(), "schema": int(), "values": dict()}:
+            return dict(document)
+    raise ArtifactError(f"{folder / VALUES} lacks kind, schema or values: it is no artifact of ours")
+
+
+def _verified(folder: Path, wanted: str | None) -> dict[str, bytes]:
+    """Every file's content, read once, after it was found to be what was saved."""
+    listed = _read(folder, DIGESTS, expected=wanted or "a list of digests")
+    if wanted is not None:
+        _compare(folder / DIGESTS, wanted, _hash(listed))
+    digests = _parse(listed, folder / DIGESTS)
+    if not isinstance(digests, dict) or not {VALUES, TENSORS} == set(digests):
+        raise ArtifactError(f"{folder / DIGESTS} must name {VALUES} and {TENSORS}, and nothing else")
+    files = {name: _read(folder, name, expected) for name, expected in digests.items()}
+    for name, expected in digests.items():
+        _compare(folder / name, expected, _hash(files[name]))
+    return files
+
+
+def _compare(file: Path, expected: str, found: str) -> None:
+    if found != expected:
+        raise DigestError(str(file), expected, found)
+
+
+def _intact(folder: Path, wanted: str) -> bool:
+    try:
+        _verified(folder, wanted)
+    except (ArtifactError, RegistryError):
+        return False
+    return True
+
+
+def _read(folder: Path, name: str, expected: str) -> bytes:
+    if not folder.is_dir():
+        raise RegistryError(f"there is no artifact at {folder}")
+    try:
+        return (folder / name).read_bytes()
+    except FileNotFoundError as error:
+        raise DigestError(str(folder / name), expected, "no such file") from error
+    except OSError as error:
+        raise RegistryError(f"{folder / name} cannot be read: {error.strerror}") from error
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+    except ValueError as error:  # NaN or an infinity outside an array; text that is no Unicode
+        raise ArtifactError(f"the artifact's values cannot be written as JSON: {error}") from error
+
+
+def _parse(content: bytes, file: Path) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"{file} is no JSON: {error}") from error
+
+
+def _hash(content: bytes) -> str:
+    return sha256(content).hexdigest()

@@ -1,0 +1,74 @@
+"""Replaces a folder of files in one step: complete or not at all. Knows nothing of what the files hold."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+from pliant.errors import RegistryError
+
+
+def replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Make `folder` hold exactly `files`, also after a power cut.
+
+    Raises `RegistryError` if the disk refuses, or if the folder holds anything else, which would be lost.
+    """
+    try:
+        _check_ours(folder, set(files))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _beside(folder) as draft, _beside(folder) as former:
+            _write(draft, files)
+            _swap(draft, folder, former)
+            _sync(folder.parent)
+    except OSError as error:
+        raise RegistryError(f"{folder} cannot be written: {error.strerror or error}") from error
+
+
+def _check_ours(folder: Path, names: set[str]) -> None:
+    if folder.exists() and (others := {path.name for path in folder.iterdir()} - names):
+        raise RegistryError(f"{folder} holds {min(others)}, which is no artifact's: choose another folder")
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """A name on the same file system, and nothing of that name afterwards."""
+    path = folder.parent / f".{folder.name}-{uuid4().hex}"
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir()
+    for name, content in files.items():
+        with (folder / name).open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    _sync(folder)
+
+
+def _swap(draft: Path, folder: Path, former: Path) -> None:
+    """A folder cannot be renamed over a full one: the old one steps aside, and back if the new one cannot come."""
+    try:
+        with suppress(FileNotFoundError):
+            folder.rename(former)
+        draft.rename(folder)
+    except BaseException:  # an interrupt too must not lose the old one
+        if former.exists() and not folder.exists():
+            former.rename(folder)
+        raise
+
+
+def _sync(folder: Path) -> None:
+    """A rename is on the disk only once its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

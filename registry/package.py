@@ -1,0 +1,64 @@
+"""What is handed to the registry for publication, and what it gives back. Knows no MLflow and no system by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pliant.errors import ArtifactError
+
+Example = NDArray[Any] | Mapping[str, NDArray[Any]]
+"""Tensors with the batch in front, or named columns (which an MLflow client gives and gets as a data frame)."""
+
+Option = int | float | str | bool
+
+NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "pillow", "safetensors", "timm", "torch", "torchvision")
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """An artifact's folder and all that is published with it.
+
+    The code that answers for it in an MLflow client is registry/<kind>_pyfunc.py, by the kind in the folder.
+    """
+
+    name: str  # of the registered model, such as "pliant-tokens-profile"
+    folder: Path
+    inputs: Example  # what `predict` takes, and ...
+    outputs: Example  # ... gives; the types and shapes count, not the values
+    options: Mapping[str, Option] = field(default_factory=dict)  # `params` of `predict`, with their defaults
+    config: Mapping[str, Option] = field(default_factory=dict)  # `model_config` of `load_model`, with its defaults
+    params: Mapping[str, object] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    tags: Mapping[str, object] = field(default_factory=dict)  # of the version: pliant.data, pliant.git_commit, ...
+    requires: tuple[str, ...] = NEEDED  # distributions, pinned to the versions at hand
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version of a registered model."""
+
+    name: str
+    version: int
+    digest: str  # of the artifact, from the version's tag
+    uri: str
+    tags: Mapping[str, str]
+
+
+def frame(example: Example) -> Any:
+    """Named columns as a data frame; tensors as they are."""
+    import pandas as pd
+
+    return pd.DataFrame(dict(example)) if isinstance(example, Mapping) else example
+
+
+def pyfunc_file(kind: str) -> Path:
+    """The model's code for artifacts of `kind`. Raises `ArtifactError` where there is none."""
+    path = Path(__file__).with_name(f"{kind.replace('-', '_')}_pyfunc.py")
+    if not path.is_file():
+        raise ArtifactError(f"no {path.name} says how an artifact of kind {kind} answers in an MLflow client")
+    return path

@@ -1,0 +1,258 @@
+"""asyncio drives a scheduler: requests in, answers out, launches carried to workers.
+
+Knows the event loop, the clock and the books of what is pending; decides nothing. Everything the scheduler sees and
+says is recorded, so that `replay` of the journal gives the same decisions. Each submitted request is answered exactly
+once: with an output, with a drop, or with an exception where the scheduler itself broke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from pliant.errors import SchedulerError, WorkerError
+from pliant.protocol import (
+    Action,
+    Answer,
+    Arrived,
+    Drop,
+    Event,
+    Finished,
+    JournalEntry,
+    Launch,
+    Request,
+    Scheduler,
+    Woke,
+)
+from serving.lane import Lane
+from serving.workers import Worker
+
+logger = logging.getLogger("pliant.serving")
+
+Clock = Callable[[], float]
+Record = Callable[[JournalEntry], None]
+
+
+def loop_clock() -> Clock:
+    """Seconds since this call on the running loop's clock: small numbers, and the same clock as the loop's timers."""
+    loop = asyncio.get_running_loop()
+    origin = loop.time()
+    return lambda: loop.time() - origin
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    launch: float = 60.0  # seconds after which a running worker counts as hung and is killed
+    drain: float = 120.0  # seconds that `stop` waits for requests in flight
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An output and how it came about. Queue: until its launch was decided; run: on the device, by its own clock."""
+
+    output: Any
+    setting: int
+    batch: int
+    queue_seconds: float
+    run_seconds: float
+    late_by: float  # negative: seconds to spare
+
+    @property
+    def on_time(self) -> bool:
+        return self.late_by <= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """No output; reasons as in protocol.DROP_REASONS."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class _Ran:
+    """One launch's share of one request."""
+
+    output: Any
+    launch: Launch
+    launched: float
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Pending:
+    request: Request
+    payload: Any
+    answer: asyncio.Future[Served | Dropped]
+    ran: dict[int, _Ran] = field(default_factory=dict)  # launch id -> what it gave
+
+
+class Driver:
+    """`submit` from any number of tasks of one event loop, between `start` and `stop`."""
+
+    def __init__(
+        self, scheduler: Scheduler, workers: Sequence[Worker], record: Record, clock: Clock, limits: Limits = Limits()
+    ) -> None:
+        self._scheduler, self._record, self._clock, self._limits = scheduler, record, clock, limits
+        self._lanes = [Lane(worker, limits.launch) for worker in workers]
+        self._pending: dict[int, _Pending] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ids = count()
+        self._last = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self._broken: str | None = None
+
+    @property
+    def now(self) -> float:
+        """The clock that deadlines and the journal are on."""
+        return self._clock()
+
+    @property
+    def pending(self) -> int:
+        """Requests without an answer."""
+        return len(self._pending)
+
+    @property
+    def waiting(self) -> int:
+        """Requests without an answer that no worker has in hand."""
+        return len(self._pending) - sum(len(lane.launch.requests) for lane in self._lanes if lane.launch)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the scheduler is sound; once it broke the contract only a new process helps."""
+        return self._broken is None
+
+    @property
+    def ready(self) -> bool:
+        return self.alive and not self._stopping and any(lane.up for lane in self._lanes)
+
+    async def start(self) -> None:
+        """Return when every worker has run its model. Raises `WorkerError`."""
+        await asyncio.gather(*(lane.start() for lane in self._lanes))
+
+    async def submit(self, task: str, deadline: float, utility: float, payload: Any) -> Served | Dropped:
+        """Wait for an answer. `deadline` is in seconds from now.
+
+        Raises `SchedulerError` where the scheduler broke the contract, `WorkerError` after `stop`.
+        """
+        if self._broken:
+            raise SchedulerError(self._broken)
+        if self._stopping:
+            raise WorkerError("the service is stopping")
+        now = self._tick()
+        request = Request(next(self._ids), now, now + deadline, task, utility)
+        answer: asyncio.Future[Served | Dropped] = asyncio.get_running_loop().create_future()
+        self._pending[request.id] = _Pending(request, payload, answer)
+        self._handle(Arrived(request), now)
+        return await answer
+
+    async def update(self, value: Any) -> None:
+        """Tell every worker something for all later launches."""
+        for lane in self._lanes:
+            await lane.update(value)
+
+    async def stop(self) -> None:
+        """Answer everything in flight, then stop the workers."""
+        self._stopping = True
+        if self._pending:
+            await asyncio.wait([pending.answer for pending in self._pending.values()], timeout=self._limits.drain)
+        self._end(lambda: WorkerError(f"the service stopped before an answer came, after {self._limits.drain:.0f} s"))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(lane.worker.stop() for lane in self._lanes))
+
+    def _tick(self) -> float:
+        """Never back: a timer may fire a hair early, and its event then stands at the time it was set for."""
+        self._last = max(self._last, self._clock())
+        return self._last
+
+    def _handle(self, event: Event, now: float) -> None:
+        """One event in, its actions out. Whatever the scheduler does wrong ends in `_break`, never in silence."""
+        if self._broken:
+            return
+        try:
+            actions = self._scheduler.handle(event, now)
+            self._record(JournalEntry(now, event, tuple(actions)))
+            for action in actions:
+                self._act(action, now)
+            self._arm(event, now)
+        except Exception as error:  # our own bug, whatever its type
+            self._break(error)
+
+    def _act(self, action: Action, now: float) -> None:
+        match action:
+            case Launch():
+                self._launch(action, now)
+            case Answer(request, launch):
+                pending = self._pending[request]
+                self._settle(request, self._served(pending, pending.ran[launch], now))
+            case Drop(request, reason):
+                self._settle(request, Dropped(reason))
+
+    def _settle(self, request: int, answer: Served | Dropped) -> None:
+        pending = self._pending.pop(request)
+        if not pending.answer.done():  # the asker may have gone
+            pending.answer.set_result(answer)
+
+    def _served(self, pending: _Pending, ran: _Ran, now: float) -> Served:
+        queued = ran.launched - pending.request.arrival
+        batch = len(ran.launch.requests)
+        late_by = now - pending.request.deadline
+        return Served(ran.output, ran.launch.setting, batch, queued, ran.seconds, late_by)
+
+    def _launch(self, launch: Launch, now: float) -> None:
+        lane = self._lanes[launch.worker]
+        if lane.launch is not None:
+            raise SchedulerError(f"worker {launch.worker} got launch {launch.id} during launch {lane.launch.id}")
+        payloads = [self._pending[request].payload for request in launch.requests]
+        lane.launch = launch
+        task = asyncio.create_task(self._carry_out(lane, launch, payloads, now))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, lane: Lane, launch: Launch, payloads: list[Any], launched: float) -> None:
+        event, outputs = await lane.carry_out(launch, payloads)
+        if isinstance(event, Finished):
+            for request, output in zip(launch.requests, outputs, strict=True):
+                if request in self._pending:
+                    self._pending[request].ran[launch.id] = _Ran(output, launch, launched, event.seconds)
+        self._handle(event, self._tick())
+
+    def _arm(self, event: Event, now: float) -> None:
+        """One timer for the whole scheduler."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wake = self._scheduler.wake_at()
+        if wake is None:
+            return
+        if isinstance(event, Woke) and wake <= now:
+            raise SchedulerError(f"after Woke at {now} the scheduler asks to be woken at {wake}, which is not later")
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, wake - self._clock()), self._wake, wake)
+
+    def _wake(self, wake: float) -> None:
+        self._timer = None
+        self._last = max(self._last, wake)
+        self._handle(Woke(), self._tick())
+
+    def _break(self, error: Exception) -> None:
+        logger.error("the scheduler failed; all requests are refused from now on", exc_info=error)
+        self._broken = f"the scheduler failed: {type(error).__name__}: {error}"
+        broken = self._broken
+        self._end(lambda: SchedulerError(broken))
+
+    def _end(self, exception: Callable[[], Exception]) -> None:
+        """Leave no request without an answer. Each gets its own exception: a shared one collects all tracebacks."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for pending in self._pending.values():
+            if not pending.answer.done():
+                pending.answer.set_exception(exception())
+        self._pending.clear()

@@ -1,0 +1,67 @@
+"""Prometheus metrics of a service: what arrived, what became of it, and what the device did.
+
+Knows the journal's entries and the driver's answers. Whether an answer was right nobody knows online, so of the paper's
+four outcome types "accurate in time" and "wrong in time" are one here: on_time.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+
+from pliant.protocol import Arrived, Failed, Finished, JournalEntry, Launch
+from serving.driver import Dropped, Served
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Metrics:
+    """`setting` names the system's knob in labels (tokens: gamma)."""
+
+    def __init__(self, setting: str, registry: CollectorRegistry = REGISTRY) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"pliant_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"pliant_{name}", text, buckets=buckets, registry=registry)
+
+        self._arrivals = counter("arrivals", "Requests that reached the scheduler", "task")
+        self._outcomes = counter("outcomes", "What became of them", "task", "outcome")
+        self._refusals = counter("refusals", "Requests answered with an error, by its code", "code")
+        self._launches = counter("launches", f"Batches launched, by {setting}", setting)
+        self._failures = counter("worker_failures", "Launches that a device process did not survive")
+        self._batch = histogram("batch_size", "Requests per launch", SIZES)
+        self._queue = histogram("queue_seconds", "From arrival to launch, per answered request", SECONDS)
+        self._run = histogram("run_seconds", "On the device, per launch", SECONDS)
+        self._waiting = Gauge(
+            "pliant_waiting", "Requests that no worker has in hand", registry=registry, multiprocess_mode="livesum"
+        )
+
+    def observe(self, entry: JournalEntry) -> None:
+        """Count one entry of the journal."""
+        match entry.event:
+            case Arrived(request):
+                self._arrivals.labels(request.task).inc()
+            case Finished(_, seconds, results) if results:
+                self._run.observe(seconds)
+            case Failed():
+                self._failures.inc()
+        for action in entry.actions:
+            if isinstance(action, Launch) and action.kind == "run":
+                self._launches.labels(str(action.setting)).inc()
+                self._batch.observe(len(action.requests))
+
+    def answered(self, task: str, answer: Served | Dropped) -> None:
+        """Count what became of one request."""
+        match answer:
+            case Served():
+                self._outcomes.labels(task, "on_time" if answer.on_time else "late").inc()
+                self._queue.observe(answer.queue_seconds)
+            case Dropped(reason):
+                self._outcomes.labels(task, f"dropped_{reason}").inc()
+
+    def refused(self, code: str) -> None:
+        self._refusals.labels(code).inc()
+
+    def waiting(self, count: int) -> None:
+        self._waiting.set(count)

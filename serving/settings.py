@@ -1,0 +1,90 @@
+"""The settings of a service process, and the one place that reads its environment (PLIANT_*).
+
+Knows names, types and limits; knows nothing of what the settings do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pliant.errors import InputError
+
+PREFIX = "PLIANT_"
+ELSEWHERE = ("PLIANT_HOME",)  # read by the processes of flows/ and the command line
+POLICIES = ("default", "fixed")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every field can be set by the variable PLIANT_ plus its name in capitals."""
+
+    registry_uri: str = "sqlite:///mlruns/mlflow.db"
+    experiment: str = "pliant-tokens"
+    artifact_root: str = "mlruns/artifacts"
+    alias: str = "champion"
+    policy: str = "default"  # or "fixed": every launch at `gamma`, the baseline
+    gamma: int = 0
+    device: str = "cpu"
+    threads: int | None = None  # torch threads of the device process; None: as many as torch takes by itself
+    any_profile: bool = False  # serve with a profile that was measured on another class of device
+    max_body_bytes: int = 10 * 1024 * 1024
+    max_image_pixels: int = 25_000_000
+    max_waiting: int = 2048
+    max_deadline: float = 60.0
+    launch_limit: float = 60.0  # seconds after which a running launch counts as hung
+    journal: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise InputError(_variable("policy"), repr(self.policy), f"one of {', '.join(POLICIES)}")
+        for name in ("max_body_bytes", "max_image_pixels", "max_waiting", "max_deadline", "launch_limit", "threads"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(_variable(name), value, "positive and finite")
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """Raises `InputError` naming the variable: one that is unknown (with the nearest known), or one out of its limit."""
+    known = {_variable(field.name): field for field in fields(Settings)}
+    ours = {name: text for name, text in environment.items() if name.startswith(PREFIX) and name not in ELSEWHERE}
+    for name in ours:
+        if name not in known:
+            raise InputError("environment variable", name, _nearest(name, list(known)))
+    return Settings(**{known[name].name: _parse(name, str(known[name].type), text) for name, text in ours.items()})
+
+
+def to_environment(settings: Settings) -> dict[str, str]:
+    """The variables from which `from_environment` makes equal settings."""
+    values = {_variable(field.name): getattr(settings, field.name) for field in fields(settings)}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _variable(field: str) -> str:
+    return PREFIX + field.upper()
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    return f"a known one, such as {near[0]}"
+
+
+def _parse(name: str, annotation: str, text: str) -> Any:
+    kind, expected = _KINDS[annotation]
+    try:
+        return kind(text)
+    except (ValueError, KeyError):
+        raise InputError(name, repr(text), expected) from None
+
+
+_KINDS: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    "str": (str, "text"),
+    "int": (int, "a whole number"),
+    "int | None": (int, "a whole number"),
+    "float": (float, "a number"),
+    "bool": (lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()], "true or false"),
+    "Path | None": (Path, "a path"),
+}

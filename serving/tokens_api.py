@@ -1,0 +1,123 @@
+"""The tokens service over HTTP: routes, their documentation, and one shape of error for all of them.
+
+Knows HTTP; what is done it leaves to the endpoint, which the service puts into `app.state.endpoint` when it is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
+
+from pliant.errors import InputError, PliantError
+from serving.refusals import Refusal, error_response, json_response, refusal_of
+from serving.tokens_documents import Prediction, Status, TaskDescription, TaskList, errors, question_body
+from serving.tokens_documents import registration_body as registration
+from serving.tokens_endpoint import TokensEndpoint
+from serving.tokens_question import check_names, parse_json, read_body, read_question, shorten, text
+
+
+def create_app(swagger: Path) -> FastAPI:
+    """The app; `swagger` is a folder with Swagger UI's files, so that its page needs no internet."""
+    app = FastAPI(title="Pliant tokens", version="1", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
+    _add_routes(app)
+    # Requests go straight to the function; FastAPI's route of the same path, behind it, only documents. Its machinery
+    # of dependencies, unused here, was a sixth of the time of a request.
+    app.router.routes.insert(0, Route("/predict", _predict, methods=["POST"]))
+    app.add_api_route("/docs", _docs, include_in_schema=False)
+    app.mount("/swagger", StaticFiles(directory=swagger), name="swagger")
+    for kind in (Refusal, PliantError, HTTPException, ClientDisconnect):
+        app.add_exception_handler(kind, _answer_error)
+    return app
+
+
+def _add_routes(app: FastAPI) -> None:
+    app.add_api_route(
+        "/predict",
+        _predict,
+        methods=["POST"],
+        summary="Classify an image before a deadline",
+        responses={200: {"model": Prediction}, **errors(400, 404, 413, 415, 422, 429, 500, 503)},
+        openapi_extra=question_body(),
+    )
+    app.add_api_route(
+        "/tasks", _tasks, methods=["GET"], summary="The tasks served", responses={200: {"model": TaskList}}
+    )
+    app.add_api_route(
+        "/tasks",
+        _register,
+        methods=["POST"],
+        summary="Serve a further task of the registry",
+        responses={200: {"model": TaskDescription}, **errors(400, 404, 409, 413, 422, 500, 503)},
+        openapi_extra=registration(),
+    )
+    app.add_api_route(
+        "/status", _status, methods=["GET"], summary="What is served, and how", responses={200: {"model": Status}}
+    )
+
+
+async def _predict(request: Request) -> Response:
+    endpoint = _endpoint(request)
+    arrived, settings = endpoint.now, endpoint.settings
+    question = await read_question(request, settings.max_body_bytes, settings.max_deadline)
+    return json_response(await endpoint.predict(question, arrived))
+
+
+async def _tasks(request: Request) -> Response:
+    return json_response({"tasks": _endpoint(request).tasks()})
+
+
+async def _register(request: Request) -> Response:
+    endpoint = _endpoint(request)
+    fields = parse_json(await read_body(request, endpoint.settings.max_body_bytes))
+    check_names(fields, ("name", "alias", "version"), ("name",))
+    return json_response(await endpoint.register(text(fields, "name"), _which(fields)))
+
+
+def _which(fields: Mapping[str, Any]) -> str | int | None:
+    if "alias" in fields and "version" in fields:
+        raise InputError("version", "given together with alias", "given without it")
+    if "version" not in fields:
+        return text(fields, "alias") if "alias" in fields else None
+    version = fields["version"]
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise InputError("version", shorten(version), "a whole number from 1 on")
+    return version
+
+
+async def _status(request: Request) -> Response:
+    return json_response(_endpoint(request).status())
+
+
+async def _docs() -> Response:
+    """Addresses are relative, so the page works wherever the app is mounted."""
+    return get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title="Pliant tokens",
+        swagger_js_url="swagger/swagger-ui-bundle.js",
+        swagger_css_url="swagger/swagger-ui.css",
+        swagger_favicon_url="swagger/favicon-light-32x32.png",
+    )
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    refusal = _of_http(error) if isinstance(error, HTTPException) else refusal_of(error)
+    _endpoint(request).metrics.refused(refusal.code)
+    return error_response(refusal)
+
+
+def _of_http(error: HTTPException) -> Refusal:
+    return Refusal(error.status_code, "http", str(error.detail))
+
+
+def _endpoint(request: Request) -> TokensEndpoint:
+    endpoint: TokensEndpoint = request.app.state.endpoint
+    return endpoint

@@ -1,0 +1,138 @@
+"""The house rules of DESIGN.md as a function from one file's source to the rules it breaks. Reads syntax trees only."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatch
+
+OURS = ("pliant", "training", "profiling", "registry", "serving", "flows", "benchmarks", "cli", "tests")
+
+FOLDER_MAY_IMPORT = {
+    "pliant": (),
+    "registry": ("pliant",),
+    "training": ("pliant",),
+    "profiling": ("pliant",),
+    "serving": ("pliant", "registry"),
+    "flows": ("pliant", "registry", "training", "profiling"),
+}
+"""Of ours, besides itself. Folders that are missing here (benchmarks, cli.py) may import everything but tests."""
+
+OFFLINE = ("training/*", "profiling/*")
+
+FRAMEWORK_HOMES = {
+    "prefect": ("flows/*",),
+    "mlflow": ("registry/mlflow_store.py", "registry/*_pyfunc.py"),
+    "bentoml": ("serving/*_service.py", "serving/bentoml_patches.py"),
+    "torch": ("pliant/*/model.py", "pliant/*/merge.py", "pliant/*/runtime.py", *OFFLINE, "serving/*_device.py"),
+    "timm": ("pliant/*/model.py", *OFFLINE),
+    "transformers": ("pliant/*/model.py", "pliant/*/runtime.py", *OFFLINE),
+    "datasets": OFFLINE,
+    "sklearn": OFFLINE,
+}
+"""Where a framework may be imported, besides benchmarks and cli.py."""
+
+BARE_MACHINE = {
+    "pliant": ("numpy", "scipy", "PIL", "torch", "timm", "transformers"),
+    "training": ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "datasets", "sklearn", "safetensors"),
+    "profiling": ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "datasets", "sklearn"),
+}
+"""All that these folders may need from outside: they run from a checkout on a bare GPU machine."""
+
+PURE_FILES = ("scheduler.py", "plan.py", "batching.py", "simulate.py", "protocol.py")
+IMPURE_MODULES = ("time", "random", "asyncio", "logging", "datetime", "os", "secrets", "uuid", "threading", "socket")
+RANDOM_VALUES = ("Generator",)  # of numpy.random: a type, draws nothing by itself
+LINES = 300
+READ_ONLY = ("Mapping", "Sequence", "Set", "frozenset", "tuple", "Final", "ClassVar", "TypeAlias")
+
+
+def violations(path: str, source: str) -> list[str]:
+    """One sentence per broken rule. `path` is relative to the repository, with forward slashes."""
+    tree = ast.parse(source)
+    found = [f"has {count} lines"] if (count := len(source.splitlines())) >= LINES else []
+    if _folder(path) != "tests":
+        found += [sentence for module in imports(tree) for sentence in _judge_import(path, module)]
+        found += [f"keeps mutable state in the module: {name}" for name in _mutable_globals(tree)]
+    if path.startswith("pliant/") and path.rsplit("/", 1)[-1] in PURE_FILES:
+        found += [f"is pure but uses {name}" for name in _impurities(tree)]
+    return [f"{path} {sentence}" for sentence in dict.fromkeys(found)]
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Full names of all imported modules, wherever in the file; `from a import b` gives `a.b`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                yield from (f"{module}.{alias.name}" for alias in names)
+            case ast.Call(
+                func=ast.Name("__import__") | ast.Attribute(attr="import_module"), args=[ast.Constant(name), *_]
+            ):
+                yield str(name)
+
+
+def _folder(path: str) -> str:
+    return path.split("/", 1)[0].removesuffix(".py")
+
+
+def _judge_import(path: str, module: str) -> Iterator[str]:
+    folder, top = _folder(path), module.split(".", 1)[0]
+    if top in OURS:
+        if not _may_import_ours(path, folder, module, top):
+            yield f"imports {module}"
+    elif folder in BARE_MACHINE and top not in (*sys.stdlib_module_names, *BARE_MACHINE[folder]):
+        yield f"imports {module}, which a bare GPU machine lacks"
+    elif folder not in ("benchmarks", "cli") and not _at_home(path, top):
+        yield f"imports {module} outside of {', '.join(FRAMEWORK_HOMES[top])}"
+
+
+def _may_import_ours(path: str, folder: str, module: str, top: str) -> bool:
+    if top == folder or (folder not in FOLDER_MAY_IMPORT and top != "tests"):
+        return True
+    if folder == "registry" and not fnmatch(path, "registry/*_pyfunc.py"):
+        return module.startswith("pliant.errors")
+    return top in FOLDER_MAY_IMPORT.get(folder, ())
+
+
+def _at_home(path: str, framework: str) -> bool:
+    return framework not in FRAMEWORK_HOMES or any(fnmatch(path, home) for home in FRAMEWORK_HOMES[framework])
+
+
+def _impurities(tree: ast.AST) -> Iterator[str]:
+    for module in imports(tree):
+        if module.split(".", 1)[0] in IMPURE_MODULES or module.startswith("numpy.random"):
+            yield module
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Attribute(value=ast.Name("np" | "numpy"), attr="random"), attr=name):
+                if name not in RANDOM_VALUES:
+                    yield f"numpy.random.{name}"
+
+
+def _mutable_globals(tree: ast.Module) -> Iterator[str]:
+    """Lists, dicts and sets under a name that is neither written in capitals nor annotated as read-only."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(name)], value=value) if _is_mutable(value) and not _is_constant(name):
+                yield name
+            case ast.AnnAssign(target=ast.Name(name), annotation=kind, value=value) if value and _is_mutable(value):
+                if not _is_constant(name) and not ast.unparse(kind).startswith(READ_ONLY):
+                    yield name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            yield from node.names
+
+
+def _is_constant(name: str) -> bool:
+    return name.isupper() or (name.startswith("__") and name.endswith("__"))
+
+
+def _is_mutable(value: ast.AST) -> bool:
+    match value:
+        case ast.List() | ast.Dict() | ast.Set() | ast.ListComp() | ast.DictComp() | ast.SetComp():
+            return True
+        case ast.Call(func=ast.Name(name)):
+            return name in ("list", "dict", "set", "defaultdict", "deque", "Counter", "OrderedDict", "count")
+    return False

@@ -1,0 +1,39 @@
+"""What holds for every test: no network, one torch thread, caches in a folder that goes away, GPU tests only with a GPU."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import pytest
+from hypothesis import settings
+
+CACHE = tempfile.TemporaryDirectory(prefix="pliant-tests-", ignore_cleanup_errors=True)  # goes away at exit
+
+# At import, and so before another conftest imports a library that reads its environment only once.
+os.environ["HF_HOME"] = CACHE.name
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+
+settings.register_profile("pliant", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("pliant")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_torch_thread():
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items):
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not _has_gpu():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

@@ -1,0 +1,56 @@
+"""The golden journals of tests/golden: what they are made of, and `python -m tests.golden_journals` to make them again.
+
+They pin the schedulers' decisions. Make them again only after a change that was meant to change decisions, and say so
+in the change log.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pliant.journal import decode, encode
+from pliant.protocol import Journal, Scheduler
+from pliant.simulate import simulate
+from pliant.tokens.scheduler import TokensScheduler
+from tests.pliant.tokens.loads import World, bursty, config
+
+FOLDER = Path(__file__).resolve().parent / "golden"
+WORKERS = 2
+
+
+def tokens_scheduler() -> Scheduler:
+    return TokensScheduler(config(max_waiting=40, restart_pause=0.05, margin=0.05), WORKERS)
+
+
+def tokens_journal() -> Journal:
+    """Eight tenths of a second of bursts on two workers of which one launch in four fails."""
+    load = bursty(11, 0.2)
+    world = World(5, failing=0.25, failing_restarts=0.3, jitter=0.15)
+    return simulate(tokens_scheduler(), load, world.over(load))
+
+
+GOLDEN: dict[str, tuple[Callable[[], Scheduler], Callable[[], Journal]]] = {
+    "tokens": (tokens_scheduler, tokens_journal),
+}
+"""Name -> a fresh scheduler, and how the journal is made."""
+
+
+def file(name: str) -> Path:
+    return FOLDER / f"{name}.jsonl"
+
+
+def read(name: str) -> Journal:
+    return [decode(line) for line in file(name).read_text(encoding="utf-8").splitlines()]
+
+
+def main() -> None:
+    for name, (_, make) in GOLDEN.items():
+        lines = [encode(entry) for entry in make()]
+        file(name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        sys.stdout.write(f"{file(name).name}: {len(lines)} entries\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The report's figures, computed by hand on a small journal, and each type of outcome."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, JournalEntry, Launch, Request, Result
+from pliant.report import Observation, observations, report, summarise
+
+
+def ask(id: int, at: float, deadline: float, utility: float = 1.0) -> Request:
+    return Request(id, at, deadline, "a", utility)
+
+
+ASKED = [ask(0, 0.0, 2.0, 0.5), ask(1, 0.0, 2.0, 0.25), ask(2, 1.0, 1.5, 4.0), ask(3, 1.0, 9.0), ask(4, 2.0, 9.0)]
+
+JOURNAL = [
+    JournalEntry(0.0, Arrived(ASKED[0]), ()),
+    JournalEntry(0.0, Arrived(ASKED[1]), (Launch(0, 0, (0, 1), 4),)),
+    JournalEntry(1.0, Arrived(ASKED[2]), ()),
+    JournalEntry(1.0, Arrived(ASKED[3]), ()),
+    JournalEntry(2.0, Finished(0, 2.0, (Result(0, True), Result(1, False))), (Answer(0, 0), Answer(1, 0))),
+    JournalEntry(2.0, Arrived(ASKED[4]), (Launch(1, 0, (2,), -5), Drop(3, "full"))),
+    JournalEntry(4.0, Finished(1, 2.0, (Result(2, True),)), (Answer(2, 1),)),
+]
+
+
+def test_each_request_has_its_outcome():
+    assert [o.outcome for o in observations(JOURNAL)] == ["accurate", "wrong", "late", "evicted", "waiting"]
+
+
+def test_the_figures_are_those_computed_by_hand():
+    made = report(JOURNAL)
+    assert (made.requests, made.offered, made.utility) == (5, 6.75, 0.5)
+    assert made.outcomes == {"accurate": 1, "evicted": 1, "late": 1, "waiting": 1, "wrong": 1}
+    assert made.drops == {"full": 1}
+    assert made.attainment == pytest.approx(2 / 5)
+    assert made.accuracy == pytest.approx(2 / 3)  # the late one was right
+    assert made.goodput == pytest.approx(1 / 4)  # from 0 s to 4 s
+    assert made.p50 == 2.0  # of 2, 2 and 3 seconds
+    assert made.p99 == pytest.approx(2 + 0.98)
+    assert made.settings == {-5: 1, 4: 2}
+    assert made.batch == pytest.approx(5 / 3)
+
+
+def test_an_answer_without_a_label_counts_as_in_time_but_earns_nothing():
+    made = summarise([Observation(ASKED[0], answered=1.0)])
+    assert made.outcomes == {"unlabelled": 1}
+    assert (made.attainment, made.utility) == (1.0, 0.0)
+    assert math.isnan(made.accuracy)
+
+
+def test_an_answer_exactly_at_its_deadline_is_in_time():
+    assert Observation(ASKED[0], answered=2.0, correct=True).outcome == "accurate"
+    assert Observation(ASKED[0], answered=2.0000001, correct=True).outcome == "late"
+
+
+def test_an_answer_counts_for_the_launch_that_gave_it_not_for_one_that_failed():
+    journal = [
+        JournalEntry(0.0, Arrived(ASKED[0]), (Launch(0, 0, (0,), 4),)),
+        JournalEntry(0.5, Failed(0, "crash"), (Launch(1, 0, kind="restart"),)),
+        JournalEntry(0.6, Finished(1, 0.1), (Launch(2, 0, (0,), -5),)),
+        JournalEntry(0.9, Finished(2, 0.3, (Result(0, True),)), (Answer(0, 2),)),
+    ]
+    (seen,) = observations(journal)
+    assert (seen.setting, seen.answered, seen.outcome) == (-5, 0.9, "accurate")
+
+
+def test_an_empty_journal_has_figures_without_a_crash():
+    made = report([])
+    assert (made.requests, made.utility, made.goodput) == (0, 0.0, 0.0)
+    assert math.isnan(made.attainment)
+    assert math.isnan(made.p99)
+
+
+def test_an_answer_at_time_zero_ends_the_span():
+    """Zero once counted as no answer: a load whose clock starts below zero reported a hundred times its goodput."""
+    made = summarise([Observation(ask(0, -2.0, 1.0), answered=0.0, correct=True)])
+    assert made.goodput == pytest.approx(0.5)

@@ -1,0 +1,152 @@
+"""Algorithm 1: which waiting requests share a batch, and that the queue's books balance."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.protocol import Request
+from pliant.tokens.batching import BatchingConfig, Queue
+
+
+def ask(id: int, at: float = 0.0, deadline: float = 1.0, utility: float = 1.0, task: str = "a") -> Request:
+    return Request(id, at, deadline, task, utility)
+
+
+def batches(*asked: Request, **config) -> list[list[int]]:
+    queue = Queue(BatchingConfig(**config))
+    for request in asked:
+        queue.add(request)
+        queue.check()
+    return [list(batch.requests) for batch in queue.batches]
+
+
+def test_requests_alike_in_time_deadline_and_utility_share_a_batch_whatever_their_task():
+    assert batches(ask(0), ask(1, at=0.5), ask(2, task="b")) == [[0, 1, 2]]
+
+
+def test_a_batch_closes_when_its_window_is_over():
+    assert batches(ask(0), ask(1, at=0.5), ask(2, at=0.51, deadline=1.4)) == [[0, 1], [2]]
+
+
+def test_a_batch_takes_at_most_so_many():
+    assert batches(*(ask(i) for i in range(5)), most=2) == [[0, 1], [2, 3], [4]]
+
+
+def test_a_deadline_too_far_from_the_openers_opens_a_batch_of_its_own():
+    assert batches(ask(0), ask(1, deadline=1.5), ask(2, deadline=1.51)) == [[0, 1], [2]]
+
+
+def test_a_utility_too_far_from_the_openers_opens_a_batch_of_its_own():
+    assert batches(ask(0, utility=0.2), ask(1, utility=1.0), ask(2, utility=1.1, deadline=1.2)) == [[0, 1], [2]]
+
+
+def test_the_newest_batch_that_fits_is_taken():
+    assert batches(ask(0), ask(1, deadline=1.8), ask(2, deadline=1.4)) == [[0], [1, 2]]
+
+
+def test_batches_come_by_their_earliest_deadline_not_their_openers():
+    assert batches(ask(0, deadline=1.0), ask(1, deadline=1.6), ask(2, deadline=1.2), ask(3, deadline=0.9)) == [
+        [0, 3],
+        [1, 2],
+    ]
+
+
+def test_taking_a_batch_gives_its_requests_in_order_and_removes_them():
+    queue = Queue(BatchingConfig())
+    for i in range(3):
+        queue.add(ask(i, deadline=1.0 - i / 10))
+    taken = queue.take(queue.batches[0])
+    assert [request.id for request in taken] == [0, 1, 2]
+    assert (len(queue), queue.count, queue.first_deadline()) == (0, 0, None)
+    queue.check()
+
+
+def test_expiry_removes_the_hopeless_by_deadline_and_leaves_the_rest():
+    queue = Queue(BatchingConfig(deadline_gap=9))
+    for i, deadline in enumerate([3.0, 1.0, 2.0, 4.0]):
+        queue.add(ask(i, deadline=deadline))
+    assert queue.expire(lambda deadline: deadline <= 2.0) == [1, 2]
+    assert queue.first_deadline() == 3.0
+    assert [batch.earliest for batch in queue.batches] == [3.0]
+    queue.check()
+
+
+def test_a_batch_that_loses_all_its_requests_is_gone():
+    queue = Queue(BatchingConfig())
+    queue.add(ask(0))
+    assert queue.expire(lambda deadline: True) == [0]
+    assert queue.batches == []
+    queue.check()
+
+
+def test_a_request_that_comes_back_after_a_failure_expires_once():
+    """Its old entry among the deadlines is still there when it is added again."""
+    queue = Queue(BatchingConfig())
+    queue.add(ask(0))
+    (request,) = queue.take(queue.batches[0])
+    queue.add(request)
+    assert queue.expire(lambda deadline: True) == [0]
+    assert queue.expire(lambda deadline: True) == []
+    queue.check()
+
+
+def test_the_planners_view_is_forgotten_when_the_members_change():
+    queue = Queue(BatchingConfig())
+    queue.add(ask(0))
+    batch = queue.batches[0]
+    batch.view = object()
+    queue.add(ask(1))
+    assert batch.view is None
+    batch.view = object()
+    queue.expire(lambda deadline: False)
+    assert batch.view is not None
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.floats(0, 3), st.floats(0, 2)),
+        st.tuples(st.just("take"), st.integers(0, 3), st.none()),
+        st.tuples(st.just("expire"), st.floats(0, 3), st.none()),
+    ),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_the_books_balance_after_any_sequence(steps):
+    queue, alive = Queue(BatchingConfig(most=3)), {}
+    for i, (step, x, y) in enumerate(steps):
+        match step:
+            case "add":
+                alive[i] = ask(i, at=i / 50, deadline=x, utility=y)
+                queue.add(alive[i])
+            case "take" if len(queue.batches) > x:
+                for request in queue.take(queue.batches[x]):
+                    assert alive.pop(request.id) == request
+            case "expire":
+                gone = queue.expire(lambda deadline, x=x: deadline <= x)
+                assert sorted(gone) == sorted(i for i in alive if alive[i].deadline <= x)
+                for request in gone:
+                    del alive[request]
+        queue.check()
+        assert set(queue.ids()) == set(alive)
+        assert queue.first_deadline() == min((r.deadline for r in alive.values()), default=None)
+
+
+def test_gaps_are_measured_from_the_opener_even_when_it_has_left():
+    """The paper compares with the batch's first request; a batch must not drift away from it."""
+    queue = Queue(BatchingConfig())
+    queue.add(ask(0, deadline=1.0))
+    queue.add(ask(1, deadline=1.4))
+    queue.expire(lambda deadline: deadline <= 1.0)
+    queue.add(ask(2, deadline=1.6))
+    assert [list(batch.requests) for batch in queue.batches] == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("window", 0.5), ("most", 64), ("deadline_gap", 0.5), ("utility_gap", 0.8)]
+)
+def test_the_defaults_are_the_published_ones(field, value):
+    assert getattr(BatchingConfig(), field) == value

@@ -1,0 +1,135 @@
+"""The adaptive vision transformer: timm's own features at gamma 0, the right number of tokens at every other gamma."""
+
+from __future__ import annotations
+
+import pytest
+import timm
+import torch
+
+from pliant.errors import BackboneError
+from pliant.tokens.merge import match, merge, tokens_per_layer
+from pliant.tokens.model import AdaptiveViT, create_vit
+from pliant.tokens.runtime import load_model
+from tests.tokens_samples import DEPTH, WIDTH, tiny_backbone
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model(tiny_backbone())
+
+
+@pytest.fixture(scope="module")
+def images():
+    return torch.randn(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def seen_tokens(model, run) -> list[torch.Tensor]:
+    """What each layer's MLP is given."""
+    seen: list[torch.Tensor] = []
+    hooks = [
+        block.mlp.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+        for block in model.vit.blocks
+    ]
+    with torch.no_grad():
+        run()
+    for hook in hooks:
+        hook.remove()
+    return seen
+
+
+@torch.no_grad()
+def test_gamma_zero_is_timms_own_class_token(model, images):
+    assert torch.allclose(model(images), model.vit.forward_features(images)[:, 0], atol=1e-5)
+
+
+@torch.no_grad()
+def test_gamma_zero_agrees_with_timm_for_a_real_architecture_too():
+    vit = create_vit("vit_tiny_patch16_224", {"img_size": 64, "depth": 3}).eval()
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.allclose(AdaptiveViT(vit).eval()(images), vit(images), atol=1e-5)
+
+
+@pytest.mark.parametrize("prompts", [1, 2, 8])
+def test_every_layer_sees_the_images_tokens_and_the_prompts_and_no_more(model, images, prompts):
+    seen = seen_tokens(model, lambda: model(images, 0, torch.randn(5, DEPTH, prompts, WIDTH)))
+    assert [x.shape[1] for x in seen] == [17 + prompts] * DEPTH == list(tokens_per_layer(17, prompts, DEPTH))
+
+
+@torch.no_grad()
+def test_a_layers_prompts_replace_those_of_the_layer_before(model, images):
+    """The first layer's prompts act through attention; what became of them is not handed on."""
+    prompts = torch.randn(5, DEPTH, 4, WIDTH)
+    given: list[torch.Tensor] = []
+    hook = model.vit.blocks[1].norm1.register_forward_pre_hook(lambda _, args: given.append(args[0]))
+    model(images, 0, prompts)
+    hook.remove()
+    assert torch.equal(given[0][:, 1:5], prompts[:, 1])
+
+
+@pytest.mark.parametrize("merged", [1, 5, 20])
+def test_merging_leaves_each_layer_the_tokens_that_were_counted(model, images, merged):
+    seen = seen_tokens(model, lambda: model(images, merged))
+    assert [x.shape[1] for x in seen] == list(tokens_per_layer(17, -merged, DEPTH))
+
+
+@torch.no_grad()
+def test_tokens_are_matched_by_their_keys_averaged_over_heads(model, images):
+    """ToMe, section 3: between attention and MLP."""
+    block, x = model.vit.blocks[0], model._embed(images)
+    keys = block.attn.qkv(block.norm1(x))[..., WIDTH : 2 * WIDTH].unflatten(-1, (block.attn.num_heads, -1)).mean(2)
+    attended = x + block.attn(block.norm1(x))
+    expected, _ = merge(attended, torch.ones_like(x[..., :1]), match(keys, 5))
+    given = seen_tokens(model, lambda: model(images, 5))[0]
+    assert torch.allclose(given, block.norm2(expected), atol=1e-5)
+
+
+@torch.no_grad()
+def test_merging_equal_tokens_changes_nothing(model):
+    """Attention counts a merged token as often as the tokens it stands for (ToMe, Eq. 1)."""
+    torch.manual_seed(0)
+    pos = model.vit.pos_embed.detach().clone()
+    try:
+        model.vit.pos_embed.data[:, 1:] = pos[:, 1:2]
+        grey = torch.full((1, 3, 16, 16), 0.3)
+        assert torch.allclose(model(grey, 6), model(grey), atol=1e-4)
+    finally:
+        model.vit.pos_embed.data = pos
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("setting", [0, 3, -4])
+def test_an_image_is_not_changed_by_its_neighbours_in_the_batch(model, images, setting):
+    prompts = torch.randn(5, DEPTH, 3, WIDTH) if setting > 0 else None
+    together = model(images, max(-setting, 0), prompts)
+    for i in range(5):
+        alone = model(images[i : i + 1], max(-setting, 0), None if prompts is None else prompts[i : i + 1])
+        assert torch.allclose(alone[0], together[i], atol=1e-5)
+
+
+@torch.no_grad()
+def test_prompts_and_merging_change_the_features(model, images):
+    plain = model(images)
+    assert not torch.allclose(plain, model(images, 5), atol=1e-2)
+    assert not torch.allclose(plain, model(images, 0, torch.randn(5, DEPTH, 2, WIDTH)), atol=1e-2)
+
+
+def test_prompts_can_be_trained_through_a_frozen_model(model, images):
+    prompts = torch.zeros(5, DEPTH, 2, WIDTH, requires_grad=True)
+    model(images, 0, prompts).sum().backward()
+    assert (prompts.grad.abs().sum(dim=(0, 2, 3)) > 0).all()
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options"),
+    [
+        ("vit_tiny_patch16_224", {"global_pool": "avg", "depth": 1}),
+        ("deit_tiny_distilled_patch16_224", {"depth": 1}),
+        ("resnet18", {}),
+    ],
+)
+def test_a_net_whose_features_would_be_wrong_is_refused(architecture, options):
+    """It once was taken and gave the features of a token that nobody had trained."""
+    net = timm.create_model(architecture, num_classes=0, **options)
+    with pytest.raises(BackboneError, match="class token alone"):
+        AdaptiveViT(net)

@@ -1,0 +1,139 @@
+"""The runtime: mixed tasks as if each ran alone, tasks added while running, and clear refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from pliant.errors import BackboneError, InputError
+from pliant.tokens.runtime import Payload, TokensRuntime, device_class, threads
+from tests.tokens_samples import random_images, tiny_backbone, tiny_task
+
+TASKS = [tiny_task("a", "xyz", "digest"), tiny_task("b", "vwxyz", "digest", seed=1)]
+IMAGES = random_images(6)
+GAMMAS = (-20, -5, 0, 2, 8)
+
+
+@pytest.fixture
+def runtime():
+    return TokensRuntime(tiny_backbone(), "digest", TASKS)
+
+
+def payloads(tasks: str) -> list[Payload]:
+    return [Payload(task, IMAGES[i]) for i, task in enumerate(tasks)]
+
+
+def close(some, others) -> bool:
+    return all(np.allclose(x, y, atol=1e-5) for x, y in zip(some, others, strict=True))
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_a_mixed_batch_gives_what_each_request_gives_alone(runtime, gamma):
+    mixed = runtime.run(gamma, payloads("abbaba"))
+    alone = [runtime.run(gamma, [payload]).probabilities[0] for payload in payloads("abbaba")]
+    assert close(mixed.probabilities, alone)
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_a_runtime_of_many_tasks_gives_what_a_runtime_of_one_gives(runtime, gamma):
+    for task in TASKS:
+        single = TokensRuntime(tiny_backbone(), "digest", [task])
+        asked = payloads(task.name * 6)
+        assert close(runtime.run(gamma, asked).probabilities, single.run(gamma, asked).probabilities)
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_probabilities_are_the_tasks_own_classes_and_sum_to_one(runtime, gamma):
+    run = runtime.run(gamma, payloads("ab"))
+    assert [p.shape for p in run.probabilities] == [(3,), (5,)]
+    assert [float(p.sum()) for p in run.probabilities] == pytest.approx([1, 1], abs=1e-5)
+    assert run.seconds > 0
+
+
+def test_gammas_and_tasks_differ_in_their_answers(runtime):
+    answers = [runtime.run(gamma, payloads("a")).probabilities[0] for gamma in (-5, 0, 2, 8)]
+    assert len({tuple(answer.round(5)) for answer in answers}) == 4
+
+
+def test_the_head_of_gamma_zero_serves_merged_settings():
+    changed = replace(TASKS[0], heads={**TASKS[0].heads, 8: TASKS[0].heads[2]})
+    plain, other = (TokensRuntime(tiny_backbone(), "digest", [task]) for task in (TASKS[0], changed))
+    assert close(plain.run(-5, payloads("a")).probabilities, other.run(-5, payloads("a")).probabilities)
+    assert not close(plain.run(8, payloads("a")).probabilities, other.run(8, payloads("a")).probabilities)
+
+
+def test_a_task_added_later_is_served_and_leaves_the_others_as_they_were(runtime):
+    before = runtime.run(2, payloads("ab")).probabilities
+    runtime.update([tiny_task("c", "xy", "digest", seed=5)])
+    assert close(runtime.run(2, payloads("ab")).probabilities, before)
+    assert runtime.run(2, payloads("c")).probabilities[0].shape == (2,)
+
+
+def test_a_task_of_the_same_name_replaces_the_former_one(runtime):
+    before = runtime.run(0, payloads("a")).probabilities
+    runtime.update([tiny_task("a", "pqrs", "digest", seed=9)])
+    after = runtime.run(0, payloads("a")).probabilities
+    assert (before[0].shape, after[0].shape) == ((3,), (4,))
+
+
+def test_a_task_for_another_backbone_is_refused_and_changes_nothing(runtime):
+    before = runtime.run(2, payloads("ab")).probabilities
+    with pytest.raises(BackboneError, match="task c was made for backbone other, but the one loaded is digest"):
+        runtime.update([tiny_task("a", "pq", "digest"), tiny_task("c", "xy", "other")])
+    assert close(runtime.run(2, payloads("ab")).probabilities, before)
+
+
+def test_a_task_that_lacks_a_served_gamma_is_refused_and_changes_nothing(runtime):
+    """It once ended in `KeyError: 8` after the books were changed, and every later update failed too."""
+    with pytest.raises(
+        InputError, match=r"task c is without gamma \[8\], but must be trained for all of \[0, 2, 4, 8\]"
+    ):
+        runtime.update([tiny_task("c", "xy", "digest", gammas=(2, 4))])
+    runtime.update([tiny_task("d", "xy", "digest", gammas=(2, 4, 8, 16))])
+    assert runtime.run(8, payloads("abd")).probabilities[2].shape == (2,)
+
+
+def test_tasks_of_different_gammas_are_served_at_those_they_share():
+    tasks = [tiny_task("a", "xy", "digest", gammas=(2, 8)), tiny_task("b", "xy", "digest", gammas=(2, 4))]
+    runtime = TokensRuntime(tiny_backbone(), "digest", tasks)
+    assert len(runtime.run(2, payloads("ab")).probabilities) == 2
+    with pytest.raises(InputError, match=r"gamma is 4, but must be at most 0 or one of \[0, 2\]"):
+        runtime.run(4, payloads("ab"))
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.zeros((16, 16), np.uint8),
+        np.zeros((8, 16, 3), np.uint8),
+        np.zeros((16, 16, 4), np.uint8),
+        np.zeros((16, 16, 3), np.float32),
+    ],
+)
+def test_an_image_of_another_shape_is_refused_with_both_shapes(runtime, image):
+    with pytest.raises(InputError, match=r"image is .* of shape .*, but must be uint8 of shape \(16, 16, 3\)"):
+        runtime.run(0, [Payload("a", IMAGES[0]), Payload("a", image)])
+
+
+def test_an_unknown_task_is_refused_with_those_that_are_known(runtime):
+    with pytest.raises(InputError, match="task is flowers, but must be one of a, b"):
+        runtime.run(0, [Payload("flowers", IMAGES[0])])
+
+
+def test_a_cpus_class_names_its_threads():
+    with threads(2):
+        assert device_class("cpu").endswith("-2t")
+    with threads(1):
+        assert device_class("cpu").endswith("-1t")
+
+
+def test_a_thread_count_is_put_back_even_after_an_error():
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError), threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+        raise KeyError
+    with threads(None):
+        assert torch.get_num_threads() == before

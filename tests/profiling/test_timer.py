@@ -1,0 +1,56 @@
+"""The timer: how often it calls, and that what it says is of the calls it timed."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from profiling.timer import TimerConfig, measure
+
+
+class Calls:
+    """Counts; spends `seconds[i]` of processor time in call i, the last one again and again."""
+
+    def __init__(self, *seconds: float) -> None:
+        self.count, self._seconds = 0, seconds or (0.0,)
+
+    def __call__(self) -> None:
+        until = time.perf_counter() + self._seconds[min(self.count, len(self._seconds) - 1)]
+        self.count += 1
+        while time.perf_counter() < until:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("config", "calls"),
+    [
+        (TimerConfig(warmup=3, least=4, most=4, budget=9.0), 7),
+        (TimerConfig(warmup=0, least=4, most=9, budget=0.0), 4),
+        (TimerConfig(warmup=2, least=1, most=6, budget=9.0), 8),
+        (TimerConfig(warmup=1, least=5, most=2, budget=9.0), 6),
+    ],
+)
+def test_it_warms_up_then_repeats_until_the_budget_or_the_most_is_reached(config, calls):
+    counted = Calls()
+    measure(counted, config)
+    assert counted.count == calls
+
+
+def test_a_spent_budget_ends_the_repetitions():
+    counted = Calls(0.004)
+    measure(counted, TimerConfig(warmup=0, least=1, most=100, budget=0.02))
+    assert 1 < counted.count <= 5
+
+
+def test_warm_up_calls_are_not_in_the_median():
+    timing = measure(Calls(0.05, 0.05, 0.001), TimerConfig(warmup=2, least=5, most=5))
+    assert 0.001 <= timing.median < 0.02
+    assert timing.memory == 0  # not measured on a CPU
+
+
+def test_median_and_spread_are_those_of_the_samples():
+    slow = [0.002, 0.002, 0.002, 0.006, 0.010]
+    timing = measure(Calls(*slow), TimerConfig(warmup=0, least=5, most=5))
+    assert timing.median == pytest.approx(0.002, abs=0.002)
+    assert timing.spread == pytest.approx(0.004, abs=0.003)

@@ -1,0 +1,282 @@
+"""An artifact comes back from its folder as it was, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as nps
+from numpy.typing import NDArray
+
+from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
+from pliant.tokens.artifact import Backbone, Profile, Task
+from registry import codec
+from tests.tokens_samples import tiny_backbone, tiny_profile, tiny_task
+
+FILES = ("artifact.json", "tensors.safetensors", "digests.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    weight: NDArray[Any]
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    KIND: ClassVar[str] = "sample"
+    SCHEMA: ClassVar[int] = 3
+
+    name: str
+    parts: Mapping[int, Part]
+    arrays: Mapping[str, NDArray[Any]]
+    options: Mapping[str, int | float | str | bool]
+    rows: tuple[tuple[float, ...], ...]
+    note: str | None = None
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+numbers = st.sampled_from([np.float32, np.float64, np.float16, np.int64, np.int8, np.uint8, np.bool_, np.dtype(">f4")])
+arrays = numbers.flatmap(lambda dtype: nps.arrays(dtype, nps.array_shapes(min_dims=0, max_dims=3, min_side=0)))
+keys = text.filter(lambda key: key != "$tensor")
+samples = st.builds(
+    Sample,
+    name=text,
+    parts=st.dictionaries(st.integers(-30, 30), st.builds(Part, arrays, finite), max_size=3),
+    arrays=st.dictionaries(keys, arrays, max_size=3),
+    options=st.dictionaries(keys, st.one_of(st.integers(), finite, text, st.booleans()), max_size=3),
+    rows=st.lists(st.lists(finite, max_size=3).map(tuple), max_size=3).map(tuple),
+    note=st.none() | text,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(samples)
+def test_any_artifact_comes_back_as_it_was(tmp_path, sample):
+    digest = codec.save(sample, tmp_path / "sample")
+    np.testing.assert_equal(asdict(codec.load(Sample, tmp_path / "sample", digest)), asdict(sample))
+
+
+@given(samples)
+def test_what_was_loaded_has_the_bytes_of_what_was_saved(sample):
+    files = codec.encode(sample)
+    assert codec.encode(codec.decode(Sample, files, Path("anywhere"))) == files
+
+
+@pytest.mark.parametrize("artifact", [tiny_backbone(), tiny_task("t", "xyz", "d" * 64), tiny_profile("d" * 64, "cpu")])
+def test_every_tokens_artifact_comes_back_as_it_was(tmp_path, artifact):
+    digest = codec.save(artifact, tmp_path / "a")
+    np.testing.assert_equal(asdict(codec.load(type(artifact), tmp_path / "a", digest)), asdict(artifact))
+
+
+def test_the_order_of_a_mapping_and_an_integer_for_a_float_do_not_change_the_digest(tmp_path):
+    one = Sample("s", {1: Part(np.ones(2), 1.0), 2: Part(np.ones(2), 2.0)}, {}, {"a": 1, "b": 2}, ((1.0,),))
+    other = Sample("s", {2: Part(np.ones(2), 2), 1: Part(np.ones(2), 1)}, {}, {"b": 2, "a": 1}, ((1,),))
+    assert codec.save(one, tmp_path / "one") == codec.save(other, tmp_path / "other") == codec.digest(tmp_path / "one")
+
+
+def test_an_array_is_stored_alike_whatever_its_memory_layout(tmp_path):
+    square = np.arange(6, dtype=np.float32).reshape(2, 3)
+    straight, turned = _sample(square), _sample(np.asfortranarray(square))
+    assert codec.save(straight, tmp_path / "c") == codec.save(turned, tmp_path / "f")
+
+
+def test_keys_with_slashes_do_not_collide(tmp_path):
+    sample = Sample("s", {}, {"a/b": np.zeros(1), "a~1b": np.ones(1)}, {}, ())
+    codec.save(sample, tmp_path / "s")
+    assert codec.load(Sample, tmp_path / "s").arrays["a/b"] == 0
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_an_altered_file_is_refused_with_its_name_and_both_digests(tmp_path, file):
+    digest = codec.save(tiny_backbone(), tmp_path)
+    content = bytearray((tmp_path / file).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(DigestError) as caught:
+        codec.load(Backbone, tmp_path, digest)
+    assert caught.value.file == str(tmp_path / file)
+    assert len(caught.value.expected) == len(caught.value.found) == 64
+    assert caught.value.expected != caught.value.found
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_truncated_file_is_refused(tmp_path, file):
+    digest = codec.save(tiny_backbone(), tmp_path)
+    os.truncate(tmp_path / file, 20)
+    with pytest.raises(DigestError, match=file):
+        codec.load(Backbone, tmp_path, digest)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("told", [True, False])
+def test_a_missing_file_is_refused(tmp_path, file, told):
+    digest = codec.save(tiny_backbone(), tmp_path)
+    (tmp_path / file).unlink()
+    with pytest.raises(DigestError, match=f"{file}.*no such file"):
+        codec.load(Backbone, tmp_path, digest if told else None)
+
+
+def test_an_intact_artifact_of_another_digest_is_refused(tmp_path):
+    found = codec.save(tiny_backbone(seed=1), tmp_path)
+    with pytest.raises(DigestError, match=f"expected sha256 {'0' * 64}, found {found}"):
+        codec.load(Backbone, tmp_path, "0" * 64)
+
+
+def test_a_folder_without_an_artifact_is_a_sentence(tmp_path):
+    with pytest.raises(RegistryError, match="there is no artifact at"):
+        codec.load(Backbone, tmp_path / "nowhere")
+
+
+def test_an_artifact_of_another_kind_is_refused(tmp_path):
+    codec.save(tiny_backbone(), tmp_path)
+    with pytest.raises(SchemaError, match="tokens-backbone of schema 1, but tokens-task of schema 1 is needed"):
+        codec.load(Task, tmp_path)
+
+
+def test_an_artifact_of_another_schema_is_refused(tmp_path):
+    @dataclass(frozen=True, slots=True)
+    class Newer(Sample):
+        SCHEMA: ClassVar[int] = 4
+
+    codec.save(_sample(np.zeros(1)), tmp_path)
+    with pytest.raises(SchemaError, match="sample of schema 3, but sample of schema 4"):
+        codec.load(Newer, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"{", "is no JSON"),
+        (b"\xff", "is no JSON"),
+        (b"[]", "no artifact of ours"),
+        (b'{"kind": "sample", "schema": 3, "values": {"name": "s"}}', "does not fit Sample: .*missing"),
+        (b'{"kind": "sample", "schema": 3, "values": {"name": {"$tensor": "x"}}}', "names 'x'"),
+    ],
+)
+def test_an_artifact_that_was_broken_before_it_was_signed_is_a_sentence(tmp_path, content, sentence):
+    codec.save(_sample(np.zeros(1)), tmp_path)
+    _sign(tmp_path, "artifact.json", content)
+    with pytest.raises(ArtifactError, match=sentence):
+        codec.load(Sample, tmp_path)
+
+
+def test_a_tensors_file_that_is_none_is_a_sentence(tmp_path):
+    codec.save(_sample(np.zeros(1)), tmp_path)
+    _sign(tmp_path, "tensors.safetensors", b"junk")
+    with pytest.raises(ArtifactError, match="is no safetensors file"):
+        codec.load(Sample, tmp_path)
+
+
+def test_digests_may_not_lead_to_other_files(tmp_path):
+    codec.save(_sample(np.zeros(1)), tmp_path)
+    (tmp_path / "digests.json").write_text('{"../../secret": "0"}')
+    with pytest.raises(ArtifactError, match=r"must name artifact\.json and tensors\.safetensors"):
+        codec.load(Sample, tmp_path)
+
+
+def test_a_rule_of_the_class_itself_is_named_in_the_refusal(tmp_path):
+    codec.save(tiny_profile("d", "cpu"), tmp_path)
+    document = json.loads((tmp_path / "artifact.json").read_text())
+    document["values"]["latency"]["batches"] = [4, 2, 1, 8, 16]
+    _sign(tmp_path, "artifact.json", json.dumps(document).encode())
+    with pytest.raises(ArtifactError, match=r"it\.latency: batches is .* must be ascending"):
+        codec.load(Profile, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("artifact", "sentence"),
+    [
+        (
+            replace(tiny_backbone(), weights={"w": np.zeros(1)}),
+            r"it\.weights\['w'\]: an array of float64 where float32 is needed",
+        ),
+        (replace(tiny_backbone(), weights={"w": np.array([object()])}), "weights/w is an array of object"),
+        (replace(tiny_backbone(), mean=(float("nan"), 0, 0)), "cannot be written as JSON"),
+        (replace(tiny_backbone(), mean=(0.5, 0.5)), r"it\.mean"),
+        (replace(tiny_backbone(), options={"deep": (1, 2)}), r"it\.options\['deep'\]: .*1, 2"),
+        (replace(tiny_backbone(), image_size=object()), "image_size is a object"),
+        (replace(tiny_backbone(), options={"$tensor": 1}), "keys of options"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(tmp_path, artifact, sentence):
+    with pytest.raises(ArtifactError, match=sentence):
+        codec.save(artifact, tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_saving_the_same_again_leaves_the_files_alone(tmp_path):
+    codec.save(tiny_backbone(), tmp_path / "a")
+    before = (tmp_path / "a" / "artifact.json").stat().st_ino
+    codec.save(tiny_backbone(), tmp_path / "a")
+    assert (tmp_path / "a" / "artifact.json").stat().st_ino == before
+
+
+def test_saving_the_same_again_repairs_damaged_files(tmp_path):
+    digest = codec.save(tiny_backbone(), tmp_path / "a")
+    os.truncate(tmp_path / "a" / "tensors.safetensors", 20)
+    codec.save(tiny_backbone(), tmp_path / "a")
+    codec.load(Backbone, tmp_path / "a", digest)
+
+
+def test_saving_another_artifact_replaces_the_folder_and_leaves_nothing_beside_it(tmp_path):
+    codec.save(tiny_backbone(seed=0), tmp_path / "a")
+    digest = codec.save(tiny_backbone(seed=1), tmp_path / "a")
+    assert codec.load(Backbone, tmp_path / "a", digest).source == "random weights, seed 1"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_folder_with_other_peoples_files_is_not_replaced(tmp_path):
+    (tmp_path / "thesis.txt").write_text("ten years of work")
+    with pytest.raises(RegistryError, match=r"holds thesis\.txt"):
+        codec.save(tiny_backbone(), tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "ten years of work"
+
+
+FULL_DISK = """
+import resource, signal, sys
+from hashlib import sha256
+from pathlib import Path
+from pliant.errors import RegistryError
+from registry import codec
+from tests.tokens_samples import tiny_backbone
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that the limit is an error and not the end of the process
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    codec.save(tiny_backbone(seed=1), Path(sys.argv[1]))
+except RegistryError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_refuses_is_a_sentence_and_the_former_artifact_stays(tmp_path):
+    """The limit on file sizes stands for a full disk: the kernel's refusal comes in the middle of a write."""
+    digest = codec.save(tiny_backbone(seed=0), tmp_path / "a")
+    told = subprocess.run([sys.executable, "-c", FULL_DISK, tmp_path / "a"], capture_output=True, text=True, check=True)
+    assert "cannot be written: File too large" in told.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    codec.load(Backbone, tmp_path / "a", digest)
+
+
+def _sample(array):
+    return Sample("s", {}, {"array": array}, {}, ())
+
+
+def _sign(folder, file, content):
+    """Write a file and its digest, as a faulty writer would."""
+    (folder / file).write_bytes(content)
+    digests = json.loads((folder / "digests.json").read_text())
+    (folder / "digests.json").write_text(json.dumps(digests | {file: sha256(content).hexdigest()}))

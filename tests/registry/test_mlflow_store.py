@@ -1,0 +1,188 @@
+"""What is published can be found by alias; what is missing or out of reach is a sentence, soon."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib
+import pytest
+from matplotlib.figure import Figure
+from mlflow import MlflowClient
+
+from pliant.errors import ArtifactError, RegistryError
+from pliant.tokens.artifact import Backbone, Task
+from registry import codec
+from registry.mlflow_store import MlflowRegistry
+from tests.registry.conftest import BACKBONE, PROFILE, TASK
+from tests.tokens_samples import tiny_backbone
+
+
+def test_what_was_published_is_fetched_by_alias_with_its_digest(registry, shelf):
+    folder, published = registry.fetch(BACKBONE)
+    assert published.digest == shelf.digest
+    assert codec.load(Backbone, folder, published.digest).source == shelf.backbone.source
+    assert published.tags["pliant.kind"] == "tokens-backbone"
+    assert published.tags["pliant.data"] == "none"
+
+
+def test_a_version_is_fetched_by_its_number(registry):
+    folder, published = registry.fetch(TASK, 1)
+    assert published.version == 1 and published.uri == f"models:/{TASK}/1"
+    assert codec.load(Task, folder, published.digest).name == "letters"
+
+
+def test_the_task_does_not_copy_the_backbones_weights(registry):
+    folder, _ = registry.fetch(TASK)
+    weights = registry.fetch(BACKBONE)[0] / "tensors.safetensors"
+    assert (folder / "tensors.safetensors").stat().st_size < weights.stat().st_size
+    assert not list(folder.parent.rglob("*backbone*/tensors.safetensors"))
+
+
+def test_a_damaged_file_in_the_registry_is_refused_when_loaded(registry, shelf):
+    published = _publish(registry, shelf)
+    folder, published = registry.fetch(published.name, published.version)
+    (folder / "artifact.json").write_text("{}")
+    with pytest.raises(ArtifactError, match=r"artifact\.json was altered"):
+        codec.load(Backbone, folder, published.digest)
+
+
+def test_promoting_moves_the_alias_and_keeps_the_former_champion_as_previous(registry, shelf):
+    former = registry.version(BACKBONE).version
+    newer = _publish(registry, shelf).version
+    registry.promote(BACKBONE, newer)
+    registry.promote(BACKBONE, newer)  # again: must not make it its own predecessor
+    assert registry.version(BACKBONE).version == newer
+    assert registry.version(BACKBONE, "previous").version == former
+    registry.promote(BACKBONE, former)
+    assert registry.version(BACKBONE, "previous").version == newer
+
+
+def test_another_alias_than_champion_leaves_previous_alone(registry, shelf):
+    for _ in range(2):
+        registry.promote(PROFILE, _publish(registry, shelf, "profile").version, "challenger")
+    assert registry.version(PROFILE, "previous") is None
+    assert registry.version(PROFILE).version == 1
+
+
+def test_models_are_listed_by_prefix(registry):
+    assert registry.names("pliant-tokens-task-") == [TASK]
+    assert registry.names("pliant-tokens-") == sorted([BACKBONE, TASK, PROFILE])
+    assert registry.names("pliant_tokens") == registry.names("it's") == []
+
+
+def test_a_run_keeps_what_was_logged(registry, tmp_path):
+    with registry.run("logged", {"why": "test"}) as run:
+        run.params({"depth": 2, "name": "x"})
+        run.metrics({"accuracy.m5": 0.5})
+        run.document("report", {"a": 1})
+        run.text("notes.txt", "none")
+        run.figure("curve", _curve())
+        run.dataset("digits", "f" * 64, "scikit-learn")
+    client = MlflowClient(registry.tracking_uri, registry.tracking_uri)
+    kept = client.get_run(run.id)
+    assert kept.info.status == "FINISHED" and kept.data.tags["why"] == "test"
+    assert kept.data.params == {"depth": "2", "name": "x"} and kept.data.metrics == {"accuracy.m5": 0.5}
+    assert {item.path for item in client.list_artifacts(run.id)} == {"report.json", "notes.txt", "curve.png"}
+    assert kept.inputs.dataset_inputs[0].dataset.name == "digits"
+
+
+def test_a_run_whose_block_raises_is_marked_as_failed(registry):
+    with pytest.raises(ZeroDivisionError), registry.run("broken") as run:
+        1 / 0  # noqa: B018
+    assert run.client.get_run(run.id).info.status == "FAILED"
+
+
+def test_publishing_prints_and_warns_of_nothing(registry, shelf, capfd, recwarn):
+    _publish(registry, shelf)
+    _publish(registry, shelf, "profile")
+    assert capfd.readouterr() == ("", "")
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_a_damaged_folder_is_not_published(registry, shelf, tmp_path):
+    codec.save(tiny_backbone(), tmp_path / "a")
+    (tmp_path / "a" / "artifact.json").write_text("{}")
+    with pytest.raises(ArtifactError, match="was altered"), registry.run("broken") as run:
+        registry.publish(run, replace(shelf.package("backbone"), folder=tmp_path / "a"))
+
+
+def test_a_missing_database_is_a_sentence_and_none_is_made(tmp_path):
+    registry = MlflowRegistry(f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}", "e", tmp_path)
+    for ask in (registry.names, lambda: registry.fetch(BACKBONE), lambda: registry.version(BACKBONE)):
+        with pytest.raises(RegistryError, match=r"there is no registry database at .*run `pliant train`"):
+            ask()
+    assert not registry.exists() and list(tmp_path.iterdir()) == []
+
+
+def test_a_database_that_is_none_is_a_sentence(tmp_path):
+    (tmp_path / "mlflow.db").write_text("not a database, but long enough to be read as one" * 100)
+    with pytest.raises(RegistryError, match="file is not a database"):
+        MlflowRegistry(f"sqlite:///{tmp_path / 'mlflow.db'}", "e", tmp_path).names()
+
+
+def test_a_missing_model_alias_or_version_is_a_sentence(registry):
+    with pytest.raises(RegistryError, match="has no model pliant-tokens-task-x: run `pliant train`"):
+        registry.fetch("pliant-tokens-task-x")
+    with pytest.raises(RegistryError, match=r"no version under the alias live; its aliases: champion \(version 1\)"):
+        registry.fetch(TASK, "live")
+    with pytest.raises(RegistryError, match="there is no pliant-tokens-task-letters version 99"):
+        registry.fetch(TASK, 99)
+    with pytest.raises(RegistryError, match="there is no pliant-tokens-task-letters version 99"):
+        registry.promote(TASK, 99)
+    assert registry.version(TASK, "live") is registry.version("nothing") is None
+
+
+def test_a_model_that_someone_else_registered_is_a_sentence(registry):
+    client = MlflowClient(registry.tracking_uri, registry.tracking_uri)
+    client.create_registered_model("foreign")
+    client.create_model_version("foreign", "/nowhere")
+    with pytest.raises(RegistryError, match=r"models:/foreign/1 was not published by pliant"):
+        registry.fetch("foreign", 1)
+
+
+def test_files_that_have_gone_are_a_sentence(registry, shelf):
+    published = _publish(registry, shelf)
+    folder, _ = registry.fetch(published.name, published.version)
+    folder.rename(folder.with_name("gone"))
+    with pytest.raises(RegistryError, match=r"the files of models:/.* could not be fetched"):
+        registry.fetch(published.name, published.version)
+
+
+def test_a_server_that_refuses_connections_fails_at_once():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening
+        _fails_within(2.0, f"http://user:secret@127.0.0.1:{taken.getsockname()[1]}")
+
+
+def test_a_server_that_never_answers_fails_within_seconds():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        _fails_within(6.0, f"http://user:secret@127.0.0.1:{silent.getsockname()[1]}")
+
+
+def test_an_address_that_is_none_is_a_sentence():
+    for address in ("nonsense://x", "http://", "http://[", "sqlite://"):
+        with pytest.raises(RegistryError):
+            MlflowRegistry(address, "e", Path("unused")).names()
+
+
+def _fails_within(seconds, address):
+    start = time.monotonic()
+    with pytest.raises(RegistryError, match=r"no MLflow server answers at http://127\.0\.0\.1") as caught:
+        MlflowRegistry(address, "e", Path("unused")).fetch(BACKBONE)
+    assert time.monotonic() - start < seconds
+    assert "secret" not in str(caught.value)
+
+
+def _publish(registry, shelf, name="backbone"):
+    with registry.run("again") as run:
+        return registry.publish(run, shelf.package(name))
+
+
+def _curve():
+    matplotlib.use("Agg")
+    figure = Figure()
+    figure.subplots().plot([1, 2])
+    return figure

@@ -1,0 +1,265 @@
+"""The driver answers every request exactly once, whatever its workers and its scheduler do."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from pliant.errors import SchedulerError, WorkerError
+from pliant.protocol import Answer, Arrived, Drop, Failed, Journal, replay
+from serving.driver import Driver, Dropped, Limits, Served, loop_clock
+from tests.serving.fakes import FakeWorker, FifoScheduler, run_virtually
+
+
+class Bench:
+    """A driver on fakes, its journal, and a check of the books after every entry."""
+
+    def __init__(self, workers: int = 1, scheduler=None, **limits: float) -> None:
+        self.journal: Journal = []
+        self.scheduler = scheduler or FifoScheduler(workers)
+        self.workers = [FakeWorker() for _ in range(workers)]
+        self.driver = Driver(self.scheduler, self.workers, self.record, loop_clock(), Limits(**limits))
+
+    def record(self, entry) -> None:
+        self.scheduler.check()
+        self.journal.append(entry)
+
+    async def ask(self, *payloads, deadline: float = 10.0):
+        """All at once; exceptions come back as values."""
+        asks = [self.driver.submit("a", deadline, 1.0, payload) for payload in payloads]
+        return await asyncio.gather(*asks, return_exceptions=True)
+
+
+def answers_per_request(journal: Journal) -> dict[int, int]:
+    counts = {entry.event.request.id: 0 for entry in journal if isinstance(entry.event, Arrived)}
+    for entry in journal:
+        for action in entry.actions:
+            if isinstance(action, Answer | Drop):
+                counts[action.request] += 1
+    return counts
+
+
+def test_every_request_gets_its_own_output_with_its_batch_and_times():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        answers = await bench.ask(*range(6))
+        assert [answer.output for answer in answers] == list(range(6))
+        assert [answer.batch for answer in answers] == [1, 4, 4, 4, 4, 1]  # the first one found the worker free
+        assert [round(answer.queue_seconds, 4) for answer in answers] == [0, 0.02, 0.02, 0.02, 0.02, 0.04]
+        assert all(answer.run_seconds == 0.02 and answer.on_time for answer in answers)
+        await bench.driver.stop()
+        assert set(answers_per_request(bench.journal).values()) == {1}
+
+    run_virtually(main())
+
+
+def test_a_request_whose_deadline_passes_in_the_queue_is_dropped_at_that_moment():
+    async def main():
+        bench = Bench()
+        bench.workers[0].seconds = 5.0
+        await bench.driver.start()
+        first = asyncio.create_task(bench.driver.submit("a", 10.0, 1.0, "first"))
+        await asyncio.sleep(0)
+        assert await bench.driver.submit("a", 1.0, 1.0, "second") == Dropped("late")
+        assert bench.driver.now == pytest.approx(1.0)
+        assert isinstance(await first, Served)
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_an_answer_past_its_deadline_says_by_how_much_it_is_late():
+    async def main():
+        bench = Bench()
+        bench.workers[0].seconds = 3.0
+        await bench.driver.start()
+        answer = await bench.driver.submit("a", 1.0, 1.0, "x")
+        assert not answer.on_time
+        assert answer.late_by == pytest.approx(2.0)
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_a_killed_worker_is_restarted_and_its_requests_are_served_or_dropped():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        asked = asyncio.create_task(bench.ask("x", "y"))
+        await asyncio.sleep(0.01)
+        bench.workers[0].dead = True
+        assert [answer.output for answer in await asked] == ["x", "y"]
+        assert bench.workers[0].calls.count("restart") == 1
+        assert await bench.driver.submit("a", 0.3, 1.0, "crash") == Dropped("late")
+        assert (await bench.driver.submit("a", 5.0, 1.0, "z")).output == "z"
+        await bench.driver.stop()
+        assert set(answers_per_request(bench.journal).values()) == {1}
+
+    run_virtually(main())
+
+
+def test_the_driver_is_not_ready_while_its_only_worker_is_down():
+    async def main():
+        bench = Bench()
+        assert not bench.driver.ready
+        await bench.driver.start()
+        assert bench.driver.ready
+        asked = asyncio.create_task(bench.ask("crash", deadline=0.3))
+        await asyncio.sleep(0.1)
+        assert not bench.driver.ready
+        await asked
+        await asyncio.sleep(1.0)
+        assert bench.driver.ready
+        await bench.driver.stop()
+        assert not bench.driver.ready
+
+    run_virtually(main())
+
+
+def test_a_hung_worker_is_killed_after_the_limit_and_reported_as_failed():
+    async def main():
+        bench = Bench(launch=2.0)
+        await bench.driver.start()
+        assert await bench.driver.submit("a", 1.0, 1.0, "hang") == Dropped("late")
+        assert "kill" in bench.workers[0].calls
+        reasons = [entry.event.reason for entry in bench.journal if isinstance(entry.event, Failed)]
+        assert reasons == ["it was still running after 2 s"]
+        assert (await bench.driver.submit("a", 5.0, 1.0, "x")).output == "x"
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_a_worker_that_gives_too_few_outputs_has_failed():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        give_all = bench.workers[0].run
+
+        async def give_none(setting, payloads):
+            bench.workers[0].run = give_all
+            return [], 0.01
+
+        bench.workers[0].run = give_none
+        assert (await bench.driver.submit("a", 5.0, 1.0, "x")).output == "x"
+        assert any(isinstance(entry.event, Failed) for entry in bench.journal)
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_an_update_reaches_every_worker_between_launches():
+    async def main():
+        bench = Bench(workers=2)
+        await bench.driver.start()
+        asked = asyncio.create_task(bench.ask("x", "y"))
+        await asyncio.sleep(0.01)
+        await bench.driver.update("task b")
+        assert bench.driver.now == pytest.approx(0.02)
+        assert [worker.calls[-1] for worker in bench.workers] == [("update", "task b")] * 2
+        assert [answer.output for answer in await asked] == ["x", "y"]
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_stopping_answers_what_is_in_flight_and_refuses_what_comes_later():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        asked = asyncio.create_task(bench.ask(*range(10)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await bench.driver.stop()
+        assert [answer.output for answer in await asked] == list(range(10))
+        assert bench.workers[0].calls[-1] == "stop"
+        with pytest.raises(WorkerError, match="stopping"):
+            await bench.driver.submit("a", 1.0, 1.0, "x")
+
+    run_virtually(main())
+
+
+def test_a_drain_that_takes_too_long_ends_with_an_error_for_each_request():
+    async def main():
+        bench = Bench(drain=1.0)
+        await bench.driver.start()
+        asked = asyncio.create_task(bench.ask("hang"))
+        await asyncio.sleep(0.01)
+        await bench.driver.stop()
+        assert [str(answer) for answer in await asked] == ["the service stopped before an answer came, after 1 s"]
+
+    run_virtually(main())
+
+
+class BrokenScheduler(FifoScheduler):
+    def handle(self, event, now):
+        if isinstance(event, Arrived) and event.request.id == 3:
+            raise KeyError("a bug")
+        return super().handle(event, now)
+
+
+class RestlessScheduler(FifoScheduler):
+    def wake_at(self):
+        return 1.0
+
+
+class DoubleScheduler(FifoScheduler):
+    """Answers the same requests twice."""
+
+    def handle(self, event, now):
+        actions = super().handle(event, now)
+        return actions + [action for action in actions if isinstance(action, Answer)]
+
+
+@pytest.mark.parametrize("scheduler", [BrokenScheduler, RestlessScheduler, DoubleScheduler])
+def test_a_scheduler_that_breaks_the_contract_leaves_nobody_waiting(scheduler):
+    async def main():
+        bench = Bench(scheduler=scheduler())
+        bench.workers[0].seconds = 2.0
+        await bench.driver.start()
+        answers = await bench.ask(*range(5))
+        assert all(isinstance(answer, SchedulerError | Served) for answer in answers)
+        assert any(isinstance(answer, SchedulerError) for answer in answers)
+        assert not bench.driver.alive
+        with pytest.raises(SchedulerError, match="the scheduler failed"):
+            await bench.driver.submit("a", 1.0, 1.0, "x")
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_a_request_whose_asker_has_gone_disturbs_nobody():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        gone = asyncio.create_task(bench.driver.submit("a", 5.0, 1.0, "gone"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert (await bench.driver.submit("a", 5.0, 1.0, "x")).output == "x"
+        await bench.driver.stop()
+        assert bench.driver.alive
+
+    run_virtually(main())
+
+
+def test_a_live_journal_replays_to_itself_on_a_fresh_scheduler():
+    async def main():
+        bench = Bench(workers=2)
+        await bench.driver.start()
+        asks = []
+        for number in range(60):
+            payload = "crash" if number == 20 else number
+            asks.append(asyncio.create_task(bench.driver.submit("a", 0.05 + number % 7 * 0.1, 1.0, payload)))
+            await asyncio.sleep(0.004)
+        await asyncio.gather(*asks)
+        await bench.driver.stop()
+        return bench.journal
+
+    journal = run_virtually(main())
+    assert {type(entry.event).__name__ for entry in journal} == {"Arrived", "Finished", "Failed", "Woke"}
+    assert replay(FifoScheduler(workers=2), journal) == journal
+    shifted = [dataclasses.replace(entry, now=entry.now + 0.05) for entry in journal]
+    assert replay(FifoScheduler(workers=2), shifted) != shifted  # the comparison can fail

@@ -1,0 +1,82 @@
+"""Journals survive the way to disk and back, a full disk and a killed process."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from pliant.errors import InputError
+from pliant.journal import decode, encode
+from pliant.protocol import (
+    Answer,
+    Arrived,
+    Drop,
+    Failed,
+    Finished,
+    JournalEntry,
+    Launch,
+    Request,
+    Result,
+    Woke,
+)
+from serving.journal import FileRecorder, read
+
+ENTRIES = [
+    JournalEntry(0.1 + 0.2, Arrived(Request(0, 0.1 + 0.2, 1 / 3, "a task", 0.7)), (Launch(0, 1, (0, 1), -5),)),
+    JournalEntry(1e-300, Arrived(Request(1, 2.0, float("inf"), "é\n", 1.0)), ()),
+    JournalEntry(2.5, Finished(0, 0.1, (Result(0), Result(1, True))), (Answer(0, 0), Drop(1, "late"))),
+    JournalEntry(3.0, Failed(1, 'ended: "x"'), (Launch(2, 0, kind="restart"),)),
+    JournalEntry(4.0, Woke(), ()),
+]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_an_entry_comes_back_equal_to_the_last_bit(entry):
+    assert decode(encode(entry)) == entry
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[1]", '{"now": 1, "event": {"type": "slept"}, "actions": []}'])
+def test_a_line_that_is_no_entry_is_refused_with_a_sentence(line):
+    with pytest.raises(InputError, match="journal line is"):
+        decode(line)
+
+
+def test_a_recorded_file_reads_back_as_the_journal(tmp_path):
+    recorder = FileRecorder(tmp_path / "new" / "journal.jsonl")
+    for entry in ENTRIES:
+        recorder(entry)
+    recorder.close()
+    assert read(tmp_path / "new" / "journal.jsonl") == ENTRIES
+
+
+def test_a_truncated_last_line_is_passed_over(tmp_path):
+    file = tmp_path / "journal.jsonl"
+    file.write_text("".join(encode(entry) + "\n" for entry in ENTRIES)[:-9])
+    assert read(file) == ENTRIES[:-1]
+
+
+def test_a_broken_line_in_the_middle_is_named_by_its_number(tmp_path):
+    file = tmp_path / "journal.jsonl"
+    file.write_text(encode(ENTRIES[0]) + "\nrubbish\n" + encode(ENTRIES[1]) + "\n")
+    with pytest.raises(InputError, match=r"line 2 of .*jsonl"):
+        read(file)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_logged_once_and_never_raises(caplog):
+    with caplog.at_level(logging.ERROR):
+        recorder = FileRecorder(Path("/dev/full"))
+        for _ in range(2000):
+            recorder(ENTRIES[0])
+        recorder.close()
+    assert [record.message for record in caplog.records] == [
+        "the journal /dev/full ends here: No space left on device; serving goes on"
+    ]
+
+
+def test_a_journal_that_cannot_be_made_is_refused_before_serving(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"journal is .*jsonl, but must be a file that can be written"):
+        FileRecorder(tmp_path / "file" / "journal.jsonl")

@@ -1,0 +1,42 @@
+"""Settings come from PLIANT_ variables, and nothing misspelt passes in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pliant.errors import InputError
+from serving.settings import Settings, from_environment, to_environment
+
+
+def test_an_environment_without_our_variables_gives_the_defaults():
+    assert from_environment({"PATH": "/bin", "HOME": "/"}) == Settings()
+
+
+def test_settings_survive_the_way_through_an_environment():
+    settings = Settings(
+        policy="fixed", gamma=-5, threads=2, any_profile=True, max_deadline=2.5, journal=Path("j.jsonl")
+    )
+    assert from_environment(to_environment(settings)) == settings
+    assert from_environment(to_environment(Settings())) == Settings()
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_known_one():
+    with pytest.raises(InputError, match="PLIANT_MAX_WAITNG, but must be a known one, such as PLIANT_MAX_WAITING"):
+        from_environment({"PLIANT_MAX_WAITNG": "5"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("PLIANT_THREADS", "two", "PLIANT_THREADS is 'two', but must be a whole number"),
+        ("PLIANT_THREADS", "0", "PLIANT_THREADS is 0, but must be positive"),
+        ("PLIANT_ANY_PROFILE", "maybe", "PLIANT_ANY_PROFILE is 'maybe', but must be true or false"),
+        ("PLIANT_MAX_DEADLINE", "nan", "PLIANT_MAX_DEADLINE is nan, but must be positive and finite"),
+        ("PLIANT_POLICY", "fixd", "PLIANT_POLICY is 'fixd', but must be one of default, fixed"),
+    ],
+)
+def test_a_value_outside_its_limit_is_refused_with_its_variable(name, text, sentence):
+    with pytest.raises(InputError, match=sentence):
+        from_environment({name: text})

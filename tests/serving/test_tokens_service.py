@@ -1,0 +1,202 @@
+"""The whole service over real HTTP: `bentoml serve`, a device process, and a registry of tiny artifacts."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import platform
+import signal
+import socket
+import threading
+import time
+import urllib.request
+
+import psutil
+import pytest
+
+from pliant.errors import DeviceError, DigestError, InputError, RegistryError, WorkerError
+from pliant.protocol import Arrived, replay
+from pliant.tokens.scheduler import TokensScheduler
+from serving.journal import read
+from serving.launch import launch
+from serving.tokens_assembly import open_registry, scheduler_config
+from serving.tokens_catalog import BACKBONE, load_catalog
+from tests.serving.published import publish_all, settings_for
+from tests.serving.tokens_http import png
+
+pytestmark = pytest.mark.slow
+
+DEVICE = f"cpu-{platform.machine()}-1t"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("registry")
+    publish_all(folder, DEVICE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def service(folder):
+    settings = settings_for(folder, journal=folder / "journal.jsonl")
+    service = launch(settings, folder / "state", free_port(), folder / "serve.log")
+    try:
+        service.wait_until_ready(60)
+        yield service
+    finally:
+        service.stop(30)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def device_process(service) -> psutil.Process:
+    family = psutil.Process(service.process.pid).children(recursive=True)
+    return next(process for process in family if any("device_process" in word for word in process.cmdline()))
+
+
+def call(service, method: str, path: str, body: bytes | None = None, kind: str = "application/json"):
+    """Status and decoded answer."""
+    connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=60)
+    connection.request(method, path, body, {"content-type": kind} if body else {})
+    response = connection.getresponse()
+    return response.status, json.loads(response.read())
+
+
+def ask(service, task: str = "digits", deadline: float = 30.0):
+    fields = {"image": base64.b64encode(png()).decode(), "task": task, "deadline": deadline}
+    return call(service, "POST", "/v1/predict", json.dumps(fields).encode())
+
+
+def metrics(service) -> str:
+    with urllib.request.urlopen(f"{service.url}/metrics", timeout=10) as response:
+        return response.read().decode()
+
+
+def wait_for(condition, seconds: float = 20.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_once_ready_it_answers_json_and_multipart_alike(service):
+    status, by_json = ask(service)
+    assert status == 200, by_json
+    parts = [
+        b'--b\r\ncontent-disposition: form-data; name="task"\r\n\r\ndigits\r\n',
+        b'--b\r\ncontent-disposition: form-data; name="deadline"\r\n\r\n30\r\n',
+        b'--b\r\ncontent-disposition: form-data; name="image"; filename="a.png"\r\n\r\n' + png() + b"\r\n--b--\r\n",
+    ]
+    status, by_form = call(service, "POST", "/v1/predict", b"".join(parts), "multipart/form-data; boundary=b")
+    assert status == 200, by_form
+    assert sum(by_json["probabilities"].values()) == pytest.approx(1.0, abs=1e-4)
+    assert by_form["label"] == max(by_form["probabilities"], key=by_form["probabilities"].get)
+    assert by_json["on_time"] and by_form["on_time"]
+
+
+def test_the_metrics_page_shows_our_counters(service):
+    ask(service)
+    page = metrics(service)
+    for name in ("arrivals", "outcomes", "launches", "batch_size", "queue_seconds", "run_seconds", "waiting"):
+        assert f"pliant_{name}" in page
+    assert 'pliant_outcomes_total{outcome="on_time",task="digits"}' in page
+
+
+def test_the_documentation_page_finds_its_files_under_the_mount(service):
+    for path in ("docs", "openapi.json", "swagger/swagger-ui-bundle.js", "swagger/swagger-ui.css"):
+        with urllib.request.urlopen(f"{service.url}/v1/{path}", timeout=10) as response:
+            assert response.status == 200
+
+
+def test_a_task_without_the_alias_can_be_registered_by_its_version(service):
+    assert ask(service, "shapes")[0] == 404
+    status, answer = call(service, "POST", "/v1/tasks", b'{"name": "shapes", "version": 1}')
+    assert status == 200, answer
+    assert ask(service, "shapes")[1]["label"] in ("round", "square")
+
+
+def test_a_killed_device_process_comes_back_with_all_its_tasks_and_nobody_hangs(service):
+    call(service, "POST", "/v1/tasks", b'{"name": "shapes", "version": 1}')
+    device_process(service).kill()
+    status, answer = ask(service, "shapes")
+    assert status == 200, answer
+    assert "pliant_worker_failures_total 1.0" in metrics(service)
+
+
+def test_bad_input_is_refused_over_the_wire_and_the_next_question_is_served(service):
+    status, answer = call(service, "POST", "/v1/predict", b"x" * (10 * 1024 * 1024 + 1))
+    assert (status, answer["error"]["field"]) == (413, "body")
+    status, answer = ask(service, deadline=-1)
+    assert (status, answer["error"]["field"]) == (422, "deadline")
+    assert ask(service)[0] == 200
+
+
+def test_the_live_journal_replays_to_itself(folder, service):
+    """Only up to the first registration: that a task was added is not in the journal."""
+    wait_for(lambda: ask(service)[0] == 200 and read(folder / "journal.jsonl"))  # written about once a second
+    settings = settings_for(folder)
+    catalog = load_catalog(open_registry(settings), settings.alias)
+    journal = read(folder / "journal.jsonl")
+    known = [not isinstance(e.event, Arrived) or e.event.request.task in catalog.tasks for e in journal]
+    whole = journal[: known.index(False)] if False in known else journal
+    assert whole
+    assert replay(TokensScheduler(scheduler_config(settings, catalog)), whole) == whole
+
+
+def test_sigterm_with_requests_in_flight_answers_them_all_and_exits_with_status_0(service):
+    """Last of the tests that share the service. The device process is held still so that nothing ends too early."""
+    device = device_process(service)
+    device.send_signal(signal.SIGSTOP)
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(ask(service))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: call(service, "GET", "/v1/status")[1]["pending"] == 20)
+    os.kill(service.process.pid, signal.SIGTERM)
+    time.sleep(0.5)  # for the signal to reach the whole family
+    device.send_signal(signal.SIGCONT)
+    for thread in threads:
+        thread.join(40)
+    assert [status for status, _ in answers] == [200] * 20
+    assert service.process.wait(30) == 0
+    assert not device.is_running()
+
+
+def test_a_service_that_cannot_start_ends_and_says_where_to_look(folder):
+    (folder / "file").write_text("")
+    settings = settings_for(folder, journal=folder / "file" / "journal.jsonl")
+    failing = launch(settings, folder / "failing", free_port(), folder / "failing.log")
+    with pytest.raises(WorkerError, match=r"the service ended with status .* before it was ready; see .*failing.log"):
+        failing.wait_until_ready(60)
+    assert "journal is" in (folder / "failing.log").read_text()
+
+
+def test_what_can_be_known_before_serving_is_refused_before_serving(folder, tmp_path):
+    def refused(error, sentence, port=0, **changes):
+        with pytest.raises(error, match=sentence):
+            launch(settings_for(folder, **changes), tmp_path, port or free_port())
+
+    refused(RegistryError, "no version under the alias nightly", alias="nightly")
+    refused(InputError, "PLIANT_GAMMA is 3, but must be one of the profiled", policy="fixed", gamma=3)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        refused(InputError, "port is .*, but must be free", port=other.getsockname()[1])
+
+
+def test_a_profile_of_another_device_and_an_altered_file_are_refused_before_serving(tmp_path):
+    publish_all(tmp_path, "another device")
+    with pytest.raises(DeviceError, match="the profile was measured on another device, but this device is cpu"):
+        launch(settings_for(tmp_path), tmp_path, free_port())
+    settings = settings_for(tmp_path, any_profile=True)
+    fetched, _ = open_registry(settings).fetch(BACKBONE, "champion")
+    tensors = fetched / "tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    with pytest.raises(DigestError, match=r"was altered or truncated: expected sha256 .*, found"):
+        launch(settings, tmp_path, free_port())

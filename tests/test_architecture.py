@@ -1,0 +1,98 @@
+"""Every file keeps the rules of the house (tests/architecture.py), and the rules can be broken."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture import OURS, imports, violations
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = [name for name in OURS if name != "cli"]
+
+
+def our_files() -> list[str]:
+    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    return [*sorted(path.relative_to(ROOT).as_posix() for path in paths), "cli.py"]
+
+
+@pytest.mark.parametrize("path", our_files())
+def test_a_file_keeps_the_rules_of_the_house(path):
+    assert violations(path, (ROOT / path).read_text(encoding="utf-8")) == []
+
+
+BROKEN = [
+    ("pliant/tokens/plan.py", "import torch", "imports torch outside of pliant/*/model.py"),
+    ("pliant/report.py", "from timm.layers import x", "imports timm.layers.x outside of pliant/*/model.py"),
+    ("pliant/report.py", "def f():\n    import mlflow", "imports mlflow, which a bare GPU machine lacks"),
+    ("pliant/tokens/model.py", "from training import data", "imports training.data"),
+    ("pliant/tokens/model.py", "import pydantic", "imports pydantic, which a bare GPU machine lacks"),
+    ("training/data.py", "import prefect", "imports prefect, which a bare GPU machine lacks"),
+    ("profiling/tokens_accuracy.py", "from training.data import ImageData", "imports training.data.ImageData"),
+    ("registry/codec.py", "from pliant.tokens.artifact import Task", "imports pliant.tokens.artifact.Task"),
+    ("registry/store.py", "import mlflow", "imports mlflow outside of registry/mlflow_store.py"),
+    ("serving/driver.py", "import bentoml", "imports bentoml outside of serving/*_service.py"),
+    ("serving/driver.py", "from training import data", "imports training.data"),
+    ("serving/driver.py", "import torch", "imports torch outside of pliant/*/model.py"),
+    ("flows/tokens_flow.py", "from serving import driver", "imports serving.driver"),
+    ("flows/tokens_flow.py", "import bentoml", "imports bentoml outside of serving/*_service.py"),
+    ("flows/x.py", "import importlib\nimportlib.import_module('mlflow')", "imports mlflow outside of registry/ml"),
+    ("benchmarks/x.py", "from tests import tokens_samples", "imports tests.tokens_samples"),
+    ("pliant/tokens/scheduler.py", "import time", "is pure but uses time"),
+    ("pliant/simulate.py", "from random import shuffle", "is pure but uses random.shuffle"),
+    ("pliant/protocol.py", "from datetime import datetime", "is pure but uses datetime.datetime"),
+    ("pliant/bins/plan.py", "import numpy as np\nnp.random.shuffle(x)", "is pure but uses numpy.random.shuffle"),
+    ("pliant/bins/plan.py", "from numpy.random import rand", "is pure but uses numpy.random.rand"),
+    ("pliant/latency.py", "\n" * 300, "has 300 lines"),
+    ("pliant/latency.py", "cache = {}", "keeps mutable state in the module: cache"),
+    ("serving/driver.py", "seen: set[int] = set()", "keeps mutable state in the module: seen"),
+    ("serving/driver.py", "def f():\n    global busy", "keeps mutable state in the module: busy"),
+]
+
+
+@pytest.mark.parametrize(("path", "source", "sentence"), BROKEN)
+def test_a_planted_breach_is_found(path, source, sentence):
+    assert any(found.startswith(f"{path} {sentence}") for found in violations(path, source))
+
+
+KEPT = [
+    ("pliant/tokens/runtime.py", "import torch\nimport time"),
+    ("pliant/tokens/plan.py", "import numpy as np\ndef f(rng: np.random.Generator): ...\nGAMMAS = [1]"),
+    ("registry/tokens_pyfunc.py", "import mlflow\nfrom pliant.tokens import runtime\nfrom registry import codec"),
+    ("registry/codec.py", "from pliant.errors import DigestError\nfrom pliant import errors"),
+    ("serving/tokens_service.py", "import bentoml\nfrom pliant.errors import InputError"),
+    ("benchmarks/x.py", "import mlflow, bentoml, prefect, torch\nfrom training import data\nfrom flows import x"),
+    ("cli.py", "from flows import tokens_flow\nfrom serving import driver\nimport benchmarks"),
+]
+
+
+@pytest.mark.parametrize(("path", "source"), KEPT)
+def test_what_the_house_allows_is_not_reported(path, source):
+    assert violations(path, source) == []
+
+
+def test_an_import_is_found_wherever_it_stands():
+    import ast
+
+    source = "if x:\n    import a.b\ndef f():\n    from c import d, e\nfrom . import near"
+    assert sorted(imports(ast.parse(source))) == ["a.b", "c.d", "c.e"]
+
+
+def test_the_checkers_files_are_the_repositorys_files():
+    """A folder that is renamed or added must not slip past the rules."""
+    folders = {path.parent.relative_to(ROOT).parts[0] for path in ROOT.glob("*/__init__.py")}
+    assert folders == set(FOLDERS)
+
+
+FRAMEWORKS = ("torch", "timm", "mlflow", "prefect", "bentoml", "datasets", "sklearn")
+
+
+@pytest.mark.parametrize("module", ["pliant.systems", "pliant.tokens.scheduler", "pliant.simulate", "pliant.report"])
+def test_deciding_needs_no_framework_to_be_loaded(module):
+    """What a syntax tree cannot see: an import of an import."""
+    code = f"import sys, {module}; print([name for name in {FRAMEWORKS!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,209 @@
+"""Data sets: the embedded digits, files and folders made on the fly, and what happens without a network."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from pliant.errors import InputError, OfflineError
+from training import data
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+def png(shade: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.full((8, 8, 3), shade, np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def write(path: Path, shades=range(20), labels=None, features: bool = True) -> Path:
+    """As `datasets` would write it (with features), or as anybody else would."""
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    rows = {
+        "image": pa.array([{"bytes": png(shade), "path": None} for shade in shades], kind),
+        "label": labels or [i % 2 for i in range(len(shades))],
+        "colour": ["red" if i % 3 else "blue" for i in range(len(shades))],
+    }
+    table = pa.table(rows)
+    if features:
+        names = {"names": ["cat", "dog"], "_type": "ClassLabel"}
+        given = {"image": {"_type": "Image"}, "label": names, "colour": {"dtype": "string", "_type": "Value"}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": given}})})
+    pq.write_table(table, path)
+    return path
+
+
+def parts(split: data.Split) -> list[np.ndarray]:
+    return [split.fit, split.profiling, split.test]
+
+
+@pytest.mark.parametrize("count", [4, 5, 10, 1797])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_split_is_disjoint_and_complete(count, seed):
+    together = np.concatenate(parts(data.split(count, seed)))
+    assert sorted(together) == list(range(count))
+
+
+def test_a_split_has_the_shares_asked_for():
+    assert [len(part) for part in parts(data.split(1000, 0))] == [640, 160, 200]
+
+
+def test_a_split_follows_its_seed_alone():
+    assert all(np.array_equal(a, b) for a, b in zip(*(parts(data.split(99, 7)) for _ in range(2)), strict=True))
+    assert not np.array_equal(data.split(99, 7).test, data.split(99, 8).test)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_too_few_images_to_split_are_refused(count):
+    """They once gave an empty split, and later a division by zero."""
+    with pytest.raises(InputError, match=f"data is {count} images"):
+        data.split(count, 0)
+
+
+@pytest.mark.parametrize(("task", "classes"), [("digit", 10), ("loops", 3), ("stroke", 3)])
+def test_every_digits_task_has_all_its_classes_and_a_label_for_every_image(task, classes):
+    digits = data.digits(task)
+    assert len(digits.labels) == len(digits.images) == 1797
+    assert sorted(set(digits.labels.tolist())) == list(range(classes)) == list(range(len(digits.classes)))
+
+
+def test_all_digits_tasks_share_one_split_so_that_no_tasks_test_images_train_the_foundation():
+    splits = [parts(data.digits(task, seed=3).split) for task in data.DIGIT_TASKS]
+    assert all(np.array_equal(a, b) for other in splits[1:] for a, b in zip(splits[0], other, strict=True))
+
+
+def test_digits_with_loops_are_labelled_so():
+    loops, digit = data.digits("loops"), data.digits("digit")
+    assert set(digit.labels[loops.labels == 2]) == {8}
+    assert set(digit.labels[loops.labels == 1]) == {0, 6, 9}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_how_heavy_a_stroke_is_follows_from_the_training_images_alone(seed):
+    stroke, ink = data.digits("stroke", seed), load_digits().images.sum(axis=(1, 2))
+    light, heavy = np.quantile(ink[stroke.split.fit], [1 / 3, 2 / 3])
+    assert stroke.labels.tolist() == [0 if x <= light else 1 if x <= heavy else 2 for x in ink]
+
+
+def test_an_unknown_digits_task_is_refused_with_those_there_are():
+    with pytest.raises(InputError, match="task is shape, but must be one of digit, loops, stroke"):
+        data.digits("shape")
+
+
+def test_pictures_come_in_the_size_asked_for():
+    pixels = data.digits("digit").images.batch(np.array([0, 5]), 16)
+    assert (pixels.shape, pixels.dtype) == ((2, 16, 16, 3), np.uint8)
+
+
+@pytest.mark.parametrize("features", [True, False])
+def test_a_parquet_file_gives_its_pictures_and_labels(tmp_path, features):
+    """Without `datasets`' own notes in the file, pictures once came as dicts and ended in an AttributeError."""
+    cats = data.parquet(write(tmp_path / "cats.parquet", features=features))
+    assert (cats.name, cats.classes) == ("cats", ("cat", "dog") if features else ("0", "1"))
+    assert cats.labels.tolist() == [0, 1] * 10
+    assert cats.images.batch(np.array([3, 7]), 8)[:, 0, 0, 0].tolist() == [3, 7]
+
+
+def test_labels_may_be_words(tmp_path):
+    cats = data.parquet(write(tmp_path / "cats.parquet"), label="colour")
+    assert cats.classes == ("blue", "red")
+    assert cats.labels[:4].tolist() == [0, 1, 1, 0]
+
+
+def test_a_limit_takes_that_many_rows_with_their_own_labels(tmp_path):
+    cats = data.parquet(write(tmp_path / "cats.parquet"), limit=8)
+    assert len(cats.images) == len(cats.labels) == 8
+    shades = cats.images.batch(np.arange(8), 8)[:, 0, 0, 0]
+    assert (shades % 2).tolist() == cats.labels.tolist()
+
+
+def test_a_fingerprint_follows_content_labels_and_split_but_not_the_place(tmp_path):
+    """It once was the fingerprint of `datasets`: other for a copy, and equal for another label column or seed."""
+    first = write(tmp_path / "a.parquet")
+    mark = data.parquet(first).fingerprint
+    assert data.parquet(write(tmp_path / "b.parquet")).fingerprint == mark
+    others = [
+        data.parquet(write(tmp_path / "c.parquet", shades=[99, *range(1, 20)])),
+        data.parquet(write(tmp_path / "d.parquet", labels=[1, 1, *([0, 1] * 9)])),
+        data.parquet(first, label="colour"),
+        data.parquet(first, seed=1),
+        data.parquet(first, limit=10),
+    ]
+    assert len({mark, *(other.fingerprint for other in others)}) == 6
+
+
+def test_digits_fingerprints_differ_by_task_and_seed():
+    marks = [data.digits(task, seed).fingerprint for task in data.DIGIT_TASKS for seed in (0, 1)]
+    assert len(set(marks)) == 6
+    assert data.digits("digit").fingerprint == marks[0]
+
+
+def test_an_image_folder_gives_one_class_per_sub_folder(tmp_path):
+    for name, shade in (("dark", 10), ("light", 240)):
+        (tmp_path / "shades" / name).mkdir(parents=True)
+        for i in range(5):
+            (tmp_path / "shades" / name / f"{i}.png").write_bytes(png(shade + i))
+    shades = data.load(f"folder:{tmp_path / 'shades'}")
+    assert (shades.name, shades.classes, len(shades.images)) == ("shades", ("dark", "light"), 10)
+    bright = shades.images.batch(np.arange(10), 4)[:, 0, 0, 0] > 128
+    assert bright.astype(int).tolist() == shades.labels.tolist()
+    before = shades.fingerprint
+    (tmp_path / "shades" / "dark" / "0.png").write_bytes(png(99))
+    assert data.folder(tmp_path / "shades").fingerprint != before
+
+
+@pytest.mark.parametrize("scheme", ["parquet", "folder"])
+def test_a_path_that_does_not_exist_is_refused(tmp_path, scheme):
+    with pytest.raises(InputError, match=r"data is .*nowhere, but must be an existing"):
+        data.load(f"{scheme}:{tmp_path / 'nowhere'}")
+
+
+def test_a_file_that_is_no_parquet_and_a_folder_without_images_are_refused(tmp_path):
+    """Both once ended in a traceback of the reader."""
+    (tmp_path / "bad.parquet").write_bytes(b"nonsense")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"bad\.parquet, but must be a readable parquet file"):
+        data.load(f"parquet:{tmp_path / 'bad.parquet'}")
+    with pytest.raises(InputError, match="empty, but must be a folder with one sub-folder of images per class"):
+        data.load(f"folder:{tmp_path / 'empty'}")
+
+
+def test_a_column_that_is_missing_or_holds_no_pictures_is_refused(tmp_path):
+    path = write(tmp_path / "cats.parquet")
+    with pytest.raises(InputError, match="column is kind, but must be one of image, label, colour"):
+        data.parquet(path, label="kind")
+    with pytest.raises(InputError, match="column is label, but must be one of images"):
+        data.parquet(path, image="label", label="colour")
+
+
+def test_the_hub_out_of_reach_names_what_works_without_it():
+    with pytest.raises(OfflineError, match=r"without a network use a local file \(parquet:PATH\), an image folder"):
+        data.load("hub:somebody/something")
+
+
+def test_an_address_without_a_known_scheme_is_refused():
+    with pytest.raises(InputError, match="data is ftp:x, but must be digits:TASK, parquet:PATH"):
+        data.load("ftp:x")
+
+
+def test_a_task_can_be_renamed():
+    digits = data.load("digits:loops", task="holes")
+    assert (digits.name, digits.classes) == ("holes", ("none", "one", "two"))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data sets beside the repository")
+def test_a_real_parquet_file_is_read():
+    satellite = data.load(f"parquet:{SHARED / 'images' / 'eurosat_train.parquet'}", limit=64)
+    assert len(satellite.images) == 64
+    assert len(satellite.classes) == 10
+    assert satellite.images.batch(satellite.split.test, 32).shape == (13, 32, 32, 3)
+    assert satellite.images.original(0).size == (64, 64)

@@ -1,0 +1,84 @@
+"""Training a task: heads and prompts of the right shapes, from fit images only, the same for the same seed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from profiling.tokens_accuracy import profile
+from tests.tokens_samples import DEPTH, WIDTH, tiny_backbone
+from tests.training.watched import watched
+from training import data
+from training.tokens_task import TaskConfig, train
+
+SHORT = TaskConfig(gammas=(2, 4), epochs=0.2, head_steps=20)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return train(SHORT, data.digits("loops"), tiny_backbone(), "digest")
+
+
+def test_a_task_has_a_head_and_prompts_for_every_gamma(task):
+    assert sorted(task.heads) == [0, 2, 4]
+    assert {gamma: prompts.shape for gamma, prompts in task.prompts.items()} == {
+        2: (DEPTH, 2, WIDTH),
+        4: (DEPTH, 4, WIDTH),
+    }
+    assert all(head.weight.shape == (3, WIDTH) and head.bias.shape == (3,) for head in task.heads.values())
+    assert (task.name, task.backbone, task.classes) == ("loops", "digest", ("none", "one", "two"))
+    assert task.data == data.digits("loops").fingerprint
+    assert task.head(-5) is task.heads[0]
+
+
+def test_a_seed_gives_the_same_task_again(task):
+    again = train(SHORT, data.digits("loops"), tiny_backbone(), "digest")
+    other = train(replace(SHORT, seed=1), data.digits("loops"), tiny_backbone(), "digest")
+    assert all(np.array_equal(task.prompts[gamma], again.prompts[gamma]) for gamma in (2, 4))
+    assert all(np.array_equal(task.heads[gamma].weight, again.heads[gamma].weight) for gamma in (0, 2, 4))
+    assert not np.array_equal(task.prompts[4], other.prompts[4])
+
+
+def test_only_fit_images_are_trained_on():
+    loops, seen = watched(data.digits("loops"))
+    train(SHORT, loops, tiny_backbone(), "digest")
+    assert seen == set(loops.split.fit.tolist())
+
+
+def test_profiling_and_test_images_are_looked_at_only_to_measure(task):
+    loops, seen = watched(data.digits("loops"))
+    measured = profile(tiny_backbone(), task, loops, gammas=(0,))
+    assert seen == {*loops.split.profiling.tolist(), *loops.split.test.tolist()}
+    assert set(measured.accuracy) == set(measured.test_accuracy) == {0}
+
+
+def test_the_backbone_is_not_changed_by_training():
+    backbone = tiny_backbone()
+    train(SHORT, data.digits("loops"), backbone, "digest")
+    assert all(np.array_equal(w, tiny_backbone().weights[name]) for name, w in backbone.weights.items())
+
+
+def test_progress_ends_at_its_total():
+    told = []
+    train(SHORT, data.digits("loops"), tiny_backbone(), "digest", progress=lambda *at: told.append(at))
+    assert [done for done, _ in told] == list(range(1, told[-1][1] + 1))
+
+
+def test_even_on_random_features_a_trained_head_is_far_better_than_chance():
+    config = replace(SHORT, gammas=(), head_steps=200)
+    digit = data.digits("digit")
+    task = profile(tiny_backbone(), train(config, digit, tiny_backbone(), "digest"), digit, gammas=(0,))
+    assert task.accuracy[0] > 0.2  # chance: 0.1
+
+
+@pytest.mark.slow
+def test_prompts_learn_what_the_frozen_backbone_alone_does_not_show():
+    loops = data.digits("loops")
+    torch.manual_seed(0)
+    task = train(TaskConfig(gammas=(8,), epochs=20.0), loops, tiny_backbone(), "digest")
+    measured = profile(tiny_backbone(), task, loops, gammas=(0, 8))
+    assert measured.accuracy[8] > measured.accuracy[0] + 0.03
+    assert measured.test_accuracy[8] > measured.test_accuracy[0] + 0.03
