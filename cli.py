@@ -151,10 +151,12 @@ def _service_options(told: argparse.Namespace) -> dict[str, Any]:
 
 
 def _simulate(told: argparse.Namespace) -> None:
-    from benchmarks.tokens_simulate import simulate_load
-
     if told.workers < 1:
         raise InputError("workers", told.workers, "at least 1")
+    if told.seed < 0:
+        raise InputError("seed", told.seed, "at least 0")
+    from benchmarks.tokens_simulate import simulate_load
+
     simulate_load(told.load, told.policy, told.gamma, told.workers, told.seed)
 
 

@@ -33,6 +33,11 @@ class Bar:
         return "holds" if self.holds else "falls short"
 
 
+def exit_status(bars: Sequence[Bar]) -> int:
+    """0 if every bar holds, else 1."""
+    return 0 if all(bar.holds for bar in bars) else 1
+
+
 def write(folder: Path, name: str, bars: Sequence[Bar], details: Mapping[str, Any]) -> Path:
     """One JSON file with the bars, everything measured, and what it was measured on."""
     folder.mkdir(parents=True, exist_ok=True)

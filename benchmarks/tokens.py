@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.results import Bar, write
+from benchmarks.results import Bar, exit_status, write
 from benchmarks.tokens_endpoint import address, live_bundle, serving, test_examples
 from benchmarks.tokens_faults import FAULTS, altered_artifact, bad_inputs, terminated
 from benchmarks.tokens_overhead import at_rate, one_in_flight
@@ -60,7 +60,7 @@ def bench(full: bool) -> int:
     _print(bars)
     path = write(RESULTS, "tokens-full" if full else "tokens", bars, details)
     Console().print(f"Written to {path}")
-    return 0 if all(bar.holds for bar in bars) else 1
+    return exit_status(bars)
 
 
 def _measure(bundle: Bundle, setting: Setting, stage: Stage) -> tuple[list[Bar], dict[str, Any]]:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pliant.errors import InputError
 from pliant.protocol import JournalEntry
 from pliant.simulate import simulate
 from pliant.tokens.reference import ReferenceConfig, kinds
 from pliant.tokens.scheduler import TokensConfig, TokensScheduler
 from pliant.tokens.simulated import SimulatedDevice
 from pliant.workload import poisson, requests
+
+MOST = 16.0  # times the capacity: the greatest overload tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +28,16 @@ class EventRate:
 
 
 def event_rate(config: TokensConfig, depth: float = 16.0, seconds: float = 20.0, repeats: int = 3) -> EventRate:
-    """Overload the scheduler until at least `depth` batches wait on average; the median of `repeats` timed runs."""
+    """Overload the scheduler until at least `depth` batches wait on average; the median of `repeats` timed runs.
+
+    Raises `InputError` for a depth that no overload reaches, since the scheduler holds so many requests and no more.
+    """
     capacity = config.latency.throughput(0, config.batching.most)
     factor = 1.0
     while (found := _run(config, factor * capacity, seconds)).depth < depth:
         factor *= 1.25
+        if factor > MOST:
+            raise InputError("depth", depth, f"at most what {MOST:g} times the capacity builds up, {found.depth:.1f}")
     runs = sorted((_run(config, factor * capacity, seconds) for _ in range(repeats)), key=lambda run: run.per_second)
     return runs[repeats // 2] if repeats else found
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from flows.tokens_publish import champion
 from rich.console import Console
 from rich.table import Table
 
 from flows import settings
+from flows.tokens_publish import champion
 from flows.tokens_stages import Bundle
 from pliant.errors import InputError, RegistryError
 from pliant.protocol import Request
@@ -20,6 +20,8 @@ from pliant.tokens.reference import ReferenceConfig, kinds, reference_load
 from pliant.tokens.scheduler import TokensScheduler
 from pliant.tokens.simulated import SimulatedDevice
 from pliant.workload import poisson, recorded, requests
+
+MOST_REQUESTS = 10_000_000
 
 
 def simulate_load(load: str, policy: str, gamma: int, workers: int, seed: int) -> Report:
@@ -49,6 +51,8 @@ def _requests(load: str, bundle: Bundle, workers: int, seed: int) -> list[Reques
             rate, seconds = (float(part) for part in load.split(":")[1:])
         except ValueError:
             raise InputError("load", load, "poisson:RATE:SECONDS, two numbers") from None
+        if not rate * seconds <= MOST_REQUESTS:
+            raise InputError("load", load, f"poisson:RATE:SECONDS of at most {MOST_REQUESTS:,} requests")
         return requests(poisson(rate, seconds, rng), kinds(names, ReferenceConfig()), rng)
     return requests(recorded(_counts(Path(load)), 1.0, rng), kinds(names, ReferenceConfig()), rng)
 
@@ -65,7 +69,11 @@ def _counts(path: Path) -> list[float]:
         raise InputError("load", path, f"a readable parquet file ({type(error).__name__})") from error
     if table.shape[1] == 0:
         raise InputError("load", path, "a parquet file with a numeric column of requests per second")
-    return [float(n) for n in table.iloc[:, -1]]
+    counts = [float(n) for n in table.iloc[:, -1]]
+    if not all(n >= 0 for n in counts) or not sum(counts) <= MOST_REQUESTS:
+        limit = f"a parquet file of counts, none missing, each at least 0, of at most {MOST_REQUESTS:,} requests"
+        raise InputError("load", path, limit)
+    return counts
 
 
 def _print(found: Report, title: str) -> None:

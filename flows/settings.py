@@ -5,10 +5,14 @@ Prefect reads its own settings when it is imported: call `prepare` before.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from pliant.errors import InputError
+from registry.address import database
 
 _QUIET = {
     "DO_NOT_TRACK": "true",
@@ -17,6 +21,7 @@ _QUIET = {
     "BENTOML_DO_NOT_TRACK": "True",
     # The command itself tells of a failure, in one sentence; Prefect's server keeps the state and its message.
     "PREFECT_LOGGING_LEVEL": "CRITICAL",
+    "PREFECT_INTERNAL_LOGGING_LEVEL": "CRITICAL",
     "HF_HUB_VERBOSITY": "error",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
@@ -42,14 +47,27 @@ class Settings:
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
-    """PLIANT_HOME (default `.pliant`), MLFLOW_TRACKING_URI (default `mlruns/mlflow.db` in the working directory)."""
+    """PLIANT_HOME (default `.pliant`), MLFLOW_TRACKING_URI (default `mlruns/mlflow.db` in the working directory).
+
+    Artifacts lie beside the registry's database; with another registry than a database file, under `mlruns`.
+    """
     home = Path(environment.get("PLIANT_HOME", ".pliant")).absolute()
     runs = Path("mlruns").absolute()
     uri = environment.get("MLFLOW_TRACKING_URI", f"sqlite:///{runs / 'mlflow.db'}")
-    return Settings(home, uri, runs / "artifacts")
+    file = database(uri)
+    return Settings(home, uri, (file.absolute().parent if file else runs) / "artifacts")
 
 
 def prepare(settings: Settings) -> None:
-    """Set what Prefect and MLflow read, where the user has not: quiet, offline, inside the project's folders."""
+    """Set what Prefect and MLflow read, where the user has not: quiet, offline, inside the project's folders.
+
+    Raises `InputError` if there can be no folder for our state.
+    """
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True)  # or Prefect warns that it cannot make its own in there
+    except OSError as error:
+        raise InputError("PLIANT_HOME", settings.home, f"a folder that can be made ({error.strerror})") from error
     for name, value in {**_QUIET, "PREFECT_HOME": str(settings.home / "prefect")}.items():
         os.environ.setdefault(name, value)
+    # Where the command ends soon after its server, this one tells of events that nobody will miss. No variable rules it.
+    logging.getLogger("EventsWorker").setLevel(logging.CRITICAL)

@@ -11,11 +11,12 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import cattrs
 
 from pliant.errors import InputError
+from pliant.tokens.artifact import Option
 from pliant.tokens.reference import ReferenceConfig
 from profiling.tokens_latency import LatencyConfig
 from training.tokens_foundation import FoundationConfig
@@ -56,16 +57,47 @@ def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
     if path is not None:
         try:
             values = tomllib.loads(path.read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError) as error:  # no TOML, or no UTF-8
             raise InputError("config", path, f"a readable TOML file ({error})") from error
     values |= dict(overrides or {})
     where = str(path) if path is not None else "the given settings"
     _check_keys(values, TokensFlowConfig, where)
     try:
-        return cattrs.structure(values, TokensFlowConfig)
+        return _converter().structure(values, TokensFlowConfig)
     except Exception as error:
         told = "; ".join(cattrs.transform_error(error))
         raise InputError("config", told, f"as TokensFlowConfig says ({where})") from error
+
+
+def _converter() -> cattrs.Converter:
+    """Takes values as they are: cattrs alone would cut 2.7 to 2, and a text in place of a list into its letters."""
+    converter = cattrs.Converter()
+
+    def sequence(value: Any, kind: Any) -> tuple[Any, ...]:
+        parts = get_args(kind)
+        if not isinstance(value, list | tuple) or (parts[-1] is not ... and len(value) != len(parts)):
+            raise TypeError(value)
+        each = [parts[0]] * len(value) if parts[-1] is ... else parts
+        return tuple(converter.structure(one, part) for one, part in zip(value, each, strict=True))
+
+    for kind in (int, float, str, bool):
+        converter.register_structure_hook(kind, _exact)
+    converter.register_structure_hook_func(lambda kind: kind == Option, _option)
+    converter.register_structure_hook_func(lambda kind: get_origin(kind) is tuple, sequence)
+    return converter
+
+
+def _exact(value: Any, kind: Any) -> Any:
+    """A whole number will do for a number; `true` is no number."""
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        raise TypeError(value)
+    return kind(value)
+
+
+def _option(value: Any, kind: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(value)
+    return value
 
 
 def _check_keys(values: Mapping[str, Any], kind: type, where: str, above: str = "") -> None:

@@ -68,7 +68,7 @@ def profile(key: str, config: TokensFlowConfig, backbone: Made, tasks: list[Made
 @task(name="gate", cache_policy=NO_CACHE)
 def gate(config: TokensFlowConfig, defender: Bundle | None, challenger: Bundle) -> Verdict:
     with stage("gate") as progress:
-        verdict = judge(defender, challenger, config.gate)
+        verdict = judge(defender, challenger, config.gate, config.reference)
         progress(1, 1)
     return verdict
 

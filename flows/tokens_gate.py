@@ -15,8 +15,8 @@ from flows.tokens_config import GateConfig
 from flows.tokens_stages import Bundle
 from pliant.report import Report, report
 from pliant.simulate import simulate
-from pliant.systems import TOKENS, tokens_config
-from pliant.tokens.reference import ReferenceLoad
+from pliant.systems import tokens_config
+from pliant.tokens.reference import ReferenceConfig, ReferenceLoad, reference_load
 from pliant.tokens.scheduler import TokensScheduler
 from pliant.tokens.simulated import SimulatedDevice
 
@@ -31,17 +31,19 @@ class Verdict:
     challenger: tuple[Report, ...]
 
 
-def judge(champion: Bundle | None, challenger: Bundle, config: GateConfig) -> Verdict:
-    """Whether the challenger may take the champion's place."""
+def judge(
+    champion: Bundle | None, challenger: Bundle, config: GateConfig, reference: ReferenceConfig | None = None
+) -> Verdict:
+    """Whether the challenger may take the champion's place, by the load that `reference` describes."""
     champion = champion and _measured_alike(champion, challenger)
-    reference = champion or challenger
+    standard = champion or challenger
     names = [task.name for task in challenger.tasks]
     if champion is not None:
         names = [task.name for task in champion.tasks if task.name in names]
     if not names:
         return Verdict(False, "the challenger serves none of the champion's tasks", (), ())
-    capacity = reference.profile.latency.throughput(0, reference.profile.latency.batches[-1])
-    loads = [TOKENS.load(names, capacity, seed) for seed in range(config.seeds)]
+    capacity = standard.profile.latency.throughput(0, standard.profile.latency.batches[-1])
+    loads = [reference_load(names, capacity, seed, reference) for seed in range(config.seeds)]
     challenged = tuple(_replay(challenger, load, seed) for seed, load in enumerate(loads))
     if champion is None:
         return Verdict(True, "there is no champion yet", (), challenged)

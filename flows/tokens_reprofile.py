@@ -29,10 +29,10 @@ def reprofile(device: str, thread_count: int, progress: Progress) -> int:
         raise RegistryError("the registry holds no task for the champion backbone: run `pliant train tokens` first")
     config = TokensFlowConfig(device=device, threads=thread_count)
     with threads(thread_count):
+        where = device_class(device)
         runtime = TokensRuntime(backbone, digest, tasks, device)
         names = [task.name for task in tasks]
         measured = tokens_latency.profile(runtime, names, backbone.image_size, config.latency, device, progress)
-        where = device_class(device)
     rule = derive_rule(measured.latency, tasks, config.reference.urgent[0])
     profile = Profile(digest, where, measured.latency, measured.spread, measured.memory, rule)
     store = FolderStore(told.store)

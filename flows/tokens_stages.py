@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypedDict
 
@@ -65,10 +66,21 @@ def load_data(config: TokensFlowConfig) -> list[ImageData]:
 
 def foundation_key(config: TokensFlowConfig, data: ImageData) -> str:
     if config.backbone != "embedded":
-        return _key("backbone", {"backbone": config.backbone, "timm": version("timm")}, training.tokens_foundation)
+        depends = {"backbone": config.backbone, "timm": version("timm"), "file": _content(config.backbone)}
+        return _key("backbone", depends, training.tokens_foundation)
     return _key(
         "backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, training.tokens_foundation, *_MODEL
     )
+
+
+def _content(backbone: str) -> str | None:
+    """Digest of the weights file that a `file:` backbone names: other weights may come to lie under the same name."""
+    scheme, _, rest = backbone.partition(":")
+    path = Path(rest.partition(":")[2])
+    if scheme != "file" or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def make_foundation(
@@ -95,6 +107,7 @@ def task_key(config: TokensFlowConfig, data: ImageData, backbone: Made) -> str:
         "data": data.fingerprint,
         "name": data.name,
         "backbone": backbone["digest"],
+        "gammas": config.latency.gammas,  # at which its accuracy is measured
     }
     return _key(f"task-{data.name}", depends, training.tokens_task, profiling.tokens_accuracy, *_MODEL)
 
@@ -120,6 +133,7 @@ def profile_key(config: TokensFlowConfig, backbone: Made, tasks: Sequence[Made])
         device = device_class(config.device)
     depends = {
         "config": asdict(config.latency),
+        "deadline": config.reference.urgent[0],  # the rate rule follows from it
         "backbone": backbone["digest"],
         "tasks": sorted(made["digest"] for made in tasks),
         "device": device,

@@ -34,7 +34,7 @@ class TokensConfig:
     exact_queue: int = 8  # up to this many batches the planner is exact, beyond it buckets utility
     bucket: float = 0.01  # share of the greatest possible utility per bucket
     rate_window: float = 1.0  # seconds over which the arrival rate is counted
-    margin: float = 0.05  # share of the time to a deadline that is kept for the way back to the caller
+    margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
     max_waiting: int = 2048  # requests; more are dropped as "full"
     attempts: int = 2  # launches a request may be part of before a worker's failure drops it
     restart_pause: float = 1.0  # seconds before a failed restart is tried again

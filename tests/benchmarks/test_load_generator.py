@@ -1,0 +1,195 @@
+"""The load generator against a server that does on purpose what a real one does under load."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+from aiohttp import web
+from PIL import Image
+
+from benchmarks.load_generator import Example, Reply, capacity, examples, one_by_one, replay
+from flows.servers import HOST, free_port
+from pliant.protocol import Request
+from training.data import digits
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+POOL = {"digit": [Example("AAAA", "3")], "loops": [Example("BBBB", "one")]}
+ANSWER = {"label": "3", "gamma": -5, "batch_size": 4, "queue_seconds": 0.0, "run_seconds": 0.0}
+
+
+def burst(count: int, task: str = "digit", apart: float = 0.0) -> list[Request]:
+    return [Request(i, apart * i, apart * i + 5.0, task, 0.5) for i in range(count)]
+
+
+def against(handler: Handler, drive: Callable[[str], Awaitable]):
+    """Run `drive` with the address of a server that answers with `handler`, both on one loop."""
+
+    async def both():
+        app = web.Application()
+        app.router.add_post("/v1/predict", handler)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, HOST, free_port())
+        await site.start()
+        try:
+            return await drive(site.name)
+        finally:
+            await runner.cleanup()
+
+    return asyncio.run(both())
+
+
+def replayed(handler: Handler, requests: Sequence[Request], seed: int = 0) -> list[Reply]:
+    return against(handler, lambda address: replay(address, requests, POOL, seed))
+
+
+async def at_once(_request: web.Request) -> web.Response:
+    return web.json_response(ANSWER)
+
+
+async def overloaded(_request: web.Request) -> web.Response:
+    return web.json_response({"error": {"message": "full"}}, status=503)
+
+
+async def hangs_up(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.close()
+    return web.Response()
+
+
+def test_requests_are_sent_whether_or_not_others_were_answered():
+    """Nobody gets an answer before all have asked: a generator that waits for answers would wait for ever."""
+    asked, all_asked = [], asyncio.Event()
+
+    async def handler(request: web.Request) -> web.Response:
+        asked.append(request)
+        if len(asked) == 50:
+            all_asked.set()
+        await all_asked.wait()
+        return web.json_response(ANSWER)
+
+    assert [reply.status for reply in replayed(handler, burst(50))] == [200] * 50
+
+
+def test_latency_counts_from_the_planned_time_and_the_delay_of_the_generator_is_told():
+    """The handler blocks the loop that it shares with the generator, which so sends the second request too late."""
+
+    async def handler(_request: web.Request) -> web.Response:
+        time.sleep(0.3)
+        return web.json_response(ANSWER)
+
+    first, second = replayed(handler, burst(2, apart=0.1))
+    assert second.sent_late > 0.1
+    latency = second.observation.answered - second.observation.request.arrival
+    assert latency > second.sent_late
+    assert latency == pytest.approx(second.sent_late + second.overhead, abs=0.02)
+    assert first.sent_late < 0.1
+
+
+def test_a_reply_is_judged_by_label_and_deadline():
+    early = replayed(at_once, burst(1))[0].observation
+    wrong = replayed(at_once, burst(1, "loops"))[0].observation
+    past = replayed(at_once, [Request(0, 0.0, 1e-6, "digit")])[0].observation
+    assert (early.outcome, wrong.outcome, past.outcome) == ("accurate", "wrong", "late")
+    assert (early.setting, early.batch) == (-5, 4)
+
+
+def test_overhead_is_what_neither_queue_nor_run_explains():
+    async def handler(_request: web.Request) -> web.Response:
+        return web.json_response({**ANSWER, "queue_seconds": 2.0, "run_seconds": 1.0})
+
+    reply = replayed(handler, burst(1))[0]
+    assert -3.0 < reply.overhead < -2.0
+
+
+def test_a_refusal_for_overload_is_a_drop_and_an_answer():
+    for reply in replayed(overloaded, burst(3)):
+        assert (reply.status, reply.observation.dropped, reply.observation.outcome) == (503, "503", "evicted")
+        assert math.isnan(reply.overhead)
+
+
+def test_a_connection_that_breaks_counts_as_unanswered():
+    assert [reply.status for reply in replayed(hangs_up, burst(2))] == [0, 0]
+
+
+def test_a_refused_connection_counts_as_unanswered():
+    replies = asyncio.run(replay(f"http://{HOST}:{free_port()}", burst(3), POOL))
+    assert [reply.status for reply in replies] == [0, 0, 0]
+    assert {reply.observation.dropped for reply in replies} == {"ClientConnectorError"}
+
+
+def test_each_request_carries_its_task_deadline_and_utility_and_its_reply_comes_in_its_place():
+    bodies = []
+
+    async def handler(request: web.Request) -> web.Response:
+        bodies.append(json.loads(await request.read()))
+        return web.json_response(ANSWER)
+
+    requests = [Request(7, 0.00, 0.25, "loops", 0.75), Request(3, 0.05, 1.05, "digit", 0.25)]
+    replies = replayed(handler, requests)
+    assert [reply.observation.request for reply in replies] == requests
+    assert bodies[0] == {"image": "BBBB", "task": "loops", "deadline": 0.25, "utility": 0.75}
+    assert bodies[1] == {"image": "AAAA", "task": "digit", "deadline": pytest.approx(1.0), "utility": 0.25}
+
+
+@pytest.mark.parametrize(("seed", "equal"), [(0, True), (1, False)])
+def test_equal_seeds_send_equal_pictures(seed, equal):
+    pool = {"digit": [Example(str(i), "3") for i in range(50)]}
+
+    def sent(with_seed: int) -> list[str]:
+        seen = {}
+
+        async def handler(request: web.Request) -> web.Response:
+            body = json.loads(await request.read())
+            seen[body["utility"]] = body["image"]
+            return web.json_response(ANSWER)
+
+        requests = [Request(i, 0.0, 5.0, "digit", float(i)) for i in range(20)]
+        against(handler, lambda address: replay(address, requests, pool, with_seed))
+        return [seen[float(i)] for i in range(20)]
+
+    assert (sent(0) == sent(seed)) is equal
+
+
+def test_one_by_one_has_one_request_in_flight_and_ignores_arrival_times():
+    flight = [0, 0]
+
+    async def handler(_request: web.Request) -> web.Response:
+        flight[0] += 1
+        flight[1] = max(flight)
+        await asyncio.sleep(0)
+        flight[0] -= 1
+        return web.json_response(ANSWER)
+
+    requests = [Request(i, 1000.0 * i, 1000.0 * i + 1.0, "digit") for i in range(20)]
+    replies = against(handler, lambda address: one_by_one(address, requests, POOL))
+    assert flight[1] == 1
+    assert {reply.observation.outcome for reply in replies} == {"accurate"}
+
+
+def test_capacity_counts_answers_and_no_refusals():
+    turns = []
+
+    async def only_the_first_of_a_hundred(request: web.Request) -> web.Response:
+        turns.append(request)
+        return await (at_once(request) if len(turns) % 100 == 1 else overloaded(request))
+
+    seconds = 0.2
+    rate = against(only_the_first_of_a_hundred, lambda address: capacity(address, POOL, seconds, clients=4))
+    assert 0 < rate * seconds <= len(turns) / 100 + 1
+
+
+def test_examples_are_the_held_out_pictures_as_png_with_their_labels():
+    data = digits("loops")
+    index = [int(i) for i in data.split.test[:3]]
+    for i, example in zip(index, examples(data, index), strict=True):
+        image = Image.open(io.BytesIO(base64.b64decode(example.encoded)))
+        assert (image.format, image.size) == ("PNG", (8, 8))
+        assert example.label == data.classes[data.labels[i]]

@@ -1,0 +1,108 @@
+"""prefect.yaml's deployment on a real server and worker: its schedule is kept, and the scheduler's runs release models."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows import servers, settings
+from flows.tokens_publish import open_registry
+from registry.mlflow_store import CHAMPION
+from tests.flows.tiny import setting
+
+ROOT = Path(__file__).parents[2]
+POOL = "pliant"
+SCHEDULED_WITHIN = 150.0  # a minute until the next full one, then the run itself, on a machine that others use too
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Server:
+    """Prefect's REST interface and command line. Prefect itself stays out of this process."""
+
+    url: str
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        asked = urllib.request.Request(
+            f"{self.url}/api{path}", data, {"content-type": "application/json"}, method=method
+        )
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def command(self, *words: str) -> str:
+        told = subprocess.run(
+            [sys.executable, "-m", "prefect", "--no-prompt", *words],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        assert told.returncode == 0, told.stdout + told.stderr
+        return told.stdout
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch) -> Iterator[Server]:
+    """With a state of its own; everything that a run needs to know is inherited through the worker."""
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    for name, value in {
+        "PLIANT_HOME": str(tmp_path / "home"),
+        "PREFECT_HOME": str(tmp_path / "home" / "prefect"),
+        "PREFECT_PROFILES_PATH": str(tmp_path / "home" / "profiles.toml"),
+        "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "PLIANT_PROJECT": str(ROOT),
+        "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlruns' / 'mlflow.db'}",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with servers.prefect_server(settings.read(), servers.free_port()) as url:
+        monkeypatch.setenv("PREFECT_API_URL", f"{url}/api")
+        yield Server(url)
+
+
+def test_the_deployment_of_the_project_is_run_by_its_schedule_and_releases_a_champion(server):
+    server.command("work-pool", "create", POOL, "--type", "process")
+    server.command("deploy", "--all")
+    deployment = server.call("GET", "/deployments/name/tokens/nightly")
+    assert [s["schedule"]["cron"] for s in deployment["schedules"] if s["active"]] == ["0 3 * * *"]
+    assert deployment["work_pool_name"] == POOL
+
+    every_minute = {"cron": "* * * * *", "timezone": "UTC"}
+    frequent = {"schedule": every_minute, "active": True, "parameters": {"overrides": setting()}}
+    server.call("POST", f"/deployments/{deployment['id']}/schedules", [frequent])
+    told = settings.read()
+    with servers.prefect_worker(told, POOL, {}):
+        run = _await_run(server, deployment["id"])
+    assert run["state_type"] == "COMPLETED", (run["state"]["message"], _log(told))
+    assert run["auto_scheduled"]
+    assert run["created_by"]["type"] == "SCHEDULE"
+    registry = open_registry(told)
+    names = ["pliant-tokens-backbone", "pliant-tokens-profile", "pliant-tokens-task-digit"]
+    assert registry.names() == names
+    assert [registry.version(name, CHAMPION).version for name in names] == [1, 1, 1]
+
+
+def _await_run(server: Server, deployment: str) -> dict[str, Any]:
+    """The first run that came to an end, whichever."""
+    ended = {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}
+    wanted = {"flow_runs": {"deployment_id": {"any_": [deployment]}, "state": ended}, "sort": "END_TIME_DESC"}
+    until = time.monotonic() + SCHEDULED_WITHIN
+    while time.monotonic() < until:
+        if runs := server.call("POST", "/flow_runs/filter", wanted):
+            return runs[-1]
+        time.sleep(1.0)
+    pytest.fail(f"no scheduled run came to an end within {SCHEDULED_WITHIN:.0f} s: {_log(settings.read())}")
+
+
+def _log(told: settings.Settings) -> str:
+    return "\n".join(path.read_text()[-3000:] for path in (told.home / "logs").glob("*.log"))

@@ -1,0 +1,172 @@
+"""The command line: what it offers, and that every mistake is one sentence and exit status 2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cli
+
+ROOT = Path(__file__).parents[1]
+
+OPTIONS = {
+    "demo": ["--keep"],
+    "train": ["--config", "--data", "--backbone", "--device", "--limit"],
+    "profile": ["--device", "--threads"],
+    "serve": ["--port", "--policy", "--gamma", "--device", "--threads", "--any-profile", "--journal"],
+    "simulate": ["--load", "--policy", "--gamma", "--workers", "--seed"],
+    "bench": ["--full"],
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Iterator[Path]:
+    """An empty working directory without a registry, and an environment that is as it was afterwards."""
+    monkeypatch.chdir(tmp_path)
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith(("PLIANT_", "PREFECT_", "MLFLOW_", "BENTOML_")):
+            del os.environ[name]
+    yield tmp_path
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--help"])
+    told = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert all(command in told for command in OPTIONS)
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_help_of_a_command_names_its_options(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+    told = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert all(option in told for option in OPTIONS[command])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["bake"], ["train", "chess"], ["train", "tokens", "--limit", "many"], ["serve", "tokens", "--policy", "best"]],
+)
+def test_words_that_are_no_command_end_with_status_2_and_the_usage(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: pliant")
+
+
+def test_an_unknown_system_is_answered_with_the_known_ones(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["simulate", "chess"])
+    assert "tokens" in capsys.readouterr().err.splitlines()[-1]
+
+
+def refused(words: list[str], capsys) -> str:
+    """The one sentence with which the command ended; a stage that it had begun may have said so."""
+    assert cli.main(words) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    *stages, sentence = told.err.splitlines()
+    assert all(line.endswith(": started") for line in stages)
+    assert sentence.startswith("pliant: ")
+    return sentence
+
+
+@pytest.mark.parametrize("words", [["simulate", "tokens"], ["profile", "tokens"], ["serve", "tokens", "--port", "0"]])
+def test_without_a_registry_a_command_says_what_to_run_and_makes_no_database(words, here, capsys):
+    assert "run `pliant train" in refused(words, capsys)
+    assert not list(here.rglob("*.db"))
+
+
+def test_a_load_that_is_none_is_refused(published, capsys):
+    assert "poisson:x:y" in refused(["simulate", "tokens", "--load", "poisson:x:y"], capsys)
+
+
+def test_a_load_of_a_file_that_is_not_there_is_refused(published, capsys):
+    assert "absent.parquet" in refused(["simulate", "tokens", "--load", "absent.parquet"], capsys)
+
+
+def test_a_gamma_that_was_not_profiled_is_refused(published, capsys):
+    assert "gamma is 3" in refused(["simulate", "tokens", "--policy", "fixed", "--gamma", "3"], capsys)
+
+
+def test_no_worker_at_all_is_refused(here, capsys):
+    assert "workers is 0" in refused(["simulate", "tokens", "--workers", "0"], capsys)
+
+
+def test_a_negative_seed_is_refused(published, capsys):
+    assert "seed is -1" in refused(["simulate", "tokens", "--seed", "-1"], capsys)
+
+
+@pytest.mark.parametrize("threads", ["0", "-2"])
+def test_a_number_of_threads_that_is_none_is_refused(threads, published, capsys):
+    for command in ("profile", "serve"):
+        assert f"is {threads}" in refused([command, "tokens", "--threads", threads, *_port(command)], capsys)
+
+
+@pytest.mark.parametrize("command", ["profile", "serve"])
+@pytest.mark.parametrize("device", ["abacus", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused(command, device, published, capsys):
+    assert f"device is {device}" in refused([command, "tokens", "--device", device, *_port(command)], capsys)
+
+
+def test_a_load_is_replayed_on_the_champion(published, capsys):
+    assert cli.main(["simulate", "tokens", "--load", "poisson:50:1"]) == 0
+    assert "utility" in capsys.readouterr().out
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_is_started(published, capsys, taken_port):
+    assert f"port is {taken_port}" in refused(["serve", "tokens", "--port", str(taken_port)], capsys)
+
+
+def test_the_installed_command_ends_with_the_status_and_without_a_traceback(tmp_path):
+    told = subprocess.run(
+        [sys.executable, str(ROOT / "cli.py"), "simulate", "tokens", "--workers", "0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr == "pliant: workers is 0, but must be at least 1\n"
+
+
+def _port(command: str) -> list[str]:
+    return ["--port", "0"] if command == "serve" else []
+
+
+@pytest.fixture
+def taken_port():
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def registry_folder(tmp_path_factory) -> Path:
+    from pliant.tokens.runtime import device_class
+    from tests.serving.published import publish_all
+
+    folder = tmp_path_factory.mktemp("registry")
+    publish_all(folder, device_class("cpu"))
+    return folder
+
+
+@pytest.fixture
+def published(here, registry_folder) -> Path:
+    """The empty working directory, and a registry with a champion elsewhere."""
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{registry_folder / 'mlflow.db'}"
+    return here
