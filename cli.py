@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ SYSTEMS = ("tokens",)
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     told = parser.parse_args(arguments)
+    # Like Ctrl-C: what was started on the way is ended on the way out.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return int(told.run(told) or 0)
     except PliantError as error:

@@ -21,6 +21,8 @@ from flows.tokens_gate import Verdict, judge
 from flows.tokens_publish import Release, champion, publish
 from flows.tokens_stages import Bundle, Made
 from pliant.errors import RegistryError
+from pliant.progress import share
+from pliant.tokens.runtime import device_class
 from registry.store import FolderStore
 from training.data import ImageData
 
@@ -55,8 +57,9 @@ def foundation(key: str, config: TokensFlowConfig, data: ImageData, store: Folde
 def train_task(
     key: str, name: str, config: TokensFlowConfig, data: ImageData, backbone: Made, store: FolderStore
 ) -> Made:
-    with stage(f"{name}: train") as trained, stage(f"{name}: accuracy") as measured:
-        return tokens_stages.make_task(config, data, backbone, key, store, (trained, measured))
+    with stage(f"task {name}") as progress:
+        halves = (share(progress, 0, 80), share(progress, 80, 100))  # training and measuring, of about these lengths
+        return tokens_stages.make_task(config, data, backbone, key, store, halves)
 
 
 @task(name="profile", cache_key_fn=_by_key, persist_result=True, result_serializer="json")
@@ -91,6 +94,7 @@ def tokens(config: str | None = None, overrides: dict[str, Any] | None = None) -
     Returns what was released: model name -> version, and whether it was promoted.
     """
     told = tokens_config.read(Path(config) if config else None, overrides)
+    device_class(told.device)  # a device that is not there is told before anything is trained
     store = FolderStore(settings.read().store)
     loaded = tokens_stages.load_data(told)
     key = tokens_stages.foundation_key(told, loaded[0])

@@ -5,8 +5,7 @@ Knows the runtime and how many threads it may take; knows nothing of requests or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from pliant.errors import DeviceError
 from pliant.tokens.artifact import Backbone
-from pliant.tokens.runtime import Payload, TokensRuntime, device_class
+from pliant.tokens.runtime import Payload, TokensRuntime, device_class, threads
 from registry import codec
 from serving.tokens_catalog import ServedTask
 from serving.tokens_payload import Image, Output, TokensBuild
@@ -50,25 +49,15 @@ class TokensModel:
         self._digests[value.task.name] = value.digest
 
 
-def check_device(profiled: str, device: str, threads: int | None) -> None:
+def check_device(profiled: str, device: str, thread_count: int | None) -> None:
     """Raises `DeviceError` where a profile was measured on another class of device than it is to be used on."""
-    with _threads(threads):
+    with threads(thread_count):
         found = device_class(device)
     if found != profiled:
         raise DeviceError(
             f"the profile was measured on {profiled}, but this device is {found}: profile again on it, give as many "
-            "threads as were profiled (PLIANT_THREADS), or serve regardless (PLIANT_ANY_PROFILE=true)"
+            "threads as were profiled (--threads), or serve regardless (--any-profile)"
         )
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    former = torch.get_num_threads()
-    torch.set_num_threads(count or former)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(former)
 
 
 def _warm_up(runtime: TokensRuntime, plan: TokensBuild, size: int) -> None:

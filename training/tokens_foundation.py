@@ -39,6 +39,13 @@ class FoundationConfig:
     patch_dropout: float = 0.5  # share of patches left out while training: faster, and robust to missing tokens
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        lacking = {"img_size", "patch_size", "embed_dim"} - set(self.options)
+        if lacking:
+            raise InputError(
+                "foundation.options", f"without {', '.join(sorted(lacking))}", "whole: it replaces the defaults"
+            )
+
 
 def pretrain(config: FoundationConfig, data: ImageData, device: str = "cpu", progress: Progress = silent) -> Backbone:
     """Train a small ViT on the upstream classes of `data.split.fit`; half of its patches are dropped at each step."""

@@ -26,7 +26,7 @@ from training.data import digits
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("pliant-tokens-backbone", "pliant-tokens-profile", "pliant-tokens-task-digit")
-TASK = ["digit: train", "digit: accuracy"]
+TASK = ["task digit"]
 ALWAYS = ["gate", "publish"]
 
 PREDICT = """
