@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import io
 import json
 import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import aiohttp
@@ -70,6 +72,29 @@ async def replay(
     chosen = [pool[r.task][int(rng.integers(len(pool[r.task])))] for r in requests]
     bodies = [_body(r, example) for r, example in zip(requests, chosen, strict=True)]
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+    with _no_collection():
+        return await _replay(connector, f"{address}/v1/predict", requests, bodies, chosen, progress)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """The instrument must not pause: a collection over all that is pending would count as the endpoint's time."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+async def _replay(
+    connector: aiohttp.BaseConnector,
+    url: str,
+    requests: Sequence[Request],
+    bodies: Sequence[bytes],
+    chosen: Sequence[Example],
+    progress: Progress,
+) -> list[Reply]:
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30)) as session:
         start = time.perf_counter() + 0.2
         sending = []
@@ -77,7 +102,7 @@ async def replay(
             delay = start + request.arrival - time.perf_counter()
             if delay > 0:
                 await asyncio.sleep(delay)
-            sending.append(asyncio.create_task(_send(session, f"{address}/v1/predict", request, body, example, start)))
+            sending.append(asyncio.create_task(_send(session, url, request, body, example, start)))
             if i % 100 == 0:
                 progress(i, len(requests))
         replies = await asyncio.gather(*sending)
@@ -127,7 +152,7 @@ async def _send(
     return Reply(observation, 200, late, end - sent - answer["queue_seconds"] - answer["run_seconds"])
 
 
-async def capacity(address: str, pool: Mapping[str, Sequence[Example]], seconds: float, clients: int = 128) -> float:
+async def capacity(address: str, pool: Mapping[str, Sequence[Example]], seconds: float, clients: int = 256) -> float:
     """Answers per second that the endpoint gives to `clients` that always have one request each in flight."""
     counted = [0]
     bodies = [
