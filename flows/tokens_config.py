@@ -65,8 +65,17 @@ def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
     try:
         return _converter().structure(values, TokensFlowConfig)
     except Exception as error:
+        own = _own(error)
+        if own is not None:
+            raise own from error
         told = "; ".join(cattrs.transform_error(error))
         raise InputError("config", told, f"as TokensFlowConfig says ({where})") from error
+
+
+def _own(error: BaseException) -> InputError | None:
+    """The complaint of one of our own checks, wherever cattrs has wrapped it."""
+    inner = getattr(error, "exceptions", ())
+    return error if isinstance(error, InputError) else next((own for e in inner if (own := _own(e))), None)
 
 
 def _converter() -> cattrs.Converter:

@@ -76,7 +76,14 @@ def test_a_whole_number_will_do_for_a_number_and_gives_equal_settings():
 
 def test_options_of_the_foundation_can_be_set():
     """They once could not: their values may be of several types, which cattrs refuses by itself."""
-    options = {"img_size": 16, "drop_rate": 0.1, "global_pool": "token", "qkv_bias": True}
+    options = {
+        "img_size": 16,
+        "patch_size": 2,
+        "embed_dim": 24,
+        "drop_rate": 0.1,
+        "global_pool": "token",
+        "qkv_bias": True,
+    }
     assert read(overrides={"foundation": {"options": options}}).foundation.options == options
 
 
@@ -113,3 +120,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match="readable TOML file") as told:
         read(tmp_path / "absent.toml")
     assert str(tmp_path / "absent.toml") in str(told.value)
+
+
+def test_options_that_lack_a_size_are_told_in_the_words_of_the_check():
+    with pytest.raises(InputError, match=r"^foundation\.options is without embed_dim, patch_size, but must be"):
+        read(overrides={"foundation": {"options": {"img_size": 16}}})
