@@ -70,8 +70,12 @@ def _train_parser(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]ADDRESS",
         help="one a task: digits:TASK, parquet:PATH, folder:PATH, hub:NAME",
     )
+    parser.add_argument("--upstream", metavar="ADDRESS", help="data that the embedded backbone is trained on")
     parser.add_argument("--backbone", help="embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...")
+    parser.add_argument(
+        "--variants", action="store_true", help="models of other sizes instead, which --policy infaas switches between"
+    )
     parser.add_argument("--limit", type=int, help="images a task, for a first try")
     parser.set_defaults(run=_train)
 
@@ -86,13 +90,22 @@ def _profile_parser(parser: argparse.ArgumentParser) -> None:
 def _serve_parser(parser: argparse.ArgumentParser) -> None:
     _system(parser)
     parser.add_argument("--port", type=int, default=3000, help="on 127.0.0.1 (default: 3000)")
-    parser.add_argument("--policy", choices=("default", "fixed"), default="default", help="fixed: always --gamma")
-    parser.add_argument("--gamma", type=int, default=0, help="with --policy fixed (default: 0)")
+    _policy(parser)
+    parser.add_argument("--margin", type=float, help="share of the time to a deadline kept for the way back (0.15)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
     parser.add_argument("--threads", type=int, default=1, help="torch threads on CPU (default: 1)")
+    parser.add_argument("--refresh", type=float, metavar="SECONDS", help="between looks at the registry (30; 0: never)")
     parser.add_argument("--any-profile", action="store_true", help="accept a profile of another class of device")
     parser.add_argument("--journal", type=Path, help="append every event and decision to this file")
     parser.set_defaults(run=_serve)
+
+
+def _policy(parser: argparse.ArgumentParser) -> None:
+    from pliant.tokens.policies import POLICIES
+
+    told = "; ".join(f"{name}: {text}" for name, text in POLICIES.items())
+    parser.add_argument("--policy", choices=tuple(POLICIES), default="default", help=told)
+    parser.add_argument("--gamma", type=int, help="for the policies that keep to one")
 
 
 def _simulate_parser(parser: argparse.ArgumentParser) -> None:
@@ -100,8 +113,7 @@ def _simulate_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--load", default="reference", help="reference, poisson:RATE:SECONDS or a parquet file (requests each second)"
     )
-    parser.add_argument("--policy", choices=("default", "fixed"), default="default")
-    parser.add_argument("--gamma", type=int, default=0, help="with --policy fixed (default: 0)")
+    _policy(parser)
     parser.add_argument("--workers", type=int, default=1, help="devices (default: 1)")
     parser.add_argument("--seed", type=int, default=0)
     parser.set_defaults(run=_simulate)
@@ -110,6 +122,12 @@ def _simulate_parser(parser: argparse.ArgumentParser) -> None:
 def _bench_parser(parser: argparse.ArgumentParser) -> None:
     _system(parser)
     parser.add_argument("--full", action="store_true", help="the long setting")
+    parser.add_argument(
+        "--part",
+        action="append",
+        default=[],
+        help="planner, kernels, gpu, policies, house or live; may be repeated (all)",
+    )
     parser.set_defaults(run=_bench)
 
 
@@ -122,9 +140,9 @@ def _demo(told: argparse.Namespace) -> int:
 def _train(told: argparse.Namespace) -> None:
     from flows.tokens_run import run_flow, show
 
-    names = ("data", "backbone", "device", "limit")
+    names = ("data", "upstream", "backbone", "device", "limit")
     overrides = {name: getattr(told, name) for name in names if getattr(told, name) is not None}
-    show(run_flow(told.config, overrides))
+    show(run_flow(told.config, overrides, told.variants))
 
 
 def _profile(told: argparse.Namespace) -> None:
@@ -149,8 +167,9 @@ def _serve(told: argparse.Namespace) -> int:
 
 
 def _service_options(told: argparse.Namespace) -> dict[str, Any]:
-    names = ("policy", "gamma", "device", "threads", "any_profile", "journal")
-    return {name: getattr(told, name) for name in names if getattr(told, name) is not None}
+    names = ("policy", "gamma", "margin", "device", "threads", "any_profile", "journal")
+    options = {name: getattr(told, name) for name in names if getattr(told, name) is not None}
+    return options if told.refresh is None else {**options, "refresh_seconds": told.refresh}
 
 
 def _simulate(told: argparse.Namespace) -> None:
@@ -166,7 +185,7 @@ def _simulate(told: argparse.Namespace) -> None:
 def _bench(told: argparse.Namespace) -> int:
     from benchmarks.tokens import bench
 
-    return bench(told.full)
+    return bench(told.full, told.part)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import base64
 import gc
 import io
 import json
+import math
 import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -149,7 +150,8 @@ async def _send(
     observation = Observation(
         request, end - start, answer["label"] == example.label, answer["gamma"], answer["batch_size"]
     )
-    return Reply(observation, 200, late, end - sent - answer["queue_seconds"] - answer["run_seconds"])
+    told = answer.get("queue_seconds", math.nan) + answer.get("run_seconds", math.nan)  # not every service tells them
+    return Reply(observation, 200, late, end - sent - told)
 
 
 async def capacity(address: str, pool: Mapping[str, Sequence[Example]], seconds: float, clients: int = 256) -> float:

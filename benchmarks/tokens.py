@@ -1,148 +1,134 @@
-"""`pliant bench tokens`: every bar of the tokens system, measured on the champion, printed and written as JSON.
+"""`pliant bench tokens`: every bar of the tokens system, measured, printed and written as JSON.
 
-Without a champion in the registry the flow runs first. Quick: about four minutes; full: longer stretches and three seeds.
+Parts can be asked for by name. Without a champion in the registry the flow runs first, and without variants (which the
+policy infaas switches between) theirs. Knows in which order parts run and what each is given; measures nothing itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import tokens_gpu, tokens_house, tokens_kernels, tokens_live, tokens_planner, tokens_policies
 from benchmarks.results import Bar, exit_status, write
-from benchmarks.tokens_endpoint import address, live_bundle, serving, test_examples
-from benchmarks.tokens_faults import FAULTS, altered_artifact, bad_inputs, terminated
-from benchmarks.tokens_overhead import at_rate, one_in_flight
-from benchmarks.tokens_replay import ADAPTIVE, ReplayConfig, Replayed, compare
-from benchmarks.tokens_scheduler import event_rate
+from benchmarks.tokens_endpoint import live_bundle, test_examples
+from benchmarks.tokens_live_contenders import measure as measure_live
+from benchmarks.tokens_live_figures import HEADINGS as LIVE_HEADINGS
+from benchmarks.tokens_live_figures import live_figure, notes
+from benchmarks.tokens_live_figures import rows as live_rows
+from benchmarks.tokens_policies_figures import policies_figure
+from benchmarks.tokens_replay import Stage
 from flows import settings
-from flows.tokens_publish import champion
+from flows.tokens_publish import champion, open_registry
 from flows.tokens_run import run_flow
 from flows.tokens_stages import Bundle
-from pliant.progress import Progress
-from pliant.systems import tokens_config
-from pliant.tokens.reference import ReferenceConfig
+from pliant.errors import InputError
+from pliant.systems import tokens_knowledge
+from registry.mlflow_store import CHAMPION
+from serving.tokens_variants import VARIANT_PREFIX, load_variants
 
 RESULTS = Path("benchmarks/results")
 
-Stage = Callable[[str], AbstractContextManager[Progress]]
+Found = tuple[list[Bar], dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """How long to measure."""
-
-    stretch: float = 4.0  # seconds per stretch of the replayed load
-    seeds: int = 1
-    overhead_requests: int = 1000
-    overhead_seconds: float = 60.0
-
-
-QUICK, FULL = Setting(), Setting(stretch=10.0, seeds=3, overhead_requests=5000)
-
-
-def bench(full: bool) -> int:
-    """Measure, print, write; 1 if a bar falls short."""
+def bench(full: bool, parts: Sequence[str] = ()) -> int:
+    """Measure the parts (none named: all), print, write; 1 if a bar falls short."""
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        raise InputError("part", unknown[0], f"one of {', '.join(PARTS)}")
     told = settings.read()
     settings.prepare(told)
     if champion(told) is None:
         run_flow(None, {})
+    if not open_registry(told).versions(VARIANT_PREFIX):
+        run_flow(None, {}, variants=True)
     from flows.progress import stage
 
     bundle = live_bundle()
-    bars, details = _measure(bundle, FULL if full else QUICK, stage)
+    bars: list[Bar] = []
+    details: dict[str, Any] = {"device": bundle.profile.device}
+    for part in parts or PARTS:
+        Console().rule(part)
+        found, details[part] = PARTS[part](bundle, full, stage)
+        bars += found
     _print(bars)
-    path = write(RESULTS, "tokens-full" if full else "tokens", bars, details)
-    Console().print(f"Written to {path}")
+    name = "-".join(["tokens", *(p for p in PARTS if p in parts), *(["full"] if full else [])])
+    Console().print(f"Written to {write(RESULTS, name, bars, details)}")
     return exit_status(bars)
 
 
-def _measure(bundle: Bundle, setting: Setting, stage: Stage) -> tuple[list[Bar], dict[str, Any]]:
-    replays = _replays(bundle, setting, stage)
-    loud, quiet = (float(np.mean([r.ratio(half) for r in replays])) for half in (True, False))
-    bars = [
-        Bar("utility against gamma 0, loud half", loud, ">=", 1.15, "x"),
-        Bar("utility against gamma 0, quiet half", quiet, ">=", 0.98, "x"),
-        Bar("requests without any answer, both replays", sum(r.unanswered() for r in replays), "<=", 0),
-    ]
-    found, overhead = _overheads(bundle, setting, replays[0].capacity, stage)
-    scheduled, rate = _scheduler(bundle, stage)
-    measured = {"overhead": overhead, "scheduler": rate, "device": bundle.profile.device}
-    details = {"replays": [r.plain() for r in replays], **measured}
-    return [*bars, *found, *scheduled, *_faults(bundle, stage)], details
-
-
-def _replays(bundle: Bundle, setting: Setting, stage: Stage) -> list[Replayed]:
-    reference = ReferenceConfig(seconds=setting.stretch)
-    pool = test_examples(bundle)
-    made = []
-    for seed in range(setting.seeds):
-        made.append(compare(address, pool, ReplayConfig(seed=seed, reference=reference), stage))
-        _print_replay(made[-1])
-    return made
-
-
-def _overheads(bundle: Bundle, setting: Setting, capacity: float, stage: Stage) -> tuple[list[Bar], dict[str, Any]]:
-    pool = test_examples(bundle)
-    with serving(ADAPTIVE) as service:
-        with stage("overhead, one in flight") as progress:
-            single = one_in_flight(service.url, pool, setting.overhead_requests, progress)
-        with stage("overhead at a third of capacity") as progress:
-            third = at_rate(service.url, pool, capacity / 3, setting.overhead_seconds, progress)
-    bars = [
-        Bar("overhead, one in flight, median", 1000 * single.p50, "<=", 3.0, "ms"),
-        Bar(
-            f"overhead at a third of capacity, p99 over {setting.overhead_seconds:.0f} s",
-            1000 * third.p99,
-            "<=",
-            15.0,
-            "ms",
-        ),
-    ]
-    return bars, {"one_in_flight": asdict(single), "third_of_capacity": asdict(third), "rate": capacity / 3}
-
-
-def _scheduler(bundle: Bundle, stage: Stage) -> tuple[list[Bar], dict[str, Any]]:
-    with stage("scheduler in the simulator") as progress:
-        rate = event_rate(tokens_config(bundle.profile, bundle.tasks))
+def _planner(bundle: Bundle, full: bool, stage: Stage) -> Found:
+    del bundle
+    with stage("planner") as progress:
+        found = tokens_planner.measure(quick=not full)
         progress(1, 1)
-    bars = [Bar(f"scheduler events per second, {rate.depth:.0f} batches waiting", rate.per_second, ">=", 20_000)]
-    return bars, asdict(rate)
+    _table("time per plan", tokens_planner.TIMING_HEAD, found.timing_rows())
+    _table("what plans earn against each other", tokens_planner.GAP_HEAD, found.gap_rows())
+    return found.bars(), found.plain()
 
 
-def _faults(bundle: Bundle, stage: Stage) -> list[Bar]:
-    pool = test_examples(bundle)
-    with stage("bad input, SIGTERM, altered artifact") as progress:
-        with serving(ADAPTIVE) as service:
-            refused = bad_inputs(service.url, pool)
-        progress(1, 3)
-        answered, status = terminated(pool, 64)
-        progress(2, 3)
-        caught = altered_artifact(bundle)
-        progress(3, 3)
-    return [
-        Bar(
-            f"bad inputs refused with a reason, the next request served, of {len(FAULTS)}",
-            refused,
-            ">=",
-            len(FAULTS),
-        ),
-        Bar("requests in flight at SIGTERM that were answered, of 64", answered, ">=", 64),
-        Bar("exit status after SIGTERM", status, "<=", 0),
-        Bar("altered or truncated artifacts refused by name and both digests, of 2", caught, ">=", 2),
-    ]
+def _policies(bundle: Bundle, full: bool, stage: Stage) -> Found:
+    setting = tokens_policies.FULL if full else tokens_policies.QUICK
+    variants = load_variants(open_registry(settings.read()), CHAMPION)
+    places = tokens_policies.grounds(tokens_knowledge(bundle.profile, bundle.tasks), variants.knowledge())
+    with stage("policies in the simulator") as progress:
+        rows = tokens_policies.compare(setting, places, progress)
+    _table("share of the fluid bound, first seed", tokens_policies.HEADINGS, tokens_policies.table(rows))
+    _save(policies_figure(rows), "policies")
+    return tokens_policies.bars(rows), {"rows": tokens_policies.plain(rows)}
 
 
-def _print_replay(replayed: Replayed) -> None:
-    from benchmarks.tokens_demo import print_table
+def _live(bundle: Bundle, full: bool, stage: Stage) -> Found:
+    found = measure_live(test_examples(bundle), tokens_live.FULL if full else tokens_live.QUICK, stage)
+    _table("live, over HTTP", LIVE_HEADINGS, live_rows(found))
+    for note in notes(found):
+        Console().print(note)
+    _save(live_figure(found), "live")
+    return [found.bar()], found.plain()
 
-    print_table(Console(), replayed)
+
+def _kernels(bundle: Bundle, full: bool, stage: Stage) -> Found:
+    with stage("kernels") as progress:
+        found = tokens_kernels.measure(bundle.backbone, bundle.tasks, quick=not full, progress=progress)
+    rows = [(f"{r.gamma:+d}", str(r.batch), f"{r.images_per_second:.0f}", f"{r.ratio:.2f}") for r in found.rows]
+    _table("kernels", ("gamma", "batch", "images/s", "over plain timm"), rows)
+    return found.bars(), found.plain()
+
+
+def _gpu(bundle: Bundle, full: bool, stage: Stage) -> Found:
+    del bundle, full
+    with stage("kernels on the GPU, where there is one") as progress:
+        found = tokens_gpu.bars()
+        progress(1, 1)
+    return found, {}
+
+
+PARTS: Mapping[str, Callable[[Bundle, bool, Stage], Found]] = {
+    "planner": _planner,
+    "kernels": _kernels,
+    "gpu": _gpu,
+    "policies": _policies,
+    "house": tokens_house.measure,
+    "live": _live,
+}
+
+
+def _save(figure: Any, name: str) -> None:
+    path = settings.read().home / f"{name}.png"
+    figure.savefig(path, dpi=100)
+    Console().print(f"Picture: {path}")
+
+
+def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(*headings, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
 
 
 def _print(bars: list[Bar]) -> None:

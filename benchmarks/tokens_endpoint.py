@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.load_generator import Example, allow_many_connections, examples
-from benchmarks.tokens_replay import FIXED
+from benchmarks.tokens_replay import ADAPTIVE, FIXED
 from flows import servers, settings
 from flows.tokens_publish import EXPERIMENT, champion
 from flows.tokens_stages import Bundle
@@ -14,6 +14,8 @@ from pliant.errors import PliantError, RegistryError
 from serving.launch import Service, launch
 from serving.settings import Settings
 from training import data
+
+POLICY_OF = {ADAPTIVE: "default", FIXED: "pets"}
 
 
 def service_settings(told: settings.Settings, **options: object) -> Settings:
@@ -24,12 +26,12 @@ def service_settings(told: settings.Settings, **options: object) -> Settings:
 
 
 @contextmanager
-def serving(policy: str, port: int = 0) -> Iterator[Service]:
-    """A ready service under a policy of tokens_replay; a service that does not end cleanly is an error."""
+def serving(policy: str, port: int = 0, **options: object) -> Iterator[Service]:
+    """A ready service under a policy of tokens_replay or of Pliant; one that does not end cleanly is an error."""
     told = settings.read()
     settings.prepare(told)
     allow_many_connections()
-    chosen = service_settings(told, policy="fixed" if policy == FIXED else "default")
+    chosen = service_settings(told, policy=POLICY_OF.get(policy, policy), **options)
     port = servers.free_port(port)
     service = launch(chosen, told.home, port, told.home / "logs" / f"endpoint-{port}.log")
     try:

@@ -10,8 +10,9 @@ import numpy as np
 from pliant.errors import InputError
 from pliant.protocol import JournalEntry
 from pliant.simulate import simulate
+from pliant.tokens.policies import make
+from pliant.tokens.policy import Knowledge
 from pliant.tokens.reference import ReferenceConfig, kinds
-from pliant.tokens.scheduler import TokensConfig, TokensScheduler
 from pliant.tokens.simulated import SimulatedDevice
 from pliant.workload import poisson, requests
 
@@ -27,26 +28,26 @@ class EventRate:
     events: int
 
 
-def event_rate(config: TokensConfig, depth: float = 16.0, seconds: float = 20.0, repeats: int = 3) -> EventRate:
+def event_rate(knowledge: Knowledge, depth: float = 16.0, seconds: float = 20.0, repeats: int = 3) -> EventRate:
     """Overload the scheduler until at least `depth` batches wait on average; the median of `repeats` timed runs.
 
     Raises `InputError` for a depth that no overload reaches, since the scheduler holds so many requests and no more.
     """
-    capacity = config.latency.throughput(0, config.batching.most)
+    capacity = knowledge.latency.throughput(0, 64)
     factor = 1.0
-    while (found := _run(config, factor * capacity, seconds)).depth < depth:
+    while (found := _run(knowledge, factor * capacity, seconds)).depth < depth:
         factor *= 1.25
         if factor > MOST:
             raise InputError("depth", depth, f"at most what {MOST:g} times the capacity builds up, {found.depth:.1f}")
-    runs = sorted((_run(config, factor * capacity, seconds) for _ in range(repeats)), key=lambda run: run.per_second)
+    runs = sorted((_run(knowledge, factor * capacity, seconds) for _ in range(repeats)), key=lambda run: run.per_second)
     return runs[repeats // 2] if repeats else found
 
 
-def _run(config: TokensConfig, rate: float, seconds: float) -> EventRate:
+def _run(knowledge: Knowledge, rate: float, seconds: float) -> EventRate:
     rng = np.random.default_rng(0)
-    load = requests(poisson(rate, seconds, rng), kinds(list(config.accuracy), ReferenceConfig()), rng)
-    device = SimulatedDevice(config.latency, config.accuracy, load, rng)
-    scheduler = TokensScheduler(config)
+    load = requests(poisson(rate, seconds, rng), kinds(list(knowledge.accuracy), ReferenceConfig()), rng)
+    device = SimulatedDevice(knowledge.latency, knowledge.accuracy, load, rng)
+    scheduler = make("default", knowledge)
     depths: list[int] = []
 
     def observe(entry: JournalEntry) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,35 +11,51 @@ from rich.console import Console
 from rich.table import Table
 
 from flows import settings
-from flows.tokens_publish import champion
+from flows.tokens_publish import champion, open_registry
 from flows.tokens_stages import Bundle
 from pliant.errors import InputError, RegistryError
 from pliant.protocol import Request
 from pliant.report import Report, report
 from pliant.simulate import simulate
-from pliant.systems import tokens_config
+from pliant.systems import tokens_knowledge
+from pliant.tokens.bound import Devices, fluid
+from pliant.tokens.policies import make
+from pliant.tokens.policy import Knowledge
 from pliant.tokens.reference import ReferenceConfig, kinds, reference_load
-from pliant.tokens.scheduler import TokensScheduler
 from pliant.tokens.simulated import SimulatedDevice
 from pliant.workload import poisson, recorded, requests
+from registry.mlflow_store import CHAMPION
+from serving.tokens_variants import load_variants
 
 MOST_REQUESTS = 10_000_000
 
 
-def simulate_load(load: str, policy: str, gamma: int, workers: int, seed: int) -> Report:
+def simulate_load(load: str, policy: str, gamma: int | None, workers: int, seed: int) -> Report:
     """Print the report of `load` under a policy, and give it back."""
     bundle = champion(settings.read())
     if bundle is None:
         raise RegistryError("the registry holds no champion of the tokens system: run `pliant train tokens` first")
-    if policy == "fixed" and gamma not in bundle.profile.latency.settings:
-        raise InputError("gamma", gamma, f"one of {bundle.profile.latency.settings}")
     made = _requests(load, bundle, workers, seed)
-    config = tokens_config(bundle.profile, bundle.tasks, (gamma,) if policy == "fixed" else None)
-    accuracy = {task.name: task.test_accuracy for task in bundle.tasks}
-    device = SimulatedDevice(bundle.profile.latency, accuracy, made, np.random.default_rng(seed), jitter=0.05)
-    found = report(simulate(TokensScheduler(config, workers), made, device))
-    _print(found, f"{load} on {workers} x {bundle.profile.device}, policy {policy}")
+    planned, true = _known(bundle, policy)
+    rng = np.random.default_rng(seed)
+    device = SimulatedDevice(true.latency, true.accuracy, made, rng, jitter=0.05, loading=true.loading)
+    found = report(simulate(make(policy, planned, workers, gamma), made, device))
+    most = fluid(made, Devices(bundle.profile.latency, _tested(bundle), workers)).utility
+    _print(found, most, f"{load} on {workers} x {bundle.profile.device}, policy {policy}")
     return found
+
+
+def _known(bundle: Bundle, policy: str) -> tuple[Knowledge, Knowledge]:
+    """What the scheduler plans with, and what the device does: accuracies of the profiling and of the test split."""
+    if policy == "infaas":
+        variants = load_variants(open_registry(settings.read()), CHAMPION).knowledge()
+        return variants, variants
+    known = tokens_knowledge(bundle.profile, bundle.tasks)
+    return known, replace(known, accuracy=_tested(bundle))
+
+
+def _tested(bundle: Bundle) -> dict[str, Mapping[int, float]]:
+    return {task.name: task.test_accuracy for task in bundle.tasks}
 
 
 def _requests(load: str, bundle: Bundle, workers: int, seed: int) -> list[Request]:
@@ -76,11 +94,12 @@ def _counts(path: Path) -> list[float]:
     return counts
 
 
-def _print(found: Report, title: str) -> None:
+def _print(found: Report, most: float, title: str) -> None:
     table = Table(title=title, show_header=False)
     for name in ("requests", "offered", "utility", "attainment", "accuracy", "goodput", "p50", "p99", "batch"):
         value = getattr(found, name)
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
+    table.add_row("of the fluid bound", f"{found.utility / most:.1%}" if most else "-")
     for name in ("outcomes", "drops", "settings"):
         table.add_row(name, ", ".join(f"{k}: {v}" for k, v in getattr(found, name).items()))
     Console().print(table)

@@ -32,14 +32,27 @@ class GateConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class VariantConfig:
+    """A model of another size, for the policy infaas: the foundation with some options replaced, or another backbone."""
+
+    name: str
+    options: Mapping[str, Option] = field(default_factory=dict)  # laid over foundation.options
+    images: int | None = None  # in place of foundation.images, as the next
+    learning_rate: float | None = None
+    backbone: str | None = None  # as in TokensFlowConfig
+
+
+@dataclass(frozen=True, slots=True)
 class TokensFlowConfig:
     """`data`: one address a task, optionally `NAME=ADDRESS` (see training/data.py: digits:, parquet:, folder:, hub:).
 
+    `upstream`: address of the data that the embedded backbone is trained on, whole; by default the first task's.
     `backbone`: embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH. `threads`: torch's when profiling and serving on CPU.
     """
 
     data: tuple[str, ...] = ("digits:digit", "digits:loops", "digits:stroke")
     limit: int | None = None  # images a task, for a first try on large data
+    upstream: str | None = None
     backbone: str = "embedded"
     device: str = "cpu"
     threads: int = 1
@@ -49,6 +62,11 @@ class TokensFlowConfig:
     latency: LatencyConfig = field(default_factory=LatencyConfig)
     reference: ReferenceConfig = field(default_factory=ReferenceConfig)
     gate: GateConfig = field(default_factory=GateConfig)
+    variants: tuple[VariantConfig, ...] = (
+        VariantConfig("small", {"embed_dim": 96, "depth": 4}, learning_rate=2e-3),
+        VariantConfig("base"),
+        VariantConfig("large", {"embed_dim": 256, "num_heads": 4}, learning_rate=6e-4),
+    )
 
 
 def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> TokensFlowConfig:

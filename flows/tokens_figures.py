@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -47,4 +48,22 @@ def rate_map(profile: Profile) -> Figure:
     axes.set_yticks(sorted(rule.gammas))
     axes.grid(alpha=0.3)
     axes.set_title("Which gamma the rate rule picks")
+    return figure
+
+
+def sweeps(found: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Per task: accuracy of every learning rate's trial, with the plain head's as a dotted line."""
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for index, (task, swept) in enumerate(found.items()):
+        axes.plot(swept["rates"], swept["accuracy"], marker="o", linewidth=2, color=f"C{index}", label=task)
+        axes.axhline(swept["plain"], linestyle=":", color=f"C{index}")
+    axes.set_xscale("log")
+    rates = sorted({rate for swept in found.values() for rate in swept["rates"]})
+    axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    axes.minorticks_off()
+    axes.set_xlabel("learning rate of the prompts (dotted: gamma 0)")
+    axes.set_ylabel("accuracy on the held-out part of the fit split")
+    axes.legend()
+    axes.set_title("Trials of the learning rate")
     return figure

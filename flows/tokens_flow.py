@@ -27,13 +27,13 @@ from registry.store import FolderStore
 from training.data import ImageData
 
 
-def _by_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
+def by_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
     del context
     key: str = parameters["key"]
     return key
 
 
-def _passing(task: Any, run: Any, state: Any) -> bool:
+def passing(task: Any, run: Any, state: Any) -> bool:
     """Retry what may pass by itself, such as a busy registry; not bad input. The hub's client has retries of its own."""
     del task, run
     return isinstance(state.result(raise_on_failure=False), RegistryError | OSError)
@@ -41,19 +41,19 @@ def _passing(task: Any, run: Any, state: Any) -> bool:
 
 @task(
     name="foundation",
-    cache_key_fn=_by_key,
+    cache_key_fn=by_key,
     persist_result=True,
     result_serializer="json",
     retries=2,
     retry_delay_seconds=5,
-    retry_condition_fn=_passing,
+    retry_condition_fn=passing,
 )
 def foundation(key: str, config: TokensFlowConfig, data: ImageData, store: FolderStore) -> Made:
     with stage("foundation") as progress:
         return tokens_stages.make_foundation(config, data, key, store, progress)
 
 
-@task(name="task", cache_key_fn=_by_key, persist_result=True, result_serializer="json", task_run_name="task-{name}")
+@task(name="task", cache_key_fn=by_key, persist_result=True, result_serializer="json", task_run_name="task-{name}")
 def train_task(
     key: str, name: str, config: TokensFlowConfig, data: ImageData, backbone: Made, store: FolderStore
 ) -> Made:
@@ -62,7 +62,7 @@ def train_task(
         return tokens_stages.make_task(config, data, backbone, key, store, halves)
 
 
-@task(name="profile", cache_key_fn=_by_key, persist_result=True, result_serializer="json")
+@task(name="profile", cache_key_fn=by_key, persist_result=True, result_serializer="json")
 def profile(key: str, config: TokensFlowConfig, backbone: Made, tasks: list[Made], store: FolderStore) -> Made:
     with stage("latency profile") as progress:
         return tokens_stages.make_profile(config, backbone, tasks, key, store, progress)
@@ -76,7 +76,7 @@ def gate(config: TokensFlowConfig, defender: Bundle | None, challenger: Bundle) 
     return verdict
 
 
-@task(name="publish", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=_passing)
+@task(name="publish", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=passing)
 def release(
     config: TokensFlowConfig, made: dict[str, Made], bundle: Bundle, verdict: Verdict, store: FolderStore
 ) -> Release:
@@ -97,14 +97,15 @@ def tokens(config: str | None = None, overrides: dict[str, Any] | None = None) -
     device_class(told.device)  # a device that is not there is told before anything is trained
     store = FolderStore(settings.read().store)
     loaded = tokens_stages.load_data(told)
-    key = tokens_stages.foundation_key(told, loaded[0])
-    backbone: Made = _fresh(foundation, store, key)(key, told, loaded[0], store)
+    upstream = tokens_stages.load_upstream(told, loaded)
+    key = tokens_stages.foundation_key(told, upstream)
+    backbone: Made = fresh(foundation, store, key)(key, told, upstream, store)
     tasks = []
     for data in loaded:
         key = tokens_stages.task_key(told, data, backbone)
-        tasks.append(_fresh(train_task, store, key)(key, data.name, told, data, backbone, store))
+        tasks.append(fresh(train_task, store, key)(key, data.name, told, data, backbone, store))
     key = tokens_stages.profile_key(told, backbone, tasks)
-    profiled: Made = _fresh(profile, store, key)(key, told, backbone, tasks, store)
+    profiled: Made = fresh(profile, store, key)(key, told, backbone, tasks, store)
     bundle = tokens_stages.load_bundle(store, backbone, tasks, profiled)
     verdict = gate(told, champion(settings.read()), bundle)
     made = {"backbone": backbone, "profile": profiled} | {
@@ -113,7 +114,7 @@ def tokens(config: str | None = None, overrides: dict[str, Any] | None = None) -
     return release(told, made, bundle, verdict, store).plain()
 
 
-def _fresh(stage_task: Any, store: FolderStore, key: str) -> Any:
+def fresh(stage_task: Any, store: FolderStore, key: str) -> Any:
     """The task, told to ignore a cached result whose artifact is no longer in the store."""
     return stage_task.with_options(refresh_cache=not store.has(key))
 

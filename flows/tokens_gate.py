@@ -15,9 +15,10 @@ from flows.tokens_config import GateConfig
 from flows.tokens_stages import Bundle
 from pliant.report import Report, report
 from pliant.simulate import simulate
-from pliant.systems import tokens_config
+from pliant.systems import tokens_knowledge
+from pliant.tokens.bound import Devices, fluid
+from pliant.tokens.policies import make
 from pliant.tokens.reference import ReferenceConfig, ReferenceLoad, reference_load
-from pliant.tokens.scheduler import TokensScheduler
 from pliant.tokens.simulated import SimulatedDevice
 
 
@@ -29,6 +30,7 @@ class Verdict:
     reason: str
     champion: tuple[Report, ...]
     challenger: tuple[Report, ...]
+    bound: tuple[float, ...] = ()  # the most that any scheduler could earn with the challenger, per seed
 
 
 def judge(
@@ -45,13 +47,14 @@ def judge(
     capacity = standard.profile.latency.throughput(0, standard.profile.latency.batches[-1])
     loads = [reference_load(names, capacity, seed, reference) for seed in range(config.seeds)]
     challenged = tuple(_replay(challenger, load, seed) for seed, load in enumerate(loads))
+    bound = tuple(_bound(challenger, load) for load in loads)
     if champion is None:
-        return Verdict(True, "there is no champion yet", (), challenged)
+        return Verdict(True, "there is no champion yet", (), challenged, bound)
     defended = tuple(_replay(champion, load, seed) for seed, load in enumerate(loads))
     new, old = _utility(challenged), _utility(defended)
     passed = new >= old * (1 - config.tolerance)
     words = "no worse than" if passed else "worse than"
-    return Verdict(passed, f"it earns {new:.1f}, {words} the champion's {old:.1f}", defended, challenged)
+    return Verdict(passed, f"it earns {new:.1f}, {words} the champion's {old:.1f}", defended, challenged, bound)
 
 
 def _measured_alike(champion: Bundle, challenger: Bundle) -> Bundle:
@@ -65,12 +68,17 @@ def _measured_alike(champion: Bundle, challenger: Bundle) -> Bundle:
     return replace(champion, profile=replace(old, latency=new.latency))
 
 
+def _bound(bundle: Bundle, load: ReferenceLoad) -> float:
+    tested = {task.name: task.test_accuracy for task in bundle.tasks}
+    return fluid(load.requests, Devices(bundle.profile.latency, tested)).utility
+
+
 def _utility(reports: Sequence[Report]) -> float:
     return float(np.mean([r.utility for r in reports]))
 
 
 def _replay(bundle: Bundle, load: ReferenceLoad, seed: int) -> Report:
-    scheduler = TokensScheduler(tokens_config(bundle.profile, bundle.tasks))
+    scheduler = make("default", tokens_knowledge(bundle.profile, bundle.tasks))
     accuracy = {task.name: task.test_accuracy for task in bundle.tasks}
     device = SimulatedDevice(bundle.profile.latency, accuracy, load.requests, np.random.default_rng(seed), jitter=0.05)
     return report(simulate(scheduler, load.requests, device))

@@ -6,6 +6,7 @@ An artifact that is the champion already keeps its version; anything else become
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,12 +17,12 @@ import numpy as np
 
 from flows.settings import Settings
 from flows.tokens_config import TokensFlowConfig
-from flows.tokens_figures import rate_map, trade_off
+from flows.tokens_figures import rate_map, sweeps, trade_off
 from flows.tokens_gate import Verdict
 from flows.tokens_stages import Bundle, Made
 from pliant.progress import Progress
 from pliant.report import Report
-from pliant.tokens.artifact import Backbone, Profile, Task
+from pliant.tokens.artifact import Backbone, Profile, Task, Variant
 from registry import codec
 from registry.mlflow_store import CHAMPION, MlflowRegistry, Run
 from registry.package import Package
@@ -30,6 +31,8 @@ from registry.store import FolderStore
 EXPERIMENT = "pliant-tokens"
 PREFIX = "pliant-tokens-"
 CHALLENGER = "challenger"
+TRAINING = "pliant.training"
+"""Tag of a version: its stage's notes as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ def publish(
     new: list[str] = []
     with registry.run("tokens", {"git_commit": _commit()}) as run:
         _log(run, config, bundle, verdict)
+        _log_training(run, made)
         for done, (part, one) in enumerate(made.items()):
             name = PREFIX + part
             live = registry.version(name)
@@ -116,12 +120,26 @@ def _log(run: Run, config: TokensFlowConfig, bundle: Bundle, verdict: Verdict) -
         run.dataset(task.name, task.data, task.name)
 
 
+def _log_training(run: Run, made: Mapping[str, Made]) -> None:
+    """Seconds of training, and what the sweeps of the learning rate found."""
+    notes = {part: one["notes"] for part, one in made.items() if "notes" in one}
+    run.document("training", notes)
+    run.metrics({f"training_seconds.{part}": noted["seconds"] for part, noted in notes.items()})
+    found = {part.removeprefix("task-"): noted["sweep"] for part, noted in notes.items() if "sweep" in noted}
+    for task, swept in found.items():
+        tried = zip(swept["rates"], swept["accuracy"], strict=True)
+        run.metrics({f"sweep_accuracy.{task}.rate{rate:g}": accuracy for rate, accuracy in tried})
+    if found:
+        run.figure("sweeps", sweeps(found))
+
+
 def _metrics(bundle: Bundle) -> dict[str, float]:
     """Metric names may not hold a plus or minus sign in front, so gamma -5 is `m5` and gamma 8 is `p8`."""
     named = {gamma: f"{'m' if gamma < 0 else 'p'}{abs(gamma)}" for gamma in bundle.profile.latency.settings}
-    metrics = {
-        f"test_accuracy.{t.name}.{named[g]}": share for t in bundle.tasks for g, share in t.test_accuracy.items()
-    }
+    metrics: dict[str, float] = {}
+    for task in bundle.tasks:
+        metrics |= {f"test_accuracy.{task.name}.{named[g]}": share for g, share in task.test_accuracy.items()}
+        metrics |= {f"profiling_accuracy.{task.name}.{named[g]}": share for g, share in task.accuracy.items()}
     for gamma, name in named.items():
         metrics[f"images_per_second.{name}"] = 32 / bundle.profile.latency.at(gamma, 32)
     return metrics
@@ -132,7 +150,7 @@ def _gate(verdict: Verdict) -> dict[str, Any]:
         return [asdict(report) for report in reports]
 
     sides = {"champion": plain(verdict.champion), "challenger": plain(verdict.challenger)}
-    return {"passed": verdict.passed, "reason": verdict.reason, **sides}
+    return {"passed": verdict.passed, "reason": verdict.reason, "bound": list(verdict.bound), **sides}
 
 
 def _package(
@@ -144,6 +162,8 @@ def _package(
     images = np.zeros((2, size, size, 3), dtype=np.uint8)
     folder = store.path(made["key"])
     tags: dict[str, object] = {"pliant.git_commit": _commit(), "pliant.backbone": bundle.profile.backbone}
+    if "notes" in made:
+        tags[TRAINING] = json.dumps(made["notes"])
     match part:
         case "backbone":
             width = backbone.weights["pos_embed"].shape[-1]
@@ -175,6 +195,23 @@ def profile_package(profile: Profile, folder: Path) -> Package:
     params = {"device": profile.device}
     return Package(
         PREFIX + "profile", folder, table, {"seconds": np.zeros(2)}, params=params, metrics=seconds, tags=tags
+    )
+
+
+def variant_package(variant: Variant, folder: Path) -> Package:
+    size, first = variant.backbone.image_size, min(variant.tasks)
+    columns = {label: np.zeros(2, np.float32) for label in variant.tasks[first].classes}
+    accuracy = {f"test_accuracy.{name}": task.test_accuracy for name, task in variant.tasks.items()}
+    return Package(
+        f"{PREFIX}variant-{variant.name}",
+        folder,
+        np.zeros((2, size, size, 3), dtype=np.uint8),
+        columns,
+        options={"task": first},
+        config={"device": "cpu"},
+        params={"device": variant.device, "tasks": sorted(variant.tasks), **variant.backbone.options},
+        metrics={**accuracy, "loading_seconds": variant.loading},
+        tags={"pliant.git_commit": _commit(), "pliant.device": variant.device},
     )
 
 

@@ -34,18 +34,22 @@ def with_prefect(told: Settings, port: int = 0) -> Iterator[str]:
             del os.environ["PREFECT_API_URL"]
 
 
-def run_flow(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Run the flow here and give its release as plain values. A failed stage is raised as one sentence."""
+def run_flow(config: str | None, overrides: Mapping[str, Any], variants: bool = False) -> dict[str, Any]:
+    """Run the flow here and give its release as plain values; `variants`: the one that makes models of other sizes.
+
+    A failed stage is raised as one sentence.
+    """
     with with_prefect(settings.read()):
-        return run_connected(config, overrides)
+        return run_connected(config, overrides, variants)
 
 
-def run_connected(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def run_connected(config: str | None, overrides: Mapping[str, Any], variants: bool = False) -> dict[str, Any]:
     """The same, with Prefect's server already there."""
-    from flows.tokens_flow import tokens
+    from flows import tokens_flow, tokens_variants
 
+    flow = tokens_variants.variants if variants else tokens_flow.tokens
     try:
-        result: dict[str, Any] = tokens(config, dict(overrides))
+        result: dict[str, Any] = flow(config, dict(overrides))
     except PliantError:
         raise
     except Exception as error:

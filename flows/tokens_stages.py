@@ -10,31 +10,39 @@ import hashlib
 import inspect
 import json
 import os
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
 import pliant.latency
+import pliant.tokens.graphs
 import pliant.tokens.image
 import pliant.tokens.merge
 import pliant.tokens.model
+import pliant.tokens.packed
 import pliant.tokens.plan
+import pliant.tokens.resident
 import pliant.tokens.runtime
+import pliant.tokens.staging
 import profiling.timer
 import profiling.tokens_accuracy
 import profiling.tokens_latency
+import training.augment
 import training.data
+import training.precision
 import training.tokens_foundation
+import training.tokens_sweep
 import training.tokens_task
 from flows.tokens_config import TokensFlowConfig
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
-from pliant.progress import Progress
+from pliant.progress import Progress, share
 from pliant.tokens.artifact import Backbone, Profile, RateRule, Task
 from pliant.tokens.plan import rate_rule
 from pliant.tokens.runtime import TokensRuntime, device_class, threads
@@ -47,9 +55,11 @@ class Made(TypedDict):
 
     key: str
     digest: str
+    notes: NotRequired[dict[str, Any]]  # how it was trained: seconds, and the learning rates tried
 
 
-_MODEL = (pliant.tokens.model, pliant.tokens.merge, pliant.tokens.image)
+_MODEL = (pliant.tokens.model, pliant.tokens.merge, pliant.tokens.image, pliant.tokens.packed)
+_RUNTIME = (pliant.tokens.runtime, pliant.tokens.graphs, pliant.tokens.resident, pliant.tokens.staging)
 
 
 def load_data(config: TokensFlowConfig) -> list[ImageData]:
@@ -64,13 +74,19 @@ def load_data(config: TokensFlowConfig) -> list[ImageData]:
     return loaded
 
 
+def load_upstream(config: TokensFlowConfig, loaded: Sequence[ImageData]) -> ImageData:
+    """What the foundation is trained on. Split as its tasks are: what a task tests with, no foundation has seen."""
+    if config.upstream is None:
+        return loaded[0]
+    return training.data.load(config.upstream, None, config.seed)
+
+
 def foundation_key(config: TokensFlowConfig, data: ImageData) -> str:
     if config.backbone != "embedded":
         depends = {"backbone": config.backbone, "timm": version("timm"), "file": _content(config.backbone)}
-        return _key("backbone", depends, training.tokens_foundation)
-    return _key(
-        "backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, training.tokens_foundation, *_MODEL
-    )
+        return stage_key("backbone", depends, training.tokens_foundation)
+    code = (training.tokens_foundation, training.augment, training.precision, *_MODEL)
+    return stage_key("backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, *code)
 
 
 def _content(backbone: str) -> str | None:
@@ -88,6 +104,7 @@ def make_foundation(
 ) -> Made:
     """The backbone: pretrained here (embedded), by timm's hub, or from a local file."""
     scheme, _, rest = config.backbone.partition(":")
+    began = time.monotonic()
     match scheme:
         case "embedded":
             backbone = training.tokens_foundation.pretrain(config.foundation, data, config.device, progress)
@@ -98,7 +115,7 @@ def make_foundation(
             backbone = training.tokens_foundation.from_file(architecture, path)
         case _:
             raise InputError("backbone", config.backbone, "embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
-    return {"key": key, "digest": store.save(key, backbone)}
+    return {"key": key, "digest": store.save(key, backbone), "notes": {"seconds": time.monotonic() - began}}
 
 
 def task_key(config: TokensFlowConfig, data: ImageData, backbone: Made) -> str:
@@ -109,7 +126,8 @@ def task_key(config: TokensFlowConfig, data: ImageData, backbone: Made) -> str:
         "backbone": backbone["digest"],
         "gammas": config.latency.gammas,  # at which its accuracy is measured
     }
-    return _key(f"task-{data.name}", depends, training.tokens_task, profiling.tokens_accuracy, *_MODEL)
+    code = (training.tokens_task, training.tokens_sweep, training.augment, training.precision)
+    return stage_key(f"task-{data.name}", depends, *code, profiling.tokens_accuracy, *_MODEL)
 
 
 def make_task(
@@ -120,12 +138,21 @@ def make_task(
     store: FolderStore,
     progress: Sequence[Progress],
 ) -> Made:
-    """A task trained and measured: head, prompts, accuracy per gamma. Two progress callbacks, one for each half."""
+    """A task trained and measured: head, prompts, accuracy per gamma. Two progress callbacks, one for each half.
+
+    Where the settings give several learning rates, the best of their trials is taken and all are noted.
+    """
     foundation = store.load(Backbone, backbone["key"], backbone["digest"])
-    task = training.tokens_task.train(config.task, data, foundation, backbone["digest"], config.device, progress[0])
+    began, told, half = time.monotonic(), config.task, progress[0]
+    notes: dict[str, Any] = {}
+    if told.prompt_rates:
+        found = training.tokens_sweep.sweep(told, data, foundation, config.device, share(half, 0, 40))
+        told, half, notes = replace(told, prompt_rate=found.best), share(half, 40, 100), {"sweep": asdict(found)}
+    task = training.tokens_task.train(told, data, foundation, backbone["digest"], config.device, half)
+    notes |= {"prompt_rate": told.prompt_rate, "seconds": time.monotonic() - began}
     gammas = config.latency.gammas
     task = profiling.tokens_accuracy.profile(foundation, task, data, config.device, gammas, progress[1])
-    return {"key": key, "digest": store.save(key, task)}
+    return {"key": key, "digest": store.save(key, task), "notes": notes}
 
 
 def profile_key(config: TokensFlowConfig, backbone: Made, tasks: Sequence[Made]) -> str:
@@ -140,8 +167,8 @@ def profile_key(config: TokensFlowConfig, backbone: Made, tasks: Sequence[Made])
         "torch": version("torch"),
         "cores": os.cpu_count(),
     }
-    code = (profiling.timer, profiling.tokens_latency, pliant.tokens.runtime, pliant.tokens.plan, pliant.latency)
-    return _key("profile", depends, *code, *_MODEL)
+    code = (profiling.timer, profiling.tokens_latency, pliant.tokens.plan, pliant.latency)
+    return stage_key("profile", depends, *code, *_RUNTIME, *_MODEL)
 
 
 def make_profile(
@@ -168,7 +195,7 @@ def derive_rule(latency: LatencyTable, tasks: Sequence[Task], deadline: float) -
     return rate_rule(latency, mean, latency.batches[-1], deadline / 2)
 
 
-def _key(stage: str, depends: dict[str, Any], *code: ModuleType) -> str:
+def stage_key(stage: str, depends: dict[str, Any], *code: ModuleType) -> str:
     mark = hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode())
     for module in code:
         mark.update(inspect.getsource(module).encode())

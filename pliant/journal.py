@@ -13,6 +13,7 @@ from pliant.protocol import (
     Action,
     Answer,
     Arrived,
+    Changed,
     Drop,
     Event,
     Failed,
@@ -55,6 +56,8 @@ def _event_fields(event: Event) -> Fields:
             return {"type": "failed", "launch": launch, "reason": reason}
         case Woke():
             return {"type": "woke"}
+        case Changed(facts):
+            return {"type": "changed", "facts": facts}
 
 
 def _action_fields(action: Action) -> Fields:
@@ -79,6 +82,8 @@ def _event(fields: Fields) -> Event:
             return Failed(**fields)
         case "woke":
             return Woke(**fields)
+        case "changed":
+            return Changed(**fields)
         case other:
             raise ValueError(f"no event is called {other!r}")
 

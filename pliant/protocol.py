@@ -10,9 +10,9 @@ Times are seconds on the driver's clock, deadlines included. Knows nothing of im
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,26 @@ class Woke:
     """The time that `wake_at` asked for has come."""
 
 
-Event = Arrived | Finished | Failed | Woke
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What is known of tasks and devices is replaced from now on: a task registered, a new profile, a new champion.
+
+    `facts` holds plain JSON values alone, so that it stands in a journal; each system says what it takes. Launches that
+    run are not touched. Raises `InputError` from `handle`, before anything has changed, for facts that do not fit.
+    """
+
+    facts: Mapping[str, Any]
+
+
+Event = Arrived | Finished | Failed | Woke | Changed
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Occupy `worker` until a `Finished` or `Failed` with this id: a batch, a restart, whatever takes a device's time.
 
-    `setting` is the system's knob (tokens: gamma). `kind` is "run" or "restart"; a restart carries no requests.
+    `setting` is the system's knob (tokens: gamma). `kind` is "run", "restart" or "load" (the worker loads another model,
+    number `setting`); the latter two carry no requests.
     """
 
     id: int

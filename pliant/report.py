@@ -51,6 +51,7 @@ class Report:
     accuracy: float  # share of labelled answers that were correct, in time or not; NaN without labels
     goodput: float  # correct answers in time per second
     p50: float
+    p98: float
     p99: float
     settings: Mapping[int, int]  # setting (tokens: gamma) -> answered requests
     batch: float  # mean batch size that an answered request saw; NaN if unknown
@@ -104,10 +105,22 @@ def summarise(observed: Iterable[Observation]) -> Report:
         accuracy=float(np.mean(labels)) if labels else float("nan"),
         goodput=outcomes["accurate"] / _span(seen) if seen else 0.0,
         p50=_quantile(latencies, 0.50),
+        p98=_quantile(latencies, 0.98),
         p99=_quantile(latencies, 0.99),
         settings=dict(sorted(Counter(o.setting for o in seen if o.setting is not None).items())),
         batch=float(np.mean(batches)) if batches else float("nan"),
     )
+
+
+def batch_accuracies(journal: Iterable[JournalEntry]) -> list[float]:
+    """Share answered correctly of every launch whose labels are known (its distribution: OTAS, section 5)."""
+    made = []
+    for entry in journal:
+        if isinstance(entry.event, Finished):
+            known = [result.correct for result in entry.event.results if result.correct is not None]
+            if known:
+                made.append(sum(known) / len(known))
+    return made
 
 
 def _span(seen: list[Observation]) -> float:

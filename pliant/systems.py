@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pliant.latency import LatencyTable
 from pliant.protocol import Scheduler
-from pliant.tokens.artifact import Backbone, Profile, Task
+from pliant.tokens.artifact import Backbone, Profile, Task, Variant
+from pliant.tokens.policies import make
+from pliant.tokens.policy import Knowledge
 from pliant.tokens.reference import ReferenceLoad, reference_load
-from pliant.tokens.scheduler import TokensConfig, TokensScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +23,14 @@ class System:
     load: Callable[[Sequence[str], float, int], ReferenceLoad]
 
 
-def tokens_config(
-    profile: Profile, tasks: Sequence[Task], gammas: Sequence[int] | None = None, max_waiting: int = 2048
-) -> TokensConfig:
-    """A scheduler's configuration from stored artifacts; `gammas` restricts it, (0,) being the PetS baseline."""
-    wanted = profile.latency.settings if gammas is None else gammas
-    allowed = [g for g in wanted if g in profile.latency.settings]
-    allowed = [g for g in allowed if all(g in task.accuracy for task in tasks)]
-    accuracy = {task.name: dict(task.accuracy) for task in tasks}
-    return TokensConfig(profile.latency, accuracy, profile.rule, tuple(sorted(allowed)), max_waiting=max_waiting)
+def tokens_knowledge(profile: Profile, tasks: Sequence[Task]) -> Knowledge:
+    """What stored artifacts say, for the gammas that were profiled and that every task was measured at."""
+    table = profile.latency
+    gammas = tuple(g for g in table.settings if all(g in task.accuracy for task in tasks))
+    latency = LatencyTable(gammas, table.batches, tuple(table.row(gamma) for gamma in gammas))
+    return Knowledge(latency, {task.name: dict(task.accuracy) for task in tasks}, profile.rule)
 
 
-TOKENS = System("tokens", (Backbone, Task, Profile), TokensScheduler, reference_load)
+TOKENS = System("tokens", (Backbone, Task, Profile, Variant), make, reference_load)
 
 SYSTEMS = {system.name: system for system in (TOKENS,)}

@@ -27,25 +27,29 @@ class TimerConfig:
     budget: float = 0.2  # seconds of repetitions per measurement, once `least` is reached
 
 
-def measure(call: Callable[[], object], config: TimerConfig, device: str = "cpu") -> Timing:
-    """Time `call`, which must leave no work on the device behind it that it did not wait for."""
+def measure(
+    call: Callable[[], object], config: TimerConfig, device: str = "cpu", clock: Callable[[], float] = time.perf_counter
+) -> Timing:
+    """Time `call`, which must leave no work on the device behind it that it did not wait for. `clock` serves a CPU."""
     for _ in range(config.warmup):
         call()
     cuda = torch.device(device).type == "cuda"
     before = _reset(device) if cuda else 0
     samples: list[float] = []
     while len(samples) < config.least or (sum(samples) < config.budget and len(samples) < config.most):
-        samples.append(_once(call, device if cuda else None))
+        samples.append(_once_on_gpu(call) if cuda else _once(call, clock))
     peak = torch.cuda.max_memory_allocated(device) - before if cuda else 0
     low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75])
     return Timing(float(middle), float(high - low), peak)
 
 
-def _once(call: Callable[[], object], cuda: str | None) -> float:
-    if cuda is None:
-        start = time.perf_counter()
-        call()
-        return time.perf_counter() - start
+def _once(call: Callable[[], object], clock: Callable[[], float]) -> float:
+    start = clock()
+    call()
+    return clock() - start
+
+
+def _once_on_gpu(call: Callable[[], object]) -> float:
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()
     call()

@@ -46,6 +46,11 @@ def database(uri: str) -> Path | None:
     return Path(parts.path[1:]) if parts.scheme == "sqlite" else None
 
 
+def is_local(uri: str) -> bool:
+    """Whether an artifact's address is a folder of this machine."""
+    return _split(uri).scheme in ("", "file")
+
+
 def check_reachable(uri: str, create: bool) -> None:
     """Raises `RegistryError` if the server does not answer or, unless one is to be created, the database is not there."""
     if (path := database(uri)) is not None:

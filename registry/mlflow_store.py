@@ -1,4 +1,4 @@
-"""Artifacts in MLflow: runs, registered models, aliases. With the pyfunc files, the only place that knows MLflow.
+"""Artifacts in MLflow: runs, registered models, aliases. With mlflow_package.py and the pyfunc files, all that knows MLflow.
 
 Uses MLflow's client with an explicit address, never its process-wide "current" run or tracking URI, so that threads and
 registries do not meet. Whatever MLflow, its database or the network raise becomes a `RegistryError`.
@@ -7,29 +7,24 @@ registries do not meet. Whatever MLflow, its database or the network raise becom
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib.metadata import version as installed
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-import pliant.errors
 from pliant.errors import RegistryError
 from registry import codec
-from registry.address import ADVICE, check_reachable, database, set_defaults, shown
-from registry.package import Example, Package, Published, frame, pyfunc_file
+from registry.address import ADVICE, check_reachable, database, is_local, set_defaults, shown
+from registry.downloads import Downloads
+from registry.mlflow_package import log_model
+from registry.package import BUNDLE, Package, Published
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CHAMPION, PREVIOUS = "champion", "previous"
 DIGEST, KIND = "pliant.digest", "pliant.kind"
-BUNDLE = "bundle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +77,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class MlflowRegistry:
-    """A tracking server (http, https), or a database (sqlite, postgresql) with artifacts under `artifact_root`."""
+    """A tracking server (http, https), or a database (sqlite, postgresql) with artifacts under `artifact_root`.
+
+    What had to be downloaded goes away with the registry's object, or before it by `discard`.
+    """
 
     tracking_uri: str
     experiment: str
     artifact_root: Path
+    downloads: Downloads = field(default_factory=Downloads, compare=False, repr=False)
 
     @contextmanager
     def run(self, name: str, tags: Mapping[str, object] | None = None) -> Iterator[Run]:
@@ -112,7 +111,7 @@ class MlflowRegistry:
         tags = {**package.tags, DIGEST: codec.digest(package.folder), KIND: codec.kind(package.folder)}
         known = {key: str(value) for key, value in tags.items()}
         with _asking(self.tracking_uri, f"{package.name} could not be published"):
-            logged = _log_model(run, package, known)
+            logged = log_model(run, package, known)
             _ensure_model(run.client, package.name)
             # The location and not "models:/<id>": that one is looked up by the process-wide tracking URI.
             source = logged.artifact_location
@@ -134,6 +133,14 @@ class MlflowRegistry:
             if model is None or alias not in model.aliases:
                 return None
             return _published(client.get_model_version(name, str(model.aliases[alias])))
+
+    def versions(self, prefix: str, alias: str = CHAMPION) -> dict[str, int]:
+        """Name -> version under `alias`, of all models whose names begin with `prefix` and that have the alias.
+
+        One question for all: cheap enough to be asked again and again.
+        """
+        found = [model for model in self._models() if model.name.startswith(prefix) and alias in model.aliases]
+        return {model.name: int(model.aliases[alias]) for model in sorted(found, key=lambda model: str(model.name))}
 
     def fetch(self, name: str, which: str | int = CHAMPION) -> tuple[Path, Published]:
         """The artifact's folder on this machine, for reading only, and the version under an alias or number."""
@@ -158,13 +165,20 @@ class MlflowRegistry:
 
     def names(self, prefix: str = "") -> list[str]:
         """Registered models whose names begin with `prefix`, sorted."""
+        return sorted(model.name for model in self._models() if model.name.startswith(prefix))
+
+    def discard(self, folder: Path) -> None:
+        """A fetched folder is not needed any more: remove it if it was downloaded."""
+        self.downloads.remove(folder)
+
+    def _models(self) -> list[Any]:
         client, token, found = self._connect(), None, []
         with _asking(self.tracking_uri, "the models could not be listed"):
             while token != "":
                 page = client.search_registered_models(max_results=1000, page_token=token)
-                found += [model.name for model in page]
+                found += list(page)
                 token = page.token or ""
-        return sorted(name for name in found if name.startswith(prefix))
+        return found
 
     def _connect(self, create: bool = False) -> Any:
         set_defaults()
@@ -201,62 +215,8 @@ class MlflowRegistry:
         client = self._connect()
         with _asking(self.tracking_uri, f"the files of {found.uri} could not be fetched"):
             root = client.get_model_version_download_uri(found.name, str(found.version))
-            return Path(download_artifacts(f"{root}/artifacts/{BUNDLE}", tracking_uri=self.tracking_uri))
-
-
-def _log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
-    """MLflow's `log_model` does the same, but for the process-wide tracking URI, and prints as it goes."""
-    from mlflow.entities import LoggedModelOutput
-    from mlflow.models import Model
-
-    params = {key: str(value) for key, value in package.params.items()}
-    logged = run.client.create_logged_model(run.experiment_id, package.name, run.id, dict(tags), params)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary, "model")
-        # MLflow keeps a folder's own name, and follows no link.
-        bundle = shutil.copytree(package.folder, Path(temporary, BUNDLE))
-        _save_model(folder, bundle, package, Model(logged.artifact_location, run.id, model_id=logged.model_id))
-        run.client.log_model_artifacts(logged.model_id, str(folder))
-    run.client.finalize_logged_model(logged.model_id, "READY")
-    run.client.log_outputs(run.id, [LoggedModelOutput(logged.model_id, step=0)])
-    for name, value in package.metrics.items():
-        run.client.log_metric(run.id, name, value, model_id=logged.model_id)
-    return logged
-
-
-def _save_model(folder: Path, bundle: Path, package: Package, model: Any) -> None:
-    import mlflow
-
-    code, inputs = pyfunc_file(codec.kind(package.folder)), frame(package.inputs)
-    mlflow.pyfunc.save_model(
-        folder,
-        python_model=str(code),
-        artifacts={BUNDLE: str(bundle)},
-        code_paths=[str(Path(pliant.errors.__file__).parent), str(code.parent)],
-        mlflow_model=model,
-        signature=_signature(package),
-        input_example=(inputs, dict(package.options)) if package.options else inputs,
-        model_config=dict(package.config),
-        pip_requirements=[f"{name}=={installed(name).partition('+')[0]}" for name in package.requires],
-    )
-
-
-def _signature(package: Package) -> Any:
-    from mlflow.models import ModelSignature
-    from mlflow.types import ParamSchema, ParamSpec
-
-    kinds = {bool: "boolean", int: "long", float: "double", str: "string"}
-    params = [ParamSpec(name, kinds[type(value)], value) for name, value in package.options.items()]
-    return ModelSignature(_schema(package.inputs), _schema(package.outputs), ParamSchema(params) if params else None)
-
-
-def _schema(example: Example) -> Any:
-    from mlflow.types import ColSpec, Schema, TensorSpec
-
-    if isinstance(example, np.ndarray):
-        return Schema([TensorSpec(example.dtype, (-1, *example.shape[1:]))])
-    kinds = {"int64": "long", "float32": "float", "float64": "double"}
-    return Schema([ColSpec(kinds[column.dtype.name], name) for name, column in example.items()])
+            target = None if is_local(root) else str(self.downloads.fresh())  # what is here already is not copied
+            return Path(download_artifacts(f"{root}/artifacts/{BUNDLE}", None, None, target, self.tracking_uri))
 
 
 def _ensure_model(client: Any, name: str) -> None:

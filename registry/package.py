@@ -16,6 +16,9 @@ Example = NDArray[Any] | Mapping[str, NDArray[Any]]
 
 Option = int | float | str | bool
 
+BUNDLE = "bundle"
+"""What an artifact's folder is called within a published model."""
+
 NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "pillow", "safetensors", "timm", "torch", "torchvision")
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from pliant.errors import SchedulerError, WorkerError
+from pliant.errors import InputError, SchedulerError, WorkerError
 from pliant.protocol import (
     Action,
     Answer,
     Arrived,
+    Changed,
     Drop,
     Event,
     Finished,
@@ -28,6 +29,7 @@ from pliant.protocol import (
     Scheduler,
     Woke,
 )
+from serving.answers import Decided, Dropped, Pending, Ran, Served
 from serving.lane import Lane
 from serving.workers import Worker
 
@@ -50,62 +52,29 @@ class Limits:
     drain: float = 120.0  # seconds that `stop` waits for requests in flight
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """An output and how it came about. Queue: until its launch was decided; run: on the device, by its own clock."""
-
-    output: Any
-    setting: int
-    batch: int
-    queue_seconds: float
-    run_seconds: float
-    late_by: float  # negative: seconds to spare
-
-    @property
-    def on_time(self) -> bool:
-        return self.late_by <= 0
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """No output; reasons as in protocol.DROP_REASONS."""
-
-    reason: str
-
-
-@dataclass(slots=True)
-class _Ran:
-    """One launch's share of one request."""
-
-    output: Any
-    launch: Launch
-    launched: float
-    seconds: float
-
-
-@dataclass(slots=True)
-class _Pending:
-    request: Request
-    payload: Any
-    answer: asyncio.Future[Served | Dropped]
-    ran: dict[int, _Ran] = field(default_factory=dict)  # launch id -> what it gave
-
-
 class Driver:
     """`submit` from any number of tasks of one event loop, between `start` and `stop`."""
 
     def __init__(
-        self, scheduler: Scheduler, workers: Sequence[Worker], record: Record, clock: Clock, limits: Limits = Limits()
+        self,
+        scheduler: Scheduler,
+        workers: Sequence[Worker],
+        record: Record,
+        clock: Clock,
+        limits: Limits = Limits(),
+        died: Callable[[], None] = lambda: None,
     ) -> None:
+        """`died` is called for each worker that dies while it has nothing to do; it is started again."""
         self._scheduler, self._record, self._clock, self._limits = scheduler, record, clock, limits
-        self._lanes = [Lane(worker, limits.launch) for worker in workers]
-        self._pending: dict[int, _Pending] = {}
+        self._lanes = [Lane(worker, limits.launch, died) for worker in workers]
+        self._pending: dict[int, Pending] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = count()
         self._last = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._broken: str | None = None
+        self._known: Any = None
 
     @property
     def now(self) -> float:
@@ -121,6 +90,10 @@ class Driver:
     def waiting(self) -> int:
         """Requests without an answer that no worker has in hand."""
         return len(self._pending) - sum(len(lane.launch.requests) for lane in self._lanes if lane.launch)
+
+    def waits_for(self, task: str) -> bool:
+        """Whether a request for `task` has no answer yet."""
+        return any(pending.request.task == task for pending in self._pending.values())
 
     @property
     def alive(self) -> bool:
@@ -147,14 +120,49 @@ class Driver:
         now = self._tick()
         request = Request(next(self._ids), now, now + deadline, task, utility)
         answer: asyncio.Future[Served | Dropped] = asyncio.get_running_loop().create_future()
-        self._pending[request.id] = _Pending(request, payload, answer)
+        self._pending[request.id] = Pending(request, payload, answer)
         self._handle(Arrived(request), now)
         return await answer
 
-    async def update(self, value: Any) -> None:
-        """Tell every worker something for all later launches."""
+    def change(self, facts: Mapping[str, Any], known: Any = None) -> None:
+        """Replace what the scheduler goes by, in the journal as `Changed`; launches decided from now on name `known`.
+
+        Raises `InputError` for facts that the scheduler refuses (nothing has changed then), `SchedulerError` where it
+        breaks.
+        """
+        if self._broken:
+            raise SchedulerError(self._broken)
+        event, now = Changed(facts), self._tick()
+        try:
+            actions = self._scheduler.handle(event, now)
+        except InputError:
+            raise
+        except Exception as error:  # our own bug, whatever its type
+            raise SchedulerError(self._break(error)) from error
+        self._known = known
+        self._follow(event, actions, now)
+
+    async def update(self, value: Any, build: Any) -> None:
+        """Tell every worker something for all later launches, and how to build its model should it start again."""
         for lane in self._lanes:
-            await lane.update(value)
+            await lane.update(value, build)
+
+    async def exchange(self, workers: Sequence[Worker], facts: Mapping[str, Any], known: Any = None) -> None:
+        """Started workers take the places of the present ones, each between two launches; nothing that waits notices.
+
+        With the first of them the facts change, so that on one worker both happen at one moment. (With more, a worker
+        that still runs may be given a setting of the new facts.) Raises as `change`, and then nobody was exchanged.
+        """
+        first, *others = zip(self._lanes, workers, strict=True)
+
+        def begin() -> Worker:
+            self.change(facts, known)
+            return first[0].exchange(first[1])
+
+        former = [await first[0].when_free(begin)]
+        for lane, worker in others:
+            former.append(await lane.when_free(lambda lane=lane, worker=worker: lane.exchange(worker)))  # type: ignore[misc]
+        await asyncio.gather(*(worker.stop() for worker in former))
 
     async def stop(self) -> None:
         """Answer everything in flight, then stop the workers."""
@@ -165,7 +173,7 @@ class Driver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(lane.worker.stop() for lane in self._lanes))
+        await asyncio.gather(*(lane.stop() for lane in self._lanes))
 
     def _tick(self) -> float:
         """Never back: a timer may fire a hair early, and its event then stands at the time it was set for."""
@@ -178,11 +186,18 @@ class Driver:
             return
         try:
             actions = self._scheduler.handle(event, now)
+        except Exception as error:  # our own bug, whatever its type
+            self._break(error)
+            return
+        self._follow(event, actions, now)
+
+    def _follow(self, event: Event, actions: Sequence[Action], now: float) -> None:
+        try:
             self._record(JournalEntry(now, event, tuple(actions)))
             for action in actions:
                 self._act(action, now)
             self._arm(event, now)
-        except Exception as error:  # our own bug, whatever its type
+        except Exception as error:
             self._break(error)
 
     def _act(self, action: Action, now: float) -> None:
@@ -190,21 +205,10 @@ class Driver:
             case Launch():
                 self._launch(action, now)
             case Answer(request, launch):
-                pending = self._pending[request]
-                self._settle(request, self._served(pending, pending.ran[launch], now))
+                pending = self._pending.pop(request)
+                pending.settle(pending.served(launch, now))
             case Drop(request, reason):
-                self._settle(request, Dropped(reason))
-
-    def _settle(self, request: int, answer: Served | Dropped) -> None:
-        pending = self._pending.pop(request)
-        if not pending.answer.done():  # the asker may have gone
-            pending.answer.set_result(answer)
-
-    def _served(self, pending: _Pending, ran: _Ran, now: float) -> Served:
-        queued = ran.launched - pending.request.arrival
-        batch = len(ran.launch.requests)
-        late_by = now - pending.request.deadline
-        return Served(ran.output, ran.launch.setting, batch, queued, ran.seconds, late_by)
+                self._pending.pop(request).settle(Dropped(reason))
 
     def _launch(self, launch: Launch, now: float) -> None:
         lane = self._lanes[launch.worker]
@@ -212,16 +216,17 @@ class Driver:
             raise SchedulerError(f"worker {launch.worker} got launch {launch.id} during launch {lane.launch.id}")
         payloads = [self._pending[request].payload for request in launch.requests]
         lane.launch = launch
-        task = asyncio.create_task(self._carry_out(lane, launch, payloads, now))
+        task = asyncio.create_task(self._carry_out(lane, Decided(launch, now, self._known), payloads))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, lane: Lane, launch: Launch, payloads: list[Any], launched: float) -> None:
-        event, outputs = await lane.carry_out(launch, payloads)
+    async def _carry_out(self, lane: Lane, decided: Decided, payloads: list[Any]) -> None:
+        event, outputs = await lane.carry_out(decided.launch, payloads)
         if isinstance(event, Finished):
-            for request, output in zip(launch.requests, outputs, strict=True):
+            for request, output in zip(decided.launch.requests, outputs, strict=True):
                 if request in self._pending:
-                    self._pending[request].ran[launch.id] = _Ran(output, launch, launched, event.seconds)
+                    self._pending[request].ran[decided.launch.id] = Ran(output, decided, event.seconds)
+        lane.act_between()
         self._handle(event, self._tick())
 
     def _arm(self, event: Event, now: float) -> None:
@@ -241,11 +246,12 @@ class Driver:
         self._last = max(self._last, wake)
         self._handle(Woke(), self._tick())
 
-    def _break(self, error: Exception) -> None:
+    def _break(self, error: Exception) -> str:
         logger.error("the scheduler failed; all requests are refused from now on", exc_info=error)
         self._broken = f"the scheduler failed: {type(error).__name__}: {error}"
         broken = self._broken
         self._end(lambda: SchedulerError(broken))
+        return broken
 
     def _end(self, exception: Callable[[], Exception]) -> None:
         """Leave no request without an answer. Each gets its own exception: a shared one collects all tracebacks."""

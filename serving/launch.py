@@ -44,15 +44,15 @@ _QUIET = {
 
 def check(settings: Settings) -> None:
     """Everything that can be known before serving. Raises `PliantError`: one sentence instead of a server's log."""
-    from serving.tokens_assembly import open_registry, scheduler_config
-    from serving.tokens_catalog import load_catalog
+    from serving.tokens_assembly import load, make_scheduler, open_registry
 
-    catalog = load_catalog(open_registry(settings), settings.alias)
-    scheduler_config(settings, catalog)
+    registry = open_registry(settings)
+    catalog = load(registry, settings)
+    make_scheduler(settings, catalog.knowledge())
     if not settings.any_profile:
         from serving.tokens_device import check_device
 
-        check_device(catalog.profile.device, settings.device, settings.threads)
+        check_device(catalog.device, settings.device, settings.threads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,21 @@ four outcome types "accurate in time" and "wrong in time" are one here: on_time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from pliant.protocol import Arrived, Failed, Finished, JournalEntry, Launch
-from serving.driver import Dropped, Served
+from serving.answers import Dropped, Served
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """`setting` names the system's knob in labels (tokens: gamma)."""
+    """`setting` names the system's knob in labels (tokens: gamma), `origins` the labels that say what gave an answer."""
 
-    def __init__(self, setting: str, registry: CollectorRegistry = REGISTRY) -> None:
+    def __init__(self, setting: str, origins: Sequence[str] = (), registry: CollectorRegistry = REGISTRY) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"pliant_{name}", text, labels, registry=registry)
 
@@ -27,9 +29,12 @@ class Metrics:
 
         self._arrivals = counter("arrivals", "Requests that reached the scheduler", "task")
         self._outcomes = counter("outcomes", "What became of them", "task", "outcome")
+        self._origins = tuple(origins)
+        self._answers = counter("answers", "Answers, by what gave them", "task", *origins)
+        self._refreshes = counter("refreshes", "Looks at what the registry's alias points to", "outcome")
         self._refusals = counter("refusals", "Requests answered with an error, by its code", "code")
         self._launches = counter("launches", f"Batches launched, by {setting}", setting)
-        self._failures = counter("worker_failures", "Launches that a device process did not survive")
+        self._failures = counter("worker_failures", "Device processes that died or hung, in a launch or idle")
         self._batch = histogram("batch_size", "Requests per launch", SIZES)
         self._queue = histogram("queue_seconds", "From arrival to launch, per answered request", SECONDS)
         self._run = histogram("run_seconds", "On the device, per launch", SECONDS)
@@ -59,6 +64,16 @@ class Metrics:
                 self._queue.observe(answer.queue_seconds)
             case Dropped(reason):
                 self._outcomes.labels(task, f"dropped_{reason}").inc()
+
+    def originated(self, task: str, origin: Mapping[str, object]) -> None:
+        """Count an answer by what gave it; a label that `origin` lacks is empty."""
+        self._answers.labels(task, *(str(origin.get(label, "")) for label in self._origins)).inc()
+
+    def died_idle(self) -> None:
+        self._failures.inc()
+
+    def refreshed(self, outcome: str) -> None:
+        self._refreshes.labels(outcome).inc()
 
     def refused(self, code: str) -> None:
         self._refusals.labels(code).inc()

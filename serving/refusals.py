@@ -10,8 +10,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from pliant.errors import BackboneError, InputError, PliantError, RegistryError, WorkerError
-from serving.driver import Dropped
+from pliant.errors import ArtifactError, BackboneError, InputError, PliantError, RegistryError, WorkerError
+from serving.answers import Dropped
 
 RETRY_AFTER = "1"  # seconds; a queue empties or expires within about one
 
@@ -33,6 +33,8 @@ def refusal_of(error: Exception) -> Refusal:
             return Refusal(422, "invalid", str(error), error.field)
         case BackboneError():
             return Refusal(409, "other_backbone", str(error), "name")
+        case ArtifactError():
+            return Refusal(503, "artifact_unusable", str(error))
         case RegistryError():
             return Refusal(503, "registry_unavailable", str(error))
         case WorkerError():

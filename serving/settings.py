@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import InputError
+from pliant.tokens.policies import POLICIES
 
 PREFIX = "PLIANT_"
 ELSEWHERE = ("PLIANT_HOME",)  # read by the processes of flows/ and the command line
-POLICIES = ("default", "fixed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,10 @@ class Settings:
     experiment: str = "pliant-tokens"
     artifact_root: str = "mlruns/artifacts"
     alias: str = "champion"
-    policy: str = "default"  # or "fixed": every launch at `gamma`, the baseline
-    gamma: int = 0
+    policy: str = "default"  # one of pliant/tokens/policies.py
+    gamma: int | None = None  # for the policies that keep to one
+    margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
+    refresh_seconds: float = 30.0  # between two looks at what the alias points to; 0 for none
     device: str = "cpu"
     threads: int | None = None  # torch threads of the device process; None: as many as torch takes by itself
     any_profile: bool = False  # serve with a profile that was measured on another class of device
@@ -41,6 +43,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise InputError(_variable("policy"), repr(self.policy), f"one of {', '.join(POLICIES)}")
+        if not 0 <= self.margin < 1:
+            raise InputError(_variable("margin"), self.margin, "at least 0 and below 1")
+        if not 0 <= self.refresh_seconds < float("inf"):
+            raise InputError(_variable("refresh_seconds"), self.refresh_seconds, "0 for never, or positive and finite")
         for name in ("max_body_bytes", "max_image_pixels", "max_waiting", "max_deadline", "launch_limit", "threads"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from pliant.errors import InputError, PliantError
 from serving.refusals import Refusal, error_response, json_response, refusal_of
-from serving.tokens_documents import Prediction, Status, TaskDescription, TaskList, errors, question_body
+from serving.tokens_documents import Prediction, Refresh, Status, TaskDescription, TaskList, errors, question_body
 from serving.tokens_documents import registration_body as registration
 from serving.tokens_endpoint import TokensEndpoint
 from serving.tokens_question import check_names, parse_json, read_body, read_question, shorten, text
@@ -60,6 +60,13 @@ def _add_routes(app: FastAPI) -> None:
         openapi_extra=registration(),
     )
     app.add_api_route(
+        "/refresh",
+        _refresh,
+        methods=["POST"],
+        summary="Take up what the registry's alias points to",
+        responses={200: {"model": Refresh}, **errors(500, 503)},
+    )
+    app.add_api_route(
         "/status", _status, methods=["GET"], summary="What is served, and how", responses={200: {"model": Status}}
     )
 
@@ -91,6 +98,10 @@ def _which(fields: Mapping[str, Any]) -> str | int | None:
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise InputError("version", shorten(version), "a whole number from 1 on")
     return version
+
+
+async def _refresh(request: Request) -> Response:
+    return json_response(await _endpoint(request).refresh())
 
 
 async def _status(request: Request) -> Response:

@@ -1,24 +1,33 @@
-"""Puts the tokens service together: registry, scheduler, worker, driver, metrics, endpoint.
+"""Puts the tokens service together: registry, scheduler, worker, driver, what is live, metrics, endpoint.
 
-The one place that turns settings and artifacts into a scheduler's configuration.
+The one place that turns settings and artifacts into a scheduler and into a device process's build plan.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pliant.errors import InputError
 from pliant.protocol import JournalEntry
-from pliant.tokens.scheduler import TokensConfig, TokensScheduler
+from pliant.tokens.policies import FIXED, make
+from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Options, TokensScheduler
 from registry.mlflow_store import MlflowRegistry
+from serving.device_process import Build
 from serving.driver import Driver, Limits, Record, loop_clock
 from serving.journal import FileRecorder
 from serving.metrics import Metrics
 from serving.settings import Settings
-from serving.tokens_catalog import Catalog, Registry, load_catalog
-from serving.tokens_endpoint import Parts, TokensEndpoint
-from serving.tokens_payload import TokensBuild
+from serving.tokens_catalog import Catalog, Registry, Servable, load_catalog
+from serving.tokens_endpoint import ORIGINS, Parts, TokensEndpoint
+from serving.tokens_live import Live
+from serving.tokens_payload import DevicePlan, TokensBuild, VariantsBuild
+from serving.tokens_refresh import Refresher
+from serving.tokens_variants import VariantCatalog, load_variants
 from serving.workers import ProcessWorker
 
 WARM_BATCH = 16  # the larger of the two batch sizes that every gamma runs once before the first request
@@ -28,9 +37,13 @@ WARM_BATCH = 16  # the larger of the two batch sizes that every gamma runs once 
 class Assembly:
     endpoint: TokensEndpoint
     driver: Driver
+    watch: asyncio.Task[None]  # of the registry
     recorder: FileRecorder | None
 
     async def stop(self) -> None:
+        self.watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.watch
         await self.driver.stop()
         if self.recorder is not None:
             self.recorder.close()
@@ -38,17 +51,21 @@ class Assembly:
 
 async def assemble(settings: Settings) -> Assembly:
     """A service whose model has run at every gamma. Raises `PliantError`."""
-    catalog = load_catalog(open_registry(settings), settings.alias)
-    config = scheduler_config(settings, catalog)
-    scheduler = TokensScheduler(config, workers=1)
-    metrics = Metrics("gamma")
+    registry = open_registry(settings)
+    catalog = load(registry, settings)
+    scheduler = make_scheduler(settings, catalog.knowledge())
+    metrics = Metrics("gamma", ORIGINS)
     recorder = FileRecorder(settings.journal) if settings.journal else None
-    worker = ProcessWorker(build_plan(settings, catalog, config.gammas))
     record = _record(scheduler, metrics, recorder)
-    driver = Driver(scheduler, [worker], record, loop_clock(), Limits(launch=settings.launch_limit))
+    worker = ProcessWorker(build_plan(settings, catalog))
+    limits = Limits(launch=settings.launch_limit)
+    driver = Driver(scheduler, [worker], record, loop_clock(), limits, metrics.died_idle)
     await driver.start()
-    parts = Parts(settings, catalog, config.gammas, scheduler, driver, metrics, lambda: open_registry(settings))
-    return Assembly(TokensEndpoint(parts), driver, recorder)
+    live = Live(catalog, driver, lambda other: build_plan(settings, other), ProcessWorker, settings.any_profile)
+    live.tell()
+    refresher = Refresher(live, registry, settings.alias, settings.refresh_seconds, metrics)
+    parts = Parts(settings, driver, live, refresher, metrics, lambda other: used_settings(settings, other))
+    return Assembly(TokensEndpoint(parts), driver, asyncio.create_task(refresher.run()), recorder)
 
 
 def _record(scheduler: TokensScheduler, metrics: Metrics, recorder: FileRecorder | None) -> Record:
@@ -65,31 +82,38 @@ def open_registry(settings: Settings) -> Registry:
     return MlflowRegistry(settings.registry_uri, settings.experiment, Path(settings.artifact_root))
 
 
-def scheduler_config(settings: Settings, catalog: Catalog) -> TokensConfig:
-    """Policy "fixed" is the same scheduler with one gamma. Raises `InputError` for a gamma that was not profiled."""
-    profile = catalog.profile
-    profiled = profile.latency.settings
-    gammas = profiled if settings.policy == "default" else (settings.gamma,)
-    if not set(gammas) <= set(profiled):
-        raise InputError("PLIANT_GAMMA", settings.gamma, f"one of the profiled {list(profiled)}")
-    return TokensConfig(
-        latency=profile.latency,
-        accuracy={name: served.task.accuracy for name, served in catalog.tasks.items()},
-        rule=profile.rule,
-        gammas=gammas,
-        max_waiting=settings.max_waiting,
-    )
+def load(registry: Registry, settings: Settings) -> Servable:
+    """What the policy needs. Raises as `load_catalog` or `load_variants`, and `InputError` for a gamma that is not there."""
+    if settings.policy == "infaas":
+        return load_variants(registry, settings.alias)
+    catalog = load_catalog(registry, settings.alias)
+    used_settings(settings, catalog)
+    return catalog
 
 
-def build_plan(settings: Settings, catalog: Catalog, gammas: tuple[int, ...]) -> TokensBuild:
-    """What the device process is told."""
-    return TokensBuild(
-        folder=catalog.folder,
-        digest=catalog.backbone_digest,
-        tasks=tuple(catalog.tasks.values()),
-        device=settings.device,
-        threads=settings.threads,
-        profiled_on=None if settings.any_profile else catalog.profile.device,
-        gammas=gammas,
-        warm_batches=(1, min(WARM_BATCH, catalog.profile.latency.batches[-1])),
-    )
+def make_scheduler(settings: Settings, knowledge: Knowledge) -> TokensScheduler:
+    options = Options(margin=settings.margin, max_waiting=settings.max_waiting)
+    return make(settings.policy, knowledge, workers=1, gamma=settings.gamma, options=options)
+
+
+def used_settings(settings: Settings, catalog: Servable) -> Sequence[int]:
+    """The gammas, or numbers of variants, that the policy may use. Raises `InputError` for one that was not profiled."""
+    profiled = catalog.knowledge().latency.settings
+    gamma = FIXED.get(settings.policy) if settings.gamma is None else settings.gamma
+    if gamma is None:
+        return profiled
+    if gamma not in profiled:
+        raise InputError("PLIANT_GAMMA", gamma, f"one of the profiled {list(profiled)}")
+    return (gamma,)
+
+
+def build_plan(settings: Settings, catalog: Servable) -> Build:
+    """What a device process is told. Raises as `used_settings`."""
+    largest = catalog.knowledge().latency.batches[-1]
+    insisted = None if settings.any_profile else catalog.device
+    plan = DevicePlan(settings.device, settings.threads, insisted, (1, min(WARM_BATCH, largest)))
+    if isinstance(catalog, VariantCatalog):
+        return VariantsBuild(tuple((variant.folder, variant.digest) for variant in catalog.variants), plan)
+    assert isinstance(catalog, Catalog), "there are two kinds"
+    gammas = tuple(used_settings(settings, catalog))
+    return TokensBuild(catalog.folder, catalog.backbone_digest, tuple(catalog.tasks.values()), gammas, plan)

@@ -6,19 +6,19 @@ verified here and dropped again: the device process loads them itself, so this o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from pliant.errors import ArtifactError, BackboneError, InputError, RegistryError
 from pliant.tokens.artifact import Backbone, Profile, Task
+from pliant.tokens.policy import Knowledge
 from registry import codec
 from registry.package import Published
 
-BACKBONE = "pliant-tokens-backbone"
-PROFILE = "pliant-tokens-profile"
-TASK_PREFIX = "pliant-tokens-task-"
+PREFIX = "pliant-tokens-"
+BACKBONE, PROFILE, TASK_PREFIX = PREFIX + "backbone", PREFIX + "profile", PREFIX + "task-"
 
 
 class Registry(Protocol):
@@ -26,7 +26,9 @@ class Registry(Protocol):
 
     def fetch(self, name: str, which: str | int) -> tuple[Path, Published]: ...
     def version(self, name: str, alias: str) -> Published | None: ...
+    def versions(self, prefix: str, alias: str) -> Mapping[str, int]: ...
     def names(self, prefix: str) -> list[str]: ...
+    def discard(self, folder: Path) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,56 @@ class ServedTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """What gave an output: the classes that its probabilities are of, and versions by the kind of artifact."""
+
+    classes: tuple[str, ...]
+    versions: Mapping[str, int]
+    variant: str | None = None
+
+
+class Servable(Protocol):
+    """Everything that is served at one time, and fits together. `Catalog` is one, tokens_variants.py has the other."""
+
+    PREFIXES: ClassVar[tuple[str, ...]]  # of the names of registered models that it is made of
+
+    @property
+    def image_size(self) -> int: ...
+    @property
+    def folders(self) -> Sequence[Path]:
+        """That the device process reads."""
+
+    @property
+    def pointers(self) -> Mapping[str, int]:
+        """Registered model -> version, of all that it is made of."""
+
+    @property
+    def device(self) -> str:
+        """The device class that it was profiled on."""
+
+    @property
+    def planned_by(self) -> Mapping[str, int]:
+        """Versions of what the scheduler goes by and no output depends on."""
+
+    def knowledge(self) -> Knowledge: ...
+    def sources(self) -> Mapping[tuple[str, str], Source]:
+        """By the digests of task and model that stand in an output."""
+
+    def tasks_described(self) -> Mapping[str, Mapping[str, Any]]:
+        """Name -> what GET tasks tells."""
+
+    def described(self) -> Mapping[str, Any]:
+        """What the status tells, apart from tasks."""
+
+    def updates_from(self, running: Servable) -> Sequence[ServedTask] | None:
+        """What to tell a device process that serves `running`; None where it takes another process."""
+
+
+@dataclass(frozen=True, slots=True)
 class Catalog:
-    """All that a service needs to begin with. Every task has the same gammas and is made for the backbone."""
+    """A backbone with its profile and tasks. Every task has the same gammas and is made for the backbone."""
+
+    PREFIXES: ClassVar[tuple[str, ...]] = (BACKBONE, PROFILE, TASK_PREFIX)
 
     folder: Path  # of the backbone
     backbone_version: int
@@ -50,32 +100,81 @@ class Catalog:
     profile_digest: str
     tasks: Mapping[str, ServedTask]
 
+    @property
+    def folders(self) -> Sequence[Path]:
+        return [self.folder]
 
-def load_catalog(registry: Registry, alias: str) -> Catalog:
-    """Raises `RegistryError` for what is not there, `ArtifactError` for what cannot be used."""
-    folder, published = registry.fetch(BACKBONE, alias)
-    backbone = codec.load(Backbone, folder, published.digest)
-    profile, profile_published = _load_profile(registry, alias, published.digest)
-    tasks = {name: load_task(registry, name, alias, published.digest) for name in _task_names(registry, alias)}
-    for served in tasks.values():
-        check_gammas(served.task, next(iter(tasks.values())).task, profile)
-    return Catalog(
-        folder=folder,
-        backbone_version=published.version,
-        backbone_digest=published.digest,
-        image_size=backbone.image_size,
-        source=backbone.source,
-        profile=profile,
-        profile_version=profile_published.version,
-        profile_digest=profile_published.digest,
-        tasks=tasks,
-    )
+    @property
+    def pointers(self) -> Mapping[str, int]:
+        tasks = {TASK_PREFIX + name: served.version for name, served in self.tasks.items()}
+        return {BACKBONE: self.backbone_version, PROFILE: self.profile_version, **tasks}
+
+    @property
+    def device(self) -> str:
+        return self.profile.device
+
+    @property
+    def planned_by(self) -> Mapping[str, int]:
+        return {"profile": self.profile_version}
+
+    def knowledge(self) -> Knowledge:
+        accuracy = {name: dict(served.task.accuracy) for name, served in self.tasks.items()}
+        return Knowledge(self.profile.latency, accuracy, self.profile.rule)
+
+    def sources(self) -> Mapping[tuple[str, str], Source]:
+        return {
+            (served.digest, self.backbone_digest): Source(
+                served.task.classes, {"backbone": self.backbone_version, "task": served.version}
+            )
+            for served in self.tasks.values()
+        }
+
+    def tasks_described(self) -> Mapping[str, Mapping[str, Any]]:
+        return {name: _described(served) for name, served in sorted(self.tasks.items())}
+
+    def described(self) -> Mapping[str, Any]:
+        backbone = {"version": self.backbone_version, "digest": self.backbone_digest, "source": self.source}
+        profile = {"version": self.profile_version, "digest": self.profile_digest, "device": self.profile.device}
+        return {"backbone": backbone, "profile": profile}
+
+    def updates_from(self, running: Servable) -> Sequence[ServedTask] | None:
+        if not isinstance(running, Catalog) or running.backbone_digest != self.backbone_digest:
+            return None
+        if _heads(running.tasks) != _heads(self.tasks):
+            return None
+        former = {served.digest for served in running.tasks.values()}
+        return [served for served in self.tasks.values() if served.digest not in former]
+
+    def with_task(self, served: ServedTask) -> Catalog:
+        """Raises `InputError` for a task of other gammas."""
+        others = [other for name, other in self.tasks.items() if name != served.task.name]
+        check_gammas(served.task, others[0].task if others else served.task, self.profile)
+        return replace(self, tasks={**self.tasks, served.task.name: served})
+
+
+def load_catalog(
+    registry: Registry, alias: str, pointers: Mapping[str, int] | None = None, running: Catalog | None = None
+) -> Catalog:
+    """What `alias` points to, or the versions that `pointers` names. What `running` holds already is not fetched again.
+
+    Raises `RegistryError` for what is not there, `ArtifactError` for what cannot be used, `InputError` for tasks whose
+    gammas differ.
+    """
+    known = registry.versions(PREFIX, alias) if pointers is None else pointers
+    base = _load_backbone(registry, known.get(BACKBONE, alias), running)
+    try:
+        return _complete(registry, base, alias, known, running)
+    except Exception:
+        if running is None or base.folder != running.folder:
+            registry.discard(base.folder)
+        raise
 
 
 def load_task(registry: Registry, name: str, which: str | int, backbone: str) -> ServedTask:
     """The version under an alias or number. Raises `BackboneError` for one made for another backbone than `backbone`."""
     folder, published = registry.fetch(TASK_PREFIX + name, which)
     task = codec.load(Task, folder, published.digest)
+    registry.discard(folder)
     _check_backbone(f"task {name}", task.backbone, backbone)
     if task.name != name:
         raise ArtifactError(f"{published.name} holds a task that calls itself {task.name}, but should be {name}")
@@ -93,16 +192,62 @@ def check_gammas(task: Task, other: Task, profile: Profile) -> None:
     """
     if set(task.heads) != set(other.heads):
         raise InputError(f"heads of task {task.name}", f"for gammas {sorted(task.heads)}", f"for {sorted(other.heads)}")
-    missing = [gamma for gamma in profile.latency.settings if gamma not in task.accuracy]
+    missing = [g for g in profile.latency.settings if g not in task.accuracy or max(g, 0) not in task.heads]
     if missing:
         raise InputError(f"accuracy of task {task.name}", f"without gammas {missing}", "given for every profiled gamma")
 
 
-def _load_profile(registry: Registry, alias: str, backbone: str) -> tuple[Profile, Published]:
-    folder, published = registry.fetch(PROFILE, alias)
-    profile = codec.load(Profile, folder, published.digest)
+@dataclass(frozen=True, slots=True)
+class _Base:
+    folder: Path
+    version: int
+    digest: str
+    image_size: int
+    source: str
+
+
+def _load_backbone(registry: Registry, which: str | int, running: Catalog | None) -> _Base:
+    if running is not None and which == running.backbone_version:
+        return _Base(
+            running.folder, running.backbone_version, running.backbone_digest, running.image_size, running.source
+        )
+    folder, published = registry.fetch(BACKBONE, which)
+    backbone = codec.load(Backbone, folder, published.digest)
+    return _Base(folder, published.version, published.digest, backbone.image_size, backbone.source)
+
+
+def _complete(
+    registry: Registry, base: _Base, alias: str, known: Mapping[str, int], running: Catalog | None
+) -> Catalog:
+    profile, version, digest = _load_profile(registry, known.get(PROFILE, alias), base.digest, running)
+    held = running.tasks if running else {}
+    tasks = {}
+    for model in sorted(name for name in known if name.startswith(TASK_PREFIX)):
+        name = model.removeprefix(TASK_PREFIX)
+        served = held.get(name)
+        if served is None or served.version != known[model] or served.task.backbone != base.digest:
+            served = load_task(registry, name, known[model], base.digest)
+        tasks[name] = served
+    if not tasks:  # one without the alias waits to be promoted: it is not served, and no error
+        raise RegistryError(f"no model {TASK_PREFIX}... has a version under the alias {alias}: train a task first")
+    for served in tasks.values():
+        check_gammas(served.task, next(iter(tasks.values())).task, profile)
+    return Catalog(
+        base.folder, base.version, base.digest, base.image_size, base.source, profile, version, digest, tasks
+    )
+
+
+def _load_profile(
+    registry: Registry, which: str | int, backbone: str, running: Catalog | None
+) -> tuple[Profile, int, str]:
+    if running is not None and which == running.profile_version:
+        profile, version, digest = running.profile, running.profile_version, running.profile_digest
+    else:
+        folder, published = registry.fetch(PROFILE, which)
+        profile, version, digest = codec.load(Profile, folder, published.digest), published.version, published.digest
+        registry.discard(folder)
     _check_backbone("the profile", profile.backbone, backbone)
-    return profile, published
+    return profile, version, digest
 
 
 def _check_backbone(what: str, found: str, wanted: str) -> None:
@@ -110,9 +255,17 @@ def _check_backbone(what: str, found: str, wanted: str) -> None:
         raise BackboneError(f"{what} was made for backbone {found[:12]}, but the one served is {wanted[:12]}")
 
 
-def _task_names(registry: Registry, alias: str) -> list[str]:
-    """A task without a version under the alias waits to be promoted: it is not served, and no error."""
-    models = [model for model in registry.names(TASK_PREFIX) if registry.version(model, alias) is not None]
-    if not models:
-        raise RegistryError(f"no model {TASK_PREFIX}... has a version under the alias {alias}: train a task first")
-    return sorted(model.removeprefix(TASK_PREFIX) for model in models)
+def _heads(tasks: Mapping[str, ServedTask]) -> set[int]:
+    return set(next(iter(tasks.values())).task.heads)
+
+
+def _described(served: ServedTask) -> Mapping[str, Any]:
+    task = served.task
+    accuracy = {str(gamma): share for gamma, share in sorted(task.accuracy.items())}
+    return {
+        "name": task.name,
+        "classes": list(task.classes),
+        "version": served.version,
+        "digest": served.digest,
+        "accuracy": accuracy,
+    }

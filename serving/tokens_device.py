@@ -1,52 +1,72 @@
-"""The tokens model in its device process: load, warm up, run. The only file of this folder that brings torch along.
+"""The tokens model in its device process: load, warm up, run. With tokens_variants_device.py all that brings torch along.
 
 Knows the runtime and how many threads it may take; knows nothing of requests or the registry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image as Picture
 
-from pliant.errors import DeviceError
+from pliant.errors import DeviceError, InputError, WorkerError
 from pliant.tokens.artifact import Backbone
+from pliant.tokens.image import to_pixels
 from pliant.tokens.runtime import Payload, TokensRuntime, device_class, threads
 from registry import codec
 from serving.tokens_catalog import ServedTask
-from serving.tokens_payload import Image, Output, TokensBuild
+from serving.tokens_payload import DevicePlan, Image, Output, TokensBuild
 
 
-def build(plan: TokensBuild) -> TokensModel:
-    """Raises `DigestError` where the folder changed since it was verified, `DeviceError` on another class of device."""
-    if plan.threads is not None:
-        torch.set_num_threads(plan.threads)
-    if plan.profiled_on is not None:
-        check_device(plan.profiled_on, plan.device, plan.threads)
-    backbone = codec.load(Backbone, plan.folder, plan.digest)
-    runtime = TokensRuntime(backbone, plan.digest, [served.task for served in plan.tasks], plan.device)
-    model = TokensModel(runtime, plan.tasks)
-    _warm_up(runtime, plan, backbone.image_size)
+def build(told: TokensBuild) -> TokensModel:
+    """Raises `DigestError` where the folder changed since it was verified, `DeviceError` on another class of device.
+
+    `WorkerError` where the device has no room.
+    """
+    prepare(told.plan)
+    with room(told.plan.device):
+        backbone = codec.load(Backbone, told.folder, told.digest)
+        runtime = TokensRuntime(backbone, told.digest, [served.task for served in told.tasks], told.plan.device)
+        model = TokensModel(runtime, told, backbone.image_size)
+        warm_up(runtime, told.tasks[0].task.name, backbone.image_size, told.gammas, told.plan.warm_batches)
     return model
 
 
 class TokensModel:
-    """The runtime as a device_process.Model; each output names the task version that gave it."""
+    """The runtime as a device_process.Model; each output names the versions of task and backbone that gave it."""
 
-    def __init__(self, runtime: TokensRuntime, tasks: Sequence[ServedTask]) -> None:
-        self._runtime = runtime
-        self._digests = {served.task.name: served.digest for served in tasks}
+    def __init__(self, runtime: TokensRuntime, told: TokensBuild, image_size: int) -> None:
+        self._runtime, self._backbone, self._image_size = runtime, told.digest, image_size
+        self._digests = {served.task.name: served.digest for served in told.tasks}
 
     def run(self, setting: int, payloads: Sequence[Image]) -> tuple[Sequence[Output], float]:
-        run = self._runtime.run(setting, [Payload(task, pixels) for task, pixels in payloads])
-        digests = [self._digests[task] for task, _ in payloads]
-        return list(zip(digests, run.probabilities, strict=True)), run.seconds
+        run = self._runtime.run(setting, [Payload(task, fit(pixels, self._image_size)) for task, pixels in payloads])
+        digests = [(self._digests[task], self._backbone) for task, _ in payloads]
+        return [(*pair, row) for pair, row in zip(digests, run.probabilities, strict=True)], run.seconds
 
     def update(self, value: ServedTask) -> None:
         self._runtime.update([value.task])
         self._digests[value.task.name] = value.digest
+
+    def load(self, number: int) -> None:
+        raise InputError("model", number, "left as it is: this device process has one model alone")
+
+
+def fit(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """A request that was on its way when the backbone changed holds an image of the former one's size."""
+    return pixels if pixels.shape[0] == size else to_pixels(Picture.fromarray(pixels), size)
+
+
+def prepare(plan: DevicePlan) -> None:
+    """Raises `DeviceError` on another class of device than the profile's."""
+    if plan.threads is not None:
+        torch.set_num_threads(plan.threads)
+    if plan.profiled_on is not None:
+        check_device(plan.profiled_on, plan.device, plan.threads)
 
 
 def check_device(profiled: str, device: str, thread_count: int | None) -> None:
@@ -60,9 +80,20 @@ def check_device(profiled: str, device: str, thread_count: int | None) -> None:
         )
 
 
-def _warm_up(runtime: TokensRuntime, plan: TokensBuild, size: int) -> None:
+@contextmanager
+def room(device: str) -> Iterator[None]:
+    """A model that does not fit, beside another one for instance, is told as such."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WorkerError(f"{device} has no room for the model ({told})") from error
+
+
+def warm_up(runtime: TokensRuntime, task: str, size: int, gammas: Sequence[int], batches: Sequence[int]) -> None:
     """The first run of a shape is slow (kernels are chosen, memory is taken): let no request meet it."""
+    runtime.warm(gammas)
     blank: NDArray[np.uint8] = np.zeros((size, size, 3), dtype=np.uint8)
-    for gamma in plan.gammas:
-        for batch in plan.warm_batches:
-            runtime.run(gamma, [Payload(plan.tasks[0].task.name, blank)] * batch)
+    for gamma in gammas:
+        for batch in batches:
+            runtime.run(gamma, [Payload(task, blank)] * batch)

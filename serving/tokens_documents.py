@@ -18,15 +18,20 @@ class Prediction(BaseModel):
     queue_seconds: float = Field(description="from arrival to launch")
     run_seconds: float = Field(description="on the device, for the whole batch")
     on_time: bool = Field(description="whether the deadline held")
-    versions: dict[str, int] = Field(description="registry versions of backbone, task and profile")
+    variant: str | None = Field(description="the model that answered, where the policy switches between several")
+    versions: dict[str, int] = Field(
+        description="registry versions of backbone and task that gave the answer, and of the profile that it was planned by"
+    )
 
 
 class TaskDescription(BaseModel):
     name: str
     classes: list[str]
-    version: int
-    digest: str
-    accuracy: dict[str, float] = Field(description="gamma -> share of the profiling split answered correctly")
+    version: int | None = Field(description="none where tasks come with variants")
+    digest: str | None
+    accuracy: dict[str, float] = Field(
+        description="gamma or variant -> share of the profiling split answered correctly"
+    )
 
 
 class TaskList(BaseModel):
@@ -38,13 +43,31 @@ class Artifact(BaseModel):
     digest: str
 
 
+class Variant(BaseModel):
+    name: str
+    version: int
+    digest: str
+    loading: float = Field(description="seconds to load it, as measured when it was made")
+
+
+class Refresh(BaseModel):
+    """The last look at what the alias points to."""
+
+    outcome: str = Field(description="unchanged, changed, held (does not fit together, yet) or failed")
+    message: str
+    changed: dict[str, int] = Field(description="registered model -> version, of what was taken up")
+
+
 class Status(BaseModel):
     ready: bool
     policy: str
-    gammas: list[int] = Field(description="that the scheduler may use")
+    gammas: list[int] = Field(description="that the policy may use; numbers of variants where it switches between them")
     alias: str
-    backbone: Artifact
-    profile: Artifact
+    backbone: Artifact | None = None
+    profile: Artifact | None = Field(None, description="by which launches are planned now")
+    variants: list[Variant] | None = None
+    refresh: Refresh
+    refresh_seconds: float = Field(description="between two looks; 0 for none")
     tasks: list[TaskDescription]
     waiting: int = Field(description="requests that no worker has in hand")
     pending: int = Field(description="requests without an answer")
@@ -63,7 +86,7 @@ class ErrorAnswer(BaseModel):
 _ERRORS = {
     400: "The body cannot be parsed.",
     404: "Unknown task, or a task that the registry lacks.",
-    409: "The task was made for another backbone.",
+    409: "The task was made for another backbone, or tasks cannot be registered under this policy.",
     413: "The body is over the size limit.",
     415: "The body is neither multipart/form-data nor application/json.",
     422: "A field is missing, unknown or outside its limit; an image cannot be read or has too many pixels.",

@@ -1,27 +1,27 @@
 """What the tokens service does, apart from HTTP: predict, list tasks, register a task, report its status.
 
-Knows the driver, the catalog and the settings; knows nothing of status codes' bodies, BentoML or how a model runs.
+Knows the driver and what is live; knows nothing of status codes' bodies, BentoML or how a model runs.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from pliant.errors import RegistryError
-from serving.driver import Driver, Dropped, Served
+from serving.answers import Dropped, Served
+from serving.driver import Driver
 from serving.images import decode
 from serving.metrics import Metrics
 from serving.refusals import Refusal, refusal_of_drop
 from serving.settings import Settings
-from serving.tokens_catalog import Catalog, Registry, ServedTask, check_gammas, has_task, load_task
+from serving.tokens_catalog import Servable
+from serving.tokens_live import Live
 from serving.tokens_question import Question, shorten
+from serving.tokens_refresh import Refresher
 
-
-class TaskScheduler(Protocol):
-    def add_task(self, name: str, accuracy: Mapping[int, float]) -> None: ...
+ORIGINS = ("task_version", "backbone_version", "profile_version", "variant", "variant_version")
+"""Labels of the metric that says what gave the answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +29,17 @@ class Parts:
     """What the endpoint is put together from."""
 
     settings: Settings
-    catalog: Catalog
-    gammas: tuple[int, ...]  # that the scheduler may use
-    scheduler: TaskScheduler
     driver: Driver
+    live: Live
+    refresher: Refresher
     metrics: Metrics
-    open_registry: Callable[[], Registry]
+    used: Callable[[Servable], Sequence[int]]  # settings that the policy may use
 
 
 class TokensEndpoint:
     def __init__(self, parts: Parts) -> None:
-        self._parts, self._driver, self.settings = parts, parts.driver, parts.settings
+        self._parts, self._driver, self._live, self.settings = parts, parts.driver, parts.live, parts.settings
         self.metrics = parts.metrics
-        self._tasks: dict[str, ServedTask] = {}
-        self._by_digest: dict[str, ServedTask] = {}  # also versions replaced while requests were in flight
-        self._registering = asyncio.Lock()
-        for served in parts.catalog.tasks.values():
-            self._serve(served)
 
     @property
     def now(self) -> float:
@@ -56,94 +50,71 @@ class TokensEndpoint:
 
         Raises `Refusal` for overload and unknown tasks, `InputError` for what is no usable image.
         """
-        if question.task not in self._tasks:
-            known = ", ".join(sorted(self._tasks))
-            raise Refusal(404, "unknown_task", f"task is {shorten(question.task)}, but must be one of {known}", "task")
-        catalog = self._parts.catalog
-        pixels = await decode(question.image, catalog.image_size, self.settings.max_image_pixels)
+        self._check_task(question.task)
+        pixels = await decode(question.image, self._live.catalog.image_size, self.settings.max_image_pixels)
+        self._check_task(question.task)  # decoding may have taken a while
         left = question.deadline - (self._driver.now - arrived)
         answer = await self._driver.submit(question.task, left, question.utility, (question.task, pixels))
         self.metrics.answered(question.task, answer)
         if isinstance(answer, Dropped):
             raise refusal_of_drop(answer, question.deadline)
-        return self._answer(answer)
+        return self._answer(question.task, answer)
 
-    def _answer(self, served: Served) -> dict[str, Any]:
-        digest, probabilities = served.output
-        task, catalog = self._by_digest[digest], self._parts.catalog
+    def _check_task(self, task: str) -> None:
+        if not self._live.accepts(task):
+            known = ", ".join(sorted(self._live.tasks))
+            raise Refusal(404, "unknown_task", f"task is {shorten(task)}, but must be one of {known}", "task")
+
+    def _answer(self, task: str, served: Served) -> dict[str, Any]:
+        """The versions are those that the output itself names, whatever is live by now."""
+        *digests, probabilities = served.output
+        source = self._live.source((digests[0], digests[1]))
+        versions = {**source.versions, **(served.known or {})}
+        self.metrics.originated(task, _labels(versions, source.variant))
         shares = [round(share, 6) for share in probabilities.tolist()]
-        versions = {"backbone": catalog.backbone_version, "task": task.version, "profile": catalog.profile_version}
         return {
-            "task": task.task.name,
-            "label": task.task.classes[int(probabilities.argmax())],
-            "probabilities": dict(zip(task.task.classes, shares, strict=True)),
-            "gamma": served.setting,
+            "task": task,
+            "label": source.classes[int(probabilities.argmax())],
+            "probabilities": dict(zip(source.classes, shares, strict=True)),
+            "gamma": served.setting if source.variant is None else 0,
             "batch_size": served.batch,
             "queue_seconds": served.queue_seconds,
             "run_seconds": served.run_seconds,
             "on_time": served.on_time,
+            "variant": source.variant,
             "versions": versions,
         }
 
     async def register(self, name: str, which: str | int | None) -> dict[str, Any]:
         """Serve a further task of the registry, or another version of one (under an alias or number), from now on.
 
-        Raises `Refusal` where the registry lacks it, `RegistryError` where it is out of reach, `BackboneError` and
-        `InputError` where the task does not fit.
+        Raises as `Refresher.register`.
         """
-        async with self._registering:
-            served = await asyncio.to_thread(self._fetch, name, which or self.settings.alias)
-            check_gammas(served.task, next(iter(self._tasks.values())).task, self._parts.catalog.profile)
-            await self._driver.update(served)
-            self._parts.scheduler.add_task(name, served.task.accuracy)
-            self._serve(served)
-        return self._describe(served)
+        await self._parts.refresher.register(name, which)
+        return dict(self._live.tasks[name])
 
-    def tasks(self) -> list[dict[str, Any]]:
-        return [self._describe(served) for _, served in sorted(self._tasks.items())]
+    async def refresh(self) -> dict[str, Any]:
+        """Take up what the alias points to, now. Raises as `Refresher.refresh`."""
+        return (await self._parts.refresher.refresh()).plain()
+
+    def tasks(self) -> list[Mapping[str, Any]]:
+        return list(self._live.tasks.values())
 
     def status(self) -> dict[str, Any]:
-        catalog, driver = self._parts.catalog, self._driver
-        backbone = {"version": catalog.backbone_version, "digest": catalog.backbone_digest, "source": catalog.source}
-        device = catalog.profile.device
-        profile = {"version": catalog.profile_version, "digest": catalog.profile_digest, "device": device}
+        catalog, refresher = self._live.catalog, self._parts.refresher
         return {
-            "ready": driver.ready,
+            "ready": self._driver.ready,
             "policy": self.settings.policy,
-            "gammas": list(self._parts.gammas),
+            "gammas": list(self._parts.used(catalog)),
             "alias": self.settings.alias,
-            "backbone": backbone,
-            "profile": profile,
+            **catalog.described(),
             "tasks": self.tasks(),
-            "waiting": driver.waiting,
-            "pending": driver.pending,
+            "refresh": refresher.last.plain(),
+            "refresh_seconds": refresher.seconds,
+            "waiting": self._driver.waiting,
+            "pending": self._driver.pending,
         }
 
-    def _fetch(self, name: str, which: str | int) -> ServedTask:
-        """In a thread: the registry may be slow."""
-        registry = self._parts.open_registry()
-        if not has_task(registry, name):
-            message = f"name is {shorten(name)}, but the registry has no such task"
-            raise Refusal(404, "not_in_registry", message, "name")
-        try:
-            return load_task(registry, name, which, self._parts.catalog.backbone_digest)
-        except RegistryError as error:
-            raise Refusal(
-                404, "not_in_registry", str(error), "version" if isinstance(which, int) else "alias"
-            ) from None
 
-    def _serve(self, served: ServedTask) -> None:
-        self._tasks[served.task.name] = served
-        self._by_digest[served.digest] = served
-
-    @staticmethod
-    def _describe(served: ServedTask) -> dict[str, Any]:
-        task = served.task
-        accuracy = {str(gamma): share for gamma, share in sorted(task.accuracy.items())}
-        return {
-            "name": task.name,
-            "classes": list(task.classes),
-            "version": served.version,
-            "digest": served.digest,
-            "accuracy": accuracy,
-        }
+def _labels(versions: Mapping[str, int], variant: str | None) -> Mapping[str, object]:
+    return {f"{kind}_version": version for kind, version in versions.items()} | {"variant": variant or ""}

@@ -1,4 +1,4 @@
-"""What travels between the service and its device process. Plain values: the service need not import torch for them."""
+"""What passes between the service and its device process. Plain values: the service need not import torch for them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,23 @@ from serving.tokens_catalog import ServedTask
 
 if TYPE_CHECKING:
     from serving.tokens_device import TokensModel
+    from serving.tokens_variants_device import VariantsModel
 
 Image = tuple[str, NDArray[np.uint8]]
-"""A task's name and an image [size, size, 3]."""
+"""A task's name and an image [size, size, 3], of the size that was served when it arrived."""
 
-Output = tuple[str, NDArray[np.float32]]
-"""The digest of the task that answered, and the probabilities of its classes."""
+Output = tuple[str, str, NDArray[np.float32]]
+"""The digest of the task that answered (its name, where a variant did), the model's digest, and the probabilities."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlan:
+    """Where a model runs and how it is warmed up."""
+
+    device: str
+    threads: int | None
+    profiled_on: str | None  # the device class to insist on
+    warm_batches: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +39,23 @@ class TokensBuild:
     folder: Path
     digest: str
     tasks: tuple[ServedTask, ...]
-    device: str
-    threads: int | None
-    profiled_on: str | None  # the device class to insist on
     gammas: tuple[int, ...]
-    warm_batches: tuple[int, ...]
+    plan: DevicePlan
 
     def __call__(self) -> TokensModel:
         from serving.tokens_device import build
+
+        return build(self)
+
+
+@dataclass(frozen=True, slots=True)
+class VariantsBuild:
+    """The same for variants, of which the first is loaded to begin with."""
+
+    variants: tuple[tuple[Path, str], ...]  # folder and digest
+    plan: DevicePlan
+
+    def __call__(self) -> VariantsModel:
+        from serving.tokens_variants_device import build
 
         return build(self)

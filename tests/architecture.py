@@ -23,9 +23,13 @@ OFFLINE = ("training/*", "profiling/*")
 
 FRAMEWORK_HOMES = {
     "prefect": ("flows/*",),
-    "mlflow": ("registry/mlflow_store.py", "registry/*_pyfunc.py"),
+    "mlflow": ("registry/mlflow_*.py", "registry/*_pyfunc.py"),
     "bentoml": ("serving/*_service.py", "serving/bentoml_patches.py"),
-    "torch": ("pliant/*/model.py", "pliant/*/merge.py", "pliant/*/runtime.py", *OFFLINE, "serving/*_device.py"),
+    "torch": (
+        *(f"pliant/*/{name}.py" for name in ("model", "merge", "runtime", "packed", "graphs", "resident", "staging")),
+        *OFFLINE,
+        "serving/*_device.py",
+    ),
     "timm": ("pliant/*/model.py", *OFFLINE),
     "transformers": ("pliant/*/model.py", "pliant/*/runtime.py", *OFFLINE),
     "datasets": OFFLINE,

@@ -11,27 +11,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pliant.journal import decode, encode
-from pliant.protocol import Journal, Scheduler
-from pliant.simulate import simulate
+from pliant.protocol import Journal
 from pliant.tokens.scheduler import TokensScheduler
-from tests.pliant.tokens.loads import World, bursty, config
+from tests.pliant.tokens import loads
 
 FOLDER = Path(__file__).resolve().parent / "golden"
 WORKERS = 2
 
 
-def tokens_scheduler() -> Scheduler:
-    return TokensScheduler(config(max_waiting=40, restart_pause=0.05, margin=0.05), WORKERS)
+def tokens_scheduler() -> TokensScheduler:
+    return loads.scheduler("default", WORKERS, max_waiting=40, restart_pause=0.05, margin=0.05)
 
 
 def tokens_journal() -> Journal:
-    """Eight tenths of a second of bursts on two workers of which one launch in four fails."""
-    load = bursty(11, 0.2)
-    world = World(5, failing=0.25, failing_restarts=0.3, jitter=0.15)
-    return simulate(tokens_scheduler(), load, world.over(load))
+    """Eight tenths of a second of bursts on two workers of which one launch in four fails; halfway the gammas are fewer."""
+    load = loads.bursty(11, 0.2)
+    world = loads.World(5, failing=0.25, failing_restarts=0.3, jitter=0.15)
+    fewer = loads.KNOWN.only((-10, 0))
+    journal, _ = loads.run(load, world, changes=[(0.4, fewer)], fresh=tokens_scheduler())
+    return journal
 
 
-GOLDEN: dict[str, tuple[Callable[[], Scheduler], Callable[[], Journal]]] = {
+GOLDEN: dict[str, tuple[Callable[[], TokensScheduler], Callable[[], Journal]]] = {
     "tokens": (tokens_scheduler, tokens_journal),
 }
 """Name -> a fresh scheduler, and how the journal is made."""

@@ -97,7 +97,7 @@ def test_a_load_of_a_file_that_is_not_there_is_refused(published, capsys):
 
 
 def test_a_gamma_that_was_not_profiled_is_refused(published, capsys):
-    assert "gamma is 3" in refused(["simulate", "tokens", "--policy", "fixed", "--gamma", "3"], capsys)
+    assert "gamma is 3" in refused(["simulate", "tokens", "--policy", "vpt", "--gamma", "3"], capsys)
 
 
 def test_no_worker_at_all_is_refused(here, capsys):

@@ -15,15 +15,24 @@ import pytest
 
 from pliant.errors import WorkerError
 from pliant.journal import decode, encode
-from pliant.protocol import Arrived, Drop, Failed, Journal, replay
+from pliant.latency import LatencyTable
+from pliant.protocol import Arrived, Changed, Drop, Failed, Journal, replay
 from pliant.simulate import simulate
-from pliant.tokens.batching import Queue
-from pliant.tokens.scheduler import TokensScheduler
+from pliant.tokens.adaptive import AdaptivePolicy
+from pliant.tokens.policies import POLICIES
+from pliant.tokens.policy import Decision, Knowledge
+from pliant.tokens.scheduler import Options, TokensScheduler
 from serving.driver import Driver, loop_clock
 from tests import golden_journals
-from tests.pliant.tokens.loads import TABLE, World, bursty, config
+from tests.pliant.tokens import loads
+from tests.pliant.tokens.loads import ACCURACY, KNOWN, RULE, TABLE, World, bursty, known
 
 ROUGH = World(9, failing=0.25, failing_restarts=0.2, jitter=0.3)
+NARROW = {"max_waiting": 60, "restart_pause": 0.05}
+
+
+def scheduler(workers: int = 1, policy: str = "default") -> TokensScheduler:
+    return loads.scheduler(policy, workers, **NARROW)
 
 
 def first_difference(fresh: TokensScheduler, journal: Journal) -> int | None:
@@ -37,26 +46,30 @@ def kinds(journal: Journal) -> set[str]:
     return {type(entry.event).__name__ for entry in journal} | reasons
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_a_simulated_journal_replays_exactly(workers):
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_simulated_journal_replays_exactly(workers, policy):
     load = bursty(20 + workers, 0.5)
-    journal = simulate(TokensScheduler(config(max_waiting=60, restart_pause=0.05), workers), load, ROUGH.over(load))
-    assert kinds(journal) >= {"Arrived", "Finished", "Failed", "Woke", "late", "failed"}
-    assert replay(TokensScheduler(config(max_waiting=60, restart_pause=0.05), workers), journal) == journal
+    world = replace(ROUGH, known=known(policy))
+    journal = simulate(scheduler(workers, policy), load, world.over(load))
+    assert kinds(journal) >= {"Arrived", "Finished", "Failed"}
+    assert replay(scheduler(workers, policy), journal) == journal
 
 
 def test_a_journal_replays_exactly_after_the_way_through_a_file():
     load = bursty(1, 0.3)
-    journal = simulate(TokensScheduler(config()), load, ROUGH.over(load))
+    journal = simulate(scheduler(), load, ROUGH.over(load))
     lines = [encode(entry) for entry in journal]
-    assert replay(TokensScheduler(config()), map(decode, lines)) == journal
+    assert replay(scheduler(), map(decode, lines)) == journal
 
 
 class ShortWorker:
     """Sleeps for what the table says, on the real clock; every `crash`th launch dies."""
 
-    def __init__(self, crash: int) -> None:
-        self._crash, self._runs = crash, 0
+    ended = None
+
+    def __init__(self, crash: int, table: LatencyTable) -> None:
+        self._crash, self._table, self._runs = crash, table, 0
 
     async def start(self) -> None: ...
 
@@ -66,28 +79,36 @@ class ShortWorker:
     async def run(self, setting, payloads):
         self._runs += 1
         began = time.perf_counter()
-        await asyncio.sleep(TABLE.at(setting, len(payloads)))
+        await asyncio.sleep(self._table.at(setting, len(payloads)))
         if self._runs % self._crash == 0:
             raise WorkerError("planted")
         return list(payloads), time.perf_counter() - began
 
-    async def update(self, value) -> None: ...
+    async def update(self, value, build) -> None: ...
+
+    async def load(self, number) -> float:
+        await asyncio.sleep(0.01)
+        return 0.01
 
     def kill(self) -> None: ...
 
     async def stop(self) -> None: ...
 
 
-def live_journal(scheduler, workers: int) -> Journal:
-    """The same load through the asyncio driver, open loop."""
+def live_journal(fresh, workers: int, changes: int = 0, table: LatencyTable = TABLE) -> Journal:
+    """The same load through the asyncio driver, open loop, with so many changes of what the scheduler knows in between."""
     journal: Journal = []
+    load = bursty(2, 0.2)
+    at = {round((1 + n) * len(load) / (changes + 1)) for n in range(changes)}
 
     async def main() -> None:
-        driver = Driver(scheduler, [ShortWorker(12 + i) for i in range(workers)], journal.append, loop_clock())
+        driver = Driver(fresh, [ShortWorker(5 + i, table) for i in range(workers)], journal.append, loop_clock())
         await driver.start()
         asks = []
-        for request in bursty(2, 0.2):
+        for number, request in enumerate(load):
             await asyncio.sleep(max(0.0, request.arrival - driver.now))
+            if number in at:
+                driver.change(other_knowledge(number).plain())
             within = request.deadline - request.arrival
             asks.append(asyncio.create_task(driver.submit(request.task, within, request.utility, request.id)))
         await asyncio.gather(*asks)
@@ -97,12 +118,27 @@ def live_journal(scheduler, workers: int) -> Journal:
     return journal
 
 
+def other_knowledge(number: int) -> Knowledge:
+    """Slower or faster, and with a further task."""
+    rows = tuple(tuple(seconds * (1.2 - number % 2 * 0.4) for seconds in row) for row in TABLE.seconds)
+    return Knowledge(replace(TABLE, seconds=rows), {**ACCURACY, f"task {number}": ACCURACY["hard"]}, RULE)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_live_journal_replays_exactly(workers):
-    journal = live_journal(TokensScheduler(config(max_waiting=60, restart_pause=0.05), workers), workers)
+def test_a_live_journal_replays_exactly(workers, policy):
+    journal = live_journal(scheduler(workers, policy), workers, table=known(policy).latency)
     assert sum(isinstance(entry.event, Arrived) for entry in journal) == len(bursty(2, 0.2))
-    assert {"Arrived", "Finished", "Failed", "late"} <= kinds(journal)
-    assert replay(TokensScheduler(config(max_waiting=60, restart_pause=0.05), workers), journal) == journal
+    assert {"Arrived", "Finished", "Failed"} <= kinds(journal)
+    assert replay(scheduler(workers, policy), journal) == journal
+
+
+def test_a_live_journal_with_changes_replays_exactly_and_not_without_them():
+    journal = live_journal(scheduler(), 1, changes=3)
+    assert sum(isinstance(entry.event, Changed) for entry in journal) == 3
+    assert replay(scheduler(), map(decode, map(encode, journal))) == journal
+    without = [entry for entry in journal if not isinstance(entry.event, Changed)]
+    assert first_difference(scheduler(), without) is not None
 
 
 @pytest.mark.parametrize("name", golden_journals.GOLDEN)
@@ -122,47 +158,44 @@ def test_a_golden_journal_holds_every_kind_of_event_and_stays_small(name):
 # Planted impurities
 
 
-class ReadsTheClock(TokensScheduler):
+class ReadsTheClock(AdaptivePolicy):
     """Lets the wall clock have a say in gamma."""
 
-    def _choose(self, now):
-        batch, index = super()._choose(now)
-        return batch, (index + time.perf_counter_ns()) % len(TABLE.settings)
+    def decide(self, fleet, now) -> Decision:
+        decision = super().decide(fleet, now)
+        index = time.perf_counter_ns() % len(TABLE.settings)
+        return replace(decision, setting=TABLE.settings[index]) if decision.run else decision
 
 
-class ShuffledQueue(Queue):
-    @property
-    def batches(self):
-        batches = super().batches
-        random.shuffle(batches)
-        return batches
+class ShufflesItsBatches(AdaptivePolicy):
+    def decide(self, fleet, now) -> Decision:
+        decision = super().decide(fleet, now)
+        return replace(decision, run=tuple(random.sample(decision.run, len(decision.run))))
 
 
-class ShufflesItsBatches(TokensScheduler):
-    def __init__(self, given, workers: int = 1) -> None:
-        super().__init__(given, workers)
-        self._queue = ShuffledQueue(given.batching)
+def planted(impure) -> TokensScheduler:
+    return TokensScheduler(impure(KNOWN), 1, Options(margin=0.0, **NARROW))
 
 
 @pytest.mark.parametrize("impure", [ReadsTheClock, ShufflesItsBatches])
 def test_the_comparison_fails_for_an_impure_scheduler(impure):
     load = bursty(3, 0.5)
-    journal = simulate(impure(config()), load, World().over(load))
-    assert first_difference(impure(config()), journal) is not None
+    journal = simulate(planted(impure), load, World().over(load))
+    assert first_difference(planted(impure), journal) is not None
 
 
 @pytest.mark.parametrize("impure", [ReadsTheClock, ShufflesItsBatches])
 def test_the_comparison_fails_for_an_impure_scheduler_recorded_live(impure):
-    journal = live_journal(impure(config()), 1)
-    assert first_difference(impure(config()), journal) is not None
+    journal = live_journal(planted(impure), 1)
+    assert first_difference(planted(impure), journal) is not None
 
 
 def test_the_comparison_fails_for_one_changed_action_and_for_shifted_times():
     load = bursty(3, 0.3)
-    journal = simulate(TokensScheduler(config()), load, ROUGH.over(load))
+    journal = simulate(scheduler(), load, ROUGH.over(load))
     assert any(isinstance(entry.event, Failed) for entry in journal)
     where = next(i for i, entry in enumerate(journal) if entry.actions)
     changed = [*journal[:where], replace(journal[where], actions=()), *journal[where + 1 :]]
-    assert first_difference(TokensScheduler(config()), changed) == where
+    assert first_difference(scheduler(), changed) == where
     shifted = [replace(entry, now=entry.now + 0.02) for entry in journal]
-    assert first_difference(TokensScheduler(config()), shifted) is not None
+    assert first_difference(scheduler(), shifted) is not None

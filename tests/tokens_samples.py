@@ -5,13 +5,13 @@ Weights are drawn wide enough that gammas and tasks differ visibly in their outp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pliant.latency import LatencyTable
-from pliant.tokens.artifact import GAMMAS, Backbone, Head, Profile, RateRule, Task
+from pliant.tokens.artifact import GAMMAS, Backbone, Head, Profile, RateRule, Task, Variant, VariantTask
 from pliant.tokens.model import create_vit
 
 ARCHITECTURE = "vit_tiny_patch16_224"
@@ -19,13 +19,15 @@ OPTIONS = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_he
 IMAGE_SIZE, DEPTH, WIDTH = 16, 2, 24
 
 
-def tiny_backbone(seed: int = 0) -> Backbone:
+def tiny_backbone(seed: int = 0, **options: int) -> Backbone:
+    """`options` of the architecture, in place of OPTIONS."""
     rng = np.random.default_rng(seed)
-    state = create_vit(ARCHITECTURE, OPTIONS).state_dict()
+    chosen = {**OPTIONS, **options}
+    state = create_vit(ARCHITECTURE, chosen).state_dict()
     weights = {name: _weight(rng, name, tuple(tensor.shape)) for name, tensor in state.items()}
     mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
     return Backbone(
-        ARCHITECTURE, OPTIONS, IMAGE_SIZE, mean, std, source=f"random weights, seed {seed}", weights=weights
+        ARCHITECTURE, chosen, int(chosen["img_size"]), mean, std, source=f"random weights, seed {seed}", weights=weights
     )
 
 
@@ -57,6 +59,26 @@ def tiny_profile(digest: str, device: str, gammas: Sequence[int] = GAMMAS) -> Pr
         spread=tuple(tuple(value / 10 for value in row) for row in seconds),
         memory=tuple(tuple(1000 * batch for batch in batches) for _ in gammas),
         rule=RateRule(below=(100.0, 200.0), gammas=(max(gammas), 0, min(gammas))),
+    )
+
+
+def tiny_variant(
+    name: str, tasks: Mapping[str, Sequence[str]], device: str, depth: int = DEPTH, loading: float = 0.5
+) -> Variant:
+    """`tasks`: name -> classes. Deeper is slower and more accurate."""
+    rng = np.random.default_rng(depth)
+    accuracy = round(0.6 + depth / 100, 3)
+    batches = (1, 2, 4, 8, 16)
+    return Variant(
+        name=name,
+        backbone=tiny_backbone(depth, depth=depth),
+        tasks={
+            task: VariantTask(tuple(classes), _head(rng, len(classes)), accuracy, accuracy - 0.01, "random")
+            for task, classes in tasks.items()
+        },
+        device=device,
+        latency=LatencyTable((0,), batches, (tuple(depth * (0.001 + 0.001 * batch) for batch in batches),)),
+        loading=loading,
     )
 
 

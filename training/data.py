@@ -9,30 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
 
 from pliant.errors import InputError, OfflineError
-from pliant.tokens.image import to_pixels
-
-Index = NDArray[np.int64]
-Pixels = NDArray[np.uint8]
-
-
-class Images(Protocol):
-    """Pictures by index, as the backbone sees them."""
-
-    def __len__(self) -> int: ...
-
-    def batch(self, index: Index, size: int) -> Pixels:
-        """uint8 [n, size, size, 3]."""
-
-    def original(self, index: int) -> Image.Image:
-        """The picture before resizing (what a client would send)."""
+from training.pictures import ArrayImages, DatasetImages, HeldImages, Images, Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,44 +40,6 @@ class ImageData:
     fingerprint: str
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayImages:
-    """Pictures held in memory, uint8 [N, H, W] (grey) or [N, H, W, 3]."""
-
-    pixels: Pixels
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def original(self, index: int) -> Image.Image:
-        return Image.fromarray(self.pixels[index])
-
-    def batch(self, index: Index, size: int) -> Pixels:
-        return _stack(self, index, size)
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetImages:
-    """Pictures decoded on demand from a `datasets.Dataset`."""
-
-    rows: Any
-    column: str
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def original(self, index: int) -> Image.Image:
-        image: Image.Image = self.rows[int(index)][self.column]
-        return image
-
-    def batch(self, index: Index, size: int) -> Pixels:
-        return _stack(self, index, size)
-
-
-def _stack(images: Images, index: Index, size: int) -> Pixels:
-    return np.stack([to_pixels(images.original(int(i)), size) for i in index])
-
-
 def split(count: int, seed: int, test_share: float = 0.2, profiling_share: float = 0.2) -> Split:
     """A random split: `test_share` of all for the test, `profiling_share` of the rest for profiling."""
     order = np.random.default_rng(seed).permutation(count).astype(np.int64)
@@ -103,6 +49,19 @@ def split(count: int, seed: int, test_share: float = 0.2, profiling_share: float
     if not all(map(len, (parts.fit, parts.profiling, parts.test))):
         raise InputError("data", f"{count} images", "enough for a fit, a profiling and a test split")
     return parts
+
+
+def cut(whole: Split, limit: int | None) -> Split:
+    """The first of each part, `limit` in all and shared out as the parts are: each stays a subset of what it was."""
+    parts = (whole.fit, whole.profiling, whole.test)
+    count = sum(map(len, parts))
+    if limit is None or limit >= count:
+        return whole
+    tested, profiled = round(limit * len(whole.test) / count), round(limit * len(whole.profiling) / count)
+    shares = (limit - tested - profiled, profiled, tested)
+    if min(shares) < 1:
+        raise InputError("limit", limit, "enough for a fit, a profiling and a test split")
+    return Split(*(part[:share] for part, share in zip(parts, shares, strict=True)))
 
 
 DIGIT_TASKS = ("digit", "loops", "stroke")
@@ -180,7 +139,10 @@ def hub(name: str, image: str = "image", label: str = "label", seed: int = 0, li
 
 
 def load(source: str, task: str | None = None, seed: int = 0, limit: int | None = None) -> ImageData:
-    """By address: `digits:TASK`, `parquet:PATH`, `folder:PATH` or `hub:NAME`. `task` renames it."""
+    """By address: `digits:TASK`, `parquet:PATH`, `folder:PATH` or `hub:NAME`. `task` renames it.
+
+    `limit` keeps that many pictures (not of the digits), each in the split where it lies without a limit.
+    """
     scheme, _, rest = source.partition(":")
     match scheme:
         case "digits":
@@ -202,13 +164,24 @@ def _from_rows(name: str, rows: Any, image: str, label: str, seed: int, limit: i
     for column in (image, label):
         if column not in rows.column_names:
             raise InputError("column", column, f"one of {', '.join(rows.column_names)}")
-    if limit is not None and limit < len(rows):
-        rows = rows.shuffle(seed=seed).select(range(limit))
-    rows = _as_images(rows, image)
     labels, classes = _labels(rows, label)
-    chosen = split(len(rows), seed)
+    kept, chosen = _kept(split(len(rows), seed), limit)
+    if kept is not None:
+        rows, labels = rows.select(kept), labels[kept]
+    rows = _as_images(rows, image)
     mark = _fingerprint(_files(rows, image), labels, classes, chosen)
-    return ImageData(name, DatasetImages(rows, image), labels, classes, chosen, mark)
+    return ImageData(name, HeldImages(DatasetImages(rows, image)), labels, classes, chosen, mark)
+
+
+def _kept(whole: Split, limit: int | None) -> tuple[Index | None, Split]:
+    """The rows to keep (None: all of them), and the split in their new order."""
+    chosen = cut(whole, limit)
+    if chosen is whole:
+        return None, whole
+    parts = (chosen.fit, chosen.profiling, chosen.test)
+    ends = np.cumsum([0, *map(len, parts)])
+    placed = (np.arange(start, end, dtype=np.int64) for start, end in pairwise(ends))
+    return np.concatenate(parts), Split(*placed)
 
 
 def _as_images(rows: Any, column: str) -> Any:

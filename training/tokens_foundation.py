@@ -6,7 +6,7 @@ Knows no task of the service: the small ViT sees only the labels of the upstream
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,29 +14,35 @@ import timm
 import torch
 from timm.layers import PatchDropout
 from torch import Tensor, nn
-from torch.nn.functional import affine_grid, cross_entropy, grid_sample
+from torch.nn.functional import cross_entropy
 
 from pliant.errors import InputError, OfflineError
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone, Option
 from pliant.tokens.model import AdaptiveViT, create_vit
+from training.augment import AUGMENTATIONS, augmentation
 from training.data import ImageData
+from training.precision import PRECISIONS, lowered
 
 
 @dataclass(frozen=True, slots=True)
 class FoundationConfig:
-    """How the embedded foundation is pretrained. 64 patches of one original pixel each."""
+    """How the embedded foundation is pretrained; the defaults are for the digits: 64 patches of one original pixel each."""
 
     architecture: str = "vit_tiny_patch16_224"
     options: Mapping[str, Option] = field(
-        default_factory=lambda: {"img_size": 16, "patch_size": 2, "embed_dim": 96, "depth": 6, "num_heads": 3}
+        default_factory=lambda: {"img_size": 16, "patch_size": 2, "embed_dim": 192, "depth": 8, "num_heads": 3}
     )
     upstream_classes: int = 5  # labels below this are shown; the rest stay unseen
-    images: int = 14_000  # drawn with replacement, in all
+    images: int = 20_000  # drawn with replacement, in all
     batch: int = 64
-    learning_rate: float = 2e-3
+    learning_rate: float = 8e-4
     weight_decay: float = 0.05
     patch_dropout: float = 0.5  # share of patches left out while training: faster, and robust to missing tokens
+    warmup: int = 20  # steps
+    label_smoothing: float = 0.05
+    augment: str = "jitter"  # see training/augment.py
+    precision: str = "auto"  # of the arithmetic while training, see training/precision.py
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -45,6 +51,10 @@ class FoundationConfig:
             raise InputError(
                 "foundation.options", f"without {', '.join(sorted(lacking))}", "whole: it replaces the defaults"
             )
+        if self.augment not in AUGMENTATIONS:
+            raise InputError("foundation.augment", self.augment, f"one of {', '.join(AUGMENTATIONS)}")
+        if self.precision not in PRECISIONS:
+            raise InputError("foundation.precision", self.precision, f"one of {', '.join(PRECISIONS)}")
 
 
 def pretrain(config: FoundationConfig, data: ImageData, device: str = "cpu", progress: Progress = silent) -> Backbone:
@@ -54,14 +64,20 @@ def pretrain(config: FoundationConfig, data: ImageData, device: str = "cpu", pro
     shown = data.split.fit[data.labels[data.split.fit] < config.upstream_classes]
     if len(shown) < config.batch:
         raise InputError("data", f"{len(shown)} images of the upstream classes", f"at least {config.batch}")
-    pixels = torch.from_numpy(data.images.batch(shown, size)).to(device).permute(0, 3, 1, 2).float() / 255
-    mean, std = float(pixels.mean()), float(pixels.std())
+    pixels_NCHW = torch.from_numpy(data.images.batch(shown, size)).to(device).permute(0, 3, 1, 2)
+    mean, std = _moments(pixels_NCHW)
     vit = _fresh_vit(config).to(device)
-    images_NCHW, labels_N = (pixels - mean) / std, torch.from_numpy(data.labels[shown]).to(device)
-    _fit(config, vit, images_NCHW, labels_N, progress)
+    shown_N = torch.from_numpy(data.labels[shown]).to(device)
+    _fit(config, vit, lambda drawn: (pixels_NCHW[drawn].float() / 255 - mean) / std, shown_N, progress)
     weights = {name: w.detach().cpu().float().numpy() for name, w in vit.state_dict().items()}
     source = f"pretrained on classes below {config.upstream_classes} of {data.name} ({config.images} images drawn)"
     return Backbone(config.architecture, config.options, size, (mean,) * 3, (std,) * 3, source, weights)
+
+
+def _moments(pixels_NCHW: Tensor) -> tuple[float, float]:
+    """Mean and deviation of pixel values in 0..1. The pixels stay bytes: as floats they need four times the memory."""
+    share_NCHW = pixels_NCHW.float() / 255
+    return float(share_NCHW.mean()), float(share_NCHW.std())
 
 
 def _fresh_vit(config: FoundationConfig) -> Any:
@@ -83,9 +99,12 @@ def positions(grid: int, width: int) -> Tensor:
     return torch.cat([rows, columns], dim=-1).reshape(grid * grid, width)
 
 
-def _fit(config: FoundationConfig, vit: Any, images_NCHW: Tensor, labels_N: Tensor, progress: Progress) -> None:
-    model = AdaptiveViT(vit).train()
-    head = nn.Linear(model.width, config.upstream_classes).to(images_NCHW.device)
+def _fit(
+    config: FoundationConfig, vit: Any, images: Callable[[Tensor], Tensor], labels_N: Tensor, progress: Progress
+) -> None:
+    """`images` gives the normalised pictures of the indices drawn."""
+    model, change = AdaptiveViT(vit).train(), augmentation(config.augment)
+    head = nn.Linear(model.width, config.upstream_classes).to(labels_N.device)
     parameters = [*model.parameters(), *head.parameters()]
     optimizer = torch.optim.AdamW(
         _groups(parameters), lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.98)
@@ -93,9 +112,11 @@ def _fit(config: FoundationConfig, vit: Any, images_NCHW: Tensor, labels_N: Tens
     steps = max(1, config.images // config.batch)
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * warm_cosine(step, steps, warmup=20)
+            group["lr"] = config.learning_rate * warm_cosine(step, steps, config.warmup)
         drawn = torch.randint(len(labels_N), (config.batch,), device=labels_N.device)
-        loss = cross_entropy(head(model(jitter(images_NCHW[drawn]))), labels_N[drawn], label_smoothing=0.05)
+        with lowered(config.precision, labels_N.device):
+            logits = head(model(change(images(drawn))))
+        loss = cross_entropy(logits.float(), labels_N[drawn], label_smoothing=config.label_smoothing)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -113,20 +134,6 @@ def _groups(parameters: list[nn.Parameter]) -> list[dict[str, object]]:
 def warm_cosine(step: int, steps: int, warmup: int) -> float:
     """Linear warm-up, then half a cosine down to zero; a factor on the learning rate."""
     return min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * step / steps))
-
-
-def jitter(images_BCHW: Tensor) -> Tensor:
-    """Small random rotations, shifts and scales, one a sample."""
-    count, device = len(images_BCHW), images_BCHW.device
-    angle = (torch.rand(count, device=device) - 0.5) * 0.4
-    scale = 1 + (torch.rand(count, device=device) - 0.5) * 0.2
-    theta = torch.zeros(count, 2, 3, device=device)
-    theta[:, 0, 0] = theta[:, 1, 1] = scale * angle.cos()
-    theta[:, 1, 0] = scale * angle.sin()
-    theta[:, 0, 1] = -theta[:, 1, 0]
-    theta[:, :, 2] = (torch.rand(count, 2, device=device) - 0.5) * 0.3
-    grid = affine_grid(theta, list(images_BCHW.shape), align_corners=False)
-    return grid_sample(images_BCHW, grid, padding_mode="border", align_corners=False)
 
 
 def from_timm(architecture: str) -> Backbone:

@@ -1,14 +1,16 @@
 """Trains one task on a frozen backbone: a linear head, and deep prompts with a head of their own per gamma > 0.
 
 Prompts grow: those of a longer gamma start as those of the next shorter one plus fresh ones, so that all gammas together
-cost little more than the longest alone. Merged settings (gamma < 0) need no training. Accuracies are profiling's business.
+cost little more than the longest alone. Merged settings (gamma < 0) need no training. Which learning rate the prompts
+take is found by short trials where several are given (see tokens_sweep.py). Accuracies are profiling's business.
 
 Shape suffixes as in pliant/tokens/model.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,11 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from pliant.errors import InputError
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone, Head, Task
 from pliant.tokens.model import AdaptiveViT
 from pliant.tokens.runtime import load_model, normaliser
+from training.augment import AUGMENTATIONS, augmentation
 from training.data import ImageData
+from training.precision import PRECISIONS, lowered
 from training.tokens_foundation import warm_cosine
 
 
@@ -30,18 +35,42 @@ class TaskConfig:
 
     gammas: tuple[int, ...] = (2, 4, 8)  # prompt lengths, ascending
     epochs: float = 2.0  # per gamma
+    least_images: int = 0  # drawn per gamma at least, so that small data sets are seen often enough
     batch: int = 32
-    prompt_rate: float = 0.05
+    prompt_rate: float = 0.03
+    prompt_rates: tuple[float, ...] = ()  # where given, short trials choose among them in place of prompt_rate
+    trial_images: int = 4000  # drawn per trial
+    held_out: float = 0.2  # share of the fit split that trials are judged on
+    prompt_scale: float = 0.3  # deviation of fresh prompts
     head_rate: float = 0.01
     head_steps: int = 300  # full-batch steps of the plain head
     weight_decay: float = 1e-4
+    augment: str = "none"  # see training/augment.py
+    precision: str = "auto"  # of the arithmetic while training, see training/precision.py
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for key, value, known in (("augment", self.augment, AUGMENTATIONS), ("precision", self.precision, PRECISIONS)):
+            if value not in known:
+                raise InputError(f"task.{key}", value, f"one of {', '.join(known)}")
+        if not 0 < self.held_out < 1:
+            raise InputError("task.held_out", self.held_out, "between 0 and 1")
 
 
 @dataclass(frozen=True, slots=True)
-class _Examples:
-    image_NCHW: Tensor  # normalised
+class Examples:
+    """Pictures as bytes and how the backbone wants them: as floats they would need four times the memory."""
+
+    pixel_NHWC: Tensor
     label_N: Tensor
+    normalise: Callable[[Tensor], Tensor]
+
+    def image(self, index: Tensor | slice) -> Tensor:
+        """Normalised, [B, C, H, W]."""
+        return self.normalise(self.pixel_NHWC[index])
+
+    def part(self, chosen: slice) -> Examples:
+        return replace(self, pixel_NHWC=self.pixel_NHWC[chosen], label_N=self.label_N[chosen])
 
 
 def train(
@@ -55,58 +84,77 @@ def train(
     """A task without accuracies (see profiling/tokens_accuracy.py, which fills them in)."""
     torch.manual_seed(config.seed)
     model = load_model(backbone).to(device)
-    examples = _examples(data, backbone, device)
-    done = _Counter(progress, 1 + _steps(config, examples) * len(config.gammas))
-    head = _train_head(config, model, examples, len(data.classes))
+    seen = fit_examples(data, backbone, device)
+    done = _Counter(progress, 1 + steps(config, seen) * len(config.gammas))
+    head = train_head(config, model, seen, len(data.classes))
     heads, prompts = {0: _stored(head)}, {}
     prompt_LGD = torch.empty(model.depth, 0, model.width, device=device)
     done()
     for gamma in config.gammas:
-        fresh = 0.3 * torch.randn(model.depth, gamma - prompt_LGD.shape[1], model.width, device=device)
-        prompt_LGD, head = _train_prompts(config, model, examples, torch.cat([prompt_LGD, fresh], dim=1), head, done)
+        prompt_LGD = lengthened(config, prompt_LGD, gamma)
+        prompt_LGD, head = train_prompts(config, model, seen, prompt_LGD, head, steps(config, seen), done)
         heads[gamma], prompts[gamma] = _stored(head), _array(prompt_LGD)
     return Task(data.name, data.classes, digest, heads, prompts, {}, {}, data.fingerprint)
 
 
-def _examples(data: ImageData, backbone: Backbone, device: str) -> _Examples:
-    pixels = torch.from_numpy(data.images.batch(data.split.fit, backbone.image_size)).to(device)
-    return _Examples(normaliser(backbone, device)(pixels), torch.from_numpy(data.labels[data.split.fit]).to(device))
+def fit_examples(data: ImageData, backbone: Backbone, device: str) -> Examples:
+    """The fit split on the device."""
+    pixel_NHWC = torch.from_numpy(data.images.batch(data.split.fit, backbone.image_size)).to(device)
+    label_N = torch.from_numpy(data.labels[data.split.fit]).to(device)
+    return Examples(pixel_NHWC, label_N, normaliser(backbone, device))
 
 
-def _steps(config: TaskConfig, examples: _Examples) -> int:
-    return max(1, int(config.epochs * len(examples.label_N) / config.batch))
+def steps(config: TaskConfig, seen: Examples) -> int:
+    """Training steps per gamma."""
+    return max(1, int(max(config.epochs * len(seen.label_N), config.least_images) / config.batch))
 
 
-def _train_head(config: TaskConfig, model: AdaptiveViT, examples: _Examples, classes: int) -> nn.Linear:
+def train_head(config: TaskConfig, model: AdaptiveViT, seen: Examples, classes: int) -> nn.Linear:
     """Logistic regression on the class token's features, which are computed once."""
-    with torch.no_grad():
-        feature_ND = torch.cat([model(images) for images in examples.image_NCHW.split(64)])
+    count = len(seen.label_N)
+    with torch.no_grad(), lowered(config.precision, seen.label_N.device):
+        parts = [model(seen.image(slice(at, at + 64))).float() for at in range(0, count, 64)]
+    feature_ND = torch.cat(parts)
     head = nn.Linear(model.width, classes).to(feature_ND.device)
     optimizer = torch.optim.AdamW(head.parameters(), lr=config.head_rate, weight_decay=1e-3)
     for _ in range(config.head_steps):
-        loss = cross_entropy(head(feature_ND), examples.label_N)
+        loss = cross_entropy(head(feature_ND), seen.label_N)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     return head
 
 
-def _train_prompts(
-    config: TaskConfig, model: AdaptiveViT, examples: _Examples, start_LGD: Tensor, start: nn.Linear, done: _Counter
+def lengthened(config: TaskConfig, prompt_LGD: Tensor, gamma: int) -> Tensor:
+    """The prompts with fresh ones behind them, `gamma` in all."""
+    layers, present, width = prompt_LGD.shape
+    fresh = config.prompt_scale * torch.randn(layers, gamma - present, width, device=prompt_LGD.device)
+    return torch.cat([prompt_LGD, fresh], dim=1)
+
+
+def train_prompts(
+    config: TaskConfig,
+    model: AdaptiveViT,
+    seen: Examples,
+    start_LGD: Tensor,
+    start: nn.Linear,
+    count: int,
+    done: Callable[[], None],
 ) -> tuple[Tensor, nn.Linear]:
+    """Prompts and a head after `count` steps from where they start; `done` is called after each."""
     prompt_LGD = nn.Parameter(start_LGD)
     head = nn.Linear(start.in_features, start.out_features).to(start_LGD.device)
     head.load_state_dict(start.state_dict())
-    rates = (config.prompt_rate, config.head_rate)
+    rates, change = (config.prompt_rate, config.head_rate), augmentation(config.augment)
     groups = [{"params": [prompt_LGD]}, {"params": list(head.parameters())}]
     optimizer = torch.optim.AdamW(groups, lr=config.prompt_rate, weight_decay=config.weight_decay)
-    steps = _steps(config, examples)
-    for step in range(steps):
+    for step in range(count):
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate * warm_cosine(step, steps, warmup=10)
-        drawn = torch.randint(len(examples.label_N), (config.batch,), device=start_LGD.device)
-        feature_BD = model(examples.image_NCHW[drawn], 0, prompt_LGD.expand(config.batch, -1, -1, -1))
-        loss = cross_entropy(head(feature_BD), examples.label_N[drawn])
+            group["lr"] = rate * warm_cosine(step, count, warmup=10)
+        drawn = torch.randint(len(seen.label_N), (config.batch,), device=start_LGD.device)
+        with lowered(config.precision, start_LGD.device):
+            feature_BD = model(change(seen.image(drawn)), 0, prompt_LGD.expand(config.batch, -1, -1, -1))
+        loss = cross_entropy(head(feature_BD.float()), seen.label_N[drawn])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

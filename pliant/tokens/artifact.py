@@ -1,4 +1,4 @@
-"""What the tokens system stores: a backbone, one adapter a task, and one profile a device class.
+"""What the tokens system stores: a backbone, one adapter a task, one profile a device class, and variants to compare with.
 
 Plain frozen values over numpy arrays: registry/codec.py writes them to disk, nothing here does. Shapes in comments use
 L layers, G prompts, D width, K classes.
@@ -93,3 +93,36 @@ class Profile:
     spread: tuple[tuple[float, ...], ...]  # interquartile range in seconds, like latency.seconds
     memory: tuple[tuple[int, ...], ...]  # peak bytes beyond the weights, like latency.seconds; 0 where unmeasured
     rule: RateRule
+
+
+@dataclass(frozen=True, slots=True)
+class VariantTask:
+    """One classification task of a variant, at gamma 0 alone."""
+
+    classes: tuple[str, ...]
+    head: Head
+    accuracy: float  # share of the profiling split answered correctly: what planners use
+    test_accuracy: float  # the same on the test split: what reports quote
+    data: str  # fingerprint of the data set it was trained on
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One model of another size as a whole: what model switching loads in place of the present one (baseline infaas)."""
+
+    KIND: ClassVar[str] = "tokens-variant"
+    SCHEMA: ClassVar[int] = 1
+
+    name: str
+    backbone: Backbone
+    tasks: Mapping[str, VariantTask]
+    device: str  # device class, see pliant/tokens/runtime.py
+    latency: LatencyTable  # of the single setting 0; median seconds
+    loading: float  # seconds from the file to the first answer after warm-up
+
+    def adapters(self, digest: str) -> list[Task]:
+        """Its tasks as such on the backbone that `digest` names, with gamma 0 and the merged settings alone."""
+        return [
+            Task(name, t.classes, digest, {0: t.head}, {}, {0: t.accuracy}, {0: t.test_accuracy}, t.data)
+            for name, t in self.tasks.items()
+        ]

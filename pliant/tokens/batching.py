@@ -9,8 +9,10 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pliant.protocol import Request
-from pliant.tokens.plan import PlannedBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +32,17 @@ class Batch:
     opener: Request
     requests: dict[int, Request] = field(default_factory=dict)
     earliest: float = float("inf")  # deadline
-    view: PlannedBatch | None = None  # the planner's cache; None when the members changed
+    worth: NDArray[np.float64] | None = None  # a planner's cache: expected utility per setting; None when stale
 
     def add(self, request: Request) -> None:
         self.requests[request.id] = request
         self.earliest = min(self.earliest, request.deadline)
-        self.view = None
+        self.worth = None
 
     def remove(self, request: int) -> None:
         del self.requests[request]
         self.earliest = min((r.deadline for r in self.requests.values()), default=float("inf"))
-        self.view = None
+        self.worth = None
 
 
 class Queue:
@@ -109,6 +111,11 @@ class Queue:
         batch.remove(request)
         if not batch.requests:
             self._batches.remove(batch)
+
+    def forget_worth(self) -> None:
+        """What planners cached holds no longer."""
+        for batch in self._batches:
+            batch.worth = None
 
     def ids(self) -> Iterable[int]:
         return self._home.keys()

@@ -42,34 +42,46 @@ class Matching:
 def match(metric_BNE: Tensor, merged: int) -> Matching:
     """Pair each even token with its most similar odd token and take the `merged` most similar pairs.
 
-    `metric_BNE` is the attention keys averaged over heads. Token 0 (the class token) never goes. No full sort:
-    a top-k chooses the pairs; kept tokens stay in their order.
+    `metric_BNE` is the attention keys averaged over heads, at any scale: only directions count. Token 0 (the class token)
+    never goes. No full sort: a top-k chooses the pairs, a second one lists those that stay in their order (as fast as
+    `nonzero`, and unlike it no device has to be waited for).
     """
     metric_BNE = metric_BNE / metric_BNE.norm(dim=-1, keepdim=True).clamp_min(1e-6)
     score_BAM = metric_BNE[:, ::2] @ metric_BNE[:, 1::2].transpose(1, 2)
     best_BA, target_BA = score_BAM.max(dim=-1)
     best_BA[:, 0] = -torch.inf
     source_BR = best_BA.topk(merged, dim=-1, sorted=False).indices
-    kept_BA = torch.ones_like(best_BA, dtype=torch.bool).scatter_(1, source_BR, False)
-    kept_BK = kept_BA.nonzero()[:, 1].view(best_BA.shape[0], -1)
-    return Matching(source_BR, target_BA.gather(1, source_BR), kept_BK)
+    even = best_BA.shape[1]
+    earliness_BA = torch.arange(even, 0, -1, device=best_BA.device).expand_as(best_BA).scatter(1, source_BR, 0)
+    return Matching(source_BR, target_BA.gather(1, source_BR), earliness_BA.topk(even - merged, dim=-1).indices)
 
 
 def merge(x_BND: Tensor, size_BN1: Tensor, matching: Matching) -> tuple[Tensor, Tensor]:
     """Average the matched tokens, weighted by how many tokens each already stands for.
 
-    Returns tokens and sizes after merging, kept even tokens first (the class token at index 0), odd tokens behind.
+    Returns tokens and sizes after merging, kept even tokens first (the class token at index 0), odd tokens behind. Sums are
+    taken in the type of `size_BN1` where that is the wider one. Kept tokens are moved, not computed with.
     """
-    weighted_BND = x_BND * size_BN1
-    merged_BND = _reduce(weighted_BND, matching)
-    merged_size_BN1 = _reduce(size_BN1, matching)
-    return merged_BND / merged_size_BN1, merged_size_BN1
+    stay = matching.kept_BK.shape[1]
+    rows = _row_numbers(x_BND, torch.cat([matching.kept_BK, matching.source_BR], dim=1))
+    even_BAD, even_size_BA1 = _rows(x_BND, rows), _rows(size_BN1, rows)  # those that stay first
+    gone_BRD, gone_size_BR1 = even_BAD[:, stay:], even_size_BA1[:, stay:]
+    odd_size_BM1 = size_BN1[:, 1::2]
+    target_BR1 = matching.target_BR[..., None]
+    sum_BMD = x_BND[:, 1::2] * odd_size_BM1
+    sum_BMD = sum_BMD.scatter_add_(1, target_BR1.expand(-1, -1, sum_BMD.shape[-1]), gone_BRD * gone_size_BR1)
+    new_size_BM1 = odd_size_BM1.scatter_add(1, target_BR1, gone_size_BR1)
+    mean_BMD = (sum_BMD / new_size_BM1).to(x_BND.dtype)
+    return torch.cat([even_BAD[:, :stay], mean_BMD], dim=1), torch.cat([even_size_BA1[:, :stay], new_size_BM1], dim=1)
 
 
-def _reduce(x_BND: Tensor, matching: Matching) -> Tensor:
-    even_BAD, odd_BMD = x_BND[:, ::2], x_BND[:, 1::2]
-    width = x_BND.shape[-1]
-    kept = even_BAD.gather(1, matching.kept_BK[..., None].expand(-1, -1, width))
-    gone = even_BAD.gather(1, matching.source_BR[..., None].expand(-1, -1, width))
-    target = matching.target_BR[..., None].expand(-1, -1, width)
-    return torch.cat([kept, odd_BMD.scatter_add(1, target, gone)], dim=1)
+def _row_numbers(x_BND: Tensor, even_BA: Tensor) -> Tensor:
+    """Where these even tokens lie among all rows of the batch, [B * A]."""
+    batch, tokens, _ = x_BND.shape
+    return (2 * even_BA + torch.arange(0, batch * tokens, tokens, device=x_BND.device)[:, None]).flatten()
+
+
+def _rows(x_BND: Tensor, rows: Tensor) -> Tensor:
+    """[B, A, D]. Whole rows by one index: twice as fast as `gather`, which takes one for each value."""
+    batch, tokens, width = x_BND.shape
+    return x_BND.reshape(batch * tokens, width).index_select(0, rows).view(batch, -1, width)

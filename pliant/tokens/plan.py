@@ -1,9 +1,10 @@
 """Which gamma each waiting batch runs at, and which batches do not run: the exact Pareto frontier in deadline order.
 
-Batches run one after the other by earliest deadline. After each batch the planner keeps every (clock, utility) pair that no
-other pair beats in both; the published dynamic programme (OTAS, Algorithm 2) keeps one pair per (batch, gamma) and can
-discard the start of the best plan. A request counts only if its batch ends by its own deadline. Also derives the
-rate-to-gamma rule (OTAS, Table I) from a profile. Reads no clock and knows no queue: everything is an argument.
+Batches start one after the other by earliest deadline, each on the device that falls free first. After each batch the
+planner keeps every (clock, utility) pair that no other pair beats in both; the published dynamic programme (OTAS,
+Algorithm 2, in otas_plan.py) keeps one pair per (batch, gamma) and can discard the start of the best plan. A request
+counts only if its batch ends by its own deadline. Also derives the rate-to-gamma rule (OTAS, Table I) from a profile.
+Reads no clock and knows no queue: everything is an argument.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pliant.latency import LatencyTable
 from pliant.tokens.artifact import RateRule
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
 DROP = -1
 """A plan's choice for a batch that does not run."""
@@ -52,58 +54,108 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class _Frontier:
+    """The states after some batches (S of them), by ascending clocks and ascending utility; devices are W."""
+
+    total: Floats  # [S] sum of the devices' clocks: what a state is judged by
+    earned: Floats  # [S]
+    clocks: Floats  # [S, W] ascending in each row
+
+
+@dataclass(frozen=True, slots=True)
 class _Stage:
-    parent: NDArray[np.intp]
-    choice: NDArray[np.intp]
+    parent: Indices
+    choice: Indices
 
 
 def plan(
-    batches: Sequence[PlannedBatch], seconds_GN: Floats, clock: float, bucket: float = 0.0, devices: int = 1
+    batches: Sequence[PlannedBatch],
+    seconds_GN: Floats,
+    clocks: Sequence[float],
+    bucket: float = 0.0,
+    price: float = 0.0,
 ) -> Plan:
-    """The plan that earns most among all that run `batches` in the order given (earliest deadline first).
+    """The plan that is worth most among all that start `batches` in the order given (earliest deadline first).
 
-    `seconds_GN[g, n]` is the time of n requests at gamma g; `clock` is when the device falls free. `bucket` > 0 keeps one
-    state per that share of the greatest possible utility, so a plan may lose up to that share per batch, and the frontier
-    stays within 1 / bucket states. Several devices are taken for one that starts batches `devices` times as fast
-    (exact for one).
+    `seconds_GN[g, n]` is the time of n requests at gamma g (0 < seconds); `clocks` says when each device falls free.
+    Worth is expected utility less `price` (utility per device-second, at least 0) times the device time spent: with
+    price 0 the plan that earns most, else one that leaves time to requests that have not come yet where they would
+    earn more with it. `bucket` > 0 bounds the frontier to 2 / bucket states: a longer one keeps one state per that share
+    of the utility reached so far, so a plan may lose up to that share of the greatest possible utility per batch.
+
+    Exact for one device (and bucket 0). For several, states are compared by the sum of their clocks: a heuristic, since
+    of two states with equal sums one may have a device free earlier. What a plan claims to earn is exact in any case.
     """
-    step = bucket * sum(float(batch.earned_after[:, 0].max()) for batch in batches)
-    clocks, earned = np.array([clock]), np.array([0.0])
+    first = np.sort(np.asarray(clocks, dtype=float))[None]
+    frontier = _Frontier(first.sum(axis=1), np.zeros(1), first)
     stages: list[_Stage] = []
     for batch in batches:
-        clocks, earned, stage = _extend(batch, seconds_GN[:, batch.size], clocks, earned, devices)
-        keep = _frontier(clocks, earned, step)
-        clocks, earned = clocks[keep], earned[keep]
-        stages.append(_Stage(stage.parent[keep], stage.choice[keep]))
-    return Plan(_trace(stages, len(clocks) - 1), float(earned[-1]))
+        frontier, stage = _extend(batch, seconds_GN[:, batch.size], frontier, bucket, price)
+        stages.append(stage)
+    best = int((frontier.earned - price * frontier.total).argmax())
+    return Plan(_trace(stages, best), float(frontier.earned[best]))
 
 
 def _extend(
-    batch: PlannedBatch, seconds_G: Floats, clocks: Floats, earned: Floats, devices: int
-) -> tuple[Floats, Floats, _Stage]:
-    """Every state continued by every gamma that still earns something, and by dropping the batch."""
-    end_GS = clocks + seconds_G[:, None]
+    batch: PlannedBatch, seconds_G: Floats, before: _Frontier, bucket: float, price: float
+) -> tuple[_Frontier, _Stage]:
+    """Every state continued by dropping the batch and by every gamma that is worth its time; what others beat goes.
+
+    Leaving out a gamma that earns no more than its time is worth loses nothing: without that launch the rest starts no
+    later (list scheduling of independent batches is monotone), so the plan is worth as much without it.
+    """
+    states = len(before.total)
+    gain_GS = _gains(batch, before.clocks[:, 0] + seconds_G[:, None])
+    runs = np.flatnonzero(gain_GS > price * seconds_G[:, None])
+    total = np.concatenate([before.total, (before.total + seconds_G[:, None]).take(runs)])
+    earned = np.concatenate([before.earned, (before.earned + gain_GS).take(runs)])
+    kept = _frontier(total, earned, bucket)
+    # Row DROP, of the states before, lies in front of the rows of the gammas.
+    choice, parent = np.divmod(np.concatenate([np.arange(-states, 0), runs]).take(kept), states)
+    clocks = _launch(before.clocks[parent], np.append(seconds_G, 0.0)[choice])
+    return _Frontier(total[kept], earned[kept], clocks), _Stage(parent, choice)
+
+
+def _gains(batch: PlannedBatch, end_GS: Floats) -> Floats:
+    """What the batch earns at each gamma if it ends at these times [G, S]."""
     missed_GS = batch.deadlines.searchsorted(end_GS.ravel()).reshape(end_GS.shape)
-    gain_GS = np.take_along_axis(batch.earned_after, missed_GS, axis=1)
-    choice, parent = gain_GS.nonzero()
-    free = end_GS if devices == 1 else clocks + seconds_G[:, None] / devices
-    states = len(clocks)
-    parents = np.concatenate([np.arange(states), parent])
-    choices = np.concatenate([np.full(states, DROP), choice])
-    next_clocks = np.concatenate([clocks, free[choice, parent]])
-    next_earned = np.concatenate([earned, earned[parent] + gain_GS[choice, parent]])
-    return next_clocks, next_earned, _Stage(parents, choices)
+    row = batch.size + 1
+    gained: Floats = batch.earned_after.take(missed_GS + np.arange(0, row * len(end_GS), row)[:, None])
+    return gained
 
 
-def _frontier(clocks: Floats, earned: Floats, step: float) -> NDArray[np.intp]:
-    """Indices of the states that no other beats in clock and utility, by ascending clock (and so utility)."""
-    order = np.lexsort((-earned, clocks))
-    value = earned[order] if step <= 0 else np.floor(earned[order] / step)
-    best_before = np.maximum.accumulate(np.concatenate([[-np.inf], value[:-1]]))
-    kept: NDArray[np.intp] = order[value > best_before]
-    best = int(earned.argmax())
-    # Bucketing may hide the very best state behind an earlier one of its bucket: it ends the frontier in any case.
-    return kept if earned[kept[-1]] >= earned[best] else np.append(kept, best)
+def _launch(clocks_SW: Floats, seconds_S: Floats) -> Floats:
+    """The device that is free first is busy for so long."""
+    clocks_SW[:, 0] += seconds_S
+    if clocks_SW.shape[1] > 1:
+        clocks_SW.sort(axis=1)
+    return clocks_SW
+
+
+def _frontier(total: Floats, earned: Floats, bucket: float) -> Indices:
+    """Indices of the states that no other beats in clock and utility, by ascending clock (and so utility).
+
+    Of more than 2 / bucket of them the earliest in each bucket of utility stays, and the one that earns most.
+    """
+    order = total.argsort(kind="stable")  # the input is some ascending runs, which this sort merges
+    top = np.maximum.accumulate(earned.take(order))
+    new = np.empty(len(order), dtype=bool)
+    new[0] = True
+    np.greater(top[1:], top[:-1], out=new[1:])
+    kept = order[new]
+    kept = kept[_last_of_runs(total[kept])]  # of states with the same clock the last one kept earns most
+    if bucket and len(kept) * bucket > 2:
+        share = np.floor(earned[kept] / (bucket * earned[kept[-1]]))
+        thin = np.concatenate([[True], share[1:] > share[:-1]])
+        thin[-1] = True
+        kept = kept[thin]
+    return kept
+
+
+def _last_of_runs(ascending: Floats) -> NDArray[np.bool_]:
+    last = np.ones(len(ascending), dtype=bool)
+    np.greater(ascending[1:], ascending[:-1], out=last[:-1])
+    return last
 
 
 def _trace(stages: Sequence[_Stage], state: int) -> tuple[int, ...]:

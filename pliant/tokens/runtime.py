@@ -1,15 +1,16 @@
 """Runs a batch of mixed tasks on a device at one gamma. Knows tensors and the device; decides nothing.
 
-The prompts and heads of all tasks stay on the device, padded to one shape and gathered per sample.
+On a GPU in bfloat16 and through captured graphs, on a CPU in float32 with packed weights, unless told otherwise.
 """
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,7 +19,11 @@ from torch import Tensor
 
 from pliant.errors import BackboneError, InputError
 from pliant.tokens.artifact import Backbone, Task
+from pliant.tokens.graphs import BUCKETS, Capture, CudaCapture, Graphs
 from pliant.tokens.model import AdaptiveViT, create_vit
+from pliant.tokens.packed import can_pack, pack
+from pliant.tokens.resident import Resident
+from pliant.tokens.staging import Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,63 +69,126 @@ def threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How a runtime computes; the defaults are what was measured to be best and to keep every label.
+
+    `precision`: of weights and tokens; None is bfloat16 on a GPU, float32 elsewhere. `packed`: weights in oneDNN's layout
+    (CPU). `buckets`: batch sizes, ascending, for which graphs are captured, empty for none; a larger batch runs without.
+    `capture`: how; None is CUDA's own on a GPU and no graphs elsewhere. `unmasked`: gammas at which a merged token counts
+    once in attention, whatever it stands for (profiling/tokens_mask.py says where that keeps the labels).
+    """
+
+    precision: Precision | None = None
+    packed: bool = True
+    buckets: tuple[int, ...] = BUCKETS
+    capture: Capture | None = None
+    unmasked: Set[int] = field(default_factory=frozenset)
+
+
 class TokensRuntime:
     """A backbone on a device with every task's prompts and heads resident.
 
     Serves the gammas that all its tasks were trained for. Raises `BackboneError` for a task made for another backbone.
     """
 
-    def __init__(self, backbone: Backbone, digest: str, tasks: Sequence[Task], device: str = "cpu") -> None:
-        self._device = torch.device(device)
+    def __init__(
+        self,
+        backbone: Backbone,
+        digest: str,
+        tasks: Sequence[Task],
+        device: str = "cpu",
+        execution: Execution = Execution(),
+    ) -> None:
+        self._device, self._execution = torch.device(device), execution
+        self._dtype: torch.dtype = getattr(torch, execution.precision or self._best_precision())
         self._digest = digest
-        self._model = load_model(backbone).to(self._device)
+        self._model = load_model(backbone).to(self._device, self._dtype)
         self._image_size = backbone.image_size
         self._normalise = normaliser(backbone, self._device)
+        self._graphs: Graphs | None = None
+        self._staging: Staging | None = None
+        capture = execution.capture or (CudaCapture(self._device) if self._device.type == "cuda" else None)
+        if capture is not None and execution.buckets:
+            self._staging = Staging(execution.buckets[-1], self._image_size, self._device)
+            buffers = self._staging.pixel_BHWC, self._staging.task_B
+            self._graphs = Graphs(self._classify, capture, *buffers, execution.buckets)
+        if execution.packed and self._device.type == "cpu" and self._graphs is None and can_pack():
+            pack(self._model)
         self._tasks: dict[str, Task] = {}
         self._row: dict[str, int] = {}
-        self._heads: dict[int, tuple[Tensor, Tensor]] = {}
-        self._prompts_TLGD: dict[int, Tensor] = {}
+        self._resident = Resident(self._device, self._dtype, spare=self._graphs is not None)
         self.update(tasks)
+
+    def _best_precision(self) -> Precision:
+        return "bfloat16" if self._device.type == "cuda" else "float32"
 
     def update(self, tasks: Sequence[Task]) -> None:
         """Add tasks, or replace those of the same name; takes effect with the next run.
 
-        All or nothing. Raises `InputError` for a task that lacks a gamma which is being served.
+        All or nothing. Raises `InputError` for a task that lacks a gamma which is being served. Graphs that read what had to
+        be replaced are captured again before this returns.
         """
         for task in tasks:
             self._check(task)
-        self._tasks |= {task.name: task for task in tasks}
-        self._row = {name: row for row, name in enumerate(self._tasks)}
-        gammas = set.intersection(*(set(task.heads) for task in self._tasks.values())) if self._tasks else set()
-        self._heads = {gamma: self._stack_heads(gamma) for gamma in gammas}
-        self._prompts_TLGD = {gamma: self._stack_prompts(gamma) for gamma in gammas if gamma > 0}
+        known = self._tasks | {task.name: task for task in tasks}
+        replaced = self._resident.fill(list(known.values()))
+        self._tasks, self._row = known, {name: row for row, name in enumerate(known)}
+        if replaced and self._graphs is not None:
+            with torch.inference_mode():
+                self._graphs.renew()
 
     def _check(self, task: Task) -> None:
         if task.backbone != self._digest:
             raise BackboneError(
                 f"task {task.name} was made for backbone {task.backbone[:12]}, but the one loaded is {self._digest[:12]}"
             )
-        lacking = sorted(set(self._heads) - set(task.heads))
+        served = self._resident.at
+        lacking = sorted(set(served) - set(task.heads))
         if lacking:
-            raise InputError(
-                f"task {task.name}", f"without gamma {lacking}", f"trained for all of {sorted(self._heads)}"
-            )
+            raise InputError(f"task {task.name}", f"without gamma {lacking}", f"trained for all of {sorted(served)}")
+
+    def warm(self, gammas: Sequence[int]) -> None:
+        """Capture the graphs of all buckets at these gammas, the largest first (the others fit into its memory).
+
+        Nothing where there are no graphs. What is not captured here is captured by the first run that needs it.
+        """
+        if self._graphs is not None:
+            with torch.inference_mode():
+                for size in sorted(self._execution.buckets, reverse=True):
+                    for gamma in gammas:
+                        self._graphs.run(gamma, size)
 
     def run(self, gamma: int, payloads: Sequence[Payload]) -> Run:
         """Classify a batch at one gamma, tasks mixed as they come."""
         start = time.perf_counter()
         self._check_known(gamma, payloads)
+        images, task_rows = [p.image for p in payloads], [self._row[p.task] for p in payloads]
         with torch.inference_mode():
-            image_BCHW = self._normalise(self._pixels(payloads))
-            task_B = torch.tensor([self._row[p.task] for p in payloads], device=self._device)
-            prompts_BLGD = self._prompts_TLGD[gamma][task_B] if gamma > 0 else None
-            feature_BD = self._model(image_BCHW, max(-gamma, 0), prompts_BLGD)
-            weight_TKD, bias_TK = self._heads[max(gamma, 0)]
-            logit_BK = torch.einsum("bd,bkd->bk", feature_BD, weight_TKD[task_B]) + bias_TK[task_B]
-            probability_BK = logit_BK.softmax(-1).cpu().numpy()  # waits for the device
+            probability_BK = self._probabilities(gamma, images, task_rows).cpu().numpy()  # waits for the device
         classes = [len(self._tasks[p.task].classes) for p in payloads]
         rows = tuple(row[:count].copy() for row, count in zip(probability_BK, classes, strict=True))
         return Run(rows, time.perf_counter() - start)
+
+    def _probabilities(self, gamma: int, images: Sequence[NDArray[np.uint8]], rows: Sequence[int]) -> Tensor:
+        if self._graphs is None or self._staging is None or len(images) > self._execution.buckets[-1]:
+            pixel_BHWC = torch.from_numpy(np.stack(images)).to(self._device)
+            return self._classify(gamma, pixel_BHWC, torch.tensor(rows, device=self._device))
+        self._staging.load(images, rows)
+        return self._graphs.run(gamma, len(images))
+
+    def _classify(self, gamma: int, pixel_BHWC: Tensor, task_B: Tensor) -> Tensor:
+        """Probabilities [B, K] in float32. Recorded by graphs: never waits for the device, reads no tensor of the host."""
+        adapters = self._resident.at[max(gamma, 0)]
+        prompts_BLGD = adapters.prompts_TLGD.index_select(0, task_B) if gamma > 0 else None
+        image_BCHW = self._normalise(pixel_BHWC).to(self._dtype)
+        feature_BD = self._model(image_BCHW, max(-gamma, 0), prompts_BLGD, gamma not in self._execution.unmasked)
+        weight_BKD, bias_BK = adapters.weight_TKD.index_select(0, task_B), adapters.bias_TK.index_select(0, task_B)
+        logit_BK = torch.einsum("bd,bkd->bk", feature_BD.float(), weight_BKD) + bias_BK
+        return logit_BK.softmax(-1)
 
     @property
     def width(self) -> int:
@@ -129,39 +197,21 @@ class TokensRuntime:
     def features(self, image_BHWC: NDArray[np.uint8]) -> NDArray[np.float32]:
         """The backbone's own output at gamma 0, [B, D], without any task."""
         with torch.inference_mode():
-            pixels_BHWC = torch.from_numpy(np.ascontiguousarray(image_BHWC)).to(self._device)
-            feature_BD: NDArray[np.float32] = self._model(self._normalise(pixels_BHWC)).cpu().numpy()
+            pixel_BHWC = torch.from_numpy(np.ascontiguousarray(image_BHWC)).to(self._device)
+            image_BCHW = self._normalise(pixel_BHWC).to(self._dtype)
+            feature_BD: NDArray[np.float32] = self._model(image_BCHW).float().cpu().numpy()
         return feature_BD
 
     def _check_known(self, gamma: int, payloads: Sequence[Payload]) -> None:
-        if max(gamma, 0) not in self._heads:
-            raise InputError("gamma", gamma, f"at most 0 or one of {sorted(self._heads)}")
+        if max(gamma, 0) not in self._resident.at:
+            raise InputError("gamma", gamma, f"at most 0 or one of {sorted(self._resident.at)}")
+        shape = (self._image_size, self._image_size, 3)
         for payload in payloads:
             if payload.task not in self._row:
                 raise InputError("task", payload.task, f"one of {', '.join(self._row)}")
-
-    def _pixels(self, payloads: Sequence[Payload]) -> Tensor:
-        shape = (self._image_size, self._image_size, 3)
-        for payload in payloads:
             if payload.image.shape != shape or payload.image.dtype != np.uint8:
                 found = f"{payload.image.dtype} of shape {payload.image.shape}"
                 raise InputError("image", found, f"uint8 of shape {shape}")
-        return torch.from_numpy(np.stack([p.image for p in payloads])).to(self._device, non_blocking=True)
-
-    def _stack_heads(self, gamma: int) -> tuple[Tensor, Tensor]:
-        """All heads of one gamma as [T, K, D] and [T, K]; classes that a task lacks get probability 0."""
-        most = max(len(task.classes) for task in self._tasks.values())
-        weight_TKD = torch.zeros(len(self._tasks), most, self._model.width)
-        bias_TK = torch.full((len(self._tasks), most), -torch.inf)
-        for row, task in enumerate(self._tasks.values()):
-            count = len(task.classes)
-            weight_TKD[row, :count] = torch.from_numpy(task.head(gamma).weight)
-            bias_TK[row, :count] = torch.from_numpy(task.head(gamma).bias)
-        return weight_TKD.to(self._device), bias_TK.to(self._device)
-
-    def _stack_prompts(self, gamma: int) -> Tensor:
-        stacked = np.stack([task.prompts[gamma] for task in self._tasks.values()])
-        return torch.from_numpy(stacked).to(self._device)
 
 
 def normaliser(backbone: Backbone, device: torch.device | str) -> Callable[[Tensor], Tensor]:

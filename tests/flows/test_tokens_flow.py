@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from flows import settings, tokens_config
-from flows.tokens_publish import champion, open_registry
+from flows.tokens_publish import TRAINING, champion, open_registry
 from flows.tokens_run import run_connected
 from flows.tokens_stages import foundation_key, task_key
 from pliant.errors import InputError
@@ -161,6 +161,17 @@ def test_the_run_holds_figures_the_gates_reports_metrics_and_parameters(run):
     assert found.data.params["task.head_steps"] == "5"
     assert 0 <= found.data.metrics["test_accuracy.digit.m5"] <= 1
     assert [one.dataset.name for one in found.inputs.dataset_inputs] == ["digit"]
+
+
+def test_a_sweep_of_the_learning_rate_is_logged_and_stays_with_the_version(run):
+    released, _ = run(task={"epochs": 0.05, "head_steps": 5, "prompt_rates": [0.01, 0.1], "trial_images": 32})
+    registry = open_registry(settings.read())
+    client = registry._connect()
+    assert {"training.json", "sweeps.png"} <= {file.path for file in client.list_artifacts(released["run"])}
+    metrics = client.get_run(released["run"]).data.metrics
+    noted = json.loads(registry.version("pliant-tokens-task-digit", "challenger").tags[TRAINING])
+    assert metrics["sweep_accuracy.digit.rate0.01"] == noted["sweep"]["accuracy"][0]
+    assert metrics["training_seconds.task-digit"] == noted["seconds"]
 
 
 def test_any_mlflow_client_can_load_the_champion_and_predict(first, place):

@@ -15,6 +15,7 @@ from pliant.errors import InputError
 from pliant.progress import silent
 from registry.store import FolderStore
 from tests.flows.tiny import setting
+from tests.tokens_samples import tiny_backbone
 from training.data import digits
 
 BACKBONE = {"key": "tokens/backbone/x", "digest": "sha256:b"}
@@ -47,6 +48,8 @@ def test_equal_settings_give_equal_keys(data):
     ("changes", "stages"),
     [
         ({"foundation": {"images": 64}}, ["foundation"]),
+        ({"foundation": {"augment": "crops"}}, ["foundation"]),
+        ({"task": {"prompt_rates": [0.1]}}, ["task"]),
         ({"task": {"epochs": 0.1}}, ["task"]),
         ({"latency": {"batches": [1, 4]}}, ["profile"]),
         ({"latency": {"gammas": [-5, 0, 2]}}, ["task", "profile"]),  # a task's accuracy is measured at these gammas
@@ -86,7 +89,7 @@ def test_the_code_that_does_the_work_is_part_of_the_key(tmp_path, monkeypatch):
         source.write_text(text)
         module = importlib.import_module("stage_work")
         importlib.invalidate_caches()
-        made.append(tokens_stages._key("stage", {"config": 1}, module))
+        made.append(tokens_stages.stage_key("stage", {"config": 1}, module))
     assert made[0] == made[2] != made[1]
 
 
@@ -98,6 +101,41 @@ def test_a_weights_file_is_known_by_its_content(tmp_path, data):
     first = foundation_key(config, data)
     path.write_bytes(b"two")
     assert foundation_key(config, data) != first
+
+
+def test_the_foundation_sees_the_first_tasks_data_where_nothing_else_is_said(data):
+    loaded = load_data(told())
+    assert tokens_stages.load_upstream(told(), loaded) is loaded[0]
+    upstream = tokens_stages.load_upstream(told(upstream="digits:stroke"), loaded)
+    assert upstream.name == "stroke"
+    assert foundation_key(told(), upstream) != foundation_key(told(), data)
+
+
+def test_a_task_without_a_sweep_notes_the_rate_that_was_set(swept):
+    _, plain = swept
+    assert plain["prompt_rate"] == TokensFlowConfig().task.prompt_rate
+    assert plain["seconds"] > 0
+    assert "sweep" not in plain
+
+
+def test_a_sweep_is_noted_and_its_best_rate_is_what_the_task_is_trained_with(swept):
+    noted, _ = swept
+    rates, accuracy = noted["sweep"]["rates"], noted["sweep"]["accuracy"]
+    assert rates == (0.01, 0.1)
+    assert noted["prompt_rate"] == rates[accuracy.index(max(accuracy))]
+
+
+@pytest.fixture(scope="module")
+def swept(data, tmp_path_factory):
+    """Notes of a task trained with a sweep, and of one without."""
+    store, tasks = FolderStore(tmp_path_factory.mktemp("store")), []
+    digest = store.save("backbone", tiny_backbone())
+    short = {"gammas": [2], "epochs": 0.05, "head_steps": 5, "trial_images": 32}
+    for key, more in (("swept", {"prompt_rates": [0.01, 0.1]}), ("plain", {})):
+        config = told(task=short | more, latency={"gammas": [0, 2]})
+        backbone = {"key": "backbone", "digest": digest}
+        tasks.append(tokens_stages.make_task(config, data, backbone, key, store, (silent, silent))["notes"])
+    return tasks
 
 
 def test_two_tasks_of_one_name_are_refused():

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pliant.simulate import simulate
-from pliant.systems import SYSTEMS, TOKENS, tokens_config
+from pliant.systems import SYSTEMS, TOKENS, tokens_knowledge
+from pliant.tokens.policies import POLICIES
 from pliant.tokens.simulated import SimulatedDevice
 from tests.tokens_samples import tiny_profile, tiny_task
 
@@ -18,27 +19,31 @@ def test_every_system_is_listed_under_its_name():
     assert SYSTEMS["tokens"] is TOKENS
 
 
-def test_a_configuration_allows_what_the_profile_and_every_task_know():
+def test_a_scheduler_knows_the_gammas_that_were_profiled_and_that_every_task_was_measured_at():
     tasks = [tiny_task("a", "xy", "d"), tiny_task("b", "xy", "d", gammas=(2, 4))]
-    assert tokens_config(tiny_profile("d", "cpu"), tasks).gammas == (-20, -15, -10, -5, 0, 2, 4)
-    assert tokens_config(tiny_profile("d", "cpu"), tasks, gammas=(0,)).gammas == (0,)
+    known = tokens_knowledge(tiny_profile("d", "cpu"), tasks)
+    assert known.latency.settings == (-20, -15, -10, -5, 0, 2, 4)
+    assert {task: dict(shares) for task, shares in known.accuracy.items()} == {t.name: dict(t.accuracy) for t in tasks}
+    assert known.rule == tiny_profile("d", "cpu").rule
+    assert dict(known.loading) == {}
 
 
 def test_a_gamma_that_is_not_in_the_published_list_is_used_if_it_was_profiled():
     """Only the published gammas were once looked at, and longer prompts were trained, profiled and never used."""
     profile = tiny_profile("d", "cpu", gammas=(-5, 0, 16))
     task = replace(tiny_task("a", "xy", "d"), accuracy={-5: 0.5, 0: 0.7, 16: 0.9})
-    assert tokens_config(profile, [task]).gammas == (-5, 0, 16)
+    assert tokens_knowledge(profile, [task]).latency.settings == (-5, 0, 16)
 
 
+@pytest.mark.parametrize("policy", ["default", "otas", "pets"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_systems_reference_load_runs_through_its_scheduler(seed):
+def test_a_systems_reference_load_runs_through_its_scheduler(seed, policy):
     profile, tasks = tiny_profile("d", "cpu"), [tiny_task("a", "xy", "d"), tiny_task("b", "xyz", "d")]
-    config = tokens_config(profile, tasks)
+    known = tokens_knowledge(profile, tasks)
     capacity = profile.latency.throughput(0, 16) / 10
     load = TOKENS.load([task.name for task in tasks], capacity, seed)
-    scheduler = TOKENS.scheduler(config)
-    device = SimulatedDevice(profile.latency, config.accuracy, load.requests, np.random.default_rng(0))
+    scheduler = TOKENS.scheduler(policy, known)
+    device = SimulatedDevice(profile.latency, known.accuracy, load.requests, np.random.default_rng(0))
     simulate(scheduler, load.requests[:500], device, lambda entry: scheduler.check())
     assert load == TOKENS.load([task.name for task in tasks], capacity, seed)
 
@@ -50,7 +55,15 @@ def test_the_reference_loads_loud_half_is_loud():
     assert {request.task for request in load.requests} == {"a", "b"}
 
 
-def test_allowing_fewer_gammas_keeps_the_profiles_times():
+def test_fewer_gammas_than_were_profiled_keep_the_profiles_times():
     profile = tiny_profile("d", "cpu")
-    config = tokens_config(profile, [tiny_task("a", "xy", "d")], gammas=(0, 4))
-    assert config.latency.row(0) == profile.latency.row(0)
+    known = tokens_knowledge(profile, [replace(tiny_task("a", "xy", "d"), accuracy={-5: 0.5, 0: 0.7})])
+    assert known.latency.settings == (-5, 0)
+    assert [known.latency.row(gamma) for gamma in (-5, 0)] == [profile.latency.row(gamma) for gamma in (-5, 0)]
+
+
+def test_the_systems_scheduler_is_the_maker_of_all_policies():
+    known = tokens_knowledge(tiny_profile("d", "cpu"), [tiny_task("a", "xy", "d")])
+    for policy in POLICIES:
+        if policy != "infaas":  # which needs variants, not gammas
+            TOKENS.scheduler(policy, known).check()

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-from profiling.timer import TimerConfig, measure
+from profiling.timer import TimerConfig, Timing, measure
 
 
 class Calls:
-    """Counts; spends `seconds[i]` of processor time in call i, the last one again and again."""
+    """Counts, and is its own clock: call i takes `seconds[i]`, the last one again and again."""
 
     def __init__(self, *seconds: float) -> None:
-        self.count, self._seconds = 0, seconds or (0.0,)
+        self.count, self.now, self._seconds = 0, 100.0, seconds or (0.0,)
 
     def __call__(self) -> None:
-        until = time.perf_counter() + self._seconds[min(self.count, len(self._seconds) - 1)]
+        self.now += self._seconds[min(self.count, len(self._seconds) - 1)]
         self.count += 1
-        while time.perf_counter() < until:
-            pass
+
+    def measured(self, config: TimerConfig) -> Timing:
+        return measure(self, config, clock=lambda: self.now)
 
 
 @pytest.mark.parametrize(
@@ -33,24 +32,27 @@ class Calls:
 )
 def test_it_warms_up_then_repeats_until_the_budget_or_the_most_is_reached(config, calls):
     counted = Calls()
-    measure(counted, config)
+    counted.measured(config)
     assert counted.count == calls
 
 
 def test_a_spent_budget_ends_the_repetitions():
     counted = Calls(0.004)
-    measure(counted, TimerConfig(warmup=0, least=1, most=100, budget=0.02))
-    assert 1 < counted.count <= 5
+    counted.measured(TimerConfig(warmup=0, least=1, most=100, budget=0.018))
+    assert counted.count == 5
 
 
 def test_warm_up_calls_are_not_in_the_median():
-    timing = measure(Calls(0.05, 0.05, 0.001), TimerConfig(warmup=2, least=5, most=5))
-    assert 0.001 <= timing.median < 0.02
+    timing = Calls(0.05, 0.05, 0.001).measured(TimerConfig(warmup=2, least=5, most=5))
+    assert timing.median == pytest.approx(0.001)
     assert timing.memory == 0  # not measured on a CPU
 
 
 def test_median_and_spread_are_those_of_the_samples():
     slow = [0.002, 0.002, 0.002, 0.006, 0.010]
-    timing = measure(Calls(*slow), TimerConfig(warmup=0, least=5, most=5))
-    assert timing.median == pytest.approx(0.002, abs=0.002)
-    assert timing.spread == pytest.approx(0.004, abs=0.003)
+    timing = Calls(*slow).measured(TimerConfig(warmup=0, least=5, most=5))
+    assert (timing.median, timing.spread) == (pytest.approx(0.002), pytest.approx(0.004))
+
+
+def test_without_a_clock_it_measures_real_seconds():
+    assert measure(lambda: sum(range(1000)), TimerConfig(warmup=0, least=3, most=3)).median > 0

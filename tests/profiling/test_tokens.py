@@ -6,15 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.tokens.runtime import Payload, TokensRuntime
 from profiling import tokens_latency
 from profiling.timer import TimerConfig
 from profiling.tokens_accuracy import accuracy, profile
-from profiling.tokens_latency import LatencyConfig
+from profiling.tokens_latency import LatencyConfig, _levelled
 from tests.tokens_samples import IMAGE_SIZE, random_images, tiny_backbone, tiny_task
-from training.data import ArrayImages, ImageData, Split
+from training.data import ImageData, Split
+from training.pictures import ArrayImages
 
 TASK = tiny_task("a", "xyz", "digest")
 PIXELS = random_images(20)
@@ -86,3 +89,11 @@ def test_latency_is_measured_with_all_tasks_mixed_in_each_batch():
     recording = Recording()
     tokens_latency.profile(recording, ["a", "b"], IMAGE_SIZE, LatencyConfig((0, 2), (3,), FAST))
     assert recording.asked == [(0, ["a", "b", "a"])] * 2 + [(2, ["a", "b", "a"])] * 2
+
+
+@given(st.lists(st.floats(1e-4, 1.0), min_size=1, max_size=7))
+def test_no_batch_is_said_to_take_longer_than_a_larger_one(seconds):
+    """A profile measured beside other load once had 4 images take twice as long as 8, and batches were sized by it."""
+    levelled = _levelled(seconds)
+    assert list(levelled) == sorted(levelled)
+    assert all(low == min(seconds[i:]) for i, low in enumerate(levelled))

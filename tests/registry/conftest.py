@@ -12,10 +12,12 @@ from pliant.tokens.artifact import Backbone, Task
 from registry import codec
 from registry.mlflow_store import MlflowRegistry
 from registry.package import Package
-from tests.tokens_samples import IMAGE_SIZE, WIDTH, tiny_backbone, tiny_profile, tiny_task
+from tests.tokens_samples import IMAGE_SIZE, WIDTH, tiny_backbone, tiny_profile, tiny_task, tiny_variant
 
 BACKBONE, TASK, PROFILE = "pliant-tokens-backbone", "pliant-tokens-task-letters", "pliant-tokens-profile"
+VARIANT = "pliant-tokens-variant-small"
 CLASSES = ("a", "b", "c")
+VARIANT_TASKS = {"letters": CLASSES, "shapes": ("round", "square")}
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class Shelf:
                 columns = {label: np.zeros(1, np.float32) for label in CLASSES}
                 config = {"backbone": backbone_uri, "device": "cpu"}
                 return Package(TASK, self.folder / name, images, columns, {"gamma": 0}, config, metrics={"share": 0.5})
+            case "variant":
+                columns = {label: np.zeros(1, np.float32) for label in CLASSES}
+                return Package(VARIANT, self.folder / name, images, columns, {"task": "letters"}, {"device": "cpu"})
         asked = {"gamma": np.array([0]), "batch": np.array([1])}
         return Package(PROFILE, self.folder / name, asked, {"seconds": np.zeros(1)})
 
@@ -50,6 +55,7 @@ def shelf(tmp_path_factory):
     task = tiny_task("letters", CLASSES, digest)
     codec.save(task, folder / "task")
     codec.save(tiny_profile(digest, "cpu"), folder / "profile")
+    codec.save(tiny_variant("small", VARIANT_TASKS, "cpu"), folder / "variant")
     return Shelf(folder, backbone, task, digest)
 
 
@@ -64,6 +70,6 @@ def registry(tmp_path_factory, shelf):
 def publish_all(registry: MlflowRegistry, shelf: Shelf) -> None:
     with registry.run("release") as run:
         backbone = registry.publish(run, shelf.package("backbone"))
-        others = [registry.publish(run, shelf.package(name, backbone.uri)) for name in ("task", "profile")]
+        others = [registry.publish(run, shelf.package(name, backbone.uri)) for name in ("task", "profile", "variant")]
     for published in (backbone, *others):
         registry.promote(published.name, published.version)

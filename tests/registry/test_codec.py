@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
 from pliant.tokens.artifact import Backbone, Profile, Task
 from registry import codec
-from tests.tokens_samples import tiny_backbone, tiny_profile, tiny_task
+from tests.tokens_samples import tiny_backbone, tiny_profile, tiny_task, tiny_variant
 
 FILES = ("artifact.json", "tensors.safetensors", "digests.json")
 
@@ -75,7 +75,15 @@ def test_what_was_loaded_has_the_bytes_of_what_was_saved(sample):
     assert codec.encode(codec.decode(Sample, files, Path("anywhere"))) == files
 
 
-@pytest.mark.parametrize("artifact", [tiny_backbone(), tiny_task("t", "xyz", "d" * 64), tiny_profile("d" * 64, "cpu")])
+TOKENS = [
+    tiny_backbone(),
+    tiny_task("t", "xyz", "d" * 64),
+    tiny_profile("d" * 64, "cpu"),
+    tiny_variant("v", {"t": "xyz"}, "cpu"),
+]
+
+
+@pytest.mark.parametrize("artifact", TOKENS)
 def test_every_tokens_artifact_comes_back_as_it_was(tmp_path, artifact):
     digest = codec.save(artifact, tmp_path / "a")
     np.testing.assert_equal(asdict(codec.load(type(artifact), tmp_path / "a", digest)), asdict(artifact))

@@ -16,7 +16,7 @@ from pliant.errors import ArtifactError, RegistryError
 from pliant.tokens.artifact import Backbone, Task
 from registry import codec
 from registry.mlflow_store import MlflowRegistry
-from tests.registry.conftest import BACKBONE, PROFILE, TASK
+from tests.registry.conftest import BACKBONE, PROFILE, TASK, VARIANT
 from tests.tokens_samples import tiny_backbone
 
 
@@ -67,9 +67,23 @@ def test_another_alias_than_champion_leaves_previous_alone(registry, shelf):
     assert registry.version(PROFILE).version == 1
 
 
+def test_versions_under_an_alias_are_told_in_one_answer(registry, shelf):
+    registry.promote(PROFILE, _publish(registry, shelf, "profile").version, "nightly")
+    newest = registry.version(PROFILE, "nightly").version
+    assert registry.versions("pliant-tokens-p", "nightly") == {PROFILE: newest}
+    assert registry.versions("pliant-tokens-", "absent") == {}
+    assert registry.versions("pliant-tokens-")[TASK] == 1
+
+
+def test_what_lies_on_this_machine_is_not_copied_and_never_discarded(registry):
+    folder, _ = registry.fetch(BACKBONE)
+    registry.discard(folder)
+    assert folder == registry.fetch(BACKBONE)[0] and folder.is_dir()
+
+
 def test_models_are_listed_by_prefix(registry):
     assert registry.names("pliant-tokens-task-") == [TASK]
-    assert registry.names("pliant-tokens-") == sorted([BACKBONE, TASK, PROFILE])
+    assert registry.names("pliant-tokens-") == sorted([BACKBONE, TASK, PROFILE, VARIANT])
     assert registry.names("pliant_tokens") == registry.names("it's") == []
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import selectors
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pliant.errors import WorkerError
-from pliant.protocol import Action, Answer, Arrived, Drop, Event, Failed, Finished, Launch, Request
+from pliant.errors import InputError, WorkerError
+from pliant.protocol import Action, Answer, Arrived, Changed, Drop, Event, Failed, Finished, Launch, Request
 
 
 class FifoScheduler:
@@ -22,16 +22,18 @@ class FifoScheduler:
         self._waiting: list[Request] = []
         self._running: dict[int, tuple[Launch, list[Request]]] = {}
         self._launches = 0
-        self.known = {"a": 1.0}
-
-    def add_task(self, name: str, accuracy: Any) -> None:
-        self.known[name] = accuracy
+        self.facts: list[Any] = []
+        self.refuses: str | None = None  # a word that facts must not hold
 
     def handle(self, event: Event, now: float) -> list[Action]:
         actions: list[Action] = []
         match event:
             case Arrived(request):
                 self._waiting.append(request)
+            case Changed(facts):
+                if self.refuses and self.refuses in str(facts):
+                    raise InputError("facts", self.refuses, "something else")
+                self.facts.append(facts)
             case Finished(launch):
                 done, requests = self._running.pop(launch)
                 self._free.append(done.worker)
@@ -66,8 +68,11 @@ class FakeWorker:
     """Takes `seconds` a launch and gives payloads back; a payload "crash" kills it, "hang" never ends."""
 
     seconds: float = 0.02
+    refuses: str | None = None  # an update
     calls: list[Any] = field(default_factory=list)
     dead: bool = True
+    failing_restarts: int = 0
+    ended: Callable[[], None] | None = None
 
     async def start(self) -> None:
         self.calls.append("start")
@@ -76,6 +81,9 @@ class FakeWorker:
     async def restart(self) -> None:
         self.calls.append("restart")
         await asyncio.sleep(0.5)
+        if self.failing_restarts:
+            self.failing_restarts -= 1
+            raise WorkerError("it does not start")
         self.dead = False
 
     async def run(self, setting: int, payloads: Sequence[Any]) -> tuple[Sequence[Any], float]:
@@ -85,8 +93,21 @@ class FakeWorker:
             raise WorkerError("the device process ended during run")
         return list(payloads), self.seconds
 
-    async def update(self, value: Any) -> None:
+    async def update(self, value: Any, build: Any) -> None:
+        if self.refuses and self.refuses in str(value):
+            raise WorkerError("the device refuses it")
         self.calls.append(("update", value))
+
+    async def load(self, number: int) -> float:
+        self.calls.append(("load", number))
+        await asyncio.sleep(0.5)
+        return 0.5
+
+    def die(self) -> None:
+        """As a killed process does."""
+        self.dead = True
+        if self.ended is not None:
+            self.ended()
 
     def kill(self) -> None:
         self.calls.append("kill")
@@ -121,13 +142,14 @@ def run_virtually(main: Coroutine[Any, Any, Any]) -> Any:
 class EchoModel:
     """Runs in a device process: gives (payload, setting, updates so far); some payloads misbehave."""
 
-    def __init__(self) -> None:
-        self.updates: list[Any] = []
+    def __init__(self, updates: tuple[Any, ...] = ()) -> None:
+        self.updates: list[Any] = list(updates)
 
     def run(self, setting: int, payloads: Sequence[Any]) -> tuple[Sequence[Any], float]:
-        if "raise" in payloads:
+        words = [payload for payload in payloads if isinstance(payload, str)]
+        if "raise" in words:
             raise ValueError("no such payload")
-        if "hang" in payloads:
+        if "hang" in words:
             time.sleep(60)
         return [(payload, setting, tuple(self.updates)) for payload in payloads], 0.001
 
@@ -135,6 +157,10 @@ class EchoModel:
         if value == "bad":
             raise ValueError("a bad update")
         self.updates.append(value)
+
+    def load(self, number: int) -> None:
+        time.sleep(0.01)
+        self.updates = [f"model {number}"]
 
 
 def refuse_to_build() -> EchoModel:

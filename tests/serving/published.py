@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 
-from pliant.tokens.artifact import GAMMAS
+from pliant.tokens.artifact import GAMMAS, Backbone, Profile, Task
 from registry import codec
 from registry.mlflow_store import CHAMPION, MlflowRegistry
 from registry.package import Package
 from serving.settings import Settings
 from serving.tokens_catalog import BACKBONE, PROFILE, TASK_PREFIX
+from serving.tokens_variants import VARIANT_PREFIX
 from tests.tokens_samples import WIDTH, random_images, tiny_backbone, tiny_profile, tiny_task
 
 CLASSES = ["zero", "one", "two"]
@@ -20,6 +22,32 @@ CLASSES = ["zero", "one", "two"]
 def settings_for(folder: Path, **changes) -> Settings:
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     return Settings(registry_uri=uri, artifact_root=str(folder / "artifacts"), threads=1, **changes)
+
+
+def publish(folder: Path, *artifacts, promote: bool = True) -> list[str]:
+    """Each artifact as the next version of its model, and their digests."""
+    settings, digests = settings_for(folder), []
+    registry = MlflowRegistry(settings.registry_uri, settings.experiment, Path(settings.artifact_root))
+    images, rows = random_images(2), np.zeros((2, 1), np.float32)
+    with registry.run("test") as run:
+        for artifact in artifacts:
+            name, draft = _model(artifact), folder / "drafts" / uuid4().hex
+            digests.append(codec.save(artifact, draft))
+            published = registry.publish(run, Package(name, draft, images, rows))
+            if promote:
+                registry.promote(published.name, published.version, CHAMPION)
+    return digests
+
+
+def _model(artifact) -> str:
+    match artifact:
+        case Backbone():
+            return BACKBONE
+        case Profile():
+            return PROFILE
+        case Task():
+            return TASK_PREFIX + artifact.name
+    return VARIANT_PREFIX + artifact.name
 
 
 def publish_all(folder: Path, device: str, backbone=None, image_size: int = 16) -> None:
@@ -45,4 +73,4 @@ def publish_all(folder: Path, device: str, backbone=None, image_size: int = 16) 
                 registry.promote(published.name, published.version, CHAMPION)
 
 
-__all__ = ["CLASSES", "GAMMAS", "publish_all", "settings_for"]
+__all__ = ["CLASSES", "GAMMAS", "publish", "publish_all", "settings_for"]

@@ -9,7 +9,8 @@ import pytest
 
 from pliant.errors import SchedulerError, WorkerError
 from pliant.protocol import Answer, Arrived, Drop, Failed, Journal, replay
-from serving.driver import Driver, Dropped, Limits, Served, loop_clock
+from serving.answers import Dropped, Served
+from serving.driver import Driver, Limits, loop_clock
 from tests.serving.fakes import FakeWorker, FifoScheduler, run_virtually
 
 
@@ -20,7 +21,12 @@ class Bench:
         self.journal: Journal = []
         self.scheduler = scheduler or FifoScheduler(workers)
         self.workers = [FakeWorker() for _ in range(workers)]
-        self.driver = Driver(self.scheduler, self.workers, self.record, loop_clock(), Limits(**limits))
+        self.deaths: list[float] = []  # of idle workers: when
+        told = Limits(**limits)
+        self.driver = Driver(self.scheduler, self.workers, self.record, loop_clock(), told, self.note_death)
+
+    def note_death(self) -> None:
+        self.deaths.append(self.driver.now)
 
     def record(self, entry) -> None:
         self.scheduler.check()
@@ -157,7 +163,7 @@ def test_an_update_reaches_every_worker_between_launches():
         await bench.driver.start()
         asked = asyncio.create_task(bench.ask("x", "y"))
         await asyncio.sleep(0.01)
-        await bench.driver.update("task b")
+        await bench.driver.update("task b", None)
         assert bench.driver.now == pytest.approx(0.02)
         assert [worker.calls[-1] for worker in bench.workers] == [("update", "task b")] * 2
         assert [answer.output for answer in await asked] == ["x", "y"]

@@ -16,7 +16,14 @@ def test_an_environment_without_our_variables_gives_the_defaults():
 
 def test_settings_survive_the_way_through_an_environment():
     settings = Settings(
-        policy="fixed", gamma=-5, threads=2, any_profile=True, max_deadline=2.5, journal=Path("j.jsonl")
+        policy="tome",
+        gamma=-5,
+        margin=0.05,
+        refresh_seconds=0,
+        threads=2,
+        any_profile=True,
+        max_deadline=2.5,
+        journal=Path("j.jsonl"),
     )
     assert from_environment(to_environment(settings)) == settings
     assert from_environment(to_environment(Settings())) == Settings()
@@ -34,7 +41,9 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one():
         ("PLIANT_THREADS", "0", "PLIANT_THREADS is 0, but must be positive"),
         ("PLIANT_ANY_PROFILE", "maybe", "PLIANT_ANY_PROFILE is 'maybe', but must be true or false"),
         ("PLIANT_MAX_DEADLINE", "nan", "PLIANT_MAX_DEADLINE is nan, but must be positive and finite"),
-        ("PLIANT_POLICY", "fixd", "PLIANT_POLICY is 'fixd', but must be one of default, fixed"),
+        ("PLIANT_MARGIN", "1", "PLIANT_MARGIN is 1.0, but must be at least 0 and below 1"),
+        ("PLIANT_REFRESH_SECONDS", "-1", "PLIANT_REFRESH_SECONDS is -1.0, but must be 0 for never"),
+        ("PLIANT_POLICY", "fixd", "PLIANT_POLICY is 'fixd', but must be one of default, otas"),
     ],
 )
 def test_a_value_outside_its_limit_is_refused_with_its_variable(name, text, sentence):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import http.client
-import json
 import os
 import platform
 import signal
@@ -17,12 +14,14 @@ import psutil
 import pytest
 
 from pliant.errors import DeviceError, DigestError, InputError, RegistryError, WorkerError
-from pliant.protocol import Arrived, replay
-from pliant.tokens.scheduler import TokensScheduler
+from pliant.protocol import Changed, replay
+from pliant.tokens.policies import make
+from pliant.tokens.policy import Knowledge
 from serving.journal import read
 from serving.launch import launch
-from serving.tokens_assembly import open_registry, scheduler_config
-from serving.tokens_catalog import BACKBONE, load_catalog
+from serving.tokens_assembly import open_registry
+from serving.tokens_catalog import BACKBONE
+from tests.serving.clients import ask, call, free_port, wait_for
 from tests.serving.published import publish_all, settings_for
 from tests.serving.tokens_http import png
 
@@ -43,16 +42,10 @@ def service(folder):
     settings = settings_for(folder, journal=folder / "journal.jsonl")
     service = launch(settings, folder / "state", free_port(), folder / "serve.log")
     try:
-        service.wait_until_ready(60)
+        service.wait_until_ready(180)
         yield service
     finally:
         service.stop(30)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def device_process(service) -> psutil.Process:
@@ -60,29 +53,9 @@ def device_process(service) -> psutil.Process:
     return next(process for process in family if any("device_process" in word for word in process.cmdline()))
 
 
-def call(service, method: str, path: str, body: bytes | None = None, kind: str = "application/json"):
-    """Status and decoded answer."""
-    connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=60)
-    connection.request(method, path, body, {"content-type": kind} if body else {})
-    response = connection.getresponse()
-    return response.status, json.loads(response.read())
-
-
-def ask(service, task: str = "digits", deadline: float = 30.0):
-    fields = {"image": base64.b64encode(png()).decode(), "task": task, "deadline": deadline}
-    return call(service, "POST", "/v1/predict", json.dumps(fields).encode())
-
-
 def metrics(service) -> str:
     with urllib.request.urlopen(f"{service.url}/metrics", timeout=10) as response:
         return response.read().decode()
-
-
-def wait_for(condition, seconds: float = 20.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def test_once_ready_it_answers_json_and_multipart_alike(service):
@@ -129,6 +102,15 @@ def test_a_killed_device_process_comes_back_with_all_its_tasks_and_nobody_hangs(
     assert "pliant_worker_failures_total 1.0" in metrics(service)
 
 
+def test_a_device_process_killed_idle_is_back_before_anybody_asks(service):
+    killed = device_process(service)
+    killed.kill()
+    wait_for(lambda: "pliant_worker_failures_total 2.0" in metrics(service))
+    wait_for(lambda: call(service, "GET", "/v1/status")[1]["ready"])
+    assert device_process(service).pid != killed.pid
+    assert ask(service)[1]["on_time"]
+
+
 def test_bad_input_is_refused_over_the_wire_and_the_next_question_is_served(service):
     status, answer = call(service, "POST", "/v1/predict", b"x" * (10 * 1024 * 1024 + 1))
     assert (status, answer["error"]["field"]) == (413, "body")
@@ -137,16 +119,13 @@ def test_bad_input_is_refused_over_the_wire_and_the_next_question_is_served(serv
     assert ask(service)[0] == 200
 
 
-def test_the_live_journal_replays_to_itself(folder, service):
-    """Only up to the first registration: that a task was added is not in the journal."""
-    wait_for(lambda: ask(service)[0] == 200 and read(folder / "journal.jsonl"))  # written about once a second
-    settings = settings_for(folder)
-    catalog = load_catalog(open_registry(settings), settings.alias)
+def test_the_live_journal_replays_to_itself_from_start_to_end(folder, service):
+    """It begins with what the scheduler knew, and holds every task that was registered later."""
+    wait_for(lambda: ask(service)[0] == 200 and len(read(folder / "journal.jsonl")) > 1)  # written about once a second
     journal = read(folder / "journal.jsonl")
-    known = [not isinstance(e.event, Arrived) or e.event.request.task in catalog.tasks for e in journal]
-    whole = journal[: known.index(False)] if False in known else journal
-    assert whole
-    assert replay(TokensScheduler(scheduler_config(settings, catalog)), whole) == whole
+    begin = journal[0].event
+    assert isinstance(begin, Changed)
+    assert replay(make("default", Knowledge.of(begin.facts)), journal) == journal
 
 
 def test_sigterm_with_requests_in_flight_answers_them_all_and_exits_with_status_0(service):
@@ -173,7 +152,7 @@ def test_a_service_that_cannot_start_ends_and_says_where_to_look(folder):
     settings = settings_for(folder, journal=folder / "file" / "journal.jsonl")
     failing = launch(settings, folder / "failing", free_port(), folder / "failing.log")
     with pytest.raises(WorkerError, match=r"the service ended with status .* before it was ready; see .*failing.log"):
-        failing.wait_until_ready(60)
+        failing.wait_until_ready(180)
     assert "journal is" in (folder / "failing.log").read_text()
 
 
@@ -183,7 +162,8 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(folder, tmp_
             launch(settings_for(folder, **changes), tmp_path, port or free_port())
 
     refused(RegistryError, "no version under the alias nightly", alias="nightly")
-    refused(InputError, "PLIANT_GAMMA is 3, but must be one of the profiled", policy="fixed", gamma=3)
+    refused(InputError, "PLIANT_GAMMA is 3, but must be one of the profiled", policy="vpt", gamma=3)
+    refused(RegistryError, "run `pliant train tokens --variants` first", policy="infaas")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

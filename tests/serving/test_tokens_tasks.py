@@ -16,13 +16,14 @@ SETTINGS = Settings(max_body_bytes=200_000, max_image_pixels=1_000_000)
 def test_a_task_published_later_can_be_registered_while_running(registry):
     async def check(service):
         digest = service.catalog.backbone_digest
-        registry.publish("pliant-tokens-task-shapes", tiny_task("shapes", ["round", "square"], digest, seed=1))
+        task = tiny_task("shapes", ["round", "square"], digest, seed=1)
+        registry.publish("pliant-tokens-task-shapes", task)
         assert (await ask(service, task="shapes")).status_code == 404
         response = await service.client.post("/tasks", json={"name": "shapes"})
         assert response.status_code == 200, response.text
         assert response.json()["classes"] == ["round", "square"]
         assert (await ask(service, task="shapes")).json()["label"] == "round"
-        assert service.scheduler.known["shapes"][0] == 0.8
+        assert dict(service.scheduler.facts[-1]["accuracy"]["shapes"])[0] == 0.8
         names = [task["name"] for task in (await service.client.get("/tasks")).json()["tasks"]]
         assert names == ["digits", "shapes"]
 
@@ -124,7 +125,7 @@ def test_the_documentation_needs_no_internet_and_lists_every_error(registry):
         page = (await service.client.get("/docs")).text
         assert "http://" not in page and "https://" not in page
         described = (await service.client.get("/openapi.json")).json()
-        assert set(described["paths"]) == {"/predict", "/tasks", "/status"}
+        assert set(described["paths"]) == {"/predict", "/tasks", "/refresh", "/status"}
         predict = described["paths"]["/predict"]["post"]
         assert set(predict["responses"]) == {"200", "400", "404", "413", "415", "422", "429", "500", "503"}
         assert set(predict["requestBody"]["content"]) == {"multipart/form-data", "application/json"}

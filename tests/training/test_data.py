@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_digits
 
@@ -124,6 +126,44 @@ def test_a_limit_takes_that_many_rows_with_their_own_labels(tmp_path):
     assert len(cats.images) == len(cats.labels) == 8
     shades = cats.images.batch(np.arange(8), 8)[:, 0, 0, 0]
     assert (shades % 2).tolist() == cats.labels.tolist()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_limit_leaves_every_picture_in_its_split(tmp_path, seed):
+    """Limited data were once split anew: a task could then test on what its foundation, which has no limit, had seen."""
+    path = write(tmp_path / "cats.parquet", shades=range(60))
+    whole, some = (data.parquet(path, seed=seed, limit=limit) for limit in (None, 17))
+    for kept, all_of_it in zip(parts(some.split), parts(whole.split), strict=True):
+        assert len(kept)
+        assert shades(some, kept) <= shades(whole, all_of_it)
+
+
+def shades(cats: data.ImageData, part: np.ndarray) -> set[int]:
+    return set(cats.images.batch(part, 8)[:, 0, 0, 0].tolist())
+
+
+@given(st.integers(5, 300), st.integers(4, 400), st.integers(0, 5))
+def test_a_cut_split_keeps_as_many_as_it_is_told_and_the_shares_of_the_whole(count, limit, seed):
+    whole = data.split(count, seed)
+    try:
+        some = data.cut(whole, limit)
+    except InputError:
+        assert limit < 7  # then one of the parts may be left without any
+        return
+    assert sum(map(len, parts(some))) == min(limit, count)
+    for kept, before in zip(parts(some), parts(whole), strict=True):
+        assert np.array_equal(kept, before[: len(kept)])
+        assert len(kept) == pytest.approx(len(before) * min(1, limit / count), abs=1.01)
+
+
+def test_a_limit_that_leaves_a_part_empty_is_refused(tmp_path):
+    with pytest.raises(InputError, match="limit is 2, but must be enough for a fit, a profiling and a test split"):
+        data.parquet(write(tmp_path / "cats.parquet"), limit=2)
+
+
+def test_a_limit_keeps_the_class_of_which_no_picture_is_left(tmp_path):
+    path = write(tmp_path / "cats.parquet", labels=[0] * 19 + [1], features=False)
+    assert data.parquet(path, limit=5).classes == ("0", "1")
 
 
 def test_a_fingerprint_follows_content_labels_and_split_but_not_the_place(tmp_path):

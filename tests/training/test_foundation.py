@@ -14,10 +14,13 @@ from pliant.errors import InputError, OfflineError
 from pliant.tokens.runtime import load_model
 from tests.training.watched import watched
 from training import data
-from training.tokens_foundation import FoundationConfig, from_file, from_timm, jitter, positions, pretrain, warm_cosine
+from training.tokens_foundation import FoundationConfig, from_file, from_timm, positions, pretrain, warm_cosine
 
 TINY = FoundationConfig(
-    options={"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 2}, images=640, batch=64
+    options={"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 2},
+    images=640,
+    batch=64,
+    precision="float32",
 )
 
 
@@ -94,12 +97,17 @@ def test_the_rate_rises_then_falls_to_nothing():
     assert rates[100] == pytest.approx(0.0, abs=1e-12)
 
 
-def test_jitter_moves_each_sample_its_own_way_and_keeps_the_shape():
-    torch.manual_seed(0)
-    images = torch.rand(1, 3, 16, 16).expand(4, -1, -1, -1)
-    moved = jitter(images)
-    assert moved.shape == images.shape
-    assert not torch.allclose(moved[0], moved[1])
+def test_lowered_precision_gives_nearly_the_same_weights_in_float32(foundation):
+    lowered = pretrain(replace(TINY, precision="bfloat16"), data.digits("digit")).weights
+    assert all(w.dtype == np.float32 for w in lowered.values())
+    apart = np.concatenate([(lowered[name] - w).ravel() for name, w in foundation.weights.items()])
+    assert 0 < np.abs(apart).mean() < 0.01
+
+
+@pytest.mark.parametrize("changes", [{"augment": "crops"}, {"warmup": 3}, {"label_smoothing": 0.3}])
+def test_each_way_to_train_gives_another_foundation(foundation, changes):
+    other = pretrain(replace(TINY, **changes), data.digits("digit"))
+    assert not np.array_equal(other.weights["cls_token"], foundation.weights["cls_token"])
 
 
 def test_pretrained_weights_out_of_reach_name_what_works_without_them():

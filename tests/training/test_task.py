@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from pliant.errors import InputError
 from profiling.tokens_accuracy import profile
 from tests.tokens_samples import DEPTH, WIDTH, tiny_backbone
 from tests.training.watched import watched
 from training import data
 from training.tokens_task import TaskConfig, train
 
-SHORT = TaskConfig(gammas=(2, 4), epochs=0.2, head_steps=20)
+SHORT = TaskConfig(gammas=(2, 4), epochs=0.2, head_steps=20, precision="float32")
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,35 @@ def test_even_on_random_features_a_trained_head_is_far_better_than_chance():
     digit = data.digits("digit")
     task = profile(tiny_backbone(), train(config, digit, tiny_backbone(), "digest"), digit, gammas=(0,))
     assert task.accuracy[0] > 0.2  # chance: 0.1
+
+
+def test_a_small_data_set_is_seen_as_often_as_told():
+    told = []
+    config = replace(SHORT, gammas=(2,), epochs=0.01, least_images=96)
+    train(config, data.digits("loops"), tiny_backbone(), "digest", progress=lambda *at: told.append(at))
+    assert told[-1] == (1 + 96 // config.batch, 1 + 96 // config.batch)
+
+
+def test_lowered_precision_and_changed_pictures_train_another_task_of_the_same_shapes(task):
+    for changes in ({"precision": "bfloat16"}, {"augment": "crops"}, {"prompt_scale": 0.1}):
+        other = train(replace(SHORT, **changes), data.digits("loops"), tiny_backbone(), "digest")
+        assert other.prompts[4].shape == task.prompts[4].shape
+        assert other.prompts[4].dtype == np.float32
+        assert np.isfinite(other.prompts[4]).all()
+        assert not np.array_equal(other.prompts[4], task.prompts[4])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"augment": "blur"}, "task.augment is blur, but must be one of jitter, crops, none"),
+        ({"precision": "int8"}, "task.precision is int8, but must be one of auto, float32, bfloat16"),
+        ({"held_out": 1.0}, "task.held_out is 1.0, but must be between 0 and 1"),
+    ],
+)
+def test_an_unknown_way_to_train_is_refused_with_those_there_are(changes, message):
+    with pytest.raises(InputError, match=message):
+        replace(SHORT, **changes)
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from training.data import ImageData, Images
+from training.data import ImageData
+from training.pictures import Images
 
 
 @dataclass

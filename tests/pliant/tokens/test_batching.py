@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,16 +93,21 @@ def test_a_request_that_comes_back_after_a_failure_expires_once():
     queue.check()
 
 
-def test_the_planners_view_is_forgotten_when_the_members_change():
+def test_what_a_planner_cached_is_forgotten_when_the_members_or_the_knowledge_change():
     queue = Queue(BatchingConfig())
-    queue.add(ask(0))
-    batch = queue.batches[0]
-    batch.view = object()
-    queue.add(ask(1))
-    assert batch.view is None
-    batch.view = object()
+    queue.add(ask(0, deadline=1.0))
+    (batch,) = queue.batches
+    for change in (
+        lambda: queue.add(ask(1, deadline=1.2)),
+        lambda: queue.expire(lambda deadline: deadline <= 1.0),
+        queue.forget_worth,
+    ):
+        batch.worth = np.ones(2)
+        change()
+        assert batch.worth is None
+    batch.worth = np.ones(2)
     queue.expire(lambda deadline: False)
-    assert batch.view is not None
+    assert batch.worth is not None
 
 
 steps = st.lists(

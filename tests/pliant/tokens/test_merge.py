@@ -1,56 +1,77 @@
-"""Bipartite soft matching agrees with a plain reference that works token by token."""
+"""Merging: the invariants of ToMe, and the result of a plain reference that works token by token."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
+from benchmarks.tokens_merging import INVARIANTS, check, fast, judge, reference
 from pliant.tokens.merge import match, merge, merged_count, tokens_per_layer
 
 
-def reference(x, size, metric, merged):
-    """ToMe, section 3, for one image: lists of (features, size), kept even tokens first, then all odd ones."""
-    even, odd = list(range(0, len(x), 2)), list(range(1, len(x), 2))
-    edges = []
-    for token in even:
-        if token == 0:
-            continue  # the class token never goes
-        scores = [float(torch.cosine_similarity(metric[token], metric[other], dim=0)) for other in odd]
-        best = max(range(len(odd)), key=lambda j: scores[j])
-        edges.append((scores[best], token, odd[best]))
-    gone = {token: target for _, token, target in sorted(edges, reverse=True)[:merged]}
-    out = [(x[token], float(size[token])) for token in even if token not in gone]
-    for target in odd:
-        group = [target, *(token for token, into in gone.items() if into == target)]
-        total = sum(float(size[token]) for token in group)
-        out.append((sum(x[token] * float(size[token]) for token in group) / total, total))
-    return out
+def drawn(rng: np.random.Generator, tokens: int, width: int):
+    """Tokens, their sizes and their keys."""
+    return rng.normal(size=(tokens, width)), rng.integers(1, 6, tokens).astype(float), rng.normal(size=(tokens, 8))
 
 
-@pytest.mark.parametrize(("tokens", "merged"), [(17, 1), (17, 5), (17, 8), (10, 3), (10, 4), (3, 1), (4, 1)])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_merging_agrees_with_the_plain_reference(tokens, merged, seed):
-    torch.manual_seed(seed)
-    x, metric = torch.randn(3, tokens, 6), torch.randn(3, tokens, 4)
-    size = torch.randint(1, 5, (3, tokens, 1)).float()
-    out, out_size = merge(x, size, match(metric, merged))
-    assert out.shape == (3, tokens - merged, 6)
-    for image in range(3):
-        expected = reference(x[image], size[image], metric[image], merged)
-        for token, (features, weight) in enumerate(expected):
-            assert out_size[image, token].item() == pytest.approx(weight)
-            assert torch.allclose(out[image, token], features, atol=1e-5)
+@given(st.integers(2, 70), st.integers(1, 12), st.integers(1, 80), st.integers(0, 2**32 - 1))
+def test_every_invariant_holds_at_every_shape_and_count(tokens, width, wanted, seed):
+    x, size, key = drawn(np.random.default_rng(seed), tokens, width)
+    assume(merged_count(tokens, wanted) > 0)
+    found = judge((x, size), fast(x, size, key, wanted), reference(x, size, key, wanted))
+    assert found == dict.fromkeys(INVARIANTS, True)
 
 
-def test_sizes_always_sum_to_the_number_of_tokens_merged_into_them():
-    torch.manual_seed(0)
-    x, size = torch.randn(2, 65, 8), torch.ones(2, 65, 1)
-    while (count := merged_count(x.shape[1], 20)) > 0:
-        x, size = merge(x, size, match(x, count))
-        assert size.sum(dim=1).flatten().tolist() == pytest.approx([65, 65])
-    assert x.shape[1] == 2
+def test_every_invariant_holds_layer_after_layer():
+    checked = check(cases=12, seed=3)
+    assert (checked.share, checked.held) == (1.0, dict.fromkeys(INVARIANTS, 12))
+
+
+BREACHES = {
+    "sizes sum to n": lambda y, sizes: (y, sizes + np.eye(len(sizes))[1]),
+    "weighted sums are conserved": lambda y, sizes: (y + 0.1 * np.eye(len(sizes))[1][:, None], sizes),
+    "the class token survives unmerged": lambda y, sizes: (y[::-1], sizes[::-1]),
+    "at most half of the tokens go": lambda y, sizes: (y[:1], sizes[:1]),
+    "equal to the reference": lambda y, sizes: (y[[0, *range(len(y) - 1, 0, -1)]], sizes),
+}
+
+
+@pytest.mark.parametrize("broken", INVARIANTS)
+def test_a_breach_of_an_invariant_is_found(broken):
+    x, size, key = drawn(np.random.default_rng(0), 21, 5)
+    found = judge((x, size), BREACHES[broken](*fast(x, size, key, 6)), reference(x, size, key, 6))
+    assert not found[broken]
+
+
+@given(st.integers(1, 4), st.integers(3, 40), st.integers(1, 20), st.integers(0, 2**32 - 1))
+def test_a_batch_is_merged_like_its_images_one_by_one(batch, tokens, wanted, seed):
+    rng = np.random.default_rng(seed)
+    parts = [drawn(rng, tokens, 6) for _ in range(batch)]
+    x, size, key = (torch.tensor(np.stack(part), dtype=torch.float32) for part in zip(*parts, strict=True))
+    out, sizes = merge(x, size[..., None], match(key, merged_count(tokens, wanted)))
+    for image, (x_ND, size_N, key_NE) in enumerate(parts):
+        expected, expected_sizes = reference(x_ND, size_N, key_NE, wanted)
+        assert np.allclose(out[image], expected, atol=1e-5)
+        assert np.array_equal(sizes[image, :, 0], expected_sizes)
+
+
+def test_the_scale_of_the_keys_does_not_matter():
+    x, size, key = drawn(np.random.default_rng(1), 33, 4)
+    assert np.array_equal(fast(x, size, key, 9)[0], fast(x, size, 1000 * key, 9)[0])
+
+
+def test_half_precision_tokens_are_averaged_in_float32():
+    """Sizes of up to 600 tokens are no bfloat16 numbers; the average of equal tokens is that token."""
+    x, size = torch.full((1, 5, 3), 1.5, dtype=torch.bfloat16), torch.full((1, 5, 1), 301.0)
+    out, sizes = merge(x, size, match(torch.randn(1, 5, 4), 2))
+    assert (out.dtype, sizes.dtype) == (torch.bfloat16, torch.float32)
+    assert torch.equal(out, x[:, :3])
+    assert sizes.sum() == 5 * 301
 
 
 def test_the_class_token_stays_first_and_alone_even_if_it_is_the_most_similar():
@@ -59,22 +80,6 @@ def test_the_class_token_stays_first_and_alone_even_if_it_is_the_most_similar():
     out, size = merge(x, torch.ones(1, 9, 1), match(x, 4))
     assert torch.equal(out[:, 0], x[:, 0])
     assert size[0, 0].item() == 1.0
-
-
-def test_the_weighted_sum_of_all_tokens_is_kept():
-    torch.manual_seed(2)
-    x, size = torch.randn(2, 20, 5), torch.rand(2, 20, 1) + 0.5
-    out, out_size = merge(x, size, match(torch.randn(2, 20, 3), 7))
-    assert torch.allclose((out * out_size).sum(1), (x * size).sum(1), atol=1e-5)
-
-
-def test_each_image_is_matched_by_itself():
-    torch.manual_seed(3)
-    x = torch.randn(4, 16, 5)
-    together, _ = merge(x, torch.ones(4, 16, 1), match(x, 5))
-    for image in range(4):
-        alone, _ = merge(x[image : image + 1], torch.ones(1, 16, 1), match(x[image : image + 1], 5))
-        assert torch.allclose(alone[0], together[image], atol=1e-6)
 
 
 def test_keys_of_length_zero_do_not_spoil_the_result():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import timm
 import torch
+from timm.models.vision_transformer import ParallelScalingBlock
 
 from pliant.errors import BackboneError
 from pliant.tokens.merge import match, merge, tokens_per_layer
 from pliant.tokens.model import AdaptiveViT, create_vit
+from pliant.tokens.packed import pack
 from pliant.tokens.runtime import load_model
 from tests.tokens_samples import DEPTH, WIDTH, tiny_backbone
 
@@ -40,6 +42,16 @@ def seen_tokens(model, run) -> list[torch.Tensor]:
 @torch.no_grad()
 def test_gamma_zero_is_timms_own_class_token(model, images):
     assert torch.allclose(model(images), model.vit.forward_features(images)[:, 0], atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("packed", [False, True])
+def test_gamma_zero_is_timms_own_features_to_five_digits_with_packed_weights_too(images, packed):
+    model = load_model(tiny_backbone())
+    plain = model.vit.forward_features(images)[:, 0]
+    if packed:
+        pack(model)
+    assert (model(images) - plain).abs().max() < 1e-5
 
 
 @torch.no_grad()
@@ -97,6 +109,26 @@ def test_merging_equal_tokens_changes_nothing(model):
 
 
 @torch.no_grad()
+def test_left_out_sizes_are_those_of_attention_alone(model, images):
+    """Averages stay weighted, and before the first merge there is nothing to leave out."""
+    with_sizes, without = (seen_tokens(model, lambda p=p: model(images, 5, None, p)) for p in (True, False))
+    assert torch.equal(with_sizes[0], without[0])
+    assert not torch.allclose(with_sizes[1], without[1], atol=1e-3)
+    assert torch.equal(model(images, 0, None, False), model(images))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("setting", [0, 3, -4])
+def test_bfloat16_on_a_cpu_gives_nearly_the_same_features(model, images, setting):
+    prompts = torch.randn(5, DEPTH, 3, WIDTH) if setting > 0 else None
+    half = load_model(tiny_backbone()).bfloat16()
+    exact = model(images, max(-setting, 0), prompts)
+    found = half(images.bfloat16(), max(-setting, 0), None if prompts is None else prompts.bfloat16())
+    assert found.dtype == torch.bfloat16
+    assert torch.nn.functional.cosine_similarity(found.float(), exact).min() > 0.98
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("setting", [0, 3, -4])
 def test_an_image_is_not_changed_by_its_neighbours_in_the_batch(model, images, setting):
     prompts = torch.randn(5, DEPTH, 3, WIDTH) if setting > 0 else None
@@ -133,3 +165,15 @@ def test_a_net_whose_features_would_be_wrong_is_refused(architecture, options):
     net = timm.create_model(architecture, num_classes=0, **options)
     with pytest.raises(BackboneError, match="class token alone"):
         AdaptiveViT(net)
+
+
+@pytest.mark.parametrize("options", [{"scale_attn_norm": True}, {"block_fn": ParallelScalingBlock}])
+def test_blocks_that_compute_more_than_the_plain_ones_are_refused(options):
+    """Their features once came out without what they add."""
+    with pytest.raises(BackboneError, match="plain transformer blocks"):
+        AdaptiveViT(create_vit("vit_tiny_patch16_224", {"depth": 1, **options}))
+
+
+def test_relative_positions_are_refused_and_not_left_out():
+    with pytest.raises(BackboneError, match="plain transformer blocks"):
+        AdaptiveViT(create_vit("vit_relpos_base_patch16_cls_224", {"depth": 1}))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pliant.errors import BackboneError, InputError
-from pliant.tokens.runtime import Payload, TokensRuntime, device_class, threads
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime, device_class, threads
 from tests.tokens_samples import random_images, tiny_backbone, tiny_task
 
 TASKS = [tiny_task("a", "xyz", "digest"), tiny_task("b", "vwxyz", "digest", seed=1)]
@@ -121,6 +121,32 @@ def test_an_image_of_another_shape_is_refused_with_both_shapes(runtime, image):
 def test_an_unknown_task_is_refused_with_those_that_are_known(runtime):
     with pytest.raises(InputError, match="task is flowers, but must be one of a, b"):
         runtime.run(0, [Payload("flowers", IMAGES[0])])
+
+
+def test_the_mask_is_left_out_at_the_gammas_told_and_no_other(runtime):
+    told = TokensRuntime(tiny_backbone(), "digest", TASKS, execution=Execution(unmasked=frozenset([-5])))
+    same = {
+        g: close(told.run(g, payloads("ab")).probabilities, runtime.run(g, payloads("ab")).probabilities)
+        for g in GAMMAS
+    }
+    assert same == {gamma: gamma != -5 for gamma in GAMMAS}
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_bfloat16_gives_nearly_the_same_probabilities(runtime, gamma):
+    half = TokensRuntime(tiny_backbone(), "digest", TASKS, execution=Execution(precision="bfloat16"))
+    exact, found = runtime.run(gamma, payloads("ababab")), half.run(gamma, payloads("ababab"))
+    differences = [np.abs(x - y).max() for x, y in zip(exact.probabilities, found.probabilities, strict=True)]
+    assert 0 < np.median(differences) < 0.1
+    assert half.features(IMAGES).dtype == np.float32
+
+
+def test_a_task_whose_arrays_do_not_fit_is_refused_whole(runtime):
+    before = runtime.run(2, payloads("ab")).probabilities
+    narrow = {gamma: prompts[..., :5] for gamma, prompts in TASKS[0].prompts.items()}
+    with pytest.raises(RuntimeError):
+        runtime.update([replace(TASKS[0], prompts=narrow)])
+    assert close(runtime.run(2, payloads("ab")).probabilities, before)
 
 
 def test_a_cpus_class_names_its_threads():

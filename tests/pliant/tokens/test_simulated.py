@@ -22,6 +22,13 @@ def test_a_launch_lasts_as_long_as_the_table_says():
     assert (end.launch, [result.request for result in end.results]) == (3, [0, 1, 2])
 
 
+def test_a_load_lasts_as_long_as_its_variant_takes_and_a_restart_a_second():
+    device = SimulatedDevice(TABLE, ACCURACY, [], np.random.default_rng(0), loading={2: 0.25})
+    assert device(Launch(1, 0, (), 2, "load")) == (0.25, Finished(1, 0.25))
+    assert device(Launch(2, 0, (), 3, "load")) == (1.0, Finished(2, 1.0))
+    assert device(Launch(3, 0, (), 2, "restart")) == (1.0, Finished(3, 1.0))
+
+
 def test_answers_are_right_as_often_as_the_accuracy_of_their_task():
     _, end = device()(Launch(0, 0, tuple(range(4000)), -10))
     for task, share in (("hard", 0.2), ("easy", 0.8)):

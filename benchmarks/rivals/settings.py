@@ -1,0 +1,63 @@
+"""The three services by name, what each needs installed, and the settings that are tried of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+Option = int | float | str
+Options = Mapping[str, Option]
+
+INSTALL = "python -m pip install --constraint constraints.txt --editable '.[dev,bench]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A service. `fixed`: its own settings that are not tried out, with what they were found best at."""
+
+    name: str
+    title: str
+    package: str  # to import
+    health: str  # path that answers 200 once the service is up
+    fixed: Options
+
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot be measured here; None where it can."""
+        if find_spec(self.package) is not None:
+            return None
+        return f"{self.title} is not installed; install the bench extra: {INSTALL}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What is tried of each service: its largest batch, and how many requests it lets in.
+
+    The latter in seconds of what the model serves at gamma 0, as one would size a queue for a deadline: each service is
+    told a number of requests, beyond which it refuses at once.
+    """
+
+    batch: int = 32
+    seconds: float = 0.4
+
+    def options(self, rival: Rival, capacity: float) -> Options:
+        """All that the service's process is told; `capacity` in requests/s."""
+        inside = max(self.batch, round(self.seconds * capacity))
+        return {**rival.fixed, "max_batch_size": self.batch, "inside": inside}
+
+
+RIVALS = (
+    Rival("bentoml", "BentoML batching", "bentoml", "/readyz", {"max_latency_ms": 900}),
+    Rival(
+        "litserve",
+        "LitServe batching",
+        "litserve",
+        "/health",
+        {"batch_timeout": 0.005, "timeout": 0.5, "fast_queue": 0},
+    ),
+    Rival("ray", "Ray Serve batching", "ray", "/-/healthz", {"batch_wait_timeout_s": 0.005, "ingress": "direct"}),
+)
+
+TRIED = (Tried(), Tried(seconds=0.3), Tried(seconds=0.5), Tried(batch=16), Tried(batch=64))
+"""The first is what a quick comparison takes."""

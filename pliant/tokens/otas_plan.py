@@ -1,0 +1,71 @@
+"""The published token adaptation, OTAS Algorithm 2, as the baseline that the planner of plan.py is measured against.
+
+Its defect is kept on purpose: per (batch, gamma) it remembers one state, the one that earned most, with its clock. A
+state that earned less but ended earlier is forgotten, though it may leave room for more later on; so the plan need not be
+the best, even by its own count. Two coarse assumptions belong to it as well: a batch has one deadline, that of its
+earliest request, so it counts as a whole or not at all, and it takes as many seconds as its requests one by one (sum over
+tasks of count times seconds per sample), whatever the device saves on larger batches. Reads no clock, knows no queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+DROP = -1
+"""A choice for a batch that does not run; the published index 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtasBatch:
+    """A batch as Algorithm 2 sees it, by index into the gammas (G of them)."""
+
+    deadline: float  # of its earliest request, seconds on the planner's clock
+    seconds_G: Floats  # predicted: sum over tasks of count x seconds per sample
+    utility_G: Floats  # expected: sum over requests of utility x accuracy
+
+
+def otas_plan(batches: Sequence[OtasBatch], clock: float) -> tuple[int, ...]:
+    """Per batch, in the order given, the index of its gamma or DROP; the device falls free at `clock`.
+
+    Batches run by deadline (among equals in the order given). A gamma is possible after a state if the batch then ends by
+    its deadline. Of several states that lead to the same (batch, gamma) with the same utility the first is kept: not
+    running comes first, then the gammas in their order.
+    """
+    if not batches:
+        return ()
+    order = sorted(range(len(batches)), key=lambda i: batches[i].deadline)
+    utility_K, clock_K = np.zeros(1), np.full(1, clock)  # K: the choices for the batch before, 0 is "do not run"
+    came_from = []
+    for i in order:
+        utility_K, clock_K, parent_K = _step(batches[i], utility_K, clock_K)
+        came_from.append(parent_K.tolist())
+    return _trace(order, came_from, int(utility_K.argmax()))
+
+
+def _step(batch: OtasBatch, utility_K: Floats, clock_K: Floats) -> tuple[Floats, Floats, NDArray[np.intp]]:
+    """Utility, clock and parent of the best way to every choice [1 + G] for this batch; -inf where there is none."""
+    choices = len(batch.seconds_G) + 1
+    end_KC = np.empty((len(clock_K), choices))
+    end_KC[:, 0] = clock_K
+    np.add(clock_K[:, None], batch.seconds_G, out=end_KC[:, 1:])
+    total_KC = np.empty_like(end_KC)
+    total_KC[:, 0] = utility_K
+    np.add(utility_K[:, None], batch.utility_G, out=total_KC[:, 1:])
+    total_KC[:, 1:][end_KC[:, 1:] > batch.deadline] = -np.inf
+    parent_C = total_KC.argmax(axis=0)
+    chosen = parent_C, np.arange(choices)
+    return total_KC[chosen], end_KC[chosen], parent_C
+
+
+def _trace(order: Sequence[int], came_from: Sequence[Sequence[int]], last: int) -> tuple[int, ...]:
+    chosen = [DROP] * len(order)
+    for i, parents in zip(reversed(order), reversed(came_from), strict=True):
+        chosen[i] = last - 1
+        last = parents[last]
+    return tuple(chosen)

@@ -1,0 +1,97 @@
+"""Where proportional attention may be left out: how many labels change without it, and what it costs, per gamma below 0.
+
+In proportional attention (ToMe, Eq. 1) a merged token counts as often as the tokens it stands for; here that is a mask.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.progress import Progress, silent
+from pliant.tokens.artifact import GAMMAS, Backbone, Task
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class MaskEffect:
+    """At one gamma, over all images. `accuracies`: shares of right labels with and without, where labels are given."""
+
+    gamma: int
+    agreement: float  # share of labels that are the same with and without the mask
+    gain: float  # seconds with the mask over seconds without, median of interleaved pairs
+    accuracies: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MaskRule:
+    """When the mask is left out: hardly a label changes, and it is worth it."""
+
+    agreement: float = 0.995
+    gain: float = 1.02
+
+
+def left_out(effects: Sequence[MaskEffect], rule: MaskRule = MaskRule()) -> frozenset[int]:
+    """The gammas for `Execution.unmasked`."""
+    return frozenset(e.gamma for e in effects if e.agreement >= rule.agreement and e.gain >= rule.gain)
+
+
+def compare(
+    backbone: Backbone,
+    tasks: Sequence[Task],
+    images: Mapping[str, Pixels],
+    device: str = "cpu",
+    gammas: Sequence[int] = GAMMAS,
+    labels: Mapping[str, NDArray[np.int64]] | None = None,
+    batch: int = 32,
+    progress: Progress = silent,
+) -> tuple[MaskEffect, ...]:
+    """`images` (and `labels`) by task, [n, size, size, 3]. Raises `InputError` as the runtime does."""
+    merging = [gamma for gamma in gammas if gamma < 0]
+    masked, plain = (
+        TokensRuntime(backbone, tasks[0].backbone, tasks, device, Execution(unmasked=frozenset(unmasked)))
+        for unmasked in ((), merging)
+    )
+    payloads = [Payload(task, image) for task, pixels in images.items() for image in pixels]
+    right = None if labels is None else np.concatenate([labels[task] for task in images])
+    effects = []
+    for gamma in merging:
+        effects.append(_effect(gamma, masked, plain, payloads, right, batch))
+        progress(len(effects), len(merging))
+    return tuple(effects)
+
+
+def _effect(
+    gamma: int,
+    masked: TokensRuntime,
+    plain: TokensRuntime,
+    payloads: Sequence[Payload],
+    right: NDArray[np.int64] | None,
+    batch: int,
+) -> MaskEffect:
+    """Every batch runs on both, one after the other, the first batch once more in front to warm up."""
+    parts = [payloads[start : start + batch] for start in range(0, len(payloads), batch)]
+    for runtime in (masked, plain):
+        runtime.run(gamma, parts[0])
+    found: tuple[list[int], list[int]] = ([], [])
+    ratios = []
+    for part in parts:
+        seconds = [_labels(runtime, gamma, part, kept) for runtime, kept in zip((masked, plain), found, strict=True)]
+        ratios.append(seconds[0] / seconds[1])
+    agreement = float(np.mean(np.equal(*found)))
+    accuracies = None if right is None else (float(np.mean(found[0] == right)), float(np.mean(found[1] == right)))
+    return MaskEffect(gamma, agreement, float(np.median(ratios)), accuracies)
+
+
+def _labels(runtime: TokensRuntime, gamma: int, part: Sequence[Payload], kept: list[int]) -> float:
+    start = time.perf_counter()
+    run = runtime.run(gamma, part)
+    seconds = time.perf_counter() - start
+    kept.extend(int(p.argmax()) for p in run.probabilities)
+    return seconds

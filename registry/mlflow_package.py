@@ -1,0 +1,74 @@
+"""A package as a logged model of an MLflow run: files, signature, example, environment. Knows MLflow's model format."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import pliant.errors
+from registry import codec
+from registry.package import BUNDLE, Example, Package, frame, pyfunc_file
+
+if TYPE_CHECKING:
+    from registry.mlflow_store import Run
+
+
+def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
+    """MLflow's `log_model` does the same, but for the process-wide tracking URI, and prints as it goes."""
+    from mlflow.entities import LoggedModelOutput
+    from mlflow.models import Model
+
+    params = {key: str(value) for key, value in package.params.items()}
+    logged = run.client.create_logged_model(run.experiment_id, package.name, run.id, dict(tags), params)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, "model")
+        # MLflow keeps a folder's own name, and follows no link.
+        bundle = shutil.copytree(package.folder, Path(temporary, BUNDLE))
+        _save_model(folder, bundle, package, Model(logged.artifact_location, run.id, model_id=logged.model_id))
+        run.client.log_model_artifacts(logged.model_id, str(folder))
+    run.client.finalize_logged_model(logged.model_id, "READY")
+    run.client.log_outputs(run.id, [LoggedModelOutput(logged.model_id, step=0)])
+    for name, value in package.metrics.items():
+        run.client.log_metric(run.id, name, value, model_id=logged.model_id)
+    return logged
+
+
+def _save_model(folder: Path, bundle: Path, package: Package, model: Any) -> None:
+    import mlflow
+
+    code, inputs = pyfunc_file(codec.kind(package.folder)), frame(package.inputs)
+    mlflow.pyfunc.save_model(
+        folder,
+        python_model=str(code),
+        artifacts={BUNDLE: str(bundle)},
+        code_paths=[str(Path(pliant.errors.__file__).parent), str(code.parent)],
+        mlflow_model=model,
+        signature=_signature(package),
+        input_example=(inputs, dict(package.options)) if package.options else inputs,
+        model_config=dict(package.config),
+        pip_requirements=[f"{name}=={installed(name).partition('+')[0]}" for name in package.requires],
+    )
+
+
+def _signature(package: Package) -> Any:
+    from mlflow.models import ModelSignature
+    from mlflow.types import ParamSchema, ParamSpec
+
+    kinds = {bool: "boolean", int: "long", float: "double", str: "string"}
+    params = [ParamSpec(name, kinds[type(value)], value) for name, value in package.options.items()]
+    return ModelSignature(_schema(package.inputs), _schema(package.outputs), ParamSchema(params) if params else None)
+
+
+def _schema(example: Example) -> Any:
+    from mlflow.types import ColSpec, Schema, TensorSpec
+
+    if isinstance(example, np.ndarray):
+        return Schema([TensorSpec(example.dtype, (-1, *example.shape[1:]))])
+    kinds = {"int64": "long", "float32": "float", "float64": "double"}
+    return Schema([ColSpec(kinds[column.dtype.name], name) for name, column in example.items()])

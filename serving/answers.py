@@ -1,0 +1,73 @@
+"""What becomes of a request, and what is kept of it until then. Plain values; knows nothing of who fills them in."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from pliant.protocol import Launch, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An output and how it came about. Queue: until its launch was decided; run: on the device, by its own clock.
+
+    `known` names what the scheduler went by when it decided the launch (see `Driver.change`).
+    """
+
+    output: Any
+    setting: int
+    batch: int
+    queue_seconds: float
+    run_seconds: float
+    late_by: float  # negative: seconds to spare
+    known: Any = None
+
+    @property
+    def on_time(self) -> bool:
+        return self.late_by <= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """No output; reasons as in protocol.DROP_REASONS."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A launch, when it was decided, and by what knowledge."""
+
+    launch: Launch
+    at: float
+    known: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One launch's share of one request."""
+
+    output: Any
+    decided: Decided
+    seconds: float
+
+
+@dataclass(slots=True)
+class Pending:
+    request: Request
+    payload: Any
+    answer: asyncio.Future[Served | Dropped]
+    ran: dict[int, Ran] = field(default_factory=dict)  # launch id -> what it gave
+
+    def settle(self, answer: Served | Dropped) -> None:
+        if not self.answer.done():  # the asker may have gone
+            self.answer.set_result(answer)
+
+    def served(self, launch: int, now: float) -> Served:
+        ran = self.ran[launch]
+        decided = ran.decided
+        queued, late_by = decided.at - self.request.arrival, now - self.request.deadline
+        batch, setting = len(decided.launch.requests), decided.launch.setting
+        return Served(ran.output, setting, batch, queued, ran.seconds, late_by, decided.known)

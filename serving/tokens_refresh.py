@@ -1,0 +1,171 @@
+"""Keeps what is served equal to what the registry's alias points to. Knows the registry, pins and outcomes; serves nothing.
+
+A look costs one question for version numbers. Only what moved is fetched, verified and tried against the rest; a set that
+does not fit together (the backbone's alias moved, the tasks' not yet) changes nothing and waits for the next look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pliant.errors import BackboneError, InputError, PliantError, RegistryError
+from serving.metrics import Metrics
+from serving.refusals import Refusal
+from serving.tokens_catalog import (
+    BACKBONE,
+    PREFIX,
+    TASK_PREFIX,
+    Catalog,
+    Registry,
+    Servable,
+    has_task,
+    load_catalog,
+    load_task,
+)
+from serving.tokens_live import Live
+from serving.tokens_question import shorten
+from serving.tokens_variants import VariantCatalog, load_variants
+
+logger = logging.getLogger("pliant.serving")
+
+MISFIT = (BackboneError, InputError)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one look. `changed`: registered model -> version, of what is served newly since."""
+
+    outcome: str  # unchanged, changed, held (does not fit together, yet) or failed
+    message: str
+    changed: Mapping[str, int]
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Refresher:
+    """`seconds` between two looks; 0 for none but those that are asked for."""
+
+    def __init__(self, live: Live, registry: Registry, alias: str, seconds: float, metrics: Metrics) -> None:
+        self._live, self._registry, self._alias, self.seconds = live, registry, alias, seconds
+        self._metrics = metrics
+        self._pinned: dict[str, int] = {}  # models of tasks that somebody registered by version or another alias
+        self._busy = asyncio.Lock()
+        self._misfit: Mapping[str, int] | None = None  # pointers that were found not to fit together
+        self.last = Outcome("unchanged", "not looked yet", {})
+
+    async def run(self) -> None:
+        """Look for ever. No fault of registry or artifacts ends it, and none of ours."""
+        while self.seconds:
+            await asyncio.sleep(self.seconds)
+            try:
+                await self.refresh(patient=True)
+            except Exception as error:  # told by `last`, the metric and the log
+                if not isinstance(error, PliantError):
+                    logger.error("the look at the registry failed", exc_info=error)
+
+    async def refresh(self, patient: bool = False) -> Outcome:
+        """Look once. Raises what kept it from being done, but for what is "held"; all is served as before then.
+
+        `patient`: pointers that did not fit together at the last look are not fetched again before one of them moves.
+        """
+        async with self._busy:
+            try:
+                outcome = await self._refresh(patient)
+            except MISFIT as error:
+                outcome = Outcome("held", f"what {self._alias} points to is not taken up: {error}", {})
+            except Exception as error:
+                self._note(Outcome("failed", str(error), {}))
+                raise
+            self._note(outcome)
+            return outcome
+
+    async def register(self, name: str, which: str | int | None) -> None:
+        """Serve a task of the registry, or another version of one, from now on. One that is named by version stays.
+
+        Raises `Refusal` where the registry lacks it, `RegistryError` where it is out of reach, `BackboneError` and
+        `InputError` where the task does not fit.
+        """
+        async with self._busy:
+            catalog = self._live.catalog
+            if not isinstance(catalog, Catalog):
+                raise Refusal(409, "variants", "under this policy tasks come with the variants, which hold them all")
+            served = await asyncio.to_thread(self._fetch, name, which or self._alias, catalog.backbone_digest)
+            await self._live.become(catalog.with_task(served))
+            model = TASK_PREFIX + name
+            self._pinned.pop(model, None)
+            if which is not None and which != self._alias:
+                self._pinned[model] = served.version
+
+    async def _refresh(self, patient: bool) -> Outcome:
+        running = self._live.catalog
+        pointers = await asyncio.to_thread(self._look, running)
+        moved = {name: version for name, version in pointers.items() if running.pointers.get(name) != version}
+        if pointers == running.pointers:
+            return Outcome("unchanged", "everything served is what the alias points to", {})
+        if patient and pointers == self._misfit:
+            return self.last
+        self._misfit = None
+        try:
+            target = await asyncio.to_thread(self._load, pointers, running)
+        except MISFIT:
+            self._misfit = pointers
+            raise
+        await self._become(target, running)
+        return Outcome("changed", f"taken up: {_listed(moved) or 'fewer tasks'}", moved)
+
+    async def _become(self, target: Servable, running: Servable) -> None:
+        idle = running
+        try:
+            await self._live.become(target)
+        except Exception:
+            idle = target
+            raise
+        finally:
+            for folder in set(idle.folders) - set(self._live.catalog.folders):
+                self._registry.discard(folder)
+
+    def _look(self, running: Servable) -> Mapping[str, int]:
+        """In a thread. A pinned task follows the alias again once the backbone moves, if the alias has a version of it."""
+        pointers = dict(self._registry.versions(PREFIX, self._alias))
+        wanted = {name: version for name, version in pointers.items() if name.startswith(running.PREFIXES)}
+        stays = wanted.get(BACKBONE) == running.pointers.get(BACKBONE)
+        for model, version in self._pinned.items():
+            if stays or model not in wanted:
+                wanted[model] = version
+        return wanted
+
+    def _load(self, pointers: Mapping[str, int], running: Servable) -> Servable:
+        registry = self._registry
+        if isinstance(running, VariantCatalog):
+            return load_variants(registry, self._alias, pointers)
+        assert isinstance(running, Catalog), "there are two kinds"
+        return load_catalog(registry, self._alias, pointers, running)
+
+    def _fetch(self, name: str, which: str | int, backbone: str) -> Any:
+        """In a thread: the registry may be slow."""
+        registry = self._registry
+        if not has_task(registry, name):
+            message = f"name is {shorten(name)}, but the registry has no such task"
+            raise Refusal(404, "not_in_registry", message, "name")
+        try:
+            return load_task(registry, name, which, backbone)
+        except RegistryError as error:
+            field = "version" if isinstance(which, int) else "alias"
+            raise Refusal(404, "not_in_registry", str(error), field) from None
+
+    def _note(self, outcome: Outcome) -> None:
+        """Counted each time; in the log only when it is news."""
+        self._metrics.refreshed(outcome.outcome)
+        if outcome != self.last and outcome.outcome != "unchanged":
+            log = logger.info if outcome.outcome == "changed" else logger.warning
+            log("refresh: %s: %s", outcome.outcome, outcome.message)
+        self.last = outcome
+
+
+def _listed(moved: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} version {version}" for name, version in sorted(moved.items()))

@@ -1,0 +1,37 @@
+"""The presets in the repository are settings that the flow takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.tokens_config import TokensFlowConfig, read
+
+PRESETS = Path(__file__).parents[2] / "presets"
+TASKS = ["cifar10", "tinyimagenet100", "eurosat"]
+
+
+@pytest.mark.parametrize("name", ["tokens_cpu", "tokens_cpu_quick", "tokens_gpu"])
+def test_a_preset_is_read_and_names_the_three_tasks_and_the_rates_to_try(name):
+    told = read(PRESETS / f"{name}.toml")
+    assert [entry.partition("=")[0] for entry in told.data] == TASKS
+    assert len(set(told.task.prompt_rates)) >= 3
+    assert told.latency == TokensFlowConfig().latency
+
+
+@pytest.mark.parametrize("name", ["tokens_cpu", "tokens_cpu_quick"])
+def test_on_a_cpu_the_foundation_comes_from_the_flow_and_leaves_tokens_enough_to_merge(name):
+    told = read(PRESETS / f"{name}.toml")
+    assert (told.backbone, told.device, told.foundation.upstream_classes) == ("embedded", "cpu", 100)
+    assert told.upstream is not None
+    assert told.upstream in "".join(told.data)
+    grid = told.foundation.options["img_size"] // told.foundation.options["patch_size"]
+    assert grid**2 + 1 > 3 * -min(told.latency.gammas)
+
+
+def test_on_a_gpu_training_is_as_published():
+    told = read(PRESETS / "tokens_gpu.toml")
+    assert (told.backbone, told.device) == ("timm:vit_base_patch16_224", "cuda")
+    assert (told.task.epochs, told.task.batch) == (50.0, 32)
+    assert min(told.task.prompt_rates) < 0.002 < max(told.task.prompt_rates)

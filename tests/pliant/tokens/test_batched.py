@@ -1,0 +1,117 @@
+"""Policies over Algorithm 1's queue: the arrival rate, dropping what would be late, one fixed gamma."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.latency import LatencyTable
+from pliant.protocol import Answer, Arrived, Drop, Finished
+from pliant.tokens.artifact import RateRule
+from pliant.tokens.batched import ArrivalRate, BatchedPolicy, Choice
+from pliant.tokens.batching import BatchingConfig
+from pliant.tokens.fixed import FixedChooser
+from pliant.tokens.policy import Fleet, Knowledge
+from pliant.tokens.scheduler import Options, TokensScheduler
+from tests.pliant.tokens.loads import ACCURACY, KNOWN, TABLE, ask, bursty, run, scheduler
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=40).map(sorted), st.integers(0, 30), st.sampled_from([4, 8, 16])
+)
+def test_the_rate_counts_the_arrivals_of_the_window(eighths, later, window):
+    rate = ArrivalRate(window / 8)
+    for at in eighths:
+        rate.add(at / 8)
+    now = eighths[-1] + later
+    assert rate.at(now / 8) == sum(now - window <= at <= now for at in eighths) / (window / 8)
+
+
+def policy(gamma: int = 0, table: LatencyTable = TABLE, **batching) -> BatchedPolicy:
+    known = Knowledge(table, {t: {g: s.get(g, 0.5) for g in table.settings} for t, s in ACCURACY.items()}, RULE)
+    return BatchedPolicy(known, FixedChooser(gamma), BatchingConfig(**batching))
+
+
+RULE = RateRule((), (0,))
+ONE = Fleet(0, (0.0,))
+
+
+def test_batches_run_by_earliest_deadline_at_the_one_gamma():
+    made = policy(-5)
+    for i, within in enumerate((5.0, 1.0, 3.0, 5.1)):
+        made.add(ask(i, within=within), 0.0)
+    decisions = [made.decide(ONE, 0.0) for _ in range(3)]
+    assert [tuple(r.id for r in d.run) for d in decisions] == [(1,), (2,), (0, 3)]
+    assert {d.setting for d in decisions} == {-5}
+    assert [d.seconds for d in decisions] == [TABLE.at(-5, n) for n in (1, 1, 2)]
+    assert len(made) == 0
+    made.check()
+
+
+def test_what_would_be_late_is_dropped_before_it_costs_time_and_the_rest_runs():
+    """The whole batch of 16 would take 0.16 s; without the four most urgent ones it takes less."""
+    made = policy(0)
+    for i in range(16):
+        made.add(ask(i, within=0.1 if i < 4 else 0.15), 0.0)
+    decision = made.decide(ONE, 0.0)
+    assert sorted(decision.drop) == [0, 1, 2, 3]
+    assert len(decision.run) == 12
+    assert decision.seconds == TABLE.at(0, 12) <= 0.15
+
+
+def test_where_one_run_is_too_long_for_all_as_many_run_as_can():
+    made = policy(0)
+    for i in range(16):
+        made.add(ask(i, within=0.1), 0.0)
+    decision = made.decide(ONE, 0.0)
+    assert decision.seconds <= 0.1 < TABLE.at(0, len(decision.run) + 1)
+    assert len(decision.run) + len(decision.drop) == 16
+
+
+def test_a_slow_device_makes_more_of_them_late():
+    counts = []
+    for slowdown in (1.0, 2.0):
+        made = policy(0)
+        for i in range(16):
+            made.add(ask(i, within=0.1), 0.0)
+        counts.append(len(made.decide(Fleet(0, (0.0,), slowdown), 0.0).run))
+    assert counts[0] > counts[1] > 0
+
+
+class Evicts:
+    """Gives up all but the last batch, once there are three."""
+
+    trims = False
+
+    def arrived(self, request, now): ...
+    def lost(self, worker): ...
+    def learn(self, knowledge): ...
+
+    def choose(self, batches, fleet, now) -> Choice:
+        return Choice(None, evict=tuple(batches[:-1])) if len(batches) > 2 else Choice(batches[0], 0)
+
+
+def test_batches_that_are_given_up_are_dropped_as_late_and_the_next_decision_follows_at_once():
+    chooser = Evicts()
+    made = TokensScheduler(BatchedPolicy(KNOWN, chooser, BatchingConfig(deadline_gap=0.0)), 1, Options(margin=0.0))
+    (first,) = made.handle(Arrived(ask(0, within=9.0)), 0.0)
+    for i in (1, 2, 3):
+        made.handle(Arrived(ask(i, within=5.0 + i)), 0.0)
+    answer, *drops, launch = made.handle(Finished(first.id, 0.016), 0.016)
+    assert (answer, drops) == (Answer(0, first.id), [Drop(1, "late"), Drop(2, "late")])
+    assert launch.requests == (3,)
+    made.check()
+
+
+@pytest.mark.parametrize(("name", "gamma"), [("pets", 0), ("tome", -5), ("tome", -10), ("vpt", 4)])
+def test_a_fixed_policy_uses_the_gamma_asked_for_and_no_other(name, gamma):
+    _, books = run(bursty(1, 0.5), fresh=scheduler(name, gamma=gamma))
+    assert {launch.setting for launch in books.launches.values()} == {gamma}
+    assert len(books.launches) > 20
+
+
+def test_an_unknown_task_names_those_that_are_known():
+    with pytest.raises(InputError, match="task is flowers, but must be one of easy, hard"):
+        policy().add(ask(0, task="flowers"), 0.0)

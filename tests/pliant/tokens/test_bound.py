@@ -1,0 +1,195 @@
+"""No schedule earns more than the bounds, and the bounds are the optimum of the programme they stand for."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from pliant.errors import InputError
+from pliant.latency import LatencyTable
+from pliant.protocol import Request
+from pliant.tokens.bound import MOST_KINDS, Devices, clairvoyant, fluid, fluid_rate
+from pliant.workload import RequestKind
+
+TASKS = ("easy", "hard")
+TABLE = LatencyTable((-5, 0), (1, 2, 4), ((0.5, 0.75, 1.0), (1.0, 1.5, 2.5)))
+ACCURACY = {"easy": {-5: 0.9, 0: 1.0}, "hard": {-5: 0.25, 0: 0.75}}
+ONE = Devices(TABLE, ACCURACY, most=4)
+
+
+@st.composite
+def devices(draw, workers=2):
+    seconds = tuple(tuple(np.cumsum(draw(st.lists(eighths, min_size=3, max_size=3)))) for _ in range(2))
+    accuracy = {task: {g: draw(st.integers(0, 8)) / 8 for g in (-5, 0)} for task in TASKS}
+    return Devices(LatencyTable((-5, 0), (1, 2, 4), seconds), accuracy, draw(st.integers(1, workers)), most=4)
+
+
+eighths = st.integers(1, 8).map(lambda n: n / 8)
+request = st.tuples(st.integers(0, 16), st.integers(1, 24), st.sampled_from(TASKS), st.sampled_from([0.25, 1.0]))
+
+
+def loads(most):
+    return st.lists(request, min_size=1, max_size=most).map(
+        lambda drawn: [Request(i, a / 8, (a + span) / 8, *kind) for i, (a, span, *kind) in enumerate(drawn)]
+    )
+
+
+def best_schedule(load, devices):
+    """What the best of all schedules of whole batches earns: every order, every grouping, every gamma, every device."""
+
+    @cache
+    def best(left, free):
+        options = [0.0]
+        for batch in (b for n in range(1, len(left) + 1) for b in combinations(left, n)):
+            rest = tuple(r for r in left if r not in batch)
+            for gamma in devices.latency.settings:
+                for i, at in enumerate(free):
+                    end = max(at, *(r.arrival for r in batch)) + devices.latency.at(gamma, len(batch))
+                    gain = sum(r.utility * devices.accuracy[r.task][gamma] for r in batch if end <= r.deadline)
+                    if gain > 0:
+                        options.append(gain + best(rest, tuple(sorted((*free[:i], end, *free[i + 1 :])))))
+        return max(options)
+
+    return best(tuple(load), (0.0,) * devices.workers)
+
+
+def by_solver(load, devices):
+    """The programme of `clairvoyant` as a linear programme over (request, gamma) and (request, piece of time)."""
+    edges = np.unique([t for r in load for t in (r.arrival, r.deadline)])
+    pieces = list(pairwise(edges))
+    pairs, worth = [], []
+    for i, r in enumerate(load):
+        for gamma in devices.latency.settings:
+            fits = [n for n in range(1, devices.most + 1) if devices.latency.at(gamma, n) <= r.deadline - r.arrival]
+            if fits:
+                pairs.append((i, min(devices.latency.at(gamma, n) / n for n in fits)))
+                worth.append(r.utility * devices.accuracy[r.task][gamma])
+    n, p, k = len(load), len(pairs), len(pieces)
+    served, capacity, balance = np.zeros((n, p + n * k)), np.zeros((k, p + n * k)), np.zeros((n, p + n * k))
+    for column, (i, cost) in enumerate(pairs):
+        served[i, column], balance[i, column] = 1.0, cost
+    upper = []
+    for i, r in enumerate(load):
+        for j, (start, end) in enumerate(pieces):
+            column = p + i * k + j
+            balance[i, column], capacity[j, column] = -1.0, 1.0
+            upper.append((0, None if r.arrival <= start and end <= r.deadline else 0))
+    limits = np.concatenate([np.ones(n), [devices.workers * (b - a) for a, b in pieces]])
+    cost = np.concatenate([-np.array(worth), np.zeros(n * k)])
+    bounds = [(0, None)] * p + upper
+    return -linprog(cost, np.vstack([served, capacity]), limits, balance, np.zeros(n), bounds, method="highs").fun
+
+
+@settings(max_examples=60, deadline=None)
+@given(loads(4), devices(workers=1))
+def test_no_schedule_on_one_device_earns_more(load, devices):
+    assert best_schedule(load, devices) <= clairvoyant(load, devices).utility + 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(loads(3), devices())
+def test_no_schedule_on_two_devices_earns_more(load, devices):
+    assert best_schedule(load, devices) <= clairvoyant(load, devices).utility + 1e-9
+
+
+@settings(max_examples=100, deadline=None)
+@given(loads(7), devices())
+def test_greed_finds_the_optimum_of_the_linear_programme(load, devices):
+    assert clairvoyant(load, devices).utility == pytest.approx(by_solver(load, devices), abs=1e-7)
+
+
+@settings(deadline=None)
+@given(loads(40), devices())
+def test_the_bound_narrows_with_the_bins_down_to_the_clairvoyant_one(load, devices):
+    found = [fluid(load, devices, width).utility for width in (4.0, 2.0, 1.0, 0.5, 0.25)]
+    found.append(clairvoyant(load, devices).utility)
+    assert all(wide >= narrow - 1e-9 for wide, narrow in pairwise(found))
+    assert fluid(load, devices, 1e-4).utility == pytest.approx(found[-1])
+
+
+@settings(deadline=None)
+@given(loads(40), devices(), st.sampled_from([0.25, 2.0]))
+def test_what_is_served_adds_up_to_the_bound(load, devices, width):
+    bound = fluid(load, devices, width)
+    worth = sum(k.utility * devices.accuracy[k.task][g] * n for k, how in bound.served.items() for g, n in how.items())
+    assert bound.utility == pytest.approx(worth, abs=1e-9)
+    assert bound.utility <= sum(r.utility for r in load) + 1e-9
+    for kind, how in bound.served.items():
+        offered = sum((r.task, r.utility) == (kind.task, kind.utility) for r in load)
+        assert sum(how.values()) <= offered + 1e-9
+
+
+def test_one_request_is_worth_its_best_gamma_that_ends_in_time():
+    """At gamma 0 alone it takes 1 s; with 0.75 s it can be at gamma -5 only, with 0.25 s at none."""
+    asked = [Request(0, 3.0, 3.0 + span, "hard", 2.0) for span in (1.0, 0.75, 0.25)]
+    assert [clairvoyant([r], ONE).utility for r in asked] == [1.5, 0.5, 0.0]
+
+
+SLOW = Devices(LatencyTable((-5, 0), (4,), ((1.0,), (2.5,))), ACCURACY, most=4)  # 0.25 and 0.625 s a request
+
+
+def test_time_that_is_left_raises_requests_to_a_better_gamma():
+    """8 requests take 2 of the 2.5 s at gamma -5; the last 0.5 s bring 0.5 / 0.375 of them to gamma 0."""
+    bound = clairvoyant([Request(i, 0.0, 2.5, "easy", 1.0) for i in range(8)], SLOW)
+    assert bound.utility == pytest.approx(8 * 0.9 + 0.5 / 0.375 * 0.1)
+    ((_, how),) = bound.served.items()
+    assert how == {-5: pytest.approx(8 - 4 / 3), 0: pytest.approx(4 / 3)}
+
+
+def test_a_gamma_below_the_hull_is_not_used():
+    """hard earns 0.25 in 0.25 s at gamma -5 but 0.75 in 0.625 s at gamma 0: half of the requests at 0 are worth more."""
+    bound = clairvoyant([Request(i, 0.0, 2.5, "hard", 1.0) for i in range(8)], SLOW)
+    assert bound.utility == pytest.approx(4 * 0.75)
+    assert [list(how) for how in bound.served.values()] == [[0]]
+
+
+def test_utility_per_second_decides_who_is_served_not_utility():
+    """8 easy ones at 0.45 in 0.25 s each come before hard ones at 0.9 in 0.625 s, for which 0.5 s are left."""
+    easy = [Request(i, 0.0, 2.5, "easy", 0.5) for i in range(8)]
+    hard = [Request(i, 0.0, 2.5, "hard", 1.2) for i in range(8, 16)]
+    assert clairvoyant(hard + easy, SLOW).utility == pytest.approx(8 * 0.45 + 0.5 / 0.625 * 0.9)
+
+
+def test_a_gamma_that_cannot_end_in_time_at_any_batch_is_not_used():
+    assert clairvoyant([Request(i, 0.0, 1.0, "hard", 1.0) for i in (0, 1)], SLOW).utility == 0.5
+
+
+def test_work_is_not_done_before_it_arrives_nor_after_its_deadline():
+    load = [Request(i, at, at + 1.0, "easy", 1.0) for i, at in enumerate([0.0] * 8 + [5.0])]
+    assert clairvoyant(load, ONE).utility == pytest.approx(4 * 0.9 + 1.0)
+
+
+def test_a_stationary_stream_fills_the_devices_with_the_densest_steps():
+    kinds = {RequestKind("hard", 9.0, 1.0): 1.0, RequestKind("easy", 9.0, 1.0): 2.0}
+    bound = fluid_rate(
+        kinds, ONE
+    )  # easy at -5: 0.9 per 0.25 s; hard at 0: 0.75 per 0.625 s; easy on to 0: 0.1 per 0.375
+    assert bound.utility == pytest.approx(2 * 0.9 + 0.5 / 0.625 * 0.75)
+    assert bound.seconds == pytest.approx(1.0)
+    assert fluid_rate(kinds, Devices(TABLE, ACCURACY, workers=9, most=4)).utility == pytest.approx(2.75)
+
+
+def test_a_long_load_tends_to_the_stationary_bound():
+    kinds = (RequestKind("hard", 2.5, 1.0), RequestKind("easy", 2.5, 1.0))
+    load = [Request(i, i / 4, i / 4 + 2.5, kinds[i % 2].task, 1.0) for i in range(4000)]
+    rate = fluid_rate(dict.fromkeys(kinds, 2.0), ONE).utility
+    assert fluid(load, ONE).utility / 1000 == pytest.approx(rate, rel=0.01)
+
+
+def test_nothing_asked_earns_nothing():
+    assert fluid([], ONE).utility == clairvoyant([], ONE).utility == 0.0
+
+
+def test_what_cannot_be_bounded_is_refused():
+    with pytest.raises(InputError, match="task is other"):
+        fluid([Request(0, 0.0, 1.0, "other")], ONE)
+    with pytest.raises(InputError, match="width"):
+        fluid([Request(0, 0.0, 1.0, "easy")], ONE, width=0.0)
+    with pytest.raises(InputError, match="kinds of request"):
+        fluid([Request(i, 0.0, 1.0 + i, "easy") for i in range(MOST_KINDS + 1)], ONE)

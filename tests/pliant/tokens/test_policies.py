@@ -1,0 +1,78 @@
+"""One word picks a policy; what does not fit it is refused in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from pliant.errors import InputError
+from pliant.protocol import Arrived
+from pliant.tokens.policies import FIXED, POLICIES, make
+from pliant.tokens.published import FIGURE_4B, profile, variants
+from pliant.tokens.scheduler import Options, TokensScheduler
+from tests.pliant.tokens.loads import KNOWN, World, ask, bursty, run, scheduler
+
+PUBLISHED = profile(FIGURE_4B)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_is_made_by_its_name_and_told_in_a_sentence(policy):
+    made = make(policy, variants(FIGURE_4B) if policy == "infaas" else PUBLISHED)
+    assert isinstance(made, TokensScheduler)
+    (launch,) = made.handle(Arrived(ask(0, task="cifar10")), 0.0)
+    assert launch.setting == FIXED.get(policy, launch.setting)
+    assert len(POLICIES[policy]) > 10
+
+
+def test_an_unknown_policy_is_refused_with_the_list_of_all():
+    with pytest.raises(InputError) as told:
+        make("fixed", PUBLISHED)
+    assert str(told.value) == f"policy is 'fixed', but must be one of {', '.join(POLICIES)}"
+
+
+@pytest.mark.parametrize(
+    ("policy", "gamma"),
+    [
+        ("otas", 0),
+        ("otas-kept", -5),
+        ("infaas", 0),
+        ("pets", 2),
+        ("pets", -5),
+        ("tome", 0),
+        ("tome", 4),
+        ("vpt", 0),
+        ("vpt", -5),
+    ],
+)
+def test_a_gamma_that_does_not_fit_the_policy_is_refused(policy, gamma):
+    with pytest.raises(
+        InputError, match=f"gamma is {gamma}, but must be left out, or one that fits the policy {policy}"
+    ):
+        make(policy, PUBLISHED, gamma=gamma)
+
+
+@pytest.mark.parametrize(("policy", "gamma"), [("default", 3), ("tome", -7), ("vpt", 16)])
+def test_a_gamma_that_was_not_profiled_is_refused(policy, gamma):
+    with pytest.raises(InputError, match=rf"gamma is {gamma}, but must be one of \(-20, -15"):
+        make(policy, PUBLISHED, gamma=gamma)
+
+
+@pytest.mark.parametrize(("policy", "gamma"), [("tome", -15), ("vpt", 8)])
+def test_where_the_published_gamma_was_not_profiled_one_must_be_named(policy, gamma):
+    with pytest.raises(InputError, match=f"gamma is {gamma}, but must be one of"):
+        make(policy, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("policy", "gamma"), [("default", 0), ("default", -10), ("pets", 0), ("tome", -10), ("vpt", 4)]
+)
+def test_the_gamma_asked_for_is_the_only_one_that_runs(policy, gamma):
+    _, books = run(bursty(1, 0.3), World(), fresh=scheduler(policy, gamma=gamma))
+    assert {launch.setting for launch in books.launches.values()} == {gamma}
+
+
+def test_workers_and_options_reach_the_scheduler():
+    made = make("default", KNOWN, 2, options=Options(max_waiting=1, margin=0.5))
+    actions = [made.handle(Arrived(ask(i, within=0.4)), 0.0) for i in range(5)]
+    assert [action.worker for done in actions[:2] for action in done] == [0, 1]
+    assert made.wake_at() == pytest.approx(0.2 - 0.010)
+    assert actions[4][0].reason == "full"

@@ -1,0 +1,196 @@
+"""What a scheduler knows: through JSON and back to the last bit, and replaced while requests wait and launches run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.journal import decode
+from pliant.latency import LatencyTable
+from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
+from pliant.tokens.artifact import RateRule
+from pliant.tokens.policies import POLICIES
+from pliant.tokens.policy import Knowledge
+from tests.pliant.tokens.loads import (
+    ACCURACY,
+    KNOWN,
+    RULE,
+    TABLE,
+    VARIANTS,
+    World,
+    ask,
+    bursty,
+    known,
+    run,
+    scheduler,
+    text,
+)
+
+every_policy = pytest.mark.parametrize("policy", POLICIES)
+shares = st.floats(0, 1)
+
+
+@st.composite
+def knowledges(draw) -> Knowledge:
+    settings = tuple(sorted(draw(st.sets(st.integers(-30, 40), min_size=1, max_size=4))))
+    batches = tuple(sorted(draw(st.sets(st.integers(1, 64), min_size=1, max_size=3))))
+    seconds = st.floats(1e-9, 1e9)
+    rows = tuple(tuple(draw(seconds) for _ in batches) for _ in settings)
+    accuracy = {task: {s: draw(shares) for s in settings} for task in draw(st.sets(st.text(max_size=3), max_size=3))}
+    below = tuple(sorted(draw(st.sets(st.floats(0, 1e4), max_size=3))))
+    rule = RateRule(below, tuple(draw(st.sampled_from(settings)) for _ in range(len(below) + 1)))
+    loading = {s: draw(st.floats(0, 9)) for s in settings} if draw(st.booleans()) else {}
+    return Knowledge(LatencyTable(settings, batches, rows), accuracy, rule, loading)
+
+
+@given(knowledges())
+def test_knowledge_comes_back_equal_from_json_text(some):
+    assert Knowledge.of(json.loads(json.dumps(some.plain()))) == some
+
+
+def without(key: str) -> dict:
+    return {name: value for name, value in KNOWN.plain().items() if name != key}
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        *(without(key) for key in KNOWN.plain()),
+        {**KNOWN.plain(), "latency": None},
+        {**KNOWN.plain(), "latency": [1, 2]},
+        {**KNOWN.plain(), "accuracy": ["easy"]},
+        {**KNOWN.plain(), "accuracy": {"easy": [1, 2]}},
+        {**KNOWN.plain(), "rule": {"below": []}},
+        {**KNOWN.plain(), "loading": 3},
+    ],
+)
+def test_facts_that_are_no_knowledge_are_refused(facts):
+    with pytest.raises(InputError, match=r"facts is .* but must be as Knowledge\.plain gives them"):
+        Knowledge.of(facts)
+
+
+def test_a_task_that_was_not_measured_at_every_setting_is_refused():
+    with pytest.raises(InputError, match=r"accuracy of task flowers is without gamma \[-10, 4\], but must be given"):
+        Knowledge(TABLE, {**ACCURACY, "flowers": {-5: 0.1, 0: 0.2}}, RULE)
+
+
+def test_restricted_to_some_settings_times_and_accuracies_stay_what_they_were():
+    some = KNOWN.only((4, -5))
+    assert some.latency.settings == (-5, 4)
+    assert [some.latency.row(g) for g in (-5, 4)] == [TABLE.row(g) for g in (-5, 4)]
+    assert some.accuracy == {"easy": {-5: 0.9, 4: 0.96}, "hard": {-5: 0.5, 4: 0.8}}
+    with pytest.raises(InputError, match="setting is 8, but must be one of"):
+        KNOWN.only((0, 8))
+
+
+# Replaced while the scheduler works
+
+
+def changed(some: Knowledge, factor: float = 1.0, drop: str = "", **more) -> Knowledge:
+    """Slower by a factor, without a task, with others."""
+    rows = tuple(tuple(factor * s for s in row) for row in some.latency.seconds)
+    accuracy = {task: shares for task, shares in {**some.accuracy, **more}.items() if task != drop}
+    return replace(some, latency=replace(some.latency, seconds=rows), accuracy=accuracy)
+
+
+@every_policy
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nobody_is_lost_and_nothing_launched_twice_when_knowledge_changes_under_load(policy, workers):
+    base = known(policy)
+    told = [(0.2, changed(base, 1.5)), (0.5, changed(base, 0.5)), (0.9, changed(base, flowers=base.accuracy["easy"]))]
+    world = World(2, failing=0.1, failing_restarts=0.2)
+    journal, _ = run(bursty(5, 0.3), world, workers, policy, told, restart_pause=0.05)
+    entries = [entry for entry in journal if isinstance(entry.event, Changed)]
+    assert len(entries) == 3
+    for entry in entries:  # what is slower may be hopeless from now on; nothing else is dropped
+        assert {action.reason for action in entry.actions if isinstance(action, Drop)} <= {"late"}
+    fresh = scheduler(policy, workers, restart_pause=0.05)
+    assert replay(fresh, map(decode, text(journal))) == journal
+
+
+@pytest.mark.parametrize("policy", ["default", "pets", "tome", "vpt"])
+def test_the_change_itself_drops_nobody_who_can_still_be_served(policy):
+    fresh = scheduler(policy)
+    for i in range(9):
+        fresh.handle(Arrived(ask(i, within=5.0)), 0.0)
+    assert fresh.handle(Changed(changed(KNOWN, 2.0).plain()), 0.005) == []
+    assert fresh.waiting == 8
+    fresh.check()
+
+
+@pytest.mark.parametrize("policy", ["default", "otas", "otas-kept", "pets", "tome", "vpt"])
+def test_new_latencies_hold_from_the_next_decision_and_old_launches_end_by_the_old_ones(policy):
+    """A launch that was decided on the old profile took as long as that said, so nothing is wrong with the device."""
+    fresh = scheduler(policy)
+    (first,) = fresh.handle(Arrived(ask(0, within=99.0)), 0.0)
+    for i in (1, 2):
+        fresh.handle(Arrived(ask(i, within=0.5)), 0.0)
+    old = TABLE.at(first.setting, 1)
+    assert fresh.handle(Changed(changed(KNOWN, 20.0).plain()), old / 2) == []
+    assert fresh.wake_at() == pytest.approx(0.5 - 20 * 0.010)
+    answer, *_ = fresh.handle(Finished(first.id, old), old)
+    assert answer == Answer(0, first.id)
+    assert fresh._slowdown == 1.0
+
+
+@every_policy
+@pytest.mark.parametrize("runs", [False, True])
+def test_facts_that_lack_a_task_in_use_are_refused_and_change_nothing(policy, runs):
+    fresh = scheduler(policy)
+    first = fresh.handle(Arrived(ask(0, within=9.0, task="hard")), 0.0)[0]
+    if not runs:
+        fresh.handle(Arrived(ask(1, within=9.0, task="hard")), 0.0)
+    wake, waiting = fresh.wake_at(), fresh.waiting
+    with pytest.raises(InputError, match="task is hard, but must be one of easy"):
+        fresh.handle(Changed(changed(known(policy), 3.0, drop="hard").plain()), 0.001)
+    fresh.check()
+    assert (fresh.wake_at(), fresh.waiting) == (wake, waiting)
+    restart = fresh.handle(Failed(first.id, "crash"), 0.002)  # what ran waits again, and is still known
+    restart = restart[-1] if restart else fresh.handle(Woke(), 1.002)[-1]  # after a failed load there is a pause
+    launches = fresh.handle(Finished(restart.id, 0.01), 1.1)
+    assert any(isinstance(action, Launch) for action in launches)
+
+
+@pytest.mark.parametrize(("policy", "gamma"), [("default", 0), ("pets", None), ("tome", -10), ("vpt", 4)])
+def test_facts_that_lack_the_gamma_asked_for_are_refused_and_change_nothing(policy, gamma):
+    fresh = scheduler(policy, gamma=gamma)
+    gamma = gamma or 0
+    (first,) = fresh.handle(Arrived(ask(0, within=9.0)), 0.0)
+    fresh.handle(Arrived(ask(1, within=9.0)), 0.0)
+    rest = KNOWN.only([g for g in TABLE.settings if g != gamma])
+    with pytest.raises(InputError, match=f"setting is {gamma}, but must be one of"):
+        fresh.handle(Changed(rest.plain()), 0.001)
+    fresh.check()
+    (_, second) = fresh.handle(Finished(first.id, TABLE.at(gamma, 1)), TABLE.at(gamma, 1))
+    assert (second.requests, second.setting) == ((1,), gamma)
+
+
+@every_policy
+def test_a_task_registered_while_running_is_served_from_then_on(policy):
+    fresh = scheduler(policy)
+    with pytest.raises(InputError, match="task is flowers"):
+        fresh.handle(Arrived(ask(0, task="flowers")), 0.0)
+    base = known(policy)
+    fresh.handle(Changed(changed(base, flowers=base.accuracy["hard"]).plain()), 0.0)
+    assert isinstance(fresh.handle(Arrived(ask(0, task="flowers")), 0.0)[0], Launch)
+
+
+@every_policy
+def test_a_task_that_nobody_waits_for_can_be_withdrawn_and_come_back(policy):
+    journal, books = run(
+        [ask(i, at=i / 10, task="hard") for i in range(4)] + [ask(9, at=4.0, task="hard")],
+        policy=policy,
+        changes=[(2.0, changed(known(policy), drop="hard")), (3.0, known(policy))],
+    )
+    assert sum(isinstance(entry.event, Changed) for entry in journal) == 2
+    assert isinstance(books.fates[9], Answer)
+
+
+def test_variants_come_with_their_loading_times():
+    assert Knowledge.of(json.loads(json.dumps(VARIANTS.plain()))).loading == {0: 0.05, 1: 0.1, 2: 0.2}

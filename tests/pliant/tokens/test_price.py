@@ -1,0 +1,103 @@
+"""The price of device time is the multiplier of the fluid linear programme, which a solver finds here."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from pliant.tokens.price import hull, price
+
+sixteenths = st.integers(1, 32).map(lambda n: n / 16)
+kinds = st.lists(
+    st.tuples(
+        st.lists(st.tuples(sixteenths, st.integers(0, 16).map(lambda n: n / 16)), min_size=1, max_size=5),
+        st.integers(0, 6),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def curves(drawn):
+    """(seconds [G], worth [G], count) per kind, and their demand."""
+    made = [(np.array([s for s, _ in c]), np.array([w for _, w in c]), float(count)) for c, count in drawn]
+    return made, [(hull(seconds, worth), count) for seconds, worth, count in made]
+
+
+def optimum(made, capacity: float) -> float:
+    """Most utility of any mixture of (kind, gamma): a linear programme over how many of each kind take each gamma."""
+    cost = np.concatenate([worth for _, worth, _ in made])
+    rows = [np.concatenate([seconds for seconds, _, _ in made])]
+    for i in range(len(made)):
+        rows.append(np.concatenate([np.full(len(s), float(i == j)) for j, (s, _, _) in enumerate(made)]))
+    found = linprog(-cost, A_ub=np.array(rows), b_ub=[capacity, *(count for *_, count in made)], method="highs")
+    return -float(found.fun)
+
+
+@settings(max_examples=150)
+@given(kinds, st.integers(0, 96).map(lambda n: n / 4))
+def test_the_price_is_what_another_second_would_earn_in_the_fluid_optimum(drawn, capacity):
+    """Between what a little more earns and what a little less costs, since at a corner both differ."""
+    made, demand = curves(drawn)
+    step = 1e-4
+    here = optimum(made, capacity)
+    more = (optimum(made, capacity + step) - here) / step
+    found = price(demand, capacity)
+    assert found >= more - 1e-6
+    if capacity >= step:
+        assert found <= (here - optimum(made, capacity - step)) / step + 1e-6
+
+
+@settings(max_examples=150)
+@given(kinds, st.integers(1, 96).map(lambda n: n / 4))
+def test_no_mixture_earns_more_than_the_price_allows(drawn, capacity):
+    """The dual: price x capacity plus what every request nets at its best gamma is the optimum."""
+    made, demand = curves(drawn)
+    found = price(demand, capacity)
+    net = sum(count * max(0.0, float((worth - found * seconds).max())) for seconds, worth, count in made)
+    assert found * capacity + net == pytest.approx(optimum(made, capacity), abs=1e-6)
+
+
+@given(kinds)
+def test_a_hull_is_concave_and_above_every_gamma(drawn):
+    for seconds, worth, _ in curves(drawn)[0]:
+        made = hull(seconds, worth)
+        assert (made.seconds_S > 0).all() and (made.worth_S > 0).all()
+        assert all(a >= b - 1e-9 for a, b in pairwise(made.worth_S / made.seconds_S))
+        assert made.worth_S.sum() == pytest.approx(worth.max())
+        x, y = np.cumsum([0, *made.seconds_S]), np.cumsum([0, *made.worth_S])
+        assert (np.interp(seconds, x, y) >= worth - 1e-9).all()
+
+
+@given(kinds)
+def test_every_corner_of_a_hull_is_a_gamma(drawn):
+    for seconds, worth, _ in curves(drawn)[0]:
+        made = hull(seconds, worth)
+        for x, y in zip(np.cumsum(made.seconds_S), np.cumsum(made.worth_S), strict=True):
+            assert (np.isclose(seconds, x) & np.isclose(worth, y)).any()
+
+
+@given(kinds, st.floats(0, 24), st.floats(0, 24))
+def test_more_devices_never_raise_the_price_and_more_requests_never_lower_it(drawn, capacity, more):
+    _, demand = curves(drawn)
+    assert price(demand, capacity + more) <= price(demand, capacity)
+    assert price([(h, 2 * count) for h, count in demand], capacity) >= price(demand, capacity)
+
+
+def test_time_is_free_while_everybody_can_have_the_best_gamma():
+    one = hull(np.array([1.0, 2.0]), np.array([0.5, 0.9]))
+    assert price([(one, 3)], 6.5) == price([(one, 3)], 6.0) == 0.0
+    assert price([(one, 3)], 5.9) == pytest.approx(0.4)
+    assert price([(one, 3)], 2.9) == pytest.approx(0.5)
+
+
+def test_without_demand_or_worth_there_is_no_price():
+    nothing = hull(np.array([1.0]), np.array([0.0]))
+    assert len(nothing.seconds_S) == 0
+    assert price([], 1.0) == price([(nothing, 9)], 1.0) == 0.0
+    assert price([(hull(np.array([1.0]), np.array([1.0])), 0)], 0.0) == 0.0

@@ -1,0 +1,118 @@
+"""The paper's ground is as the paper gives it: throughputs, the rule, and workloads of the stated size."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from pliant.tokens.artifact import GAMMAS
+from pliant.tokens.published import (
+    ACCURACY,
+    FIGURE_4B,
+    KINDS,
+    RULE,
+    TABLE_I,
+    SyntheticConfig,
+    compressed,
+    profile,
+    synthetic,
+    variants,
+)
+
+EVERY = (-25, -20, -15, -10, -5, 0, 2, 4, 8, 32)
+
+
+@pytest.mark.parametrize(("gamma", "rate"), [(0, 580), (-15, 1000)])
+def test_the_profile_has_the_throughput_of_the_figure(gamma, rate):
+    table = profile(FIGURE_4B).latency
+    assert 64 / table.at(gamma, 64) == pytest.approx(rate)
+    assert 1 / table.at(gamma, 1) == pytest.approx(rate)  # a batch takes count x seconds per sample
+
+
+def test_the_alternative_profile_has_the_capacities_of_the_table():
+    table = profile(TABLE_I).latency
+    assert {gamma: round(1 / table.at(gamma, 1)) for gamma in GAMMAS} == {
+        -20: 1200, -15: 1000, -10: 520, -5: 450, 0: 380, 2: 350, 4: 320, 8: 280
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("throughput", [FIGURE_4B, TABLE_I])
+def test_more_tokens_cost_more_and_answer_better(throughput):
+    known = profile(throughput)
+    seconds = [known.latency.at(gamma, 8) for gamma in GAMMAS]
+    assert seconds == sorted(seconds)
+    for task in ACCURACY:
+        shares = [known.accuracy[task][gamma] for gamma in GAMMAS]
+        assert shares == sorted(shares)
+
+
+@pytest.mark.parametrize(
+    ("rate", "gamma"), [(0, 8), (280, 4), (320, 2), (350, 0), (380, -5), (450, -10), (520, -15), (1000, -20)]
+)
+def test_the_rule_is_the_published_one(rate, gamma):
+    assert RULE.gamma(rate) == gamma
+    assert RULE.gamma(rate - 0.5) != gamma or rate == 0
+
+
+def test_the_kinds_are_the_published_ones():
+    assert [(kind.task, kind.deadline, kind.utility) for kind in KINDS] == [
+        ("cifar10", 0.6, 0.3), ("cifar10", 1.0, 0.01), ("cifar100", 0.6, 1.0),
+        ("cifar100", 1.0, 0.2), ("eurosat", 0.6, 0.3), ("eurosat", 1.0, 0.01),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_synthetic_workload_has_the_published_length_and_size(seed):
+    made = synthetic(1.0, seed)
+    assert len(made) == pytest.approx(630_000, rel=0.005)
+    assert 1790 < made[-1].arrival < 1800
+    counts = np.array(list(Counter((r.task, round(r.deadline - r.arrival, 6), r.utility) for r in made).values()))
+    assert len(counts) == 6
+    assert (abs(counts / len(made) - 1 / 6) < 0.005).all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_its_rates_lie_between_the_published_ones_times_the_scale(scale):
+    made = np.array([r.arrival for r in synthetic(scale, 1, SyntheticConfig(seconds=600.0))])
+    rates = np.histogram(made, bins=60, range=(0, 600))[0] / 10 / scale
+    assert rates.min() > 200 * 0.9
+    assert 600 < rates.max() < 700 * 1.1
+    assert (rates < 350).mean() > 0.5  # low rates are the more frequent ones
+
+
+@pytest.mark.parametrize("seconds", [20.0, 60.0, 200.0])
+def test_the_mean_rate_is_kept_however_few_rates_are_drawn(seconds):
+    for seed in range(3):
+        count = len(synthetic(2.0, seed, SyntheticConfig(seconds=seconds)))
+        assert count == pytest.approx(700 * seconds, abs=5 * np.sqrt(700 * seconds))
+
+
+def test_the_same_seed_gives_the_same_workload_and_another_another():
+    short = SyntheticConfig(seconds=20.0)
+    assert synthetic(1.0, 3, short) == synthetic(1.0, 3, short)
+    assert synthetic(1.0, 3, short) != synthetic(1.0, 4, short)
+
+
+def test_a_trace_is_compressed_two_minutes_to_a_second_and_scaled_to_the_mean():
+    trace = [30.0, 70.0, 0.0, 0.0, 150.0, 50.0, 99.0]  # pairs 100, 0, 200; the odd minute is left out
+    made = compressed(trace, 2.0, 0)
+    per_second = np.bincount([int(r.arrival) for r in made], minlength=3)
+    assert list(per_second) == [700, 0, 1400]
+    assert len(made) / 3 == 2.0 * 350
+
+
+def test_a_trace_of_nothing_is_an_empty_load():
+    assert compressed([0.0] * 8, 1.0, 0) == []
+
+
+def test_variants_are_numbered_from_the_cheapest_and_take_time_to_load():
+    known = variants(FIGURE_4B)
+    assert known.latency.settings == (0, 1, 2)
+    rates = [known.latency.throughput(variant, 64) for variant in (0, 1, 2)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[1] == pytest.approx(580)  # the middle one is the backbone that the others adapt, as it is
+    assert all(known.accuracy[task][1] == ACCURACY[task][0] for task in ACCURACY)
+    assert all(list(shares.values()) == sorted(shares.values()) for shares in known.accuracy.values())
+    assert list(known.loading) == [0, 1, 2] and min(known.loading.values()) > 0

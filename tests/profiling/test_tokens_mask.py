@@ -1,0 +1,42 @@
+"""The mask's effect: counted label by label, and left out only where hardly one changes and time is won."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime
+from profiling.tokens_mask import MaskEffect, MaskRule, compare, left_out
+from tests.tokens_samples import random_images, tiny_backbone, tiny_task
+
+TASKS = [tiny_task("a", "xyz", "digest"), tiny_task("b", "vwxyz", "digest", seed=1)]
+IMAGES = {"a": random_images(40), "b": random_images(30, seed=1)}
+
+
+def answers(task: str, gamma: int, unmasked: frozenset[int]) -> np.ndarray:
+    runtime = TokensRuntime(tiny_backbone(), "digest", TASKS, execution=Execution(unmasked=unmasked))
+    run = runtime.run(gamma, [Payload(task, image) for image in IMAGES[task]])
+    return np.array([p.argmax() for p in run.probabilities])
+
+
+def test_agreement_and_accuracies_are_those_of_two_runtimes():
+    with_mask = {task: answers(task, -5, frozenset()) for task in IMAGES}
+    without = {task: answers(task, -5, frozenset([-5])) for task in IMAGES}
+    (effect,) = compare(tiny_backbone(), TASKS, IMAGES, gammas=(-5, 0, 2), labels=without, batch=16)
+    same = np.concatenate([with_mask[task] == without[task] for task in IMAGES])
+    assert 0 < same.mean() < 1
+    assert effect.agreement == pytest.approx(same.mean())
+    assert effect.accuracies == (pytest.approx(same.mean()), 1.0)
+    assert effect.gain > 0
+
+
+def test_a_gamma_that_merges_nothing_does_not_ask():
+    assert compare(tiny_backbone(), TASKS, IMAGES, gammas=(0, 2, 8)) == ()
+
+
+@pytest.mark.parametrize(
+    ("agreement", "gain", "out"), [(0.999, 1.1, True), (0.9, 1.1, False), (0.999, 1.0, False), (0.995, 1.02, True)]
+)
+def test_the_mask_goes_where_labels_stay_and_time_is_won(agreement, gain, out):
+    rule = MaskRule(agreement=0.995, gain=1.02)
+    assert left_out([MaskEffect(-5, agreement, gain)], rule) == (frozenset([-5]) if out else frozenset())

@@ -1,0 +1,60 @@
+"""Pictures held in memory are the pictures that were decoded, each decoded once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.pictures import ArrayImages, HeldImages, Images
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
+
+
+class CountedImages:
+    """Counts how often each picture was asked for."""
+
+    def __init__(self, images: Images) -> None:
+        self._images, self.asked = images, Counter()
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def original(self, index):
+        return self._images.original(index)
+
+    def batch(self, index, size):
+        self.asked.update(index.tolist())
+        return self._images.batch(index, size)
+
+
+@given(st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=6), min_size=1, max_size=6))
+def test_any_batches_are_the_same_with_and_without_holding_and_each_picture_is_decoded_once(batches):
+    counted = CountedImages(ArrayImages(PIXELS))
+    held = HeldImages(counted)
+    for batch in batches:
+        index = np.array(batch)
+        assert np.array_equal(held.batch(index, 4), ArrayImages(PIXELS).batch(index, 4))
+    assert set(counted.asked) == {i for batch in batches for i in batch}
+    assert set(counted.asked.values()) == {1}
+
+
+def test_every_size_is_held_by_itself():
+    held = HeldImages(ArrayImages(PIXELS))
+    assert [held.batch(np.array([3]), size).shape[1] for size in (4, 8, 4)] == [4, 8, 4]
+
+
+def test_pictures_too_many_to_be_held_are_decoded_each_time():
+    counted = CountedImages(ArrayImages(PIXELS))
+    held = HeldImages(counted, most=12 * 8 * 8 * 3 - 1)
+    for _ in range(3):
+        held.batch(np.array([5]), 8)
+    assert counted.asked == {5: 3}
+
+
+def test_a_held_data_set_is_as_long_and_gives_the_same_originals():
+    held = HeldImages(ArrayImages(PIXELS))
+    assert len(held) == 12
+    assert np.array_equal(np.asarray(held.original(7)), PIXELS[7])
