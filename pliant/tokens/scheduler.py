@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pliant.errors import InputError
+from pliant.latency import LatencyTable
 from pliant.protocol import Action, Answer, Arrived, Changed, Drop, Event, Failed, Finished, Launch, Request, Woke
 from pliant.tokens.policy import Decision, Fleet, Knowledge, Policy, check_tasks
 
@@ -43,6 +44,7 @@ class TokensScheduler:
         self._broken: list[tuple[float, int]] = []  # (when to restart, worker)
         self._tries: dict[int, int] = {}  # of requests that a failed launch gave back
         self._slowdown = 1.0
+        self._latency: LatencyTable | None = None  # as last told
         self._launches = 0
 
     @property
@@ -94,6 +96,9 @@ class TokensScheduler:
         # What runs may fail and wait again, so its tasks are in use too.
         check_tasks(knowledge, (r.task for running in self._running.values() for r in running.requests))
         self._policy.learn(knowledge)
+        if knowledge.latency != self._latency:  # what was learnt of the old table says nothing of the new one
+            self._slowdown = 1.0
+        self._latency = knowledge.latency
 
     def _fleet(self, now: float) -> Fleet:
         busy = sorted(max(now, running.until) for running in self._running.values() if running.launch.kind == "run")

@@ -194,3 +194,16 @@ def test_a_task_that_nobody_waits_for_can_be_withdrawn_and_come_back(policy):
 
 def test_variants_come_with_their_loading_times():
     assert Knowledge.of(json.loads(json.dumps(VARIANTS.plain()))).loading == {0: 0.05, 1: 0.1, 2: 0.2}
+
+
+def test_a_new_profile_is_not_judged_by_how_wrong_the_old_one_was():
+    fresh = scheduler("default")
+    fresh.handle(Changed(KNOWN.plain()), 0.0)
+    (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
+    fresh.handle(Finished(launch.id, 1000.0), 1000.0)
+    assert fresh._slowdown == pytest.approx(1.3)
+    fresh.handle(Changed(KNOWN.plain()), 1001.0)
+    assert fresh._slowdown == pytest.approx(1.3)
+    slower = LatencyTable(TABLE.settings, TABLE.batches, tuple(tuple(2 * s for s in row) for row in TABLE.seconds))
+    fresh.handle(Changed(replace(KNOWN, latency=slower).plain()), 1002.0)
+    assert fresh._slowdown == 1.0
