@@ -75,10 +75,12 @@ def _planner(bundle: Bundle, full: bool, stage: Stage) -> Found:
 def _policies(bundle: Bundle, full: bool, stage: Stage) -> Found:
     setting = tokens_policies.FULL if full else tokens_policies.QUICK
     variants = load_variants(open_registry(settings.read()), CHAMPION)
-    places = tokens_policies.grounds(tokens_knowledge(bundle.profile, bundle.tasks), variants.knowledge())
+    grounds = tokens_policies.grounds(tokens_knowledge(bundle.profile, bundle.tasks), variants.knowledge())
     with stage("policies in the simulator") as progress:
-        rows = tokens_policies.compare(setting, places, progress)
-    _table("share of the fluid bound, first seed", tokens_policies.HEADINGS, tokens_policies.table(rows))
+        rows = tokens_policies.compare(setting, grounds, progress)
+    for place in tokens_policies.places(rows):
+        title = f"percent of the fluid bound: profile {place[0]}, {place[1]} workload"
+        _table(title, tokens_policies.HEADINGS, tokens_policies.table(rows, place))
     _save(policies_figure(rows), "policies")
     return tokens_policies.bars(rows), {"rows": tokens_policies.plain(rows)}
 

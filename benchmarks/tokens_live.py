@@ -55,7 +55,7 @@ class Contender:
 class LiveConfig:
     """Times in seconds. Shares are of the capacity at `pets`."""
 
-    seconds: float = 8.0
+    seconds: float = 6.0
     seeds: int = 1
     shares: tuple[float, ...] = (BAR_SHARE,)
     sweep: float = (

@@ -141,8 +141,8 @@ def _row(job: Job, count: int, **found: Any) -> Row:
 class Setting:
     """How much to simulate. All seeds go through default and otas, the first alone through the others."""
 
-    seconds: float = 60.0
-    azure_seconds: float = 60.0
+    seconds: float = 40.0
+    azure_seconds: float = 30.0
     seeds: int = 5
     sweep: bool = False  # every gamma for tome and vpt, the best of which counts
 
@@ -150,10 +150,10 @@ class Setting:
 QUICK, FULL = Setting(), Setting(seconds=1800.0, azure_seconds=720.0, sweep=True)
 
 
-def jobs(setting: Setting, places: Sequence[Ground]) -> Iterator[Job]:
+def jobs(setting: Setting, where: Sequence[Ground]) -> Iterator[Job]:
     """The longest first, so that no process is left alone with one at the end."""
     for load in sorted(LOADS, reverse=True):
-        for ground in places:
+        for ground in where:
             seeds = setting.seeds if ground.name == "figure 4b" else 1
             for seed in range(seeds):
                 yield from _jobs(ground, "synthetic", load, seed, setting)
@@ -176,9 +176,9 @@ def _gammas(policy: str, ground: Ground, setting: Setting) -> list[int | None]:
     return list(fitting[policy]) if setting.sweep and policy in fitting else [None]
 
 
-def compare(setting: Setting, places: Sequence[Ground], progress: Progress = silent) -> list[Row]:
+def compare(setting: Setting, where: Sequence[Ground], progress: Progress = silent) -> list[Row]:
     """Every job, over as many processes as there are cores."""
-    todo = list(jobs(setting, places))
+    todo = list(jobs(setting, where))
     rows: list[Row] = []
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         for done in as_completed([pool.submit(run, job) for job in todo]):
@@ -225,17 +225,20 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
     ]
 
 
-def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """For people: share of the bound by ground, workload and load, one column a policy (first seed)."""
+def places(rows: Sequence[Row]) -> list[Place]:
+    return sorted({(r.ground, r.workload) for r in rows})
+
+
+def table(rows: Sequence[Row], place: Place) -> list[tuple[str, ...]]:
+    """For people: percent of the fluid bound by load, one column a policy (first seed)."""
     made = []
-    for place in sorted({(r.ground, r.workload) for r in rows}):
-        for load in LOADS:
-            shares = [ratio(rows, policy, BOUND, load, place=place) for policy in COLUMNS]
-            made.append((*place, f"{load:g}x", *("-" if np.isnan(s) else f"{s:.3f}" for s in shares)))
+    for load in LOADS:
+        shares = [ratio(rows, policy, BOUND, load, place=place) for policy in COLUMNS]
+        made.append((f"{load:g}x", *("-" if np.isnan(s) else f"{100 * s:.1f}" for s in shares)))
     return made
 
 
-HEADINGS = ("profile", "workload", "load", *COLUMNS)
+HEADINGS = ("load", *COLUMNS)
 
 
 def plain(rows: Sequence[Row]) -> list[dict[str, Any]]:

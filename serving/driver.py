@@ -194,7 +194,8 @@ class Driver:
     def _follow(self, event: Event, actions: Sequence[Action], now: float) -> None:
         try:
             self._record(JournalEntry(now, event, tuple(actions)))
-            for action in actions:
+            # Launches first: behind the answers, each a response to be written, the device would idle for milliseconds.
+            for action in sorted(actions, key=lambda one: not isinstance(one, Launch)):
                 self._act(action, now)
             self._arm(event, now)
         except Exception as error:

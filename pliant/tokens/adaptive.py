@@ -40,6 +40,7 @@ class AdaptiveConfig:
     asked: float = 0.98  # share of the price; at the whole of it kinds at the margin would never be planned
     marginal: float = 0.1  # kinds that net less than this share of their worth are at the margin
     window: float = 1.0  # seconds over which arrivals are counted
+    notable: float = 0.0005  # seconds by which the turnaround must change to be reckoned with
     kinds: int = 64  # beyond which those are forgotten of which nothing waits or came of late
     grain: float = 0.1  # requests of a task whose utilities differ by less than this share may count as one kind
 
@@ -64,16 +65,24 @@ class AdaptivePolicy:
         self._kinds: dict[tuple[str, int | None], _Kind] = {}
         self._arrivals: deque[tuple[float, tuple[str, int | None]]] = deque()
         self._counts: Counter[tuple[str, int | None]] = Counter()
+        self._turnaround = 0.0
         self._take_in(knowledge)
 
     def _take_in(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge = knowledge if self._only is None else knowledge.only(self._only)
         self._settings = knowledge.latency.settings
-        self._seconds_GN = knowledge.latency.dense(self._config.most)
-        self._fastest = float(self._seconds_GN[:, 1].min())
+        self._profile_GN = knowledge.latency.dense(self._config.most)
+        self._fastest = float(self._profile_GN[:, 1].min())
         self._accuracy_G = {
             task: np.array([known[s] for s in self._settings]) for task, known in knowledge.accuracy.items()
         }
+        self._reckon(self._turnaround)
+
+    def _reckon(self, turnaround: float) -> None:
+        """With this many seconds to every launch beyond the profile's: a price on small batches."""
+        self._turnaround = turnaround
+        self._seconds_GN = self._profile_GN.copy()
+        self._seconds_GN[:, 1:] += turnaround
         self._size_G = [_sensible(row, self._config) for row in self._seconds_GN]
         self._sample_G = np.array([row[n] / n for row, n in zip(self._seconds_GN, self._size_G, strict=True)])
         for key, kind in self._kinds.items():
@@ -152,6 +161,8 @@ class AdaptivePolicy:
         return None if first is None else first - self._fastest * slowdown
 
     def decide(self, fleet: Fleet, now: float) -> Decision:
+        if abs(fleet.turnaround - self._turnaround) > self._config.notable:
+            self._reckon(fleet.turnaround)
         seconds_GN = self._seconds_GN * fleet.slowdown
         worth = self._price(fleet, now)
         batches = self._batches(self._by_setting(worth))
@@ -236,7 +247,7 @@ class AdaptivePolicy:
             request = self._requests.pop(place[1])
             self._kinds[self._key(request)].waiting.remove(place)
             run.append(request)
-        return Decision(tuple(run), self._settings[index], float(self._seconds_GN[index, len(run)]))
+        return Decision(tuple(run), self._settings[index], float(self._profile_GN[index, len(run)]))
 
     def _scraps(self, seconds_GN: Floats, now: float) -> Decision:
         """Nothing that waits is worth its price, or no batch can be in time: what earns most a second first."""

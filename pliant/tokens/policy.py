@@ -70,12 +70,14 @@ class Knowledge:
 class Fleet:
     """Which worker is to be given something, when every worker falls free (it first), and how slow they are.
 
-    `slowdown` is measured over predicted seconds, smoothed; policies multiply their predictions by it.
+    `slowdown` is measured over predicted seconds, smoothed; policies multiply their predictions by it. `turnaround`:
+    seconds that a launch takes beyond those of the device, on the way there and back; nothing in a simulation.
     """
 
     worker: int
     clocks: tuple[float, ...]
     slowdown: float = 1.0
+    turnaround: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

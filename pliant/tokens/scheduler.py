@@ -1,8 +1,8 @@
 """The tokens scheduler: books of workers, launches and failures around a policy that decides what runs.
 
 A pure state machine (see pliant/protocol.py). Durations measured on the device come back with each result; their ratio to
-the profile corrects every later prediction. Knows nothing of gammas, batches or plans: pliant/tokens/policies.py puts a
-policy in.
+the profile, and the time that launches take beyond them, correct every later prediction. Knows nothing of gammas, batches
+or plans: pliant/tokens/policies.py puts a policy in.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class _Running:
     launch: Launch
     requests: tuple[Request, ...]
     expected: float  # seconds by the profile
+    launched: float
     until: float  # when it should end
 
 
@@ -44,6 +45,7 @@ class TokensScheduler:
         self._broken: list[tuple[float, int]] = []  # (when to restart, worker)
         self._tries: dict[int, int] = {}  # of requests that a failed launch gave back
         self._slowdown = 1.0
+        self._turnaround = 0.0  # seconds of a launch beyond the device's own, smoothed
         self._latency: LatencyTable | None = None  # as last told
         self._launches = 0
 
@@ -60,7 +62,7 @@ class TokensScheduler:
             case Arrived(request):
                 actions = self._arrive(request, now)
             case Finished():
-                actions = self._finish(event)
+                actions = self._finish(event, now)
             case Failed():
                 actions = self._fail(event, now)
             case Changed(facts):
@@ -102,7 +104,7 @@ class TokensScheduler:
 
     def _fleet(self, now: float) -> Fleet:
         busy = sorted(max(now, running.until) for running in self._running.values() if running.launch.kind == "run")
-        return Fleet(self._free[0], (*[now] * len(self._free), *busy), self._slowdown)
+        return Fleet(self._free[0], (*[now] * len(self._free), *busy), self._slowdown, self._turnaround)
 
     def _carry_out(self, decision: Decision, now: float) -> list[Action]:
         actions: list[Action] = [Drop(request, "late") for request in decision.drop]
@@ -115,10 +117,11 @@ class TokensScheduler:
 
     def _launch(self, launch: Launch, requests: tuple[Request, ...], expected: float, now: float) -> Launch:
         self._launches += 1
-        self._running[launch.id] = _Running(launch, requests, expected, now + expected * self._slowdown)
+        until = now + expected * self._slowdown + self._turnaround
+        self._running[launch.id] = _Running(launch, requests, expected, now, until)
         return launch
 
-    def _finish(self, event: Finished) -> list[Action]:
+    def _finish(self, event: Finished, now: float) -> list[Action]:
         running = self._running.pop(event.launch)
         self._free.append(running.launch.worker)
         if running.launch.kind != "run":
@@ -127,6 +130,8 @@ class TokensScheduler:
             self._tries.pop(request.id, None)
         ratio = min(max(event.seconds / running.expected, 0.25), 4.0)
         self._slowdown += 0.1 * (ratio - self._slowdown)
+        beyond = min(max(now - running.launched - event.seconds, 0.0), 0.1)
+        self._turnaround += 0.1 * (beyond - self._turnaround)
         return [Answer(request.id, event.launch) for request in running.requests]
 
     def _fail(self, event: Failed, now: float) -> list[Action]:

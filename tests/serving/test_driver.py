@@ -269,3 +269,22 @@ def test_a_live_journal_replays_to_itself_on_a_fresh_scheduler():
     assert replay(FifoScheduler(workers=2), journal) == journal
     shifted = [dataclasses.replace(entry, now=entry.now + 0.05) for entry in journal]
     assert replay(FifoScheduler(workers=2), shifted) != shifted  # the comparison can fail
+
+
+def test_the_next_launch_reaches_its_worker_before_any_answer_is_written():
+    """Behind 64 responses the device once idled for some ten milliseconds between launches."""
+
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        calls = bench.workers[0].calls
+
+        async def ask(payload):
+            await bench.driver.submit("a", 10.0, 1.0, payload)
+            calls.append(f"{payload} answered")
+
+        await asyncio.gather(ask("one"), ask("two"))
+        assert calls == ["start", ("one",), ("two",), "one answered", "two answered"]
+        await bench.driver.stop()
+
+    run_virtually(main())

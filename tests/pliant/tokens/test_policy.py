@@ -207,3 +207,15 @@ def test_a_new_profile_is_not_judged_by_how_wrong_the_old_one_was():
     slower = LatencyTable(TABLE.settings, TABLE.batches, tuple(tuple(2 * s for s in row) for row in TABLE.seconds))
     fresh.handle(Changed(replace(KNOWN, latency=slower).plain()), 1002.0)
     assert fresh._slowdown == 1.0
+
+
+def test_what_a_launch_takes_beyond_the_device_is_learnt_and_planned_for():
+    """Over HTTP a sixth of the time passed between launches, and the default then earned less than `otas` did."""
+    fresh = scheduler("default")
+    (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
+    for i in range(1, 40):
+        fresh.handle(Arrived(ask(i, at=float(i), within=0.9)), i - 0.5)
+        _, launch = fresh.handle(Finished(launch.id, 0.02), float(i))
+        assert isinstance(launch, Launch)
+    assert 0.05 < fresh._turnaround <= 0.1
+    assert fresh._running[launch.id].until - 39.0 > fresh._turnaround
