@@ -53,7 +53,7 @@ def _outcomes(axes: Axes, rows: Sequence[Row], place: Place, load: float = 2.0) 
         axes.bar([row.policy for row in found], shares, bottom=under, color=colour, label=outcome)
         under += shares
     axes.set(ylabel="share of requests", title=f"Outcomes at {load:g}x")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="lower right")
 
 
 def _gammas(axes: Axes, rows: Sequence[Row], place: Place, policy: str = "default") -> None:
