@@ -147,6 +147,11 @@ class Driver:
         for lane in self._lanes:
             await lane.update(value, build)
 
+    def remember(self, build: Any) -> None:
+        """How every worker is to build its model should it start again."""
+        for lane in self._lanes:
+            lane.worker.remember(build)
+
     async def exchange(self, workers: Sequence[Worker], facts: Mapping[str, Any], known: Any = None) -> None:
         """Started workers take the places of the present ones, each between two launches; nothing that waits notices.
 

@@ -49,6 +49,10 @@ class Lane:
         await self.worker.stop()
 
     async def update(self, value: Any, build: Any) -> None:
+        """Carried to its end also where the asker has gone: half a message would put the worker out of step."""
+        await asyncio.shield(asyncio.ensure_future(self._update(value, build)))
+
+    async def _update(self, value: Any, build: Any) -> None:
         async with self.lock:
             await self.worker.update(value, build)
 

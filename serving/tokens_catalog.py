@@ -173,8 +173,10 @@ def load_catalog(
 def load_task(registry: Registry, name: str, which: str | int, backbone: str) -> ServedTask:
     """The version under an alias or number. Raises `BackboneError` for one made for another backbone than `backbone`."""
     folder, published = registry.fetch(TASK_PREFIX + name, which)
-    task = codec.load(Task, folder, published.digest)
-    registry.discard(folder)
+    try:
+        task = codec.load(Task, folder, published.digest)
+    finally:
+        registry.discard(folder)
     _check_backbone(f"task {name}", task.backbone, backbone)
     if task.name != name:
         raise ArtifactError(f"{published.name} holds a task that calls itself {task.name}, but should be {name}")
@@ -212,7 +214,11 @@ def _load_backbone(registry: Registry, which: str | int, running: Catalog | None
             running.folder, running.backbone_version, running.backbone_digest, running.image_size, running.source
         )
     folder, published = registry.fetch(BACKBONE, which)
-    backbone = codec.load(Backbone, folder, published.digest)
+    try:
+        backbone = codec.load(Backbone, folder, published.digest)
+    except Exception:
+        registry.discard(folder)
+        raise
     return _Base(folder, published.version, published.digest, backbone.image_size, backbone.source)
 
 
@@ -244,8 +250,11 @@ def _load_profile(
         profile, version, digest = running.profile, running.profile_version, running.profile_digest
     else:
         folder, published = registry.fetch(PROFILE, which)
-        profile, version, digest = codec.load(Profile, folder, published.digest), published.version, published.digest
-        registry.discard(folder)
+        version, digest = published.version, published.digest
+        try:
+            profile = codec.load(Profile, folder, digest)
+        finally:
+            registry.discard(folder)
     _check_backbone("the profile", profile.backbone, backbone)
     return profile, version, digest
 

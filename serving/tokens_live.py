@@ -70,11 +70,17 @@ class Live:
             self._sources |= target.sources()
             self._leave_tasks(target)
             updates = target.updates_from(self._catalog)
-            if updates is None:
-                await self._exchange(target)
-            else:
-                await self._update(target, updates)
-            self._catalog, self._accepted = target, frozenset(target.tasks_described())
+            try:
+                await (self._exchange(target) if updates is None else self._update(target, updates))
+            except BaseException:
+                self.stay()
+                raise
+            self._catalog = target
+            self.stay()
+
+    def stay(self) -> None:
+        """Accept questions for every task of the present catalog: none is about to go."""
+        self._accepted = frozenset(self._catalog.tasks_described())
 
     def _leave_tasks(self, target: Servable) -> None:
         """Nobody new is accepted for a task that goes; it stays until those who wait for it are answered."""
@@ -93,8 +99,17 @@ class Live:
                 await self._driver.update(served, build)
         except PliantError:
             with suppress(PliantError):
-                self.tell()
+                await self._take_back(target)
             raise
+        self._driver.remember(build)
+
+    async def _take_back(self, target: Servable) -> None:
+        """The device refused one of several tasks: scheduler, device and build go by what was served before."""
+        self.tell()
+        build = self._plan(self._catalog)
+        self._driver.remember(build)
+        for served in self._catalog.updates_from(target) or ():
+            await self._driver.update(served, build)
 
     async def _exchange(self, target: Servable) -> None:
         """Another device process, built and warmed up beside the running one, takes its place between two launches."""

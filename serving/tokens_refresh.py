@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pliant.errors import BackboneError, InputError, PliantError, RegistryError
+from pliant.errors import ArtifactError, BackboneError, InputError, PliantError, RegistryError
 from serving.metrics import Metrics
 from serving.refusals import Refusal
 from serving.tokens_catalog import (
@@ -106,16 +106,19 @@ class Refresher:
         pointers = await asyncio.to_thread(self._look, running)
         moved = {name: version for name, version in pointers.items() if running.pointers.get(name) != version}
         if pointers == running.pointers:
+            self._live.stay()
             return Outcome("unchanged", "everything served is what the alias points to", {})
         if patient and pointers == self._misfit:
             return self.last
         self._misfit = None
         try:
             target = await asyncio.to_thread(self._load, pointers, running)
-        except MISFIT:
+        except (*MISFIT, ArtifactError):
             self._misfit = pointers
             raise
         await self._become(target, running)
+        # A pin that the new backbone's task has taken the place of is over, or it would come back with the next look.
+        self._pinned = {model: v for model, v in self._pinned.items() if target.pointers.get(model) == v}
         return Outcome("changed", f"taken up: {_listed(moved) or 'fewer tasks'}", moved)
 
     async def _become(self, target: Servable, running: Servable) -> None:

@@ -120,18 +120,29 @@ def load_variants(registry: Registry, alias: str, pointers: Mapping[str, int] | 
             f"the policy infaas needs variants, but no model {VARIANT_PREFIX}... has a version under the alias {alias}: "
             "run `pliant train tokens --variants` first"
         )
-    loaded = [_load(registry, name, version) for name, version in sorted(known.items())]
-    loaded.sort(key=lambda variant: variant.latency.row(0)[-1] / variant.latency.batches[-1])
-    catalog = VariantCatalog(tuple(loaded))
-    _check(catalog)
+    loaded: list[ServedVariant] = []
+    try:
+        for name, version in sorted(known.items()):
+            loaded.append(_load(registry, name, version))
+        loaded.sort(key=lambda variant: variant.latency.row(0)[-1] / variant.latency.batches[-1])
+        catalog = VariantCatalog(tuple(loaded))
+        _check(catalog)
+    except Exception:
+        for variant in loaded:
+            registry.discard(variant.folder)
+        raise
     return catalog
 
 
 def _load(registry: Registry, name: str, version: int) -> ServedVariant:
     folder, published = registry.fetch(name, version)
-    variant = codec.load(Variant, folder, published.digest)
-    if VARIANT_PREFIX + variant.name != name:
-        raise ArtifactError(f"{name} holds a variant that calls itself {variant.name}")
+    try:
+        variant = codec.load(Variant, folder, published.digest)
+        if VARIANT_PREFIX + variant.name != name:
+            raise ArtifactError(f"{name} holds a variant that calls itself {variant.name}")
+    except Exception:
+        registry.discard(folder)
+        raise
     return ServedVariant(
         name=variant.name,
         folder=folder,

@@ -40,6 +40,9 @@ class Worker(Protocol):
     async def update(self, value: Any, build: Any) -> None:
         """Tell the model something for all later runs; `build` is how to start with it already told."""
 
+    def remember(self, build: Any) -> None:
+        """How to build the model should it start again; what runs is not touched."""
+
     async def load(self, number: int) -> float:
         """Put model `number` in the place of the one that is loaded; the seconds that it took."""
 
@@ -88,12 +91,18 @@ class ProcessWorker:
         """
         former, self._build = self._build, build
         try:
-            await self._ask("update", value)
+            async with asyncio.timeout(self._start_limit):
+                await self._ask("update", value)
         except _RefusedError:
             self._build = former
             raise
+        except TimeoutError:
+            self.kill()  # it hangs; started again it is built as it is to be
         except WorkerError:
             return
+
+    def remember(self, build: Build) -> None:
+        self._build = build
 
     async def load(self, number: int) -> float:
         try:

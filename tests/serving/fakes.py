@@ -73,6 +73,7 @@ class FakeWorker:
     dead: bool = True
     failing_restarts: int = 0
     ended: Callable[[], None] | None = None
+    build: Any = None
 
     async def start(self) -> None:
         self.calls.append("start")
@@ -97,6 +98,9 @@ class FakeWorker:
         if self.refuses and self.refuses in str(value):
             raise WorkerError("the device refuses it")
         self.calls.append(("update", value))
+
+    def remember(self, build: Any) -> None:
+        self.build = build
 
     async def load(self, number: int) -> float:
         self.calls.append(("load", number))

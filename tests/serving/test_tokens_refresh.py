@@ -15,7 +15,7 @@ from tests.serving.tokens_http import ask, check_good, serve
 from tests.tokens_samples import tiny_backbone, tiny_profile, tiny_task
 
 BACKBONE, PROFILE, DIGITS, SHAPES = (
-    f"pliant-tokens-{part}" for part in ("backbone", "profile", "task-digits", "task-shapes")
+    f"pliant-tokens-{p}" for p in ("backbone", "profile", "task-digits", "task-shapes")
 )
 CLASSES = ["zero", "one", "two"]
 
@@ -106,6 +106,7 @@ def test_a_new_profile_changes_the_plans_and_no_process(registry):
         assert await versions(service) == {"backbone": 1, "task": 1, "profile": 2}
         assert service.scheduler.facts[-1]["latency"]["seconds"] == [list(row) for row in slow]
         assert service.device is device
+        assert device.build is not None  # once forgotten: no task had changed
         assert (await service.client.get("/status")).json()["profile"]["version"] == 2
 
     serve(registry, check)
@@ -225,6 +226,21 @@ def test_a_device_without_room_for_a_second_model_keeps_the_first(registry):
     serve(registry, check)
 
 
+def test_a_change_that_fails_leaves_every_task_open_to_questions(registry):
+    async def check(service):
+        registry.publish(SHAPES, task(service.catalog.backbone_digest, 1, ["round", "square"], "shapes"))
+        await service.refresh()
+        digest, former = new_backbone(registry), registry.champions.pop(SHAPES)
+        for name, made in ((DIGITS, task(digest, 1)), (PROFILE, tiny_profile(digest, "a device"))):
+            registry.publish(name, made)
+        service.trouble = "no room"
+        await refused(service, 503, "no room")
+        registry.champions[SHAPES] = former  # shapes was to go with the change, and once stayed refused
+        assert (await ask(service, task="shapes")).status_code == 200
+
+    serve(registry, check)
+
+
 def test_an_update_that_the_device_refuses_takes_the_scheduler_back(registry):
     async def check(service):
         registry.publish(DIGITS, replace(task(service.catalog.backbone_digest, 1), accuracy=dict.fromkeys(GAMMAS, 0.5)))
@@ -248,6 +264,7 @@ def test_a_task_registered_by_version_stays_at_it_until_a_new_backbone_comes(reg
         registry.publish(DIGITS, task(new, 2))
         assert (await service.refresh())["outcome"] == "changed"
         assert (await versions(service))["task"] == 3
+        assert (await service.refresh())["outcome"] == "unchanged"  # the pin once came back here, for good
 
     serve(registry, check)
 
