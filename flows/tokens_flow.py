@@ -6,6 +6,7 @@ nothing. A cached result whose artifact has gone from the store is made again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,21 @@ def release(
     return released
 
 
+def trained(
+    told: TokensFlowConfig, loaded: Sequence[ImageData], upstream: ImageData, store: FolderStore
+) -> tuple[Made, list[Made], Made]:
+    """Backbone, tasks and profile, each from the cache where what it depends on has not changed."""
+    key = tokens_stages.foundation_key(told, upstream)
+    backbone: Made = fresh(foundation, store, key)(key, told, upstream, store)
+    tasks = []
+    for data in loaded:
+        key = tokens_stages.task_key(told, data, backbone)
+        tasks.append(fresh(train_task, store, key)(key, data.name, told, data, backbone, store))
+    key = tokens_stages.profile_key(told, backbone, tasks)
+    profiled: Made = fresh(profile, store, key)(key, told, backbone, tasks, store)
+    return backbone, tasks, profiled
+
+
 @flow(name="tokens", validate_parameters=True)
 def tokens(config: str | None = None, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
     """Train, profile, judge and publish the tokens system.
@@ -98,14 +114,7 @@ def tokens(config: str | None = None, overrides: dict[str, Any] | None = None) -
     store = FolderStore(settings.read().store)
     loaded = tokens_stages.load_data(told)
     upstream = tokens_stages.load_upstream(told, loaded)
-    key = tokens_stages.foundation_key(told, upstream)
-    backbone: Made = fresh(foundation, store, key)(key, told, upstream, store)
-    tasks = []
-    for data in loaded:
-        key = tokens_stages.task_key(told, data, backbone)
-        tasks.append(fresh(train_task, store, key)(key, data.name, told, data, backbone, store))
-    key = tokens_stages.profile_key(told, backbone, tasks)
-    profiled: Made = fresh(profile, store, key)(key, told, backbone, tasks, store)
+    backbone, tasks, profiled = trained(told, loaded, upstream, store)
     bundle = tokens_stages.load_bundle(store, backbone, tasks, profiled)
     verdict = gate(told, champion(settings.read()), bundle)
     made = {"backbone": backbone, "profile": profiled} | {

@@ -20,7 +20,7 @@ import profiling.tokens_loading
 from flows import settings, tokens_config, tokens_stages
 from flows.progress import stage
 from flows.tokens_config import TokensFlowConfig, VariantConfig
-from flows.tokens_flow import by_key, foundation, fresh, passing, profile, train_task
+from flows.tokens_flow import by_key, fresh, passing, trained
 from flows.tokens_publish import PREFIX, Release, open_registry, variant_package
 from flows.tokens_stages import Made
 from pliant.errors import InputError
@@ -105,14 +105,7 @@ def variant_settings(told: TokensFlowConfig, variant: VariantConfig) -> TokensFl
 def _make(
     name: str, told: TokensFlowConfig, loaded: Sequence[ImageData], upstream: ImageData, store: FolderStore
 ) -> Made:
-    key = tokens_stages.foundation_key(told, upstream)
-    backbone: Made = fresh(foundation, store, key)(key, told, upstream, store)
-    tasks = []
-    for data in loaded:
-        key = tokens_stages.task_key(told, data, backbone)
-        tasks.append(fresh(train_task, store, key)(key, data.name, told, data, backbone, store))
-    key = tokens_stages.profile_key(told, backbone, tasks)
-    profiled: Made = fresh(profile, store, key)(key, told, backbone, tasks, store)
+    backbone, tasks, profiled = trained(told, loaded, upstream, store)
     key = _variant_key(name, profiled)
     made: Made = fresh(assemble, store, key)(key, name, told, backbone, tasks, profiled, store)
     return made

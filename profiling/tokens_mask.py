@@ -29,19 +29,6 @@ class MaskEffect:
     accuracies: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MaskRule:
-    """When the mask is left out: hardly a label changes, and it is worth it."""
-
-    agreement: float = 0.995
-    gain: float = 1.02
-
-
-def left_out(effects: Sequence[MaskEffect], rule: MaskRule = MaskRule()) -> frozenset[int]:
-    """The gammas for `Execution.unmasked`."""
-    return frozenset(e.gamma for e in effects if e.agreement >= rule.agreement and e.gain >= rule.gain)
-
-
 def compare(
     backbone: Backbone,
     tasks: Sequence[Task],
