@@ -48,10 +48,10 @@ def _event_fields(event: Event) -> Fields:
     match event:
         case Arrived(r):
             fields: Fields = {"id": r.id, "arrival": r.arrival, "deadline": r.deadline, "task": r.task}
-            return {"type": "arrived", **fields, "utility": r.utility}
+            return {"type": "arrived", **fields, "utility": r.utility} | _given(length=r.length, setting=r.setting)
         case Finished(launch, seconds, results):
-            pairs = [[result.request, result.correct] for result in results]
-            return {"type": "finished", "launch": launch, "seconds": seconds, "results": pairs}
+            rows = [_result_fields(result) for result in results]
+            return {"type": "finished", "launch": launch, "seconds": seconds, "results": rows}
         case Failed(launch, reason):
             return {"type": "failed", "launch": launch, "reason": reason}
         case Woke():
@@ -60,13 +60,24 @@ def _event_fields(event: Event) -> Fields:
             return {"type": "changed", "facts": facts}
 
 
+def _given(**fields: Any) -> Fields:
+    """Those that are not empty: most systems leave them so, and lines stay short."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def _result_fields(result: Result) -> list[Any]:
+    if result.gain is None and not result.length:
+        return [result.request, result.correct]
+    return [result.request, result.correct, result.gain, result.length]
+
+
 def _action_fields(action: Action) -> Fields:
     match action:
         case Launch(id, worker, requests, setting, kind):
             fields: Fields = {"id": id, "worker": worker, "requests": requests, "setting": setting}
             return {"type": "launch", **fields, "kind": kind}
-        case Answer(request, launch):
-            return {"type": "answer", "request": request, "launch": launch}
+        case Answer(request, launch, reason):
+            return {"type": "answer", "request": request, "launch": launch} | _given(reason=reason)
         case Drop(request, reason):
             return {"type": "drop", "request": request, "reason": reason}
 
@@ -76,7 +87,7 @@ def _event(fields: Fields) -> Event:
         case "arrived":
             return Arrived(Request(**fields))
         case "finished":
-            results = tuple(Result(request, correct) for request, correct in fields["results"])
+            results = tuple(Result(*row) for row in fields["results"])
             return Finished(fields["launch"], fields["seconds"], results)
         case "failed":
             return Failed(**fields)

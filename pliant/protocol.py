@@ -17,24 +17,34 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question to be answered before `deadline`; worth `utility` if it is answered correctly by then."""
+    """One question to be answered before `deadline`; worth `utility` if it is answered correctly by then.
+
+    `length` is its size in tokens (0: of no account), `setting` the way it is to be served where its asker has a choice
+    (cascade: the number of a candidate).
+    """
 
     id: int
     arrival: float
     deadline: float
     task: str
     utility: float = 1.0
+    length: int = 0
+    setting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """What a launch found out about one request, as far as a scheduler or a report may use it.
 
-    `correct` is None where nobody knows the label (in production).
+    `correct` is None where nobody knows the label (in production). `gain` is what a further launch is expected to add to
+    the probability of a correct answer (cascade: by the next level; None: this answer suffices), `length` the tokens
+    that such a launch would read.
     """
 
     request: int
     correct: bool | None = None
+    gain: float | None = None
+    length: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ Event = Arrived | Finished | Failed | Woke | Changed
 class Launch:
     """Occupy `worker` until a `Finished` or `Failed` with this id: a batch, a restart, whatever takes a device's time.
 
-    `setting` is the system's knob (tokens: gamma). `kind` is "run", "restart" or "load" (the worker loads another model,
+    `setting` is the system's knob (tokens: gamma; cascade: the level). `kind` is "run", "restart" or "load" (the worker loads another model,
     number `setting`); the latter two carry no requests.
     """
 
@@ -95,10 +105,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Give the request the output that launch `launch` made for it."""
+    """Give the request the output that launch `launch` made for it.
+
+    `reason` says why it must do although a further launch would have been wanted; empty where none was.
+    """
 
     request: int
     launch: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +127,12 @@ DROP_REASONS = {
     "late": "no plan serves it before its deadline",
     "full": "as many requests wait as may",
     "failed": "its worker failed, and no time or no attempt is left",
+}
+
+ANSWER_REASONS = {
+    "late": "the next level would not have answered before the deadline",
+    "full": "as many requests wait as may",
+    "failed": "the next level's worker failed, and no time or no attempt is left",
 }
 
 Action = Launch | Answer | Drop

@@ -72,7 +72,7 @@ def observations(journal: Iterable[JournalEntry]) -> list[Observation]:
             match action:
                 case Launch():
                     launches[action.id] = action
-                case Answer(request, launch):
+                case Answer(request, launch, _):
                     ran = launches[launch]
                     fates[request] = Observation(
                         requests[request], entry.now, correct.get(request), ran.setting, len(ran.requests)

@@ -23,6 +23,8 @@ class Served:
     run_seconds: float
     late_by: float  # negative: seconds to spare
     known: Any = None
+    reason: str = ""  # why no further launch was made that was wanted, see protocol.ANSWER_REASONS
+    ran: tuple[Ran, ...] = ()  # all its launches, in order
 
     @property
     def on_time(self) -> bool:
@@ -65,9 +67,10 @@ class Pending:
         if not self.answer.done():  # the asker may have gone
             self.answer.set_result(answer)
 
-    def served(self, launch: int, now: float) -> Served:
+    def served(self, launch: int, now: float, reason: str = "") -> Served:
         ran = self.ran[launch]
         decided = ran.decided
         queued, late_by = decided.at - self.request.arrival, now - self.request.deadline
         batch, setting = len(decided.launch.requests), decided.launch.setting
-        return Served(ran.output, setting, batch, queued, ran.seconds, late_by, decided.known)
+        every = tuple(self.ran.values())
+        return Served(ran.output, setting, batch, queued, ran.seconds, late_by, decided.known, reason, every)

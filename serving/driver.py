@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -26,6 +26,7 @@ from pliant.protocol import (
     JournalEntry,
     Launch,
     Request,
+    Result,
     Scheduler,
     Woke,
 )
@@ -37,6 +38,7 @@ logger = logging.getLogger("pliant.serving")
 
 Clock = Callable[[], float]
 Record = Callable[[JournalEntry], None]
+Read = Callable[[Pending, Result], Result]
 
 
 def loop_clock() -> Clock:
@@ -63,9 +65,15 @@ class Driver:
         clock: Clock,
         limits: Limits = Limits(),
         died: Callable[[], None] = lambda: None,
+        read: Read = lambda pending, result: result,
     ) -> None:
-        """`died` is called for each worker that dies while it has nothing to do; it is started again."""
+        """`died` is called for each worker that dies while it has nothing to do; it is started again.
+
+        `read` is shown every pending request after each of its launches: it may say more in the result than that there
+        is an output, and change what the next launch is sent.
+        """
         self._scheduler, self._record, self._clock, self._limits = scheduler, record, clock, limits
+        self._read = read
         self._lanes = [Lane(worker, limits.launch, died) for worker in workers]
         self._pending: dict[int, Pending] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,8 +116,10 @@ class Driver:
         """Return when every worker has run its model. Raises `WorkerError`."""
         await asyncio.gather(*(lane.start() for lane in self._lanes))
 
-    async def submit(self, task: str, deadline: float, utility: float, payload: Any) -> Served | Dropped:
-        """Wait for an answer. `deadline` is in seconds from now.
+    async def submit(
+        self, task: str, deadline: float, utility: float, payload: Any, length: int = 0, setting: int = 0
+    ) -> Served | Dropped:
+        """Wait for an answer. `deadline` is in seconds from now; `length` and `setting` as in `Request`.
 
         Raises `SchedulerError` where the scheduler broke the contract, `WorkerError` after `stop`.
         """
@@ -118,7 +128,7 @@ class Driver:
         if self._stopping:
             raise WorkerError("the service is stopping")
         now = self._tick()
-        request = Request(next(self._ids), now, now + deadline, task, utility)
+        request = Request(next(self._ids), now, now + deadline, task, utility, length, setting)
         answer: asyncio.Future[Served | Dropped] = asyncio.get_running_loop().create_future()
         self._pending[request.id] = Pending(request, payload, answer)
         self._handle(Arrived(request), now)
@@ -210,9 +220,9 @@ class Driver:
         match action:
             case Launch():
                 self._launch(action, now)
-            case Answer(request, launch):
+            case Answer(request, launch, reason):
                 pending = self._pending.pop(request)
-                pending.settle(pending.served(launch, now))
+                pending.settle(pending.served(launch, now, reason))
             case Drop(request, reason):
                 self._pending.pop(request).settle(Dropped(reason))
 
@@ -229,11 +239,20 @@ class Driver:
     async def _carry_out(self, lane: Lane, decided: Decided, payloads: list[Any]) -> None:
         event, outputs = await lane.carry_out(decided.launch, payloads)
         if isinstance(event, Finished):
-            for request, output in zip(decided.launch.requests, outputs, strict=True):
-                if request in self._pending:
-                    self._pending[request].ran[decided.launch.id] = Ran(output, decided, event.seconds)
+            event = self._take_in(event, decided, outputs)
         lane.act_between()
         self._handle(event, self._tick())
+
+    def _take_in(self, event: Finished, decided: Decided, outputs: Sequence[Any]) -> Finished:
+        """Keep the outputs, and let `read` say what they mean to the scheduler."""
+        results = []
+        for result, output in zip(event.results, outputs, strict=True):
+            pending = self._pending.get(result.request)
+            if pending is not None:
+                pending.ran[decided.launch.id] = Ran(output, decided, event.seconds)
+                result = self._read(pending, result)
+            results.append(result)
+        return replace(event, results=tuple(results))
 
     def _arm(self, event: Event, now: float) -> None:
         """One timer for the whole scheduler."""

@@ -1,0 +1,127 @@
+"""What a classifier's training starts from: a model of the hub, of a local folder, or fresh weights and a new tokenizer.
+
+Knows where weights and vocabularies come from; knows no data set but the texts that a new vocabulary is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from torch import nn
+
+from pliant.errors import InputError, OfflineError
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """`model(outputs)` makes the classifier with a new head; `fresh`: no part of it has been trained before."""
+
+    model: Callable[[int], nn.Module]
+    tokenizer: Tokenizer
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchConfig:
+    """A small BERT (Devlin et al. 2019) with a vocabulary of its own."""
+
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    vocabulary: int = 6000
+    positions: int = 512
+    dropout: float = 0.1
+
+
+def pretrained(address: str) -> Start:
+    """`path:FOLDER` or `hub:NAME`. Raises `InputError`, and `OfflineError` where the hub is out of reach."""
+    scheme, _, rest = address.partition(":")
+    if scheme == "path" and not Path(rest).is_dir():
+        raise InputError("model", rest, "an existing folder with config.json, tokenizer.json and weights")
+    if scheme not in ("path", "hub") or not rest:
+        raise InputError("model", address, "scratch, path:FOLDER or hub:NAME")
+    try:
+        tokenizer = _tokenizer(rest)
+        _load(rest, 2)
+    except Exception as error:  # whatever a reader or the network raises
+        _tell(scheme, rest, error)
+    return Start(lambda outputs: _load(rest, outputs), tokenizer, fresh=False)
+
+
+def scratch(config: ScratchConfig, texts: Iterable[str]) -> Start:
+    """Fresh weights, and a vocabulary made of `texts`."""
+    tokenizer = new_tokenizer(texts, config.vocabulary)
+    return Start(lambda outputs: _new(config, tokenizer, outputs), tokenizer, fresh=True)
+
+
+def new_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
+    """A WordPiece tokenizer in BERT's manner: lower case, [CLS] a [SEP] b [SEP]."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    made.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=size, special_tokens=special, show_progress=False))
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, special.index(name)) for name in ("[CLS]", "[SEP]")],
+    )
+    return made
+
+
+def _new(config: ScratchConfig, tokenizer: Tokenizer, outputs: int) -> nn.Module:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    told = BertConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=config.width,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        intermediate_size=4 * config.width,
+        max_position_embeddings=config.positions,
+        hidden_dropout_prob=config.dropout,
+        attention_probs_dropout_prob=0.0,
+        num_labels=outputs,
+    )
+    made: nn.Module = BertForSequenceClassification(told)
+    return made
+
+
+def _load(name: str, outputs: int) -> nn.Module:
+    from transformers import AutoModelForSequenceClassification
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # it tells at length that the head is new, which is the point
+    logging.disable_progress_bar()
+    made: nn.Module = AutoModelForSequenceClassification.from_pretrained(
+        name, num_labels=outputs, ignore_mismatched_sizes=True, attn_implementation="sdpa"
+    )
+    return made.float()
+
+
+def _tokenizer(name: str) -> Tokenizer:
+    from transformers import AutoTokenizer
+
+    loaded: Any = AutoTokenizer.from_pretrained(name)
+    if getattr(loaded, "backend_tokenizer", None) is None:
+        raise InputError("tokenizer", type(loaded).__name__, "one of the tokenizers library (with a tokenizer.json)")
+    made = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
+    made.no_truncation()
+    made.no_padding()
+    return made
+
+
+def _tell(scheme: str, name: str, error: Exception) -> None:
+    if isinstance(error, InputError):
+        raise error
+    if scheme == "hub":
+        raise OfflineError(
+            f"the model {name} could not be fetched from the hub ({type(error).__name__}); without a network use a local "
+            "folder (path:FOLDER) or train from scratch (scratch)"
+        ) from error
+    raise InputError("model", name, f"a folder with a model of transformers ({type(error).__name__}: {error})") from error

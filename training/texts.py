@@ -1,0 +1,174 @@
+"""Labelled texts: single sentences or pairs, under classes or a number. One loader each, all giving the same value.
+
+From outside: parquet files, a CSV or JSON-lines file, or a data set of the Hugging Face hub. The embedded corpus is in
+training/docstrings.py. Knows no model and no tracking.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.errors import InputError, OfflineError
+from training.data import Index, Split, cut, split
+
+LABELS = ("label", "labels", "intent", "scenario", "score", "target")
+FIRSTS = ("text", "sentence", "sentence1", "premise", "question1", "question", "utterance")
+SECONDS = ("sentence2", "hypothesis", "question2", "text2")
+
+
+@dataclass(frozen=True, slots=True)
+class TextData:
+    """`second` is None for single sentences. Labels are class numbers (int64), or float64 where `classes` is empty.
+
+    `fingerprint` identifies texts, labels, class names and split, not the place.
+    """
+
+    name: str
+    first: tuple[str, ...]
+    second: tuple[str, ...] | None
+    labels: Index | NDArray[np.float64]
+    classes: tuple[str, ...]
+    split: Split
+    fingerprint: str
+
+    @property
+    def regression(self) -> bool:
+        return not self.classes
+
+    def texts(self, index: Index) -> list[tuple[str, str | None]]:
+        """The texts of these rows, each with its second one (None: there is none)."""
+        if self.second is None:
+            return [(self.first[i], None) for i in index]
+        return [(self.first[i], self.second[i]) for i in index]
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How a data set is split: `test` of all, `profiling` of the rest, as training/data.py does."""
+
+    test: float = 0.2
+    profiling: float = 0.25
+
+
+def load(
+    address: str, name: str | None = None, seed: int = 0, limit: int | None = None, shares: Shares = Shares()
+) -> TextData:
+    """By address: `docstrings:TASK`, `parquet:PATH[,PATH]`, `csv:PATH`, `json:PATH` or `hub:NAME`. `name` renames it.
+
+    `limit` keeps that many rows. Raises `InputError`, `OfflineError`.
+    """
+    scheme, _, rest = address.partition(":")
+    match scheme:
+        case "docstrings":
+            from training import docstrings
+
+            return docstrings.load(rest or "package", name, seed, limit, shares)
+        case "parquet" | "csv" | "json":
+            paths = [Path(part) for part in rest.split(",")]
+            return from_rows(name or paths[0].stem, _read(scheme, paths), seed, limit, shares)
+        case "hub":
+            return from_rows(name or rest.rsplit("/", 1)[-1], _fetch(rest), seed, limit, shares)
+    raise InputError("data", address, "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME")
+
+
+def from_rows(name: str, rows: Any, seed: int = 0, limit: int | None = None, shares: Shares = Shares()) -> TextData:
+    """From a `datasets.Dataset`; columns go by their usual names. Raises `InputError` naming what is missing."""
+    label = _column(rows, LABELS, "label")
+    first, second = _column(rows, FIRSTS, "text"), _find(rows, SECONDS)
+    labels, classes = _labels(rows, label)
+    chosen = cut(split(len(rows), seed, shares.test, shares.profiling), limit)
+    return assemble(name, rows[first], rows[second] if second else None, labels, classes, chosen)
+
+
+def assemble(
+    name: str,
+    first: Sequence[str],
+    second: Sequence[str] | None,
+    labels: NDArray[Any],
+    classes: tuple[str, ...],
+    chosen: Split,
+) -> TextData:
+    """The value. A text that is no text, or an empty one, is refused with its row."""
+    texts = tuple(_text(value, row) for row, value in enumerate(first))
+    others = None if second is None else tuple(_text(value, row) for row, value in enumerate(second))
+    if not np.all(np.isfinite(labels)):
+        raise InputError("label", "not a number", "finite in every row")
+    mark = _fingerprint(texts, others, labels, classes, chosen)
+    return TextData(name, texts, others, labels, classes, chosen, mark)
+
+
+def _read(scheme: str, paths: Sequence[Path]) -> Any:
+    import datasets
+
+    for path in paths:
+        if not path.is_file():
+            raise InputError("data", path, f"an existing {scheme} file")
+    try:
+        return datasets.load_dataset(scheme, split="train", data_files=[str(path) for path in paths])
+    except Exception as error:  # its readers pass on whatever they meet
+        raise InputError("data", paths[0], f"a readable {scheme} file ({type(error).__name__}: {error})") from error
+
+
+def _fetch(name: str) -> Any:
+    import datasets
+
+    try:
+        return datasets.load_dataset(name, split="train")
+    except Exception as error:
+        raise OfflineError(
+            f"the data set {name} could not be fetched from the hub ({type(error).__name__}); without a network use "
+            "a local file (parquet:PATH, csv:PATH, json:PATH) or the embedded corpus (docstrings:package)"
+        ) from error
+
+
+def _find(rows: Any, names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in rows.column_names), None)
+
+
+def _column(rows: Any, names: Sequence[str], what: str) -> str:
+    found = _find(rows, names)
+    if found is None:
+        raise InputError(f"the {what} column", ", ".join(rows.column_names), f"one of {', '.join(names)}")
+    return found
+
+
+def _labels(rows: Any, column: str) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Class numbers and names; fractions are a regression's."""
+    feature, values = rows.features[column], rows[column]
+    if any(value is None for value in values):
+        raise InputError("label", "missing", "given in every row")
+    if hasattr(feature, "names"):
+        numbers = np.asarray(values, dtype=np.int64)
+        if numbers.min(initial=0) < 0:
+            raise InputError("label", int(numbers.min()), "at least 0 (a test split without its labels?)")
+        return numbers, tuple(feature.names)
+    if feature.dtype.startswith("float"):
+        return np.asarray(values, dtype=np.float64), ()
+    names = sorted(set(values))
+    where = {value: number for number, value in enumerate(names)}
+    return np.array([where[value] for value in values], dtype=np.int64), tuple(map(str, names))
+
+
+def _text(value: Any, row: int) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"text of row {row}", repr(value), "a text that is not empty")
+    return value
+
+
+def _fingerprint(
+    first: Sequence[str], second: Sequence[str] | None, labels: NDArray[Any], classes: Sequence[str], chosen: Split
+) -> str:
+    mark = hashlib.sha256(repr(tuple(classes)).encode())
+    for column in (first, second or ()):
+        for text in column:
+            mark.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    for part in (labels, chosen.fit, chosen.profiling, chosen.test):
+        mark.update(part.tobytes())
+    return f"sha256:{mark.hexdigest()}"
