@@ -1,17 +1,17 @@
 """The tokens scheduler: books of workers, launches and failures around a policy that decides what runs.
 
-A pure state machine (see pliant/protocol.py). Durations measured on the device come back with each result; their ratio to
-the profile, and the time that launches take beyond them, correct every later prediction. Knows nothing of gammas, batches
-or plans: pliant/tokens/policies.py puts a policy in.
+A pure state machine (see pliant/protocol.py) over the books of pliant/devices.py. Knows nothing of gammas, batches or
+plans: pliant/tokens/policies.py puts a policy in.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pliant.devices import Devices
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
-from pliant.protocol import Action, Answer, Arrived, Changed, Drop, Event, Failed, Finished, Launch, Request, Woke
+from pliant.protocol import Action, Answer, Arrived, Changed, Drop, Event, Failed, Finished, Request, Woke
 from pliant.tokens.policy import Decision, Fleet, Knowledge, Policy, check_tasks
 
 
@@ -25,29 +25,15 @@ class Options:
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    launch: Launch
-    requests: tuple[Request, ...]
-    expected: float  # seconds by the profile
-    launched: float
-    until: float  # when it should end
-
-
 class TokensScheduler:
     """See the module's head. `workers` devices, numbered from 0, all free at the start."""
 
     def __init__(self, policy: Policy, workers: int = 1, options: Options | None = None) -> None:
         self._policy, self._options = policy, options or Options()
         self._workers = workers
-        self._free = list(range(workers))
-        self._running: dict[int, _Running] = {}
-        self._broken: list[tuple[float, int]] = []  # (when to restart, worker)
+        self._devices: Devices[tuple[Request, ...]] = Devices(workers, self._options.restart_pause)
         self._tries: dict[int, int] = {}  # of requests that a failed launch gave back
-        self._slowdown = 1.0
-        self._turnaround = 0.0  # seconds of a launch beyond the device's own, smoothed
         self._latency: LatencyTable | None = None  # as last told
-        self._launches = 0
 
     @property
     def waiting(self) -> int:
@@ -56,6 +42,11 @@ class TokensScheduler:
     @property
     def batches_waiting(self) -> int:
         return self._policy.batches
+
+    @property
+    def slowdown(self) -> float:
+        """Measured over expected seconds, as learnt."""
+        return self._devices.slowdown
 
     def handle(self, event: Event, now: float) -> list[Action]:
         match event:
@@ -70,9 +61,9 @@ class TokensScheduler:
                 actions = []
             case Woke():
                 actions = []
-        actions += [Drop(request, "late") for request in self._policy.expire(now, self._slowdown)]
-        actions += self._restart(now)
-        while self._free and len(self._policy):
+        actions += [Drop(request, "late") for request in self._policy.expire(now, self._devices.slowdown)]
+        actions += self._devices.restarts((), now)
+        while self._devices.free and len(self._policy):
             decision = self._policy.decide(self._fleet(now), now)
             if decision.idle:
                 break
@@ -82,10 +73,8 @@ class TokensScheduler:
         return actions
 
     def wake_at(self) -> float | None:
-        times = [at for at, _ in self._broken]
-        if (expiry := self._policy.wake_at(self._slowdown)) is not None:
-            times.append(expiry)
-        return min(times, default=None)
+        times = (self._devices.wake_at(), self._policy.wake_at(self._devices.slowdown))
+        return min((at for at in times if at is not None), default=None)
 
     def _arrive(self, request: Request, now: float) -> list[Action]:
         inner = request.arrival + (1 - self._options.margin) * (request.deadline - request.arrival)
@@ -96,52 +85,40 @@ class TokensScheduler:
 
     def _learn(self, knowledge: Knowledge) -> None:
         # What runs may fail and wait again, so its tasks are in use too.
-        check_tasks(knowledge, (r.task for running in self._running.values() for r in running.requests))
+        check_tasks(knowledge, (r.task for running in self._devices.running for r in running.carried))
         self._policy.learn(knowledge)
         if knowledge.latency != self._latency:  # what was learnt of the old table says nothing of the new one
-            self._slowdown = 1.0
+            self._devices.slowdown = 1.0
         self._latency = knowledge.latency
 
     def _fleet(self, now: float) -> Fleet:
-        busy = sorted(max(now, running.until) for running in self._running.values() if running.launch.kind == "run")
-        return Fleet(self._free[0], (*[now] * len(self._free), *busy), self._slowdown, self._turnaround)
+        devices = self._devices
+        clocks = (*[now] * len(devices.free), *devices.busy(now))
+        return Fleet(devices.free[0], clocks, devices.slowdown, devices.turnaround)
 
     def _carry_out(self, decision: Decision, now: float) -> list[Action]:
         actions: list[Action] = [Drop(request, "late") for request in decision.drop]
         if decision.run or decision.load:
             ids = tuple(request.id for request in decision.run)
             kind = "load" if decision.load else "run"
-            launch = Launch(self._launches, self._free.pop(0), ids, decision.setting, kind)
-            actions.append(self._launch(launch, decision.run, decision.seconds, now))
+            worker, expected = self._devices.free[0], decision.seconds
+            actions.append(self._devices.launch(worker, ids, decision.run, expected, now, decision.setting, kind))
         return actions
 
-    def _launch(self, launch: Launch, requests: tuple[Request, ...], expected: float, now: float) -> Launch:
-        self._launches += 1
-        until = now + expected * self._slowdown + self._turnaround
-        self._running[launch.id] = _Running(launch, requests, expected, now, until)
-        return launch
-
     def _finish(self, event: Finished, now: float) -> list[Action]:
-        running = self._running.pop(event.launch)
-        self._free.append(running.launch.worker)
+        running = self._devices.finish(event, now)
         if running.launch.kind != "run":
             return []
-        for request in running.requests:
+        for request in running.carried:
             self._tries.pop(request.id, None)
-        ratio = min(max(event.seconds / running.expected, 0.25), 4.0)
-        self._slowdown += 0.1 * (ratio - self._slowdown)
-        beyond = min(max(now - running.launched - event.seconds, 0.0), 0.1)
-        self._turnaround += 0.1 * (beyond - self._turnaround)
-        return [Answer(request.id, event.launch) for request in running.requests]
+        return [Answer(request.id, event.launch) for request in running.carried]
 
     def _fail(self, event: Failed, now: float) -> list[Action]:
         """The worker restarts; its requests wait again unless they failed too often."""
-        running = self._running.pop(event.launch)
-        pause = 0.0 if running.launch.kind == "run" else self._options.restart_pause
-        self._broken.append((now + pause, running.launch.worker))
+        running = self._devices.fail(event, now)
         self._policy.lost(running.launch.worker)
         actions: list[Action] = []
-        for request in running.requests:
+        for request in running.carried:
             self._tries[request.id] = self._tries.get(request.id, 0) + 1
             if not self._wait_again(request, now):
                 actions.append(Drop(request.id, "failed"))
@@ -157,11 +134,6 @@ class TokensScheduler:
             return False
         return True
 
-    def _restart(self, now: float) -> list[Action]:
-        due = [worker for at, worker in self._broken if at <= now]
-        self._broken = [(at, worker) for at, worker in self._broken if at > now]
-        return [self._launch(Launch(self._launches, worker, kind="restart"), (), 0.0, now) for worker in due]
-
     def _forget(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Drop):
@@ -170,10 +142,8 @@ class TokensScheduler:
     def check(self) -> None:
         """Each worker is free, busy or broken; each request waits or runs; nothing is in two places."""
         self._policy.check()
-        busy = [running.launch.worker for running in self._running.values()]
-        broken = [worker for _, worker in self._broken]
-        assert sorted(self._free + busy + broken) == list(range(self._workers)), "workers"
-        running = [r.id for run in self._running.values() for r in run.requests]
+        self._devices.check()
+        running = [r.id for run in self._devices.running for r in run.carried]
         everywhere = running + list(self._policy.ids())
         assert len(set(everywhere)) == len(everywhere), "a request is in two places"
         assert set(self._tries) <= set(everywhere), "tries of a request that is gone"

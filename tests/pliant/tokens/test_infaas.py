@@ -92,7 +92,7 @@ def test_loading_occupies_the_worker_and_then_the_request_runs():
     assert fresh.handle(Arrived(ask(7, at=9.05, within=5.0)), 9.05) == []
     (launch,) = fresh.handle(Finished(load.id, 0.4), 9.4)
     assert (launch.kind, launch.setting, launch.requests) == ("run", 2, (1, 7))
-    assert fresh._slowdown == 1.0  # a load says nothing about how fast runs are
+    assert fresh.slowdown == 1.0  # a load says nothing about how fast runs are
 
 
 def test_a_worker_whose_load_failed_is_restarted_with_the_cheapest_variant():

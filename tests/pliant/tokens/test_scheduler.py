@@ -221,14 +221,14 @@ def test_a_slower_device_is_learnt_and_answers_stop_being_late(policy):
     late = [o.outcome == "late" for o in observations(journal) if o.answered is not None]
     assert np.mean(late[:100]) > 0.015
     assert np.mean(late[-200:]) < 0.01
-    assert books.scheduler._slowdown == pytest.approx(1.5, rel=0.01)
+    assert books.scheduler.slowdown == pytest.approx(1.5, rel=0.01)
 
 
 def test_one_wild_measurement_moves_the_correction_by_a_third_at_most():
     fresh = scheduler()
     (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
     fresh.handle(Finished(launch.id, 1000.0), 1000.0)
-    assert fresh._slowdown == pytest.approx(1.3)
+    assert fresh.slowdown == pytest.approx(1.3)
 
 
 @pytest.mark.parametrize("policy", TRIMMING)
