@@ -10,13 +10,19 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pliant.errors import InputError, PliantError
 
-SYSTEMS = ("tokens",)
+WHAT = {
+    "tokens": "vision transformers that add or merge tokens with the load",
+    "cascade": "text classifiers, small first, large when unsure",
+}
+"""The systems, for `--help`."""
+
+Run = Callable[[argparse.Namespace], int | None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,63 +47,74 @@ def _parser() -> argparse.ArgumentParser:
         epilog="State lies in .pliant/ (PLIANT_HOME) and mlruns/ (MLFLOW_TRACKING_URI) of the working directory.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _demo_parser(commands.add_parser("demo", help="the whole way: flow, registry, endpoint, replayed load"))
-    _train_parser(commands.add_parser("train", help="run the flow: train, profile, judge, publish"))
-    _profile_parser(commands.add_parser("profile", help="measure the champion on this device and publish the profile"))
-    _serve_parser(commands.add_parser("serve", help="serve the champion over HTTP until interrupted"))
-    _simulate_parser(commands.add_parser("simulate", help="what would this load cost on the champion's profile?"))
-    _bench_parser(commands.add_parser("bench", help="measure every bar and say whether it holds"))
+    demo = commands.add_parser("demo", help="the whole way of every system: flow, registry, endpoint, replayed load")
+    demo.add_argument(
+        "--keep", action="store_true", help="leave MLflow, Prefect and the endpoints running until Ctrl-C"
+    )
+    demo.set_defaults(run=_demo)
+    train = _command(commands, "train", "run the flow: train, profile, judge, publish", _train)
+    profile = _command(commands, "profile", "measure the champion on this device and publish that", _profile)
+    serve = _command(commands, "serve", "serve the champion over HTTP until interrupted", _serve)
+    simulate = _command(commands, "simulate", "what would this load cost on the champion's profile?", _simulate)
+    bench = _command(commands, "bench", "measure every bar and say whether it holds", _bench)
+    for system in WHAT:
+        _train_options(train[system], system)
+        _device(profile[system])
+        _serve_options(serve[system], system)
+        _simulate_options(simulate[system], system)
+        _bench_options(bench[system], system)
     return parser
 
 
-def _system(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("system", choices=SYSTEMS, help="which system")
+def _command(commands: Any, name: str, text: str, run: Run) -> dict[str, argparse.ArgumentParser]:
+    """A command with one parser a system, since each has options of its own."""
+    systems = commands.add_parser(name, help=text).add_subparsers(dest="system", required=True, metavar="SYSTEM")
+    made = {system: systems.add_parser(system, help=what, description=text) for system, what in WHAT.items()}
+    for parser in made.values():
+        parser.set_defaults(run=run)
+    return made
 
 
-def _demo_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--keep", action="store_true", help="leave MLflow, Prefect and the endpoint running until Ctrl-C"
-    )
-    parser.set_defaults(run=_demo)
+def _device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads on CPU (default: 1)")
 
 
-def _train_parser(parser: argparse.ArgumentParser) -> None:
-    _system(parser)
-    parser.add_argument("--config", help="TOML file (see README, 'Your own data and backbone')")
-    parser.add_argument(
-        "--data",
-        action="append",
-        metavar="[NAME=]ADDRESS",
-        help="one a task: digits:TASK, parquet:PATH, folder:PATH, hub:NAME",
-    )
-    parser.add_argument("--upstream", metavar="ADDRESS", help="data that the embedded backbone is trained on")
-    parser.add_argument("--backbone", help="embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
+def _train_options(parser: argparse.ArgumentParser, system: str) -> None:
+    addresses = {
+        "tokens": "digits:TASK, parquet:PATH, folder:PATH, hub:NAME",
+        "cascade": "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH, hub:NAME",
+    }
+    parser.add_argument("--config", help="TOML file (see README, 'Your own data')")
+    parser.add_argument("--data", action="append", metavar="[NAME=]ADDRESS", help=f"one a task: {addresses[system]}")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...")
-    parser.add_argument(
-        "--variants", action="store_true", help="models of other sizes instead, which --policy infaas switches between"
-    )
-    parser.add_argument("--limit", type=int, help="images a task, for a first try")
-    parser.set_defaults(run=_train)
+    parser.add_argument("--limit", type=int, help="examples a task, for a first try")
+    if system == "tokens":
+        parser.add_argument("--upstream", metavar="ADDRESS", help="data that the embedded backbone is trained on")
+        parser.add_argument("--backbone", help="embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
+        parser.add_argument(
+            "--variants",
+            action="store_true",
+            help="models of other sizes instead, which --policy infaas switches between",
+        )
 
 
-def _profile_parser(parser: argparse.ArgumentParser) -> None:
-    _system(parser)
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads on CPU (default: 1)")
-    parser.set_defaults(run=_profile)
-
-
-def _serve_parser(parser: argparse.ArgumentParser) -> None:
-    _system(parser)
+def _serve_options(parser: argparse.ArgumentParser, system: str) -> None:
     parser.add_argument("--port", type=int, default=3000, help="on 127.0.0.1 (default: 3000)")
-    _policy(parser)
     parser.add_argument("--margin", type=float, help="share of the time to a deadline kept for the way back (0.15)")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads on CPU (default: 1)")
+    _device(parser)
     parser.add_argument("--refresh", type=float, metavar="SECONDS", help="between looks at the registry (30; 0: never)")
     parser.add_argument("--any-profile", action="store_true", help="accept a profile of another class of device")
     parser.add_argument("--journal", type=Path, help="append every event and decision to this file")
-    parser.set_defaults(run=_serve)
+    if system == "tokens":
+        _policy(parser)
+        return
+    parser.add_argument("--workers", type=int, help="device processes (1)")
+    parser.add_argument(
+        "--placement",
+        choices=("shared", "own"),
+        help="every worker runs every level, or each level has its own (shared)",
+    )
 
 
 def _policy(parser: argparse.ArgumentParser) -> None:
@@ -108,67 +125,71 @@ def _policy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gamma", type=int, help="for the policies that keep to one")
 
 
-def _simulate_parser(parser: argparse.ArgumentParser) -> None:
-    _system(parser)
-    parser.add_argument(
-        "--load", default="reference", help="reference, poisson:RATE:SECONDS or a parquet file (requests each second)"
-    )
-    _policy(parser)
+def _simulate_options(parser: argparse.ArgumentParser, system: str) -> None:
+    files = ", or a parquet file (requests each second)" if system == "tokens" else ""
+    parser.add_argument("--load", default="reference", help=f"reference, poisson:RATE:SECONDS{files}")
     parser.add_argument("--workers", type=int, default=1, help="devices (default: 1)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.set_defaults(run=_simulate)
+    if system == "tokens":
+        _policy(parser)
+    else:
+        parser.add_argument("--candidate", help="by name; without it all that are worth comparing")
 
 
-def _bench_parser(parser: argparse.ArgumentParser) -> None:
-    _system(parser)
+def _bench_options(parser: argparse.ArgumentParser, system: str) -> None:
+    parts = {
+        "tokens": "planner, kernels, gpu, policies, house or live",
+        "cascade": "contest, alone, importance, control, input or load",
+    }
     parser.add_argument("--full", action="store_true", help="the long setting")
-    parser.add_argument(
-        "--part",
-        action="append",
-        default=[],
-        help="planner, kernels, gpu, policies, house or live; may be repeated (all)",
-    )
-    parser.set_defaults(run=_bench)
+    parser.add_argument("--part", action="append", default=[], help=f"{parts[system]}; may be repeated (all)")
 
 
 def _demo(told: argparse.Namespace) -> int:
-    from benchmarks.tokens_demo import demo
+    from benchmarks.demo import demo
 
     return demo(told.keep)
 
 
 def _train(told: argparse.Namespace) -> None:
-    from flows.tokens_run import run_flow, show
+    from flows import cascade_run, run, tokens_run
 
     names = ("data", "upstream", "backbone", "device", "limit")
-    overrides = {name: getattr(told, name) for name in names if getattr(told, name) is not None}
-    show(run_flow(told.config, overrides, told.variants))
+    overrides = {name: getattr(told, name) for name in names if getattr(told, name, None) is not None}
+    if told.system == "tokens":
+        run.show(tokens_run.run_flow(told.config, overrides, told.variants))
+    else:
+        run.show(cascade_run.run_flow(told.config, overrides))
 
 
 def _profile(told: argparse.Namespace) -> None:
     from flows import settings
 
     settings.prepare(settings.read())
+    from flows import cascade_reprofile, tokens_reprofile
     from flows.progress import stage
-    from flows.tokens_reprofile import reprofile
 
+    reprofile = {"tokens": tokens_reprofile.reprofile, "cascade": cascade_reprofile.reprofile}[told.system]
     with stage("latency profile") as progress:
         reprofile(told.device, told.threads, progress)
 
 
 def _serve(told: argparse.Namespace) -> int:
-    from benchmarks.tokens_endpoint import service_settings
+    from benchmarks.endpoint import service_settings
     from flows import settings
     from serving.launch import serve
 
     found = settings.read()
     settings.prepare(found)
-    return serve(service_settings(found, **_service_options(told)), found.home, told.port)
+    return serve(service_settings(found, told.system, **_service_options(told)), found.home, told.port)
 
 
 def _service_options(told: argparse.Namespace) -> dict[str, Any]:
-    names = ("policy", "gamma", "margin", "device", "threads", "any_profile", "journal")
-    options = {name: getattr(told, name) for name in names if getattr(told, name) is not None}
+    names = (
+        *("policy", "gamma", "margin", "device", "threads", "any_profile", "journal"),  # tokens, or both
+        *("workers", "placement"),  # cascade
+    )
+    options = {name: getattr(told, name) for name in names if getattr(told, name, None) is not None}
     return options if told.refresh is None else {**options, "refresh_seconds": told.refresh}
 
 
@@ -177,15 +198,20 @@ def _simulate(told: argparse.Namespace) -> None:
         raise InputError("workers", told.workers, "at least 1")
     if told.seed < 0:
         raise InputError("seed", told.seed, "at least 0")
-    from benchmarks.tokens_simulate import simulate_load
+    if told.system == "tokens":
+        from benchmarks.tokens_simulate import simulate_load
 
-    simulate_load(told.load, told.policy, told.gamma, told.workers, told.seed)
+        simulate_load(told.load, told.policy, told.gamma, told.workers, told.seed)
+    else:
+        from benchmarks.cascade_simulate import simulate_load as simulate_cascade
+
+        simulate_cascade(told.load, told.candidate, told.workers, told.seed)
 
 
 def _bench(told: argparse.Namespace) -> int:
-    from benchmarks.tokens import bench
+    from benchmarks import cascade, tokens
 
-    return bench(told.full, told.part)
+    return {"tokens": tokens.bench, "cascade": cascade.bench}[told.system](told.full, told.part)
 
 
 if __name__ == "__main__":

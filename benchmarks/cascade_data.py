@@ -25,7 +25,7 @@ class Source:
     """`files` of the folder, joined. Held out are profiling and test together."""
 
     files: tuple[str, ...]
-    shares: Shares = Shares(test=0.2, profiling=0.25)
+    shares: Shares = field(default_factory=lambda: Shares(test=0.2, profiling=0.25))
     training: ClassifierConfig = field(default_factory=ClassifierConfig)
 
 
@@ -36,7 +36,8 @@ SOURCES = {
         ClassifierConfig(epochs=6, rate=2e-4, head_rate=2e-3, patience=0, max_length=64),
     ),
     "massive": Source(
-        ("massive_scenario_train",), training=ClassifierConfig(epochs=5, rate=2e-4, head_rate=2e-3, patience=0, max_length=64)
+        ("massive_scenario_train",),
+        training=ClassifierConfig(epochs=5, rate=2e-4, head_rate=2e-3, patience=0, max_length=64),
     ),
     "banking77": Source(
         ("banking77_train",), training=ClassifierConfig(epochs=8, rate=2e-4, head_rate=2e-3, patience=0, max_length=96)

@@ -65,7 +65,9 @@ def classifiers(
         if not store.has(wanted):
             start = start or pretrained(f"path:{encoder()}")
             config = replace(SOURCES[name].training, layers=depth)
-            made, curves[depth] = train(config, f"layers{depth}", data, start, device, progress(f"{name} {depth} layers"))
+            made, curves[depth] = train(
+                config, f"layers{depth}", data, start, device, progress(f"{name} {depth} layers")
+            )
             store.save(wanted, made)
         found.append(store.load(Classifier, wanted))
     return Trained(tuple(found), curves)

@@ -1,7 +1,7 @@
 """An open-loop HTTP load: every request is sent at its planned time whether or not others were answered.
 
 Latency counts from the planned send time, so a generator that falls behind cannot flatter the server; how far it fell
-behind is reported too. Knows the predict endpoint's JSON form and nothing of what answers it.
+behind is reported too. What bodies and answers hold a `Form` knows: that of images is here.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import json
 import math
 import resource
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 import numpy as np
@@ -33,6 +34,24 @@ class Example:
 
     encoded: str
     label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an answer says. `seconds`: in the queue and on the device; NaN where the service does not tell."""
+
+    correct: bool
+    setting: int
+    batch: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a service is asked and answers at /v1/predict."""
+
+    body: Callable[[Request, Any], bytes]  # of a request and its example
+    read: Callable[[Any, Any], Told]  # of the answer's JSON and the example
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +83,19 @@ def allow_many_connections() -> None:
 async def replay(
     address: str,
     requests: Sequence[Request],
-    pool: Mapping[str, Sequence[Example]],
+    pool: Mapping[str, Sequence[Any]],
     seed: int = 0,
     progress: Progress = silent,
+    form: Form | None = None,
 ) -> list[Reply]:
     """Send every request at its arrival time to `address`/v1/predict and gather the replies, in the requests' order."""
     rng = np.random.default_rng(seed)
     chosen = [pool[r.task][int(rng.integers(len(pool[r.task])))] for r in requests]
-    bodies = [_body(r, example) for r, example in zip(requests, chosen, strict=True)]
+    form = form or IMAGES
+    bodies = [form.body(r, example) for r, example in zip(requests, chosen, strict=True)]
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
     with _no_collection():
-        return await _replay(connector, f"{address}/v1/predict", requests, bodies, chosen, progress)
+        return await _replay(connector, f"{address}/v1/predict", requests, bodies, chosen, progress, form)
 
 
 @contextmanager
@@ -93,8 +114,9 @@ async def _replay(
     url: str,
     requests: Sequence[Request],
     bodies: Sequence[bytes],
-    chosen: Sequence[Example],
+    chosen: Sequence[Any],
     progress: Progress,
+    form: Form,
 ) -> list[Reply]:
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30)) as session:
         start = time.perf_counter() + 0.2
@@ -103,7 +125,7 @@ async def _replay(
             delay = start + request.arrival - time.perf_counter()
             if delay > 0:
                 await asyncio.sleep(delay)
-            sending.append(asyncio.create_task(_send(session, url, request, body, example, start)))
+            sending.append(asyncio.create_task(_send(session, url, request, body, example, start, form)))
             if i % 100 == 0:
                 progress(i, len(requests))
         replies = await asyncio.gather(*sending)
@@ -121,7 +143,7 @@ async def one_by_one(
             example = pool[request.task][i % len(pool[request.task])]
             start = time.perf_counter() - request.arrival
             replies.append(
-                await _send(session, f"{address}/v1/predict", request, _body(request, example), example, start)
+                await _send(session, f"{address}/v1/predict", request, _body(request, example), example, start, IMAGES)
             )
             progress(i + 1, len(requests))
     return replies
@@ -133,8 +155,18 @@ def _body(request: Request, example: Example) -> bytes:
     return json.dumps(fields).encode()
 
 
+def _read(answer: Any, example: Example) -> Told:
+    seconds = answer.get("queue_seconds", math.nan) + answer.get(
+        "run_seconds", math.nan
+    )  # not every service tells them
+    return Told(answer["label"] == example.label, answer["gamma"], answer["batch_size"], seconds)
+
+
+IMAGES = Form(_body, _read)
+
+
 async def _send(
-    session: aiohttp.ClientSession, url: str, request: Request, body: bytes, example: Example, start: float
+    session: aiohttp.ClientSession, url: str, request: Request, body: bytes, example: Any, start: float, form: Form
 ) -> Reply:
     sent = time.perf_counter()
     late = sent - start - request.arrival
@@ -146,19 +178,18 @@ async def _send(
     end = time.perf_counter()
     if response.status != 200:
         return Reply(Observation(request, dropped=str(response.status)), response.status, late, float("nan"))
-    answer = json.loads(content)
-    observation = Observation(
-        request, end - start, answer["label"] == example.label, answer["gamma"], answer["batch_size"]
-    )
-    told = answer.get("queue_seconds", math.nan) + answer.get("run_seconds", math.nan)  # not every service tells them
-    return Reply(observation, 200, late, end - sent - told)
+    told = form.read(json.loads(content), example)
+    observation = Observation(request, end - start, told.correct, told.setting, told.batch)
+    return Reply(observation, 200, late, end - sent - told.seconds)
 
 
-async def capacity(address: str, pool: Mapping[str, Sequence[Example]], seconds: float, clients: int = 256) -> float:
+async def capacity(
+    address: str, pool: Mapping[str, Sequence[Any]], seconds: float, clients: int = 256, form: Form = IMAGES
+) -> float:
     """Answers per second that the endpoint gives to `clients` that always have one request each in flight."""
     counted = [0]
     bodies = [
-        _body(Request(i, 0.0, 20.0, task), example)
+        form.body(Request(i, 0.0, 20.0, task), example)
         for task, some in pool.items()
         for i, example in enumerate(some[:32])
     ]

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks import tokens_gpu, tokens_house, tokens_kernels, tokens_live, tokens_planner, tokens_policies
+from benchmarks import shown, tokens_gpu, tokens_house, tokens_kernels, tokens_live, tokens_planner, tokens_policies
 from benchmarks.results import Bar, exit_status, write
 from benchmarks.tokens_endpoint import live_bundle, test_examples
 from benchmarks.tokens_live_contenders import measure as measure_live
@@ -56,7 +55,7 @@ def bench(full: bool, parts: Sequence[str] = ()) -> int:
         Console().rule(part)
         found, details[part] = PARTS[part](bundle, full, stage)
         bars += found
-    _print(bars)
+    shown.bars(bars)
     name = "-".join(["tokens", *(p for p in PARTS if p in parts), *(["full"] if full else [])])
     Console().print(f"Written to {write(RESULTS, name, bars, details)}")
     return exit_status(bars)
@@ -67,8 +66,8 @@ def _planner(bundle: Bundle, full: bool, stage: Stage) -> Found:
     with stage("planner") as progress:
         found = tokens_planner.measure(quick=not full)
         progress(1, 1)
-    _table("time per plan", tokens_planner.TIMING_HEAD, found.timing_rows())
-    _table("what plans earn against each other", tokens_planner.GAP_HEAD, found.gap_rows())
+    shown.table("time per plan", tokens_planner.TIMING_HEAD, found.timing_rows())
+    shown.table("what plans earn against each other", tokens_planner.GAP_HEAD, found.gap_rows())
     return found.bars(), found.plain()
 
 
@@ -80,17 +79,17 @@ def _policies(bundle: Bundle, full: bool, stage: Stage) -> Found:
         rows = tokens_policies.compare(setting, grounds, progress)
     for place in tokens_policies.places(rows):
         title = f"percent of the fluid bound: profile {place[0]}, {place[1]} workload"
-        _table(title, tokens_policies.HEADINGS, tokens_policies.table(rows, place))
-    _save(policies_figure(rows), "policies")
+        shown.table(title, tokens_policies.HEADINGS, tokens_policies.table(rows, place))
+    shown.picture(policies_figure(rows), settings.read().home, "policies")
     return tokens_policies.bars(rows), {"rows": tokens_policies.plain(rows)}
 
 
 def _live(bundle: Bundle, full: bool, stage: Stage) -> Found:
     found = measure_live(test_examples(bundle), tokens_live.FULL if full else tokens_live.QUICK, stage)
-    _table("live, over HTTP", LIVE_HEADINGS, live_rows(found))
+    shown.table("live, over HTTP", LIVE_HEADINGS, live_rows(found))
     for note in notes(found):
         Console().print(note)
-    _save(live_figure(found), "live")
+    shown.picture(live_figure(found), settings.read().home, "live")
     return [found.bar()], found.plain()
 
 
@@ -98,7 +97,7 @@ def _kernels(bundle: Bundle, full: bool, stage: Stage) -> Found:
     with stage("kernels") as progress:
         found = tokens_kernels.measure(bundle.backbone, bundle.tasks, quick=not full, progress=progress)
     rows = [(f"{r.gamma:+d}", str(r.batch), f"{r.images_per_second:.0f}", f"{r.ratio:.2f}") for r in found.rows]
-    _table("kernels", ("gamma", "batch", "images/s", "over plain timm"), rows)
+    shown.table("kernels", ("gamma", "batch", "images/s", "over plain timm"), rows)
     return found.bars(), found.plain()
 
 
@@ -118,24 +117,3 @@ PARTS: Mapping[str, Callable[[Bundle, bool, Stage], Found]] = {
     "house": tokens_house.measure,
     "live": _live,
 }
-
-
-def _save(figure: Any, name: str) -> None:
-    path = settings.read().home / f"{name}.png"
-    figure.savefig(path, dpi=100)
-    Console().print(f"Picture: {path}")
-
-
-def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(*headings, title=title)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
-
-
-def _print(bars: list[Bar]) -> None:
-    table = Table("bar", "measured", "limit", "")
-    for bar in bars:
-        measured, limit = f"{bar.measured:,.6g} {bar.unit}", f"{bar.sense} {bar.limit:,g} {bar.unit}"
-        table.add_row(bar.name, measured, limit, f"[{'green' if bar.holds else 'red'}]{bar.verdict}[/]")
-    Console().print(table)

@@ -1,40 +1,28 @@
-"""`pliant demo`: flow, registry, endpoint, replayed load, end to end, with a table and a picture at the end."""
+"""The tokens half of `pliant demo`: one bursty load, replayed twice, with a table and a picture at the end."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.tokens_endpoint import address, live_bundle, serving, test_examples
+from benchmarks.tokens_endpoint import address, live_bundle, test_examples
 from benchmarks.tokens_figures import replay_figure
 from benchmarks.tokens_replay import ADAPTIVE, HEADINGS, ReplayConfig, Replayed, compare, rows
-from flows import servers, settings
 from flows.settings import Settings
 from flows.tokens_publish import open_registry
-from flows.tokens_run import run_connected, show, with_prefect
 from pliant.progress import Progress
 
 
-def demo(keep: bool) -> int:
-    """Run the main job. With `keep`, everything stays up until interrupted."""
-    start, told, console = time.monotonic(), settings.read(), Console()
-    with with_prefect(told, 4200 if keep else 0) as prefect:
-        console.rule("1  Flow: train, profile, judge, publish")
-        show(run_connected(None, {}))
-        console.rule("2  Endpoint: the same bursty load with gamma 0 and with adaptation")
-        replayed = measure(ReplayConfig())
-        picture = record(told, replayed)
-        console.rule(f"3  Results after {time.monotonic() - start:.0f} s")
-        print_table(console, replayed)
-        _point_on(console, picture)
-        if keep:
-            _keep(console, told, prefect)
-    return 0
+def demo(told: Settings, console: Console) -> None:
+    """Replay the load under both, print the table and point at the picture."""
+    replayed = measure(ReplayConfig())
+    picture = record(told, replayed)
+    print_table(console, replayed)
+    console.print(f"\nThe picture of this run: {picture}")
 
 
 def measure(config: ReplayConfig) -> Replayed:
@@ -83,23 +71,3 @@ def print_table(console: Console, replayed: Replayed) -> None:
     console.print(table)
     ratios = f"{replayed.ratio(True):.2f}x on the loud half, {replayed.ratio(False):.2f}x on the quiet half"
     console.print(f"Adaptation earns [bold]{ratios}[/bold] of what gamma 0 earns.")
-
-
-def _point_on(console: Console, picture: Path) -> None:
-    console.print(f"\nThe picture of this run: {picture}")
-    console.print("Look further:  pliant demo --keep      MLflow, Prefect and the endpoint, left running")
-    console.print("               pliant serve tokens     the endpoint alone; its page is /v1/docs")
-    console.print("               pliant simulate tokens  the same load in virtual time")
-    console.print("               pliant bench tokens     every bar, measured")
-
-
-def _keep(console: Console, told: Settings, prefect: str) -> None:
-    with ExitStack() as stack:
-        mlflow = stack.enter_context(servers.mlflow_server(told, servers.free_port(5000)))
-        service = stack.enter_context(serving(ADAPTIVE, 3000))
-        console.rule("4  Left running until Ctrl-C")
-        console.print(f"MLflow    {mlflow}\nPrefect   {prefect}\nEndpoint  {service.url}/v1/docs")
-        try:
-            service.process.wait()
-        except KeyboardInterrupt:
-            console.print("Stopping.")

@@ -1,21 +1,13 @@
-"""What the tokens flow is told: values with defaults, read from TOML or a mapping. Knows no Prefect.
-
-An unknown key fails with the key, the file and the nearest valid key.
-"""
+"""What the tokens flow is told: values with defaults (flows/config.py reads them). Knows no Prefect."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
-import cattrs
-
-from pliant.errors import InputError
+from flows import config
 from pliant.tokens.artifact import Option
 from pliant.tokens.reference import ReferenceConfig
 from profiling.tokens_latency import LatencyConfig
@@ -71,68 +63,4 @@ class TokensFlowConfig:
 
 def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> TokensFlowConfig:
     """From a TOML file, with `overrides` laid over its top level."""
-    values: dict[str, Any] = {}
-    if path is not None:
-        try:
-            values = tomllib.loads(path.read_text())
-        except (OSError, ValueError) as error:  # no TOML, or no UTF-8
-            raise InputError("config", path, f"a readable TOML file ({error})") from error
-    values |= dict(overrides or {})
-    where = str(path) if path is not None else "the given settings"
-    _check_keys(values, TokensFlowConfig, where)
-    try:
-        return _converter().structure(values, TokensFlowConfig)
-    except Exception as error:
-        own = _own(error)
-        if own is not None:
-            raise own from error
-        told = "; ".join(cattrs.transform_error(error))
-        raise InputError("config", told, f"as TokensFlowConfig says ({where})") from error
-
-
-def _own(error: BaseException) -> InputError | None:
-    """The complaint of one of our own checks, wherever cattrs has wrapped it."""
-    inner = getattr(error, "exceptions", ())
-    return error if isinstance(error, InputError) else next((own for e in inner if (own := _own(e))), None)
-
-
-def _converter() -> cattrs.Converter:
-    """Takes values as they are: cattrs alone would cut 2.7 to 2, and a text in place of a list into its letters."""
-    converter = cattrs.Converter()
-
-    def sequence(value: Any, kind: Any) -> tuple[Any, ...]:
-        parts = get_args(kind)
-        if not isinstance(value, list | tuple) or (parts[-1] is not ... and len(value) != len(parts)):
-            raise TypeError(value)
-        each = [parts[0]] * len(value) if parts[-1] is ... else parts
-        return tuple(converter.structure(one, part) for one, part in zip(value, each, strict=True))
-
-    for kind in (int, float, str, bool):
-        converter.register_structure_hook(kind, _exact)
-    converter.register_structure_hook_func(lambda kind: kind == Option, _option)
-    converter.register_structure_hook_func(lambda kind: get_origin(kind) is tuple, sequence)
-    return converter
-
-
-def _exact(value: Any, kind: Any) -> Any:
-    """A whole number will do for a number; `true` is no number."""
-    if type(value) is not kind and not (kind is float and type(value) is int):
-        raise TypeError(value)
-    return kind(value)
-
-
-def _option(value: Any, kind: Any) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(value)
-    return value
-
-
-def _check_keys(values: Mapping[str, Any], kind: type, where: str, above: str = "") -> None:
-    hints = get_type_hints(kind)
-    for key, value in values.items():
-        if key not in hints:
-            near = difflib.get_close_matches(key, hints, 1)
-            hint = f"; did you mean {above}{near[0]}?" if near else f"; known: {', '.join(hints)}"
-            raise InputError(f"key {above}{key} in {where}", "unknown", f"a known one{hint}")
-        if dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping):
-            _check_keys(value, hints[key], where, f"{above}{key}.")
+    return config.read(TokensFlowConfig, path, overrides)

@@ -13,31 +13,20 @@ from typing import Any
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.context import TaskRunContext
 
 from flows import settings, tokens_config, tokens_stages
+from flows.keys import Made
 from flows.progress import stage
+from flows.release import Release
+from flows.tasks import by_key, fresh, passing
 from flows.tokens_config import TokensFlowConfig
 from flows.tokens_gate import Verdict, judge
-from flows.tokens_publish import Release, champion, publish
-from flows.tokens_stages import Bundle, Made
-from pliant.errors import RegistryError
+from flows.tokens_publish import champion, publish
+from flows.tokens_stages import Bundle
 from pliant.progress import share
 from pliant.tokens.runtime import device_class
 from registry.store import FolderStore
 from training.data import ImageData
-
-
-def by_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
-    del context
-    key: str = parameters["key"]
-    return key
-
-
-def passing(task: Any, run: Any, state: Any) -> bool:
-    """Retry what may pass by itself, such as a busy registry; not bad input. The hub's client has retries of its own."""
-    del task, run
-    return isinstance(state.result(raise_on_failure=False), RegistryError | OSError)
 
 
 @task(
@@ -121,11 +110,6 @@ def tokens(config: str | None = None, overrides: dict[str, Any] | None = None) -
         f"task-{data.name}": task for data, task in zip(loaded, tasks, strict=True)
     }
     return release(told, made, bundle, verdict, store).plain()
-
-
-def fresh(stage_task: Any, store: FolderStore, key: str) -> Any:
-    """The task, told to ignore a cached result whose artifact is no longer in the store."""
-    return stage_task.with_options(refresh_cache=not store.has(key))
 
 
 def _show(bundle: Bundle, verdict: Verdict, released: Release) -> None:

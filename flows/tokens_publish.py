@@ -1,25 +1,28 @@
 """From the store to the registry: what a flow run made, with its parameters, metrics, figures and the gate's reports.
 
-An artifact that is the champion already keeps its version; anything else becomes a new version, `challenger` at first and
-`champion` if the gate let it pass. Knows no Prefect.
+What is new and what is live: flows/release.py. Knows no Prefect.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from flows import release
+from flows.keys import Made
+from flows.release import TRAINING as TRAINING
+from flows.release import Release, commit, flat, register
 from flows.settings import Settings
 from flows.tokens_config import TokensFlowConfig
 from flows.tokens_figures import rate_map, sweeps, trade_off
 from flows.tokens_gate import Verdict
-from flows.tokens_stages import Bundle, Made
+from flows.tokens_stages import Bundle
 from pliant.progress import Progress
 from pliant.report import Report
 from pliant.tokens.artifact import Backbone, Profile, Task, Variant
@@ -30,28 +33,10 @@ from registry.store import FolderStore
 
 EXPERIMENT = "pliant-tokens"
 PREFIX = "pliant-tokens-"
-CHALLENGER = "challenger"
-TRAINING = "pliant.training"
-"""Tag of a version: its stage's notes as JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """`versions`: registered model -> version, of everything that belongs to the release, new or kept."""
-
-    promoted: bool
-    reason: str
-    versions: Mapping[str, int]
-    new: tuple[str, ...]
-    run: str  # MLflow run
-
-    def plain(self) -> dict[str, Any]:
-        """For Prefect, which keeps a flow's result as JSON."""
-        return asdict(self)
 
 
 def open_registry(settings: Settings) -> MlflowRegistry:
-    return MlflowRegistry(settings.tracking_uri, EXPERIMENT, settings.artifact_root)
+    return release.open_registry(settings, EXPERIMENT)
 
 
 def champion(settings: Settings) -> Bundle | None:
@@ -89,19 +74,14 @@ def publish(
     registry = open_registry(settings)
     versions: dict[str, int] = {}
     new: list[str] = []
-    with registry.run("tokens", {"git_commit": _commit()}) as run:
+    with registry.run("tokens", {"git_commit": commit()}) as run:
         _log(run, config, bundle, verdict)
         _log_training(run, made)
         for done, (part, one) in enumerate(made.items()):
             name = PREFIX + part
-            live = registry.version(name)
-            if live is not None and live.digest == one["digest"]:
-                versions[name] = live.version
-            else:
-                package = _package(name, part, bundle, versions, store, one)
-                versions[name] = registry.publish(run, package).version
-                registry.promote(name, versions[name], CHALLENGER)
-                new.append(name)
+            package = partial(_package, name, part, bundle, versions, store, one)
+            versions[name], is_new = register(registry, run, name, one["digest"], package)
+            new += [name] if is_new else []
             progress(done + 1, len(made) + 1)
         if verdict.passed:
             for name, version in versions.items():
@@ -111,7 +91,7 @@ def publish(
 
 
 def _log(run: Run, config: TokensFlowConfig, bundle: Bundle, verdict: Verdict) -> None:
-    run.params(_flat(asdict(config)))
+    run.params(flat(asdict(config)))
     run.metrics(_metrics(bundle))
     run.figure("trade_off", trade_off(bundle.tasks, bundle.profile))
     run.figure("rate_map", rate_map(bundle.profile))
@@ -161,7 +141,7 @@ def _package(
     size = backbone.image_size
     images = np.zeros((2, size, size, 3), dtype=np.uint8)
     folder = store.path(made["key"])
-    tags: dict[str, object] = {"pliant.git_commit": _commit(), "pliant.backbone": bundle.profile.backbone}
+    tags: dict[str, object] = {"pliant.git_commit": commit(), "pliant.backbone": bundle.profile.backbone}
     if "notes" in made:
         tags[TRAINING] = json.dumps(made["notes"])
     match part:
@@ -190,7 +170,7 @@ def _package(
 
 def profile_package(profile: Profile, folder: Path) -> Package:
     table = {"gamma": np.array([-5, 0]), "batch": np.array([8, 8])}
-    tags = {"pliant.git_commit": _commit(), "pliant.backbone": profile.backbone, "pliant.device": profile.device}
+    tags = {"pliant.git_commit": commit(), "pliant.backbone": profile.backbone, "pliant.device": profile.device}
     seconds = {f"seconds.batch{b}": profile.latency.at(0, b) for b in profile.latency.batches}
     params = {"device": profile.device}
     return Package(
@@ -211,20 +191,5 @@ def variant_package(variant: Variant, folder: Path) -> Package:
         config={"device": "cpu"},
         params={"device": variant.device, "tasks": sorted(variant.tasks), **variant.backbone.options},
         metrics={**accuracy, "loading_seconds": variant.loading},
-        tags={"pliant.git_commit": _commit(), "pliant.device": variant.device},
+        tags={"pliant.git_commit": commit(), "pliant.device": variant.device},
     )
-
-
-def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{above}{key}.")
-        else:
-            flat[above + key] = value
-    return flat
-
-
-def _commit() -> str:
-    told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return told.stdout.strip() or "unknown"

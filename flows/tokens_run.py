@@ -1,37 +1,14 @@
-"""Runs the tokens flow from a command line: a Prefect server for as long as it lasts, unless one is already named.
-
-Prefect reads its settings when it is imported, so the flow is imported only after they are prepared.
-"""
+"""Runs the tokens flow from a command line (see flows/run.py)."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from flows import settings
+from flows.run import run, show, with_prefect
 
-from flows import servers, settings
-from flows.settings import Settings
-from pliant.errors import PliantError
-
-
-@contextmanager
-def with_prefect(told: Settings, port: int = 0) -> Iterator[str]:
-    """A Prefect server to record runs: the one that PREFECT_API_URL names, else one of our own while the context lasts."""
-    settings.prepare(told)
-    named = os.environ.get("PREFECT_API_URL")
-    if named:
-        yield named.removesuffix("/api")
-        return
-    with servers.prefect_server(told, servers.free_port(port)) as address:
-        os.environ["PREFECT_API_URL"] = f"{address}/api"
-        try:
-            yield address
-        finally:
-            del os.environ["PREFECT_API_URL"]
+__all__ = ["run_connected", "run_flow", "show", "with_prefect"]
 
 
 def run_flow(config: str | None, overrides: Mapping[str, Any], variants: bool = False) -> dict[str, Any]:
@@ -47,21 +24,4 @@ def run_connected(config: str | None, overrides: Mapping[str, Any], variants: bo
     """The same, with Prefect's server already there."""
     from flows import tokens_flow, tokens_variants
 
-    flow = tokens_variants.variants if variants else tokens_flow.tokens
-    try:
-        result: dict[str, Any] = flow(config, dict(overrides))
-    except PliantError:
-        raise
-    except Exception as error:
-        raise PliantError(f"the flow failed: {type(error).__name__}: {error}") from error
-    return result
-
-
-def show(released: Mapping[str, Any]) -> None:
-    """What was released, for people."""
-    table = Table("model", "version", "", title="promoted" if released["promoted"] else "not promoted")
-    for name, version in released["versions"].items():
-        table.add_row(name, str(version), "new" if name in released["new"] else "unchanged")
-    console = Console()
-    console.print(table)
-    console.print(f"The gate: {released['reason']}.")
+    return run(tokens_variants.variants if variants else tokens_flow.tokens, config, overrides)

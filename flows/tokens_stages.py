@@ -1,22 +1,18 @@
 """The stages of the tokens flow as plain functions over a store: each reads artifacts, makes one, and saves it.
 
-Also what each stage depends on, as a key: config, data, and the source of the code that does the work. The key names the
-result in the store, so a stage whose key is there already need not run. Knows no Prefect and no MLflow.
+Also what each stage depends on, as a key (see flows/keys.py). Knows no Prefect and no MLflow.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
-import json
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +35,7 @@ import training.precision
 import training.tokens_foundation
 import training.tokens_sweep
 import training.tokens_task
+from flows.keys import Made, stage_key
 from flows.tokens_config import TokensFlowConfig
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
@@ -48,15 +45,6 @@ from pliant.tokens.plan import rate_rule
 from pliant.tokens.runtime import TokensRuntime, device_class, threads
 from registry.store import FolderStore
 from training.data import ImageData
-
-
-class Made(TypedDict):
-    """A stage's result, small enough to be cached as JSON: where the artifact lies and what it is."""
-
-    key: str
-    digest: str
-    notes: NotRequired[dict[str, Any]]  # how it was trained: seconds, and the learning rates tried
-
 
 _MODEL = (pliant.tokens.model, pliant.tokens.merge, pliant.tokens.image, pliant.tokens.packed)
 _RUNTIME = (pliant.tokens.runtime, pliant.tokens.graphs, pliant.tokens.resident, pliant.tokens.staging)
@@ -84,9 +72,9 @@ def load_upstream(config: TokensFlowConfig, loaded: Sequence[ImageData]) -> Imag
 def foundation_key(config: TokensFlowConfig, data: ImageData) -> str:
     if config.backbone != "embedded":
         depends = {"backbone": config.backbone, "timm": version("timm"), "file": _content(config.backbone)}
-        return stage_key("backbone", depends, training.tokens_foundation)
+        return stage_key("tokens/backbone", depends, training.tokens_foundation)
     code = (training.tokens_foundation, training.augment, training.precision, *_MODEL)
-    return stage_key("backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, *code)
+    return stage_key("tokens/backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, *code)
 
 
 def _content(backbone: str) -> str | None:
@@ -127,7 +115,7 @@ def task_key(config: TokensFlowConfig, data: ImageData, backbone: Made) -> str:
         "gammas": config.latency.gammas,  # at which its accuracy is measured
     }
     code = (training.tokens_task, training.tokens_sweep, training.augment, training.precision)
-    return stage_key(f"task-{data.name}", depends, *code, profiling.tokens_accuracy, *_MODEL)
+    return stage_key(f"tokens/task-{data.name}", depends, *code, profiling.tokens_accuracy, *_MODEL)
 
 
 def make_task(
@@ -168,7 +156,7 @@ def profile_key(config: TokensFlowConfig, backbone: Made, tasks: Sequence[Made])
         "cores": os.cpu_count(),
     }
     code = (profiling.timer, profiling.tokens_latency, pliant.tokens.plan, pliant.latency)
-    return stage_key("profile", depends, *code, *_RUNTIME, *_MODEL)
+    return stage_key("tokens/profile", depends, *code, *_RUNTIME, *_MODEL)
 
 
 def make_profile(
@@ -193,13 +181,6 @@ def derive_rule(latency: LatencyTable, tasks: Sequence[Task], deadline: float) -
     """The rate rule for the mean accuracy of the tasks; a batch may take half of the urgent deadline."""
     mean = {gamma: float(np.mean([task.accuracy[gamma] for task in tasks])) for gamma in latency.settings}
     return rate_rule(latency, mean, latency.batches[-1], deadline / 2)
-
-
-def stage_key(stage: str, depends: dict[str, Any], *code: ModuleType) -> str:
-    mark = hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode())
-    for module in code:
-        mark.update(inspect.getsource(module).encode())
-    return f"tokens/{stage}/{mark.hexdigest()[:24]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,13 @@ from prefect.cache_policies import NO_CACHE
 
 import profiling.tokens_loading
 from flows import settings, tokens_config, tokens_stages
+from flows.keys import Made, stage_key
 from flows.progress import stage
+from flows.release import Release
+from flows.tasks import by_key, fresh, passing
 from flows.tokens_config import TokensFlowConfig, VariantConfig
-from flows.tokens_flow import by_key, fresh, passing, trained
-from flows.tokens_publish import PREFIX, Release, open_registry, variant_package
-from flows.tokens_stages import Made
+from flows.tokens_flow import trained
+from flows.tokens_publish import PREFIX, open_registry, variant_package
 from pliant.errors import InputError
 from pliant.tokens.artifact import Backbone, Profile, Task, Variant, VariantTask
 from pliant.tokens.runtime import device_class, threads
@@ -119,7 +121,7 @@ def _variant_key(name: str, profiled: Made) -> str:
         "torch": version("torch"),
         "warm": WARM_BATCHES,
     }
-    return tokens_stages.stage_key(f"variant-{name}", depends, profiling.tokens_loading)
+    return stage_key(f"tokens/variant-{name}", depends, profiling.tokens_loading)
 
 
 def _put_together(name: str, backbone: Made, tasks: Sequence[Made], profiled: Made, store: FolderStore) -> Variant:

@@ -1,10 +1,11 @@
-"""A table of measured latencies: (setting, batch) -> seconds, linear between the measured batches.
+"""A table of measured latencies: (setting, batch) -> seconds, linear between what was measured.
 
 Knows nothing of how it was measured (profiling/) or what a setting means (tokens: gamma; bins: length).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,22 @@ class LatencyTable:
         if batch > self.batches[-1]:
             return row[-1] * batch / self.batches[-1]
         return float(np.interp(batch, self.batches, row))
+
+    def between(self, setting: float, batch: int) -> float:
+        """As `at`, and linear between settings that are amounts of work, such as lengths.
+
+        Below the first measured setting: its latency. Beyond the last: its latency per unit.
+        """
+        last = self.settings[-1]
+        if setting > last:
+            return self.at(last, batch) * setting / last
+        above = bisect_left(self.settings, setting)
+        high = self.settings[above]
+        if above == 0 or setting == high:
+            return self.at(high, batch)
+        low = self.settings[above - 1]
+        share = (setting - low) / (high - low)
+        return (1 - share) * self.at(low, batch) + share * self.at(high, batch)
 
     def row(self, setting: int) -> tuple[float, ...]:
         """Measured seconds of one setting, by batch."""

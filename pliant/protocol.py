@@ -92,8 +92,8 @@ Event = Arrived | Finished | Failed | Woke | Changed
 class Launch:
     """Occupy `worker` until a `Finished` or `Failed` with this id: a batch, a restart, whatever takes a device's time.
 
-    `setting` is the system's knob (tokens: gamma; cascade: the level). `kind` is "run", "restart" or "load" (the worker loads another model,
-    number `setting`); the latter two carry no requests.
+    `setting` is the system's knob (tokens: gamma; cascade: the number of the model). `kind` is "run", "restart" or "load"
+    (the worker loads another model, number `setting`); the latter two carry no requests.
     """
 
     id: int

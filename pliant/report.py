@@ -62,12 +62,12 @@ def observations(journal: Iterable[JournalEntry]) -> list[Observation]:
     requests: dict[int, Request] = {}
     fates: dict[int, Observation] = {}
     launches: dict[int, Launch] = {}
+    found: dict[tuple[int, int], bool | None] = {}  # (launch, request) -> whether its output is correct
     for entry in journal:
         if isinstance(entry.event, Arrived):
             requests[entry.event.request.id] = entry.event.request
-        correct = {}
         if isinstance(entry.event, Finished):
-            correct = {result.request: result.correct for result in entry.event.results}
+            found |= {(entry.event.launch, result.request): result.correct for result in entry.event.results}
         for action in entry.actions:
             match action:
                 case Launch():
@@ -75,7 +75,7 @@ def observations(journal: Iterable[JournalEntry]) -> list[Observation]:
                 case Answer(request, launch, _):
                     ran = launches[launch]
                     fates[request] = Observation(
-                        requests[request], entry.now, correct.get(request), ran.setting, len(ran.requests)
+                        requests[request], entry.now, found.get((launch, request)), ran.setting, len(ran.requests)
                     )
                 case Drop(request, reason):
                     fates[request] = Observation(requests[request], dropped=reason)

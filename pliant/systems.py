@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pliant.cascade.artifact import Cascade, Classifier, Outputs
+from pliant.cascade.reference import ReferenceLoad as CascadeLoad
+from pliant.cascade.reference import reference_load as cascade_load
+from pliant.cascade.scheduler import CascadeScheduler
 from pliant.latency import LatencyTable
 from pliant.protocol import Scheduler
 from pliant.tokens.artifact import Backbone, Profile, Task, Variant
@@ -15,12 +19,15 @@ from pliant.tokens.reference import ReferenceLoad, reference_load
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """`artifacts`: dataclasses that the registry holds for it. `load(tasks, capacity, seed)`: its reference workload."""
+    """`artifacts`: dataclasses that the registry holds for it. `load(tasks, capacity, seed)`: its reference workload.
+
+    Tasks are names, or where lengths matter (cascade) the lengths of texts by name.
+    """
 
     name: str
     artifacts: tuple[type, ...]
     scheduler: Callable[..., Scheduler]
-    load: Callable[[Sequence[str], float, int], ReferenceLoad]
+    load: Callable[..., ReferenceLoad | CascadeLoad]
 
 
 def tokens_knowledge(profile: Profile, tasks: Sequence[Task]) -> Knowledge:
@@ -32,5 +39,6 @@ def tokens_knowledge(profile: Profile, tasks: Sequence[Task]) -> Knowledge:
 
 
 TOKENS = System("tokens", (Backbone, Task, Profile, Variant), make, reference_load)
+CASCADE = System("cascade", (Classifier, Outputs, Cascade), CascadeScheduler, cascade_load)
 
-SYSTEMS = {system.name: system for system in (TOKENS,)}
+SYSTEMS = {system.name: system for system in (TOKENS, CASCADE)}

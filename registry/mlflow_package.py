@@ -13,7 +13,7 @@ import numpy as np
 
 import pliant.errors
 from registry import codec
-from registry.package import BUNDLE, Example, Package, frame, pyfunc_file
+from registry.package import BUNDLE, Example, Package, frame, needed, pyfunc_file
 
 if TYPE_CHECKING:
     from registry.mlflow_store import Run
@@ -42,7 +42,8 @@ def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
 def _save_model(folder: Path, bundle: Path, package: Package, model: Any) -> None:
     import mlflow
 
-    code, inputs = pyfunc_file(codec.kind(package.folder)), frame(package.inputs)
+    kind = codec.kind(package.folder)
+    code, inputs = pyfunc_file(kind), frame(package.inputs)
     mlflow.pyfunc.save_model(
         folder,
         python_model=str(code),
@@ -52,7 +53,9 @@ def _save_model(folder: Path, bundle: Path, package: Package, model: Any) -> Non
         signature=_signature(package),
         input_example=(inputs, dict(package.options)) if package.options else inputs,
         model_config=dict(package.config),
-        pip_requirements=[f"{name}=={installed(name).partition('+')[0]}" for name in package.requires],
+        pip_requirements=[
+            f"{name}=={installed(name).partition('+')[0]}" for name in (*needed(kind), *package.requires)
+        ],
     )
 
 
@@ -71,4 +74,5 @@ def _schema(example: Example) -> Any:
     if isinstance(example, np.ndarray):
         return Schema([TensorSpec(example.dtype, (-1, *example.shape[1:]))])
     kinds = {"int64": "long", "float32": "float", "float64": "double"}
-    return Schema([ColSpec(kinds[column.dtype.name], name) for name, column in example.items()])
+    texts = {name: "string" for name, column in example.items() if column.dtype.kind == "U"}
+    return Schema([ColSpec(texts.get(name) or kinds[column.dtype.name], name) for name, column in example.items()])

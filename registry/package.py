@@ -1,4 +1,4 @@
-"""What is handed to the registry for publication, and what it gives back. Knows no MLflow and no system by name."""
+"""What is handed to the registry for publication, and what it gives back. Knows no MLflow; of systems, what each needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ Option = int | float | str | bool
 BUNDLE = "bundle"
 """What an artifact's folder is called within a published model."""
 
-NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "pillow", "safetensors", "timm", "torch", "torchvision")
+NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "safetensors", "torch")
+"""Distributions that every model's code imports."""
+
+NEEDED_BY_SYSTEM: Mapping[str, tuple[str, ...]] = {
+    "cascade": ("scipy", "tokenizers", "transformers"),
+    "tokens": ("pillow", "timm", "torchvision"),
+}
+"""What a system's models need besides; the system is the first word of an artifact's kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,7 @@ class Package:
     params: Mapping[str, object] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     tags: Mapping[str, object] = field(default_factory=dict)  # of the version: pliant.data, pliant.git_commit, ...
-    requires: tuple[str, ...] = NEEDED  # distributions, pinned to the versions at hand
+    requires: tuple[str, ...] = ()  # distributions besides those that its system's models need (see `needed`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,11 @@ def frame(example: Example) -> Any:
     import pandas as pd
 
     return pd.DataFrame(dict(example)) if isinstance(example, Mapping) else example
+
+
+def needed(kind: str) -> tuple[str, ...]:
+    """Distributions that an artifact of `kind` needs in an MLflow client, sorted."""
+    return tuple(sorted({*NEEDED, *NEEDED_BY_SYSTEM.get(kind.partition("-")[0], ())}))
 
 
 def pyfunc_file(kind: str) -> Path:

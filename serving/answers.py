@@ -59,13 +59,23 @@ class Ran:
 @dataclass(slots=True)
 class Pending:
     request: Request
-    payload: Any
+    payload: Any  # what the next launch is sent
     answer: asyncio.Future[Served | Dropped]
+    state: Any = None  # what is kept of it here from one launch to the next
     ran: dict[int, Ran] = field(default_factory=dict)  # launch id -> what it gave
+
+    @property
+    def last(self) -> Ran:
+        """The latest launch that ended well."""
+        return next(reversed(self.ran.values()))
 
     def settle(self, answer: Served | Dropped) -> None:
         if not self.answer.done():  # the asker may have gone
             self.answer.set_result(answer)
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
     def served(self, launch: int, now: float, reason: str = "") -> Served:
         ran = self.ran[launch]

@@ -31,21 +31,14 @@ from pliant.protocol import (
     Woke,
 )
 from serving.answers import Decided, Dropped, Pending, Ran, Served
+from serving.clock import Clock
 from serving.lane import Lane
 from serving.workers import Worker
 
 logger = logging.getLogger("pliant.serving")
 
-Clock = Callable[[], float]
 Record = Callable[[JournalEntry], None]
 Read = Callable[[Pending, Result], Result]
-
-
-def loop_clock() -> Clock:
-    """Seconds since this call on the running loop's clock: small numbers, and the same clock as the loop's timers."""
-    loop = asyncio.get_running_loop()
-    origin = loop.time()
-    return lambda: loop.time() - origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +58,12 @@ class Driver:
         clock: Clock,
         limits: Limits = Limits(),
         died: Callable[[], None] = lambda: None,
-        read: Read = lambda pending, result: result,
+        read: Read = lambda _pending, result: result,
     ) -> None:
         """`died` is called for each worker that dies while it has nothing to do; it is started again.
 
         `read` is shown every pending request after each of its launches: it may say more in the result than that there
-        is an output, and change what the next launch is sent.
+        is an output, and change what the next launch is sent. Where it raises, that is this one request's answer.
         """
         self._scheduler, self._record, self._clock, self._limits = scheduler, record, clock, limits
         self._read = read
@@ -117,9 +110,16 @@ class Driver:
         await asyncio.gather(*(lane.start() for lane in self._lanes))
 
     async def submit(
-        self, task: str, deadline: float, utility: float, payload: Any, length: int = 0, setting: int = 0
+        self,
+        task: str,
+        deadline: float,
+        utility: float,
+        payload: Any,
+        length: int = 0,
+        setting: int = 0,
+        state: Any = None,
     ) -> Served | Dropped:
-        """Wait for an answer. `deadline` is in seconds from now; `length` and `setting` as in `Request`.
+        """Wait for an answer. `deadline` is in seconds from now; `length` and `setting` as in `Request`, `state` for `read`.
 
         Raises `SchedulerError` where the scheduler broke the contract, `WorkerError` after `stop`.
         """
@@ -130,7 +130,7 @@ class Driver:
         now = self._tick()
         request = Request(next(self._ids), now, now + deadline, task, utility, length, setting)
         answer: asyncio.Future[Served | Dropped] = asyncio.get_running_loop().create_future()
-        self._pending[request.id] = Pending(request, payload, answer)
+        self._pending[request.id] = Pending(request, payload, answer, state)
         self._handle(Arrived(request), now)
         return await answer
 
@@ -250,9 +250,17 @@ class Driver:
             pending = self._pending.get(result.request)
             if pending is not None:
                 pending.ran[decided.launch.id] = Ran(output, decided, event.seconds)
-                result = self._read(pending, result)
+                result = self._read_one(pending, result)
             results.append(result)
         return replace(event, results=tuple(results))
+
+    def _read_one(self, pending: Pending, result: Result) -> Result:
+        try:
+            return self._read(pending, result)
+        except Exception as error:  # our own bug, but no reason to fail all the others
+            logger.error("the output of request %d could not be read", result.request, exc_info=error)
+            pending.fail(error)
+            return result
 
     def _arm(self, event: Event, now: float) -> None:
         """One timer for the whole scheduler."""
@@ -284,6 +292,5 @@ class Driver:
             self._timer.cancel()
             self._timer = None
         for pending in self._pending.values():
-            if not pending.answer.done():
-                pending.answer.set_exception(exception())
+            pending.fail(exception())
         self._pending.clear()

@@ -1,4 +1,4 @@
-"""Starts `bentoml serve` for a service and watches over it: checked before, ready when it says so, drained at the end.
+"""Starts `bentoml serve` for a system and watches over it: checked before, ready when it says so, drained at the end.
 
 Knows the child process, its environment and its health; knows nothing of what it serves but the settings it hands on.
 """
@@ -25,7 +25,10 @@ from pliant.errors import InputError, WorkerError
 from serving.settings import PREFIX, Settings, to_environment
 
 HOST = "127.0.0.1"
-SERVICE = "serving.tokens_service:TokensService"
+SERVICES = {
+    "tokens": "serving.tokens_service:TokensService",
+    "cascade": "serving.cascade_service:CascadeService",
+}
 PROBE_SECONDS = 1.0  # of one look at /readyz: a service that starts accepts connections and leaves them hanging
 DRAIN_SECONDS = 120  # in which requests in flight end after SIGTERM
 
@@ -44,15 +47,11 @@ _QUIET = {
 
 def check(settings: Settings) -> None:
     """Everything that can be known before serving. Raises `PliantError`: one sentence instead of a server's log."""
-    from serving.tokens_assembly import load, make_scheduler, open_registry
-
-    registry = open_registry(settings)
-    catalog = load(registry, settings)
-    make_scheduler(settings, catalog.knowledge())
-    if not settings.any_profile:
-        from serving.tokens_device import check_device
-
-        check_device(catalog.device, settings.device, settings.threads)
+    if settings.system == "cascade":
+        from serving.cascade_assembly import check as check_system
+    else:
+        from serving.tokens_assembly import check as check_system
+    check_system(settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None) 
     with _output(log) as output:
         # A session of its own: Ctrl-C in a terminal reaches us alone, and we pass it on once.
         process = subprocess.Popen(
-            _command(port), env=environment, stdout=output, stderr=output, start_new_session=True
+            _command(settings.system, port), env=environment, stdout=output, stderr=output, start_new_session=True
         )
     return Service(process, f"http://{HOST}:{port}", log)
 
@@ -138,11 +137,11 @@ def _check_port(port: int) -> None:
             raise InputError("port", port, f"free on {HOST} ({error})") from None
 
 
-def _command(port: int) -> list[str]:
+def _command(system: str, port: int) -> list[str]:
     root = Path(serving.__file__).parents[1]
     options = ["--working-dir", str(root), "--host", HOST, "--port", str(port)]
     options += ["--timeout-graceful-shutdown", str(DRAIN_SECONDS)]
-    return [sys.executable, "-m", "bentoml", "serve", SERVICE, *options]
+    return [sys.executable, "-m", "bentoml", "serve", SERVICES[system], *options]
 
 
 def _environment(settings: Settings, home: Path, ours: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ four outcome types "accurate in time" and "wrong in time" are one here: on_time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
@@ -42,8 +42,8 @@ class Metrics:
             "pliant_waiting", "Requests that no worker has in hand", registry=registry, multiprocess_mode="livesum"
         )
 
-    def observe(self, entry: JournalEntry) -> None:
-        """Count one entry of the journal."""
+    def observe(self, entry: JournalEntry, named: Callable[[int], str] = str) -> None:
+        """Count one entry of the journal; `named` says what a launch's setting is called."""
         match entry.event:
             case Arrived(request):
                 self._arrivals.labels(request.task).inc()
@@ -53,7 +53,7 @@ class Metrics:
                 self._failures.inc()
         for action in entry.actions:
             if isinstance(action, Launch) and action.kind == "run":
-                self._launches.labels(str(action.setting)).inc()
+                self._launches.labels(named(action.setting)).inc()
                 self._batch.observe(len(action.requests))
 
     def answered(self, task: str, answer: Served | Dropped) -> None:

@@ -55,10 +55,14 @@ def refusal_of_drop(dropped: Dropped, deadline: float) -> Refusal:
     return Refusal(503, dropped.reason, "its worker failed and the deadline leaves no time for another try")
 
 
+def error_content(refusal: Refusal) -> dict[str, Any]:
+    """The body of an error, and the entry of one among several answers."""
+    return {"error": {"code": refusal.code, "field": refusal.field, "message": str(refusal)}}
+
+
 def error_response(refusal: Refusal) -> Response:
-    error = {"code": refusal.code, "field": refusal.field, "message": str(refusal)}
     headers = {"retry-after": RETRY_AFTER} if refusal.status in (429, 503) else None
-    return json_response({"error": error}, refusal.status, headers)
+    return json_response(error_content(refusal), refusal.status, headers)
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

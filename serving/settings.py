@@ -16,38 +16,49 @@ from pliant.tokens.policies import POLICIES
 
 PREFIX = "PLIANT_"
 ELSEWHERE = ("PLIANT_HOME",)  # read by the processes of flows/ and the command line
+SYSTEMS = ("tokens", "cascade")
+PLACEMENTS = ("shared", "own")
+POSITIVE = (
+    *("max_body_bytes", "max_image_pixels", "max_texts", "max_waiting", "max_deadline"),
+    *("launch_limit", "threads", "workers"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every field can be set by the variable PLIANT_ plus its name in capitals."""
+    """Every field can be set by the variable PLIANT_ plus its name in capitals. What one system alone goes by says so."""
 
+    system: str = "tokens"  # which service
     registry_uri: str = "sqlite:///mlruns/mlflow.db"
     experiment: str = "pliant-tokens"
     artifact_root: str = "mlruns/artifacts"
     alias: str = "champion"
-    policy: str = "default"  # one of pliant/tokens/policies.py
-    gamma: int | None = None  # for the policies that keep to one
+    policy: str = "default"  # tokens: one of pliant/tokens/policies.py
+    gamma: int | None = None  # tokens: for the policies that keep to one
+    workers: int = 1  # cascade: device processes
+    placement: str = "shared"  # cascade: every worker runs every level, or ("own") the first the first one, and so on
     margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
     refresh_seconds: float = 30.0  # between two looks at what the alias points to; 0 for none
-    device: str = "cpu"
+    device: str = "cpu"  # cascade: several, separated by commas, are given to the workers in turn
     threads: int | None = None  # torch threads of the device process; None: as many as torch takes by itself
     any_profile: bool = False  # serve with a profile that was measured on another class of device
     max_body_bytes: int = 10 * 1024 * 1024
-    max_image_pixels: int = 25_000_000
+    max_image_pixels: int = 25_000_000  # tokens
+    max_texts: int = 256  # cascade: in one request
     max_waiting: int = 2048
     max_deadline: float = 60.0
     launch_limit: float = 60.0  # seconds after which a running launch counts as hung
     journal: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise InputError(_variable("policy"), repr(self.policy), f"one of {', '.join(POLICIES)}")
+        for name, choices in (("system", SYSTEMS), ("policy", tuple(POLICIES)), ("placement", PLACEMENTS)):
+            if getattr(self, name) not in choices:
+                raise InputError(_variable(name), repr(getattr(self, name)), f"one of {', '.join(choices)}")
         if not 0 <= self.margin < 1:
             raise InputError(_variable("margin"), self.margin, "at least 0 and below 1")
         if not 0 <= self.refresh_seconds < float("inf"):
             raise InputError(_variable("refresh_seconds"), self.refresh_seconds, "0 for never, or positive and finite")
-        for name in ("max_body_bytes", "max_image_pixels", "max_waiting", "max_deadline", "launch_limit", "threads"):
+        for name in POSITIVE:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(_variable(name), value, "positive and finite")

@@ -18,11 +18,12 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from pliant.errors import InputError, PliantError
+from serving.json_body import check_names, parse_json, read_body, shorten, text
 from serving.refusals import Refusal, error_response, json_response, refusal_of
 from serving.tokens_documents import Prediction, Refresh, Status, TaskDescription, TaskList, errors, question_body
 from serving.tokens_documents import registration_body as registration
 from serving.tokens_endpoint import TokensEndpoint
-from serving.tokens_question import check_names, parse_json, read_body, read_question, shorten, text
+from serving.tokens_question import read_question
 
 
 def create_app(swagger: Path) -> FastAPI:

@@ -9,23 +9,24 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from pliant.errors import InputError
 from pliant.protocol import JournalEntry
 from pliant.tokens.policies import FIXED, make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.scheduler import Options, TokensScheduler
-from registry.mlflow_store import MlflowRegistry
+from serving.artifacts import Registry, open_registry
+from serving.clock import loop_clock
+from serving.device_plan import DevicePlan
 from serving.device_process import Build
-from serving.driver import Driver, Limits, Record, loop_clock
+from serving.driver import Driver, Limits, Record
 from serving.journal import FileRecorder
 from serving.metrics import Metrics
 from serving.settings import Settings
-from serving.tokens_catalog import Catalog, Registry, Servable, load_catalog
+from serving.tokens_catalog import Catalog, Servable, load_catalog
 from serving.tokens_endpoint import ORIGINS, Parts, TokensEndpoint
 from serving.tokens_live import Live
-from serving.tokens_payload import DevicePlan, TokensBuild, VariantsBuild
+from serving.tokens_payload import TokensBuild, VariantsBuild
 from serving.tokens_refresh import Refresher
 from serving.tokens_variants import VariantCatalog, load_variants
 from serving.workers import ProcessWorker
@@ -47,6 +48,16 @@ class Assembly:
         await self.driver.stop()
         if self.recorder is not None:
             self.recorder.close()
+
+
+def check(settings: Settings) -> None:
+    """What launch.py's `check` says, for this system."""
+    catalog = load(open_registry(settings), settings)
+    make_scheduler(settings, catalog.knowledge())
+    if not settings.any_profile:
+        from serving.on_device import check_device
+
+        check_device(catalog.device, settings.device, settings.threads)
 
 
 async def assemble(settings: Settings) -> Assembly:
@@ -76,10 +87,6 @@ def _record(scheduler: TokensScheduler, metrics: Metrics, recorder: FileRecorder
             recorder(entry)
 
     return record
-
-
-def open_registry(settings: Settings) -> Registry:
-    return MlflowRegistry(settings.registry_uri, settings.experiment, Path(settings.artifact_root))
 
 
 def load(registry: Registry, settings: Settings) -> Servable:

@@ -15,20 +15,10 @@ from pliant.errors import ArtifactError, BackboneError, InputError, RegistryErro
 from pliant.tokens.artifact import Backbone, Profile, Task
 from pliant.tokens.policy import Knowledge
 from registry import codec
-from registry.package import Published
+from serving.artifacts import Registry as Registry  # benchmarks/rivals takes it from here
 
 PREFIX = "pliant-tokens-"
 BACKBONE, PROFILE, TASK_PREFIX = PREFIX + "backbone", PREFIX + "profile", PREFIX + "task-"
-
-
-class Registry(Protocol):
-    """The part of registry/mlflow_store.py that serving needs."""
-
-    def fetch(self, name: str, which: str | int) -> tuple[Path, Published]: ...
-    def version(self, name: str, alias: str) -> Published | None: ...
-    def versions(self, prefix: str, alias: str) -> Mapping[str, int]: ...
-    def names(self, prefix: str) -> list[str]: ...
-    def discard(self, folder: Path) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,24 @@
-"""The tokens model in its device process: load, warm up, run. With tokens_variants_device.py all that brings torch along.
+"""The tokens model in its device process: load, warm up, run.
 
 Knows the runtime and how many threads it may take; knows nothing of requests or the registry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image as Picture
 
-from pliant.errors import DeviceError, InputError, WorkerError
+from pliant.errors import InputError
 from pliant.tokens.artifact import Backbone
 from pliant.tokens.image import to_pixels
-from pliant.tokens.runtime import Payload, TokensRuntime, device_class, threads
+from pliant.tokens.runtime import Payload, TokensRuntime
 from registry import codec
+from serving.on_device import prepare, room
 from serving.tokens_catalog import ServedTask
-from serving.tokens_payload import DevicePlan, Image, Output, TokensBuild
+from serving.tokens_payload import Image, Output, TokensBuild
 
 
 def build(told: TokensBuild) -> TokensModel:
@@ -59,35 +58,6 @@ class TokensModel:
 def fit(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """A request that was on its way when the backbone changed holds an image of the former one's size."""
     return pixels if pixels.shape[0] == size else to_pixels(Picture.fromarray(pixels), size)
-
-
-def prepare(plan: DevicePlan) -> None:
-    """Raises `DeviceError` on another class of device than the profile's."""
-    if plan.threads is not None:
-        torch.set_num_threads(plan.threads)
-    if plan.profiled_on is not None:
-        check_device(plan.profiled_on, plan.device, plan.threads)
-
-
-def check_device(profiled: str, device: str, thread_count: int | None) -> None:
-    """Raises `DeviceError` where a profile was measured on another class of device than it is to be used on."""
-    with threads(thread_count):
-        found = device_class(device)
-    if found != profiled:
-        raise DeviceError(
-            f"the profile was measured on {profiled}, but this device is {found}: profile again on it, give as many "
-            "threads as were profiled (--threads), or serve regardless (--any-profile)"
-        )
-
-
-@contextmanager
-def room(device: str) -> Iterator[None]:
-    """A model that does not fit, beside another one for instance, is told as such."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise WorkerError(f"{device} has no room for the model ({told})") from error
 
 
 def warm_up(runtime: TokensRuntime, task: str, size: int, gammas: Sequence[int], batches: Sequence[int]) -> None:

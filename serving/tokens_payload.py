@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.device_plan import DevicePlan
 from serving.tokens_catalog import ServedTask
 
 if TYPE_CHECKING:
@@ -20,16 +21,6 @@ Image = tuple[str, NDArray[np.uint8]]
 
 Output = tuple[str, str, NDArray[np.float32]]
 """The digest of the task that answered (its name, where a variant did), the model's digest, and the probabilities."""
-
-
-@dataclass(frozen=True, slots=True)
-class DevicePlan:
-    """Where a model runs and how it is warmed up."""
-
-    device: str
-    threads: int | None
-    profiled_on: str | None  # the device class to insist on
-    warm_batches: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

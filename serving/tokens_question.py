@@ -1,14 +1,8 @@
-"""From a request's body to a checked question. Knows HTTP bodies (multipart or JSON), fields and their limits.
-
-Parsed by hand and not by a schema library: it is on the path of every request, and each refusal must name the field,
-the value and the limit. Every byte is counted as it comes, so a chunked body cannot pass the limit either.
-"""
+"""From a request's body to a checked question. Knows its two forms (multipart or JSON), fields and their limits."""
 
 from __future__ import annotations
 
 import base64
-import json
-import math
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +12,16 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from pliant.errors import InputError
+from serving.json_body import check_names, check_type, parse_json, read_body, text
+from serving.json_body import deadline as read_deadline
+from serving.json_body import shorten as shorten  # for those who import it from here
+from serving.json_body import utility as read_utility
 from serving.refusals import Refusal
 
 FIELDS = ("image", "task", "deadline", "utility")
 REQUIRED = ("image", "task", "deadline")
 NUMBERS = ("deadline", "utility")
 FIELD_BYTES = 4096  # of a form's text field
-SHOWN = 80  # characters of a refused value that a message repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,75 +34,19 @@ class Question:
 
 async def read_question(request: Request, most_bytes: int, most_deadline: float) -> Question:
     """Raises `Refusal` or `InputError` for anything but a whole, valid question."""
-    kind = _content_type(request)
-    if kind not in ("application/json", "multipart/form-data"):
-        found = kind or "missing"
-        raise Refusal(
-            415, "unsupported_media_type", f"content-type is {found}, but must be {_ACCEPTED}", "content-type"
-        )
+    kind = check_type(request, ("application/json", "multipart/form-data"), _ACCEPTED)
     body = await read_body(request, most_bytes)
     fields = parse_json(body) if kind == "application/json" else await _parse_form(request, body)
     check_names(fields, FIELDS, REQUIRED)
     return Question(
         image=_image(fields["image"]),
         task=text(fields, "task"),
-        deadline=_deadline(fields["deadline"], most_deadline),
-        utility=_utility(fields.get("utility", 1.0)),
+        deadline=read_deadline(fields["deadline"], most_deadline),
+        utility=read_utility(fields.get("utility", 1.0)),
     )
 
 
-async def read_body(request: Request, most_bytes: int) -> bytes:
-    announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > most_bytes:
-        raise _too_large(f"{announced} bytes", most_bytes)
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most_bytes:
-            raise _too_large("longer", most_bytes)
-    return bytes(body)
-
-
-def parse_json(body: bytes) -> Mapping[str, Any]:
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise Refusal(400, "malformed", f"body is not JSON: {str(error)[:SHOWN]}", "body") from None
-    if not isinstance(fields, dict):
-        raise Refusal(400, "malformed", f"body is a JSON {type(fields).__name__}, but must be an object", "body")
-    return fields
-
-
-def check_names(fields: Mapping[str, Any], known: tuple[str, ...], required: tuple[str, ...]) -> None:
-    for name in fields:
-        if name not in known:
-            raise InputError(shorten(name), "unknown", f"one of the fields {', '.join(known)}")
-    for name in required:
-        if name not in fields:
-            raise InputError(name, "missing", f"given; required are {', '.join(required)}")
-
-
-def text(fields: Mapping[str, Any], name: str) -> str:
-    value = fields[name]
-    if not isinstance(value, str) or not value:
-        raise InputError(name, shorten(value), "a text that is not empty")
-    return value
-
-
-def shorten(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= SHOWN else shown[:SHOWN] + "..."
-
-
 _ACCEPTED = "multipart/form-data with a file field `image`, or application/json with `image` in base64"
-
-
-def _content_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def _too_large(found: str, most_bytes: int) -> Refusal:
-    return Refusal(413, "body_too_large", f"body is {found}, but must be at most {most_bytes} bytes", "body")
 
 
 async def _parse_form(request: Request, body: bytes) -> Mapping[str, Any]:
@@ -150,27 +91,3 @@ def _image(value: object) -> bytes:
             except ValueError as error:
                 raise InputError("image", shorten(value), f"a file, or its bytes in base64 ({error})") from None
     raise InputError("image", shorten(value), "a file, or its bytes in base64")
-
-
-def _deadline(value: object, most: float) -> float:
-    deadline = _number("deadline", value)
-    if not 0 < deadline <= most:
-        raise InputError("deadline", f"{deadline:g}", f"more than 0 and at most {most:g} seconds from now")
-    return deadline
-
-
-def _utility(value: object) -> float:
-    utility = _number("utility", value)
-    if not 0 <= utility < math.inf:
-        raise InputError("utility", f"{utility:g}", "0 or more, and finite")
-    return utility
-
-
-def _number(name: str, value: object) -> float:
-    """NaN passes here and fails its limit; JSON's true is no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(name, shorten(value), "a number")
-    try:
-        return float(value)
-    except OverflowError:
-        raise InputError(name, shorten(value), "a number of reasonable size") from None

@@ -7,12 +7,11 @@ does not fit together (the backbone's alias moved, the tasks' not yet) changes n
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from pliant.errors import ArtifactError, BackboneError, InputError, PliantError, RegistryError
+from pliant.errors import ArtifactError, BackboneError, InputError, RegistryError
+from serving.artifacts import Registry
 from serving.metrics import Metrics
 from serving.refusals import Refusal
 from serving.tokens_catalog import (
@@ -20,7 +19,6 @@ from serving.tokens_catalog import (
     PREFIX,
     TASK_PREFIX,
     Catalog,
-    Registry,
     Servable,
     has_task,
     load_catalog,
@@ -29,60 +27,34 @@ from serving.tokens_catalog import (
 from serving.tokens_live import Live
 from serving.tokens_question import shorten
 from serving.tokens_variants import VariantCatalog, load_variants
-
-logger = logging.getLogger("pliant.serving")
+from serving.watch import Outcome, Watch, listed
 
 MISFIT = (BackboneError, InputError)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Of one look. `changed`: registered model -> version, of what is served newly since."""
-
-    outcome: str  # unchanged, changed, held (does not fit together, yet) or failed
-    message: str
-    changed: Mapping[str, int]
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Refresher:
     """`seconds` between two looks; 0 for none but those that are asked for."""
 
     def __init__(self, live: Live, registry: Registry, alias: str, seconds: float, metrics: Metrics) -> None:
-        self._live, self._registry, self._alias, self.seconds = live, registry, alias, seconds
-        self._metrics = metrics
+        self._live, self._registry, self._alias = live, registry, alias
         self._pinned: dict[str, int] = {}  # models of tasks that somebody registered by version or another alias
-        self._busy = asyncio.Lock()
+        self._watch = Watch(self._look_once, seconds, metrics)
         self._misfit: Mapping[str, int] | None = None  # pointers that were found not to fit together
-        self.last = Outcome("unchanged", "not looked yet", {})
+
+    @property
+    def last(self) -> Outcome:
+        return self._watch.last
+
+    @property
+    def seconds(self) -> float:
+        return self._watch.seconds
 
     async def run(self) -> None:
-        """Look for ever. No fault of registry or artifacts ends it, and none of ours."""
-        while self.seconds:
-            await asyncio.sleep(self.seconds)
-            try:
-                await self.refresh(patient=True)
-            except Exception as error:  # told by `last`, the metric and the log
-                if not isinstance(error, PliantError):
-                    logger.error("the look at the registry failed", exc_info=error)
+        await self._watch.run()
 
     async def refresh(self, patient: bool = False) -> Outcome:
-        """Look once. Raises what kept it from being done, but for what is "held"; all is served as before then.
-
-        `patient`: pointers that did not fit together at the last look are not fetched again before one of them moves.
-        """
-        async with self._busy:
-            try:
-                outcome = await self._refresh(patient)
-            except MISFIT as error:
-                outcome = Outcome("held", f"what {self._alias} points to is not taken up: {error}", {})
-            except Exception as error:
-                self._note(Outcome("failed", str(error), {}))
-                raise
-            self._note(outcome)
-            return outcome
+        """Look once. Raises what kept it from being done, but for what is "held"; all is served as before then."""
+        return await self._watch.look(patient)
 
     async def register(self, name: str, which: str | int | None) -> None:
         """Serve a task of the registry, or another version of one, from now on. One that is named by version stays.
@@ -90,7 +62,7 @@ class Refresher:
         Raises `Refusal` where the registry lacks it, `RegistryError` where it is out of reach, `BackboneError` and
         `InputError` where the task does not fit.
         """
-        async with self._busy:
+        async with self._watch.busy:
             catalog = self._live.catalog
             if not isinstance(catalog, Catalog):
                 raise Refusal(409, "variants", "under this policy tasks come with the variants, which hold them all")
@@ -100,6 +72,13 @@ class Refresher:
             self._pinned.pop(model, None)
             if which is not None and which != self._alias:
                 self._pinned[model] = served.version
+
+    async def _look_once(self, patient: bool) -> Outcome:
+        """`patient`: pointers that did not fit together at the last look are not fetched again before one of them moves."""
+        try:
+            return await self._refresh(patient)
+        except MISFIT as error:
+            return Outcome("held", f"what {self._alias} points to is not taken up: {error}", {})
 
     async def _refresh(self, patient: bool) -> Outcome:
         running = self._live.catalog
@@ -119,7 +98,7 @@ class Refresher:
         await self._become(target, running)
         # A pin that the new backbone's task has taken the place of is over, or it would come back with the next look.
         self._pinned = {model: v for model, v in self._pinned.items() if target.pointers.get(model) == v}
-        return Outcome("changed", f"taken up: {_listed(moved) or 'fewer tasks'}", moved)
+        return Outcome("changed", f"taken up: {listed(moved) or 'fewer tasks'}", moved)
 
     async def _become(self, target: Servable, running: Servable) -> None:
         idle = running
@@ -160,15 +139,3 @@ class Refresher:
         except RegistryError as error:
             field = "version" if isinstance(which, int) else "alias"
             raise Refusal(404, "not_in_registry", str(error), field) from None
-
-    def _note(self, outcome: Outcome) -> None:
-        """Counted each time; in the log only when it is news."""
-        self._metrics.refreshed(outcome.outcome)
-        if outcome != self.last and outcome.outcome != "unchanged":
-            log = logger.info if outcome.outcome == "changed" else logger.warning
-            log("refresh: %s: %s", outcome.outcome, outcome.message)
-        self.last = outcome
-
-
-def _listed(moved: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} version {version}" for name, version in sorted(moved.items()))

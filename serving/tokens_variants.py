@@ -16,7 +16,8 @@ from pliant.latency import LatencyTable
 from pliant.tokens.artifact import RateRule, Variant
 from pliant.tokens.policy import Knowledge
 from registry import codec
-from serving.tokens_catalog import PREFIX, Registry, Servable, ServedTask, Source
+from serving.artifacts import Registry
+from serving.tokens_catalog import PREFIX, Servable, ServedTask, Source
 
 VARIANT_PREFIX = PREFIX + "variant-"
 

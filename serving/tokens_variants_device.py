@@ -15,9 +15,11 @@ from pliant.errors import InputError
 from pliant.tokens.artifact import Variant
 from pliant.tokens.runtime import Payload, TokensRuntime
 from registry import codec
+from serving.device_plan import DevicePlan
+from serving.on_device import prepare, room
 from serving.tokens_catalog import ServedTask
-from serving.tokens_device import fit, prepare, room, warm_up
-from serving.tokens_payload import DevicePlan, Image, Output, VariantsBuild
+from serving.tokens_device import fit, warm_up
+from serving.tokens_payload import Image, Output, VariantsBuild
 
 
 def build(told: VariantsBuild) -> VariantsModel:

@@ -26,21 +26,25 @@ FRAMEWORK_HOMES = {
     "mlflow": ("registry/mlflow_*.py", "registry/*_pyfunc.py"),
     "bentoml": ("serving/*_service.py", "serving/bentoml_patches.py"),
     "torch": (
-        *(f"pliant/*/{name}.py" for name in ("model", "merge", "runtime", "packed", "graphs", "resident", "staging")),
+        *(
+            f"pliant/*/{name}.py"
+            for name in ("model", "merge", "attention", "runtime", "packed", "graphs", "resident", "staging")
+        ),
         *OFFLINE,
         "serving/*_device.py",
     ),
     "timm": ("pliant/*/model.py", *OFFLINE),
-    "transformers": ("pliant/*/model.py", "pliant/*/runtime.py", *OFFLINE),
+    "transformers": ("pliant/*/model.py", "pliant/*/attention.py", "pliant/*/runtime.py", *OFFLINE),
     "datasets": OFFLINE,
     "sklearn": OFFLINE,
 }
 """Where a framework may be imported, besides benchmarks and cli.py."""
 
+_EVERYWHERE = ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "tokenizers")
 BARE_MACHINE = {
-    "pliant": ("numpy", "scipy", "PIL", "torch", "timm", "transformers"),
-    "training": ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "datasets", "sklearn", "safetensors"),
-    "profiling": ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "datasets", "sklearn"),
+    "pliant": _EVERYWHERE,
+    "training": (*_EVERYWHERE, "datasets", "sklearn", "safetensors"),
+    "profiling": (*_EVERYWHERE, "datasets", "sklearn"),
 }
 """All that these folders may need from outside: they run from a checkout on a bare GPU machine."""
 

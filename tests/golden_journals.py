@@ -10,9 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from pliant.cascade.scheduler import CascadeScheduler
 from pliant.journal import decode, encode
-from pliant.protocol import Journal
+from pliant.protocol import Journal, Scheduler
 from pliant.tokens.scheduler import TokensScheduler
+from tests.pliant.cascade import loads as cascades
 from tests.pliant.tokens import loads
 
 FOLDER = Path(__file__).resolve().parent / "golden"
@@ -32,8 +34,20 @@ def tokens_journal() -> Journal:
     return journal
 
 
-GOLDEN: dict[str, tuple[Callable[[], TokensScheduler], Callable[[], Journal]]] = {
+def cascade_scheduler() -> CascadeScheduler:
+    return cascades.scheduler(cascades.known(WORKERS), WORKERS, max_waiting=24, restart_pause=0.05, margin=0.05)
+
+
+def cascade_journal() -> Journal:
+    """A quarter of a second of two tasks on two workers of which one launch in four fails; at first it is too much."""
+    load, world = cascades.bursty(3, 0.12, (1200, 300)), cascades.World(5, 1.0, 0.25, 0.5, 0.15)
+    journal, _ = cascades.run(load, world, WORKERS, fresh=cascade_scheduler())
+    return journal
+
+
+GOLDEN: dict[str, tuple[Callable[[], Scheduler], Callable[[], Journal]]] = {
     "tokens": (tokens_scheduler, tokens_journal),
+    "cascade": (cascade_scheduler, cascade_journal),
 }
 """Name -> a fresh scheduler, and how the journal is made."""
 

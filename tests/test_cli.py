@@ -14,13 +14,20 @@ import cli
 
 ROOT = Path(__file__).parents[1]
 
+COMMANDS = ("demo", "train", "profile", "serve", "simulate", "bench")
+
 OPTIONS = {
-    "demo": ["--keep"],
-    "train": ["--config", "--data", "--backbone", "--device", "--limit"],
-    "profile": ["--device", "--threads"],
-    "serve": ["--port", "--policy", "--gamma", "--device", "--threads", "--any-profile", "--journal"],
-    "simulate": ["--load", "--policy", "--gamma", "--workers", "--seed"],
-    "bench": ["--full"],
+    ("demo",): ["--keep"],
+    ("train", "tokens"): ["--config", "--data", "--backbone", "--device", "--limit", "--variants"],
+    ("train", "cascade"): ["--config", "--data", "--device", "--limit"],
+    ("profile", "tokens"): ["--device", "--threads"],
+    ("profile", "cascade"): ["--device", "--threads"],
+    ("serve", "tokens"): ["--port", "--policy", "--gamma", "--device", "--threads", "--any-profile", "--journal"],
+    ("serve", "cascade"): ["--port", "--workers", "--placement", "--device", "--threads", "--any-profile", "--journal"],
+    ("simulate", "tokens"): ["--load", "--policy", "--gamma", "--workers", "--seed"],
+    ("simulate", "cascade"): ["--load", "--candidate", "--workers", "--seed"],
+    ("bench", "tokens"): ["--full", "--part"],
+    ("bench", "cascade"): ["--full", "--part"],
 }
 
 
@@ -42,13 +49,13 @@ def test_help_names_every_command(capsys):
         cli.main(["--help"])
     told = capsys.readouterr().out
     assert ended.value.code == 0
-    assert all(command in told for command in OPTIONS)
+    assert all(command in told for command in COMMANDS)
 
 
 @pytest.mark.parametrize("command", OPTIONS)
 def test_help_of_a_command_names_its_options(command, capsys):
     with pytest.raises(SystemExit) as ended:
-        cli.main([command, "--help"])
+        cli.main([*command, "--help"])
     told = capsys.readouterr().out
     assert ended.value.code == 0
     assert all(option in told for option in OPTIONS[command])
@@ -82,7 +89,14 @@ def refused(words: list[str], capsys) -> str:
     return sentence
 
 
-@pytest.mark.parametrize("words", [["simulate", "tokens"], ["profile", "tokens"], ["serve", "tokens", "--port", "0"]])
+WITHOUT_A_REGISTRY = [
+    [command, system, *options]
+    for command, options in (("simulate", []), ("profile", []), ("serve", ["--port", "0"]))
+    for system in ("tokens", "cascade")
+]
+
+
+@pytest.mark.parametrize("words", WITHOUT_A_REGISTRY)
 def test_without_a_registry_a_command_says_what_to_run_and_makes_no_database(words, here, capsys):
     assert "run `pliant train" in refused(words, capsys)
     assert not list(here.rglob("*.db"))

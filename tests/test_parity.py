@@ -16,14 +16,16 @@ import pytest
 from pliant.errors import WorkerError
 from pliant.journal import decode, encode
 from pliant.latency import LatencyTable
-from pliant.protocol import Arrived, Changed, Drop, Failed, Journal, replay
+from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Journal, Scheduler, replay
 from pliant.simulate import simulate
 from pliant.tokens.adaptive import AdaptivePolicy
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.policy import Decision, Knowledge
 from pliant.tokens.scheduler import Options, TokensScheduler
-from serving.driver import Driver, loop_clock
+from serving.clock import loop_clock
+from serving.driver import Driver
 from tests import golden_journals
+from tests.pliant.cascade import loads as cascades
 from tests.pliant.tokens import loads
 from tests.pliant.tokens.loads import ACCURACY, KNOWN, RULE, TABLE, World, bursty, known
 
@@ -35,7 +37,7 @@ def scheduler(workers: int = 1, policy: str = "default") -> TokensScheduler:
     return loads.scheduler(policy, workers, **NARROW)
 
 
-def first_difference(fresh: TokensScheduler, journal: Journal) -> int | None:
+def first_difference(fresh: Scheduler, journal: Journal) -> int | None:
     """Index of the first entry that comes out otherwise. Stops there: what has gone astray may not know a later event."""
     return next((i for i, entry in enumerate(journal) if replay(fresh, [entry]) != [entry]), None)
 
@@ -139,6 +141,87 @@ def test_a_live_journal_with_changes_replays_exactly_and_not_without_them():
     assert replay(scheduler(), map(decode, map(encode, journal))) == journal
     without = [entry for entry in journal if not isinstance(entry.event, Changed)]
     assert first_difference(scheduler(), without) is not None
+
+
+# The cascade, whose requests run more than once
+
+
+CASCADE = {"max_waiting": 40, "restart_pause": 0.05}
+PLACES = pytest.mark.parametrize(("workers", "own"), [(1, False), (2, False), (2, True)])
+
+
+@PLACES
+def test_a_simulated_journal_of_a_cascade_replays_exactly_after_the_way_through_a_file(workers, own):
+    world = cascades.World(9, failing=0.25, failing_restarts=0.2, jitter=0.3)
+    journal, _ = cascades.run(cascades.bursty(20 + workers, 0.2), world, workers, own, **CASCADE)
+    assert kinds(journal) >= {"Arrived", "Finished", "Failed"}
+    assert replay(cascades.scheduler(cascades.known(workers, own), workers, **CASCADE), journal) == journal
+    assert [decode(encode(entry)) for entry in journal] == journal
+
+
+class ShortModels:
+    """Times of models in place of a table's."""
+
+    def __init__(self, models) -> None:
+        self._models = models
+
+    def at(self, model: int, batch: int) -> float:
+        return self._models[model].latency.between(64, batch)
+
+
+def go_on(pending, result):
+    """Every third text goes on from its first level, and then reads less."""
+    if pending.request.id % 3 or len(pending.ran) > 1:
+        return result
+    return replace(result, gain=0.01 * (1 + pending.request.id % 30), length=30)
+
+
+def live_cascade(fresh, knowledge, workers: int) -> Journal:
+    journal: Journal = []
+    load = cascades.bursty(2, 0.2).requests
+
+    async def main() -> None:
+        workforce = [ShortWorker(5 + i, ShortModels(knowledge.models)) for i in range(workers)]
+        driver = Driver(fresh, workforce, journal.append, loop_clock(), read=go_on)
+        await driver.start()
+        asks = []
+        for request in load:
+            await asyncio.sleep(max(0.0, request.arrival - driver.now))
+            within, more = request.deadline - request.arrival, (None, request.length, request.setting)
+            asks.append(asyncio.create_task(driver.submit(request.task, within, request.utility, *more)))
+        await asyncio.gather(*asks)
+        await driver.stop()
+
+    asyncio.run(main())
+    return journal
+
+
+@PLACES
+def test_a_live_journal_of_a_cascade_replays_exactly(workers, own):
+    knowledge = cascades.known(workers, own)
+    journal = live_cascade(cascades.scheduler(knowledge, workers, **CASCADE), knowledge, workers)
+    assert {"Arrived", "Finished", "Failed"} <= kinds(journal)
+    assert any(entry.event.request.setting for entry in journal if isinstance(entry.event, Arrived))
+    assert replay(cascades.scheduler(knowledge, workers, **CASCADE), map(decode, map(encode, journal))) == journal
+
+
+def test_the_cascades_golden_journal_holds_every_reason_for_an_answer_cut_short():
+    journal = golden_journals.read("cascade")
+    reasons = {action.reason for entry in journal for action in entry.actions if isinstance(action, Answer)}
+    assert reasons == {"", "late", "full", "failed"}
+
+
+def test_the_comparison_fails_for_a_cascades_journal_without_its_gains():
+    journal = golden_journals.read("cascade")
+    fresh, _ = golden_journals.GOLDEN["cascade"]
+    assert first_difference(fresh(), [without_gains(entry) for entry in journal]) is not None
+
+
+def without_gains(entry):
+    if not isinstance(entry.event, Finished):
+        return entry
+    bare = tuple(replace(result, gain=None) for result in entry.event.results)
+    return replace(entry, event=replace(entry.event, results=bare))
 
 
 @pytest.mark.parametrize("name", golden_journals.GOLDEN)

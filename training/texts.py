@@ -7,6 +7,7 @@ training/docstrings.py. Knows no model and no tracking.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError, OfflineError
-from training.data import Index, Split, cut, split
+from training.data import Split, cut, split
+
+Index = NDArray[np.int64]
 
 LABELS = ("label", "labels", "intent", "scenario", "score", "target")
-FIRSTS = ("text", "sentence", "sentence1", "premise", "question1", "question", "utterance")
-SECONDS = ("sentence2", "hypothesis", "question2", "text2")
+PAIRS = (
+    *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2")),
+    *(("question", "sentence"), ("text1", "text2"), ("text", "text2")),
+)
+SURROGATE = re.compile("[\ud800-\udfff]")
+SINGLES = ("text", "sentence", "question", "utterance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ class Shares:
 def load(
     address: str, name: str | None = None, seed: int = 0, limit: int | None = None, shares: Shares = Shares()
 ) -> TextData:
-    """By address: `docstrings:TASK`, `parquet:PATH[,PATH]`, `csv:PATH`, `json:PATH` or `hub:NAME`. `name` renames it.
+    """By address: `docstrings:TASK`, `parquet:PATH[,PATH]`, `csv:PATH`, `json:PATH` or `hub:NAME[:PART]`. `name` renames it.
 
     `limit` keeps that many rows. Raises `InputError`, `OfflineError`.
     """
@@ -74,14 +81,14 @@ def load(
             paths = [Path(part) for part in rest.split(",")]
             return from_rows(name or paths[0].stem, _read(scheme, paths), seed, limit, shares)
         case "hub":
-            return from_rows(name or rest.rsplit("/", 1)[-1], _fetch(rest), seed, limit, shares)
-    raise InputError("data", address, "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME")
+            return from_rows(name or rest.rsplit("/", 1)[-1].replace(":", "-"), _fetch(rest), seed, limit, shares)
+    raise InputError("data", address, "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME[:PART]")
 
 
 def from_rows(name: str, rows: Any, seed: int = 0, limit: int | None = None, shares: Shares = Shares()) -> TextData:
     """From a `datasets.Dataset`; columns go by their usual names. Raises `InputError` naming what is missing."""
     label = _column(rows, LABELS, "label")
-    first, second = _column(rows, FIRSTS, "text"), _find(rows, SECONDS)
+    first, second = _text_columns(rows)
     labels, classes = _labels(rows, label)
     chosen = cut(split(len(rows), seed, shares.test, shares.profiling), limit)
     return assemble(name, rows[first], rows[second] if second else None, labels, classes, chosen)
@@ -95,11 +102,13 @@ def assemble(
     classes: tuple[str, ...],
     chosen: Split,
 ) -> TextData:
-    """The value. A text that is no text, or an empty one, is refused with its row."""
+    """The value. Raises `InputError`: a text that is none (with its row), or labels to learn nothing from."""
     texts = tuple(_text(value, row) for row, value in enumerate(first))
     others = None if second is None else tuple(_text(value, row) for row, value in enumerate(second))
     if not np.all(np.isfinite(labels)):
         raise InputError("label", "not a number", "finite in every row")
+    if len(classes) == 1:
+        raise InputError("label", f"always {classes[0]}", "one of two or more classes")
     mark = _fingerprint(texts, others, labels, classes, chosen)
     return TextData(name, texts, others, labels, classes, chosen, mark)
 
@@ -119,8 +128,9 @@ def _read(scheme: str, paths: Sequence[Path]) -> Any:
 def _fetch(name: str) -> Any:
     import datasets
 
+    name, _, part = name.partition(":")
     try:
-        return datasets.load_dataset(name, split="train")
+        return datasets.load_dataset(name, part or None, split="train")
     except Exception as error:
         raise OfflineError(
             f"the data set {name} could not be fetched from the hub ({type(error).__name__}); without a network use "
@@ -128,15 +138,19 @@ def _fetch(name: str) -> Any:
         ) from error
 
 
-def _find(rows: Any, names: Sequence[str]) -> str | None:
-    return next((name for name in names if name in rows.column_names), None)
-
-
 def _column(rows: Any, names: Sequence[str], what: str) -> str:
-    found = _find(rows, names)
+    found = next((name for name in names if name in rows.column_names), None)
     if found is None:
         raise InputError(f"the {what} column", ", ".join(rows.column_names), f"one of {', '.join(names)}")
     return found
+
+
+def _text_columns(rows: Any) -> tuple[str, str | None]:
+    """A pair's before a single one's: "sentence" is the second text where there is a "question"."""
+    for pair in PAIRS:
+        if set(pair) <= set(rows.column_names):
+            return pair
+    return _column(rows, SINGLES, "text"), None
 
 
 def _labels(rows: Any, column: str) -> tuple[NDArray[Any], tuple[str, ...]]:
@@ -149,8 +163,10 @@ def _labels(rows: Any, column: str) -> tuple[NDArray[Any], tuple[str, ...]]:
         if numbers.min(initial=0) < 0:
             raise InputError("label", int(numbers.min()), "at least 0 (a test split without its labels?)")
         return numbers, tuple(feature.names)
-    if feature.dtype.startswith("float"):
+    if getattr(feature, "dtype", "").startswith("float"):
         return np.asarray(values, dtype=np.float64), ()
+    if not all(isinstance(value, (str, int)) for value in values):
+        raise InputError("label", f"of type {feature}", "a number or a text in every row")
     names = sorted(set(values))
     where = {value: number for number, value in enumerate(names)}
     return np.array([where[value] for value in values], dtype=np.int64), tuple(map(str, names))
@@ -159,6 +175,10 @@ def _labels(rows: Any, column: str) -> tuple[NDArray[Any], tuple[str, ...]]:
 def _text(value: Any, row: int) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"text of row {row}", repr(value), "a text that is not empty")
+    if not value.isascii() and SURROGATE.search(value):
+        raise InputError(
+            f"text of row {row}", ascii(value[:80]), "of whole characters (it holds half of a surrogate pair)"
+        )
     return value
 
 
@@ -168,7 +188,7 @@ def _fingerprint(
     mark = hashlib.sha256(repr(tuple(classes)).encode())
     for column in (first, second or ()):
         for text in column:
-            mark.update(text.encode("utf-8", "surrogatepass") + b"\0")
+            mark.update(text.encode() + b"\0")
     for part in (labels, chosen.fit, chosen.profiling, chosen.test):
         mark.update(part.tobytes())
     return f"sha256:{mark.hexdigest()}"

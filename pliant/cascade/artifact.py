@@ -86,9 +86,9 @@ class Outputs:
 class Gate:
     """How it is decided after one level whether the next one runs, what it reads, and how much its answer counts.
 
-    "gain" (ours): go on where the gain expected of the next level (see pliant/cascade/route.py) is above `threshold`; `weights`
-    are its model's. "tabi" (Eq. 4): go on below confidence `threshold`, beyond it with a probability that falls with
-    `slope`. "always" and "never" say themselves.
+    "gain" (ours): go on where the gain expected of the next level is above `threshold`; `weights` are its model's (see
+    pliant/cascade/route.py). "tabi" (Eq. 4): go on up to confidence `threshold`, beyond it with a probability that falls
+    with `slope`. "always" and "never" say themselves.
     """
 
     kind: str

@@ -23,9 +23,8 @@ def module(config: Mapping[str, Any]) -> nn.Module:
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     told = dict(config)
-    model: nn.Module = AutoModelForSequenceClassification.from_config(
-        AutoConfig.for_model(**told), attn_implementation="sdpa"
-    )
+    made: Any = AutoModelForSequenceClassification
+    model: nn.Module = made.from_config(AutoConfig.for_model(**told), attn_implementation="sdpa")
     return model.eval()
 
 

@@ -8,12 +8,15 @@ its blocks once (torch's compiler does the same when it freezes a model). For in
 from __future__ import annotations
 
 import platform
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear
 
-from pliant.tokens.model import AdaptiveViT
+if TYPE_CHECKING:  # the cascade packs its layers as this file does, and needs no timm
+    from pliant.tokens.model import AdaptiveViT
+
 
 _X86 = ("x86_64", "AMD64")
 _FEW = 800_000

@@ -1,4 +1,4 @@
-"""A change of knowledge stands in the journal like any event: its line gives it back, and so does a replay."""
+"""Whatever stands in the journal comes back equal from its line, and a change of knowledge is part of every replay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.journal import decode, encode
-from pliant.protocol import Changed, Drop, JournalEntry, Launch, replay
+from pliant.protocol import Answer, Arrived, Changed, Drop, Finished, JournalEntry, Launch, Request, Result, replay
 from tests.pliant.tokens.loads import KNOWN, VARIANTS, ask, run, scheduler
 
 plain = st.recursive(
@@ -54,3 +54,40 @@ def test_a_replay_needs_the_change():
 def replay_differs(journal) -> bool:
     fresh = scheduler()
     return any(replay(fresh, [entry]) != [entry] for entry in journal)
+
+
+times = st.floats(0, 1e9, allow_nan=False)
+numbers = st.integers(0, 10**9)
+requests = st.builds(
+    Request, numbers, times, times | st.just(float("inf")), st.text(max_size=5), times, numbers, numbers
+)
+results = st.builds(Result, numbers, st.none() | st.booleans(), st.none() | st.floats(0, 1), numbers)
+answers = st.builds(Answer, numbers, numbers, st.sampled_from(["", "late", "full", "failed"]))
+
+
+@given(requests, st.lists(results, max_size=3).map(tuple), st.lists(answers, max_size=2).map(tuple))
+def test_requests_results_and_answers_come_back_equal_from_their_lines(request, found, given):
+    for event in (Arrived(request), Finished(3, 0.1 + 0.2, found)):
+        entry = JournalEntry(1.5, event, given)
+        assert decode(encode(entry)) == entry
+
+
+OLD = (
+    '{"now": 0.5, "event": {"type": "arrived", "id": 1, "arrival": 0.5, "deadline": 1.5, "task": "a", "utility": 0.3}, '
+    '"actions": [{"type": "launch", "id": 0, "worker": 1, "requests": [1], "setting": -5, "kind": "run"}]}',
+    '{"now": 0.6, "event": {"type": "finished", "launch": 0, "seconds": 0.1, "results": [[1, true]]}, '
+    '"actions": [{"type": "answer", "request": 1, "launch": 0}]}',
+)
+"""As written before requests had a length and a setting, results a gain and a length, and answers a reason."""
+
+
+def test_old_lines_are_read_as_before_and_what_is_empty_is_still_written_so():
+    first, second = map(decode, OLD)
+    assert first == JournalEntry(0.5, Arrived(Request(1, 0.5, 1.5, "a", 0.3)), (Launch(0, 1, (1,), -5),))
+    assert second == JournalEntry(0.6, Finished(0, 0.1, (Result(1, True),)), (Answer(1, 0),))
+    assert (encode(first), encode(second)) == OLD
+
+
+def test_a_field_that_no_request_has_is_refused():
+    with pytest.raises(InputError, match="journal line"):
+        decode(OLD[0].replace('"utility"', '"usefulness"'))

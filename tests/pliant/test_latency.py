@@ -18,6 +18,31 @@ def test_seconds_are_linear_between_points_flat_below_and_per_item_beyond(batch,
     assert TABLE.at(0, batch) == pytest.approx(seconds)
 
 
+LENGTHS = LatencyTable((8, 16, 64), (1, 4), ((0.1, 0.2), (0.2, 0.4), (0.5, 1.7)))
+
+
+@pytest.mark.parametrize(
+    ("length", "batch", "seconds"),
+    [
+        (8, 1, 0.1),
+        (16, 4, 0.4),
+        (12, 1, 0.15),
+        (40, 1, 0.35),
+        (40, 2, (0.2 + 0.2 / 3 + 0.5 + 0.4) / 2),  # the mean of both lengths at two texts
+        (3, 1, 0.1),
+        (3, 8, 0.4),  # per item beyond the batches, constant below the lengths
+        (128, 1, 1.0),
+        (128, 8, 6.8),
+    ],
+)
+def test_lengths_between_the_measured_ones_are_linear_flat_below_and_proportional_beyond(length, batch, seconds):
+    assert LENGTHS.between(length, batch) == pytest.approx(seconds)
+
+
+def test_at_measured_settings_between_is_at():
+    assert all(TABLE.between(g, n) == TABLE.at(g, n) for g in TABLE.settings for n in range(1, 10))
+
+
 def test_the_dense_table_agrees_with_single_look_ups():
     dense = TABLE.dense(10)
     assert dense.shape == (2, 11)

@@ -7,16 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pliant.cascade.simulated import SimulatedCascade, capacity
 from pliant.simulate import simulate
-from pliant.systems import SYSTEMS, TOKENS, tokens_knowledge
+from pliant.systems import CASCADE, SYSTEMS, TOKENS, tokens_knowledge
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.simulated import SimulatedDevice
+from tests.pliant.cascade.loads import WALKED, fared, known
 from tests.tokens_samples import tiny_profile, tiny_task
 
 
 def test_every_system_is_listed_under_its_name():
     assert all(name == system.name for name, system in SYSTEMS.items())
     assert SYSTEMS["tokens"] is TOKENS
+    assert SYSTEMS["cascade"] is CASCADE
 
 
 def test_a_scheduler_knows_the_gammas_that_were_profiled_and_that_every_task_was_measured_at():
@@ -46,6 +49,16 @@ def test_a_systems_reference_load_runs_through_its_scheduler(seed, policy):
     device = SimulatedDevice(profile.latency, known.accuracy, load.requests, np.random.default_rng(0))
     simulate(scheduler, load.requests[:500], device, lambda entry: scheduler.check())
     assert load == TOKENS.load([task.name for task in tasks], capacity, seed)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_cascades_reference_load_runs_through_its_scheduler(seed):
+    lengths = {task: candidates[0][0].length_R for task, candidates in WALKED.items()}
+    load = CASCADE.load(lengths, capacity(known(), WALKED) / 4, seed)
+    scheduler = CASCADE.scheduler(known())
+    device = SimulatedCascade(known(), WALKED, load.requests, load.rows, np.random.default_rng(0))
+    journal = simulate(scheduler, load.requests[:500], device, lambda entry: scheduler.check())
+    assert fared(journal).attained == 1.0
 
 
 def test_the_reference_loads_loud_half_is_loud():

@@ -10,7 +10,8 @@ import pytest
 from pliant.errors import SchedulerError, WorkerError
 from pliant.protocol import Answer, Arrived, Drop, Failed, Journal, replay
 from serving.answers import Dropped, Served
-from serving.driver import Driver, Limits, loop_clock
+from serving.clock import loop_clock
+from serving.driver import Driver, Limits
 from tests.serving.fakes import FakeWorker, FifoScheduler, run_virtually
 
 

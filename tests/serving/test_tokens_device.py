@@ -7,9 +7,11 @@ import pytest
 
 from pliant.errors import DeviceError, InputError, WorkerError
 from registry import codec
+from serving.device_plan import DevicePlan
+from serving.on_device import room
 from serving.tokens_catalog import ServedTask
-from serving.tokens_device import build, room
-from serving.tokens_payload import DevicePlan, TokensBuild
+from serving.tokens_device import build
+from serving.tokens_payload import TokensBuild
 from tests.tokens_samples import random_images, tiny_backbone, tiny_task
 
 PLAN = DevicePlan("cpu", 1, None, (1, 2))

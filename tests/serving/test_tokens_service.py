@@ -17,9 +17,9 @@ from pliant.errors import DeviceError, DigestError, InputError, RegistryError, W
 from pliant.protocol import Changed, replay
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
+from serving.artifacts import open_registry
 from serving.journal import read
 from serving.launch import launch
-from serving.tokens_assembly import open_registry
 from serving.tokens_catalog import BACKBONE
 from tests.serving.clients import ask, call, free_port, wait_for
 from tests.serving.published import publish_all, settings_for

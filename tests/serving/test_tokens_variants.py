@@ -9,7 +9,8 @@ import pytest
 
 from pliant.errors import ArtifactError, DigestError, InputError, RegistryError
 from pliant.tokens.runtime import Payload, TokensRuntime
-from serving.tokens_payload import DevicePlan, VariantsBuild
+from serving.device_plan import DevicePlan
+from serving.tokens_payload import VariantsBuild
 from serving.tokens_variants import load_variants
 from serving.tokens_variants_device import build
 from tests.serving.tokens_http import FolderRegistry

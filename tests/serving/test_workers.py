@@ -15,7 +15,8 @@ import pytest
 
 from pliant.errors import WorkerError
 from pliant.protocol import replay
-from serving.driver import Driver, Limits, loop_clock
+from serving.clock import loop_clock
+from serving.driver import Driver, Limits
 from serving.workers import ProcessWorker
 from tests.serving.fakes import EchoModel, FifoScheduler, refuse_to_build
 

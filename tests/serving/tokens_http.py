@@ -18,7 +18,8 @@ from pliant.errors import RegistryError, WorkerError
 from pliant.protocol import Action, Arrived, Drop, Journal
 from registry import codec
 from registry.package import Published
-from serving.driver import Driver, loop_clock
+from serving.clock import loop_clock
+from serving.driver import Driver
 from serving.metrics import Metrics
 from serving.settings import Settings
 from serving.tokens_api import create_app

@@ -1,0 +1,166 @@
+"""Default, published and baselines on one data set's saved outputs, over random splits of its held-out texts.
+
+Each split parts the held-out texts in two halves: on one everything is planned, the other judges. Seconds are those of the
+latencies measured in this run, one request at a time. At equal accuracy are compared: the published candidate, and ours
+planned on the same half to be as accurate there and a little beyond or below, where the mean accuracies over all splits and
+judging halves are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.cascade.artifact import Candidate, Cascade, Outputs
+from pliant.cascade.evaluate import Evaluation, Ground, evaluate, subset
+from pliant.cascade.plan import PlanConfig, make
+from pliant.cascade.search import SearchConfig, Way, handicapped, ways, with_thresholds
+from pliant.latency import LatencyTable
+from pliant.progress import Progress, silent
+
+Floats = NDArray[np.float64]
+
+OFFSETS = (-0.016, -0.012, -0.008, -0.004, 0.0, 0.004, 0.008, 0.012, 0.016)
+METHODS = ("default", "tabi", "single", "voting")
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """A data set as every level answered it, and what levels cost."""
+
+    outputs: Outputs
+    latency: tuple[LatencyTable, ...]
+    importance: tuple[LatencyTable | None, ...]
+    pair: bool
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """One method on one judging half."""
+
+    accuracy: float
+    seconds: float
+    early: float  # share answered by the first level
+    large: float  # share that the last level of its path answered; 0 with one level
+    kept: float  # share of words that went on
+    levels: float
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One split. `matched`: ours at the published candidate's accuracy on the planning half, and `OFFSETS` beyond."""
+
+    seed: int
+    large: float  # accuracy of the large model on the judging half
+    target: float  # that less the promised drop
+    shown: dict[str, Showing]
+    matched: tuple[Showing, ...]
+
+
+def contest(material: Material, splits: int, progress: Progress = silent, drop: float = 0.01) -> list[Round]:
+    """One round a split."""
+    rounds = []
+    for seed in range(splits):
+        rounds.append(one_round(material, seed, drop))
+        progress(seed + 1, splits)
+    return rounds
+
+
+def halves(count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    order = np.random.default_rng(seed).permutation(count).astype(np.int64)
+    return order[: count // 2], order[count // 2 :]
+
+
+def one_round(material: Material, seed: int, drop: float) -> Round:
+    planning, judging = (subset(material.outputs, rows) for rows in halves(len(material.outputs.labels), seed))
+    cascade = plan(material, planning, seed, drop, len(judging.labels))
+    ground = Ground(judging, cascade.levels, cascade.tolerance)
+    large = evaluate(only(len(cascade.levels) - 1), ground).accuracy
+    every = {one.name: one for one in cascade.candidates}
+    shown = {name: show(evaluate(every[name], ground), every[name]) for name in METHODS if name in every}
+    rivals: tuple[Showing, ...] = ()
+    if "tabi" in every:
+        whole = Ground(planning, cascade.levels, cascade.tolerance)
+        rivals = tuple(show(evaluate(one, ground), one) for one in matched(every["tabi"], whole))
+    return Round(seed, large, large - drop, shown, rivals)
+
+
+def plan(material: Material, planning: Outputs, seed: int, drop: float, horizon: int) -> Cascade:
+    config = PlanConfig(drop=drop, seed=seed, horizon=horizon, further=())
+    return make(planning, material.latency, material.importance, config, material.pair, material.device)
+
+
+def only(level: int) -> Candidate:
+    return Candidate(f"level {level}", (level,), (), 0, 0, 0, (1.0,))
+
+
+def show(found: Evaluation, candidate: Candidate) -> Showing:
+    last = len(candidate.levels)
+    large = found.share(last - 1) if last > 1 else 0.0
+    beyond = found.steps_R > 1
+    kept = float(found.kept_R[beyond].mean()) if beyond.any() else 1.0
+    return Showing(found.accuracy, found.seconds, float((found.steps_R == 1).mean()), large, kept, last)
+
+
+def matched(published: Candidate, ground: Ground, offsets: Sequence[float] = OFFSETS) -> list[Candidate]:
+    """Our cheapest at the published candidate's accuracy on the planning half and so much beyond: no bounds, as it has none.
+
+    Seconds are read off a monotone fit of the accuracy, so that no way wins by one lucky threshold.
+    """
+    config, least = SearchConfig(), evaluate(published, ground).accuracy
+    every = [way for way in ways(ground, len(ground.levels) - 1, config) if way.candidate.gates]
+    return [_cheapest(every, least + offset, config) for offset in offsets]
+
+
+def _cheapest(every: Sequence[Way], accuracy: float, config: SearchConfig) -> Candidate:
+    def seconds(way: Way) -> float:
+        return _seconds_at(way.trial.accuracy_P, way.trial.seconds_P, accuracy) * handicapped(way.candidate, config)
+
+    best = min(every, key=seconds)
+    if seconds(best) == float("inf"):
+        best = max(every, key=lambda way: float(_smooth(way.trial.accuracy_P, way.trial.seconds_P).max()))
+    at = _index_at(best.trial.accuracy_P, best.trial.seconds_P, accuracy)
+    return with_thresholds(best.candidate, best.trial.threshold_PG[at])
+
+
+def _seconds_at(accuracy_P: Floats, seconds_P: Floats, accuracy: float) -> float:
+    at = _index_at(accuracy_P, seconds_P, accuracy)
+    return float(seconds_P[at]) if _smooth(accuracy_P, seconds_P)[at] >= accuracy else float("inf")
+
+
+def _index_at(accuracy_P: Floats, seconds_P: Floats, accuracy: float) -> int:
+    """The cheapest that is accurate enough by the monotone fit; where none is, the cheapest of the most accurate."""
+    smooth_P = _smooth(accuracy_P, seconds_P)
+    enough = np.flatnonzero(smooth_P >= min(accuracy, float(smooth_P.max())))
+    return int(enough[seconds_P[enough].argmin()])
+
+
+def _smooth(accuracy_P: Floats, seconds_P: Floats) -> Floats:
+    """The nearest accuracies that never fall with the seconds (pool adjacent violators; scikit-learn's)."""
+    from sklearn.isotonic import IsotonicRegression
+
+    return np.asarray(IsotonicRegression().fit(seconds_P, accuracy_P).predict(seconds_P))
+
+
+def equal(rounds: Sequence[Round]) -> Showing | None:
+    """The default's mean figures where its mean accuracy is the published candidate's; None where that is out of reach."""
+    have = [one for one in rounds if one.matched]
+    if not have:
+        return None
+    table_OF = np.mean([[astuple(shown) for shown in one.matched] for one in have], axis=0)
+    wanted = float(np.mean([one.shown["tabi"].accuracy for one in have]))
+    table_OF = table_OF[np.argsort(table_OF[:, 0])]
+    if not table_OF[0, 0] <= wanted <= table_OF[-1, 0]:
+        return None
+    return Showing(*(float(np.interp(wanted, table_OF[:, 0], column_O)) for column_O in table_OF.T))
+
+
+def ratio(rounds: Sequence[Round], what: str) -> float:
+    """The default over the published candidate at equal mean accuracy: `large` or `seconds`."""
+    ours = equal(rounds)
+    theirs = [getattr(one.shown["tabi"], what) for one in rounds if one.matched]
+    return getattr(ours, what) / float(np.mean(theirs)) if ours and np.mean(theirs) else float("nan")

@@ -1,0 +1,69 @@
+"""The cascade's half of `pliant demo`: one load of held-out texts over HTTP, with a table and a picture at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.cascade_live import largest, live_cascade, measure
+from benchmarks.cascade_replay import HEADINGS, LoadConfig, Loaded
+from flows.cascade_live import open_registry
+from flows.settings import Settings
+
+LOAD = LoadConfig(seconds=6.0)
+
+
+def demo(told: Settings, console: Console) -> None:
+    """Compare the default with the large model alone, and point at the picture."""
+    # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
+    from flows.progress import stage
+
+    with stage("the cascade and its large model under one load") as progress:
+        found = measure(["default"], LOAD, progress)
+    cascade = live_cascade()
+    table = Table(*HEADINGS)
+    for row in found.rows():
+        table.add_row(*row, style="bold" if row[0] == "default" else "")
+    console.print(
+        f"The large model alone bears {found.capacity:.0f} texts/s on this machine; offered are {found.rate:.0f}, "
+        f"each to be answered within {1e3 * LOAD.deadline:.0f} ms. Promised: at least {cascade.candidates[0].promised:.3f}."
+    )
+    console.print(table)
+    default, large = found.report("default"), found.report(largest(cascade))
+    console.print(
+        f"The cascade answers in [bold]{1e3 * default.p50:.0f} ms[/bold] at the median, the large model alone in "
+        f"{1e3 * large.p50:.0f} ms, at an accuracy of {default.accuracy:.3f} and {large.accuracy:.3f}."
+    )
+    console.print(f"\nThe picture of this run: {record(told, found)}")
+
+
+def record(told: Settings, found: Loaded) -> Path:
+    """The figure as PNG and everything measured, in MLflow and beside the state."""
+    figure, path = load_figure(found), told.home / "cascade_load.png"
+    figure.savefig(path, dpi=110)
+    with open_registry(told).run("cascade load", {"kind": "replay"}) as run:
+        run.params({"capacity": found.capacity, "rate": found.rate})
+        run.document("load", found.plain())
+        run.figure("load", figure)
+    return path
+
+
+def load_figure(found: Loaded) -> Any:
+    """Every answer's latency over its arrival, and latencies by share, a colour a candidate."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(2, 1), sharey=True)
+    for colour, (name, replies) in zip(("#1b6ca8", "#777777", "#e08e0b"), found.replies.items(), strict=False):
+        seen = [r.observation for r in replies if r.observation.answered is not None]
+        took = [1e3 * ((o.answered or 0.0) - o.request.arrival) for o in seen]
+        left.plot([o.request.arrival for o in seen], took, ".", ms=3, color=colour, label=name)
+        right.plot(100 * np.arange(1, len(took) + 1) / max(1, len(took)), sorted(took), color=colour)
+    left.set(xlabel="arrival (s)", ylabel="latency (ms)", yscale="log")
+    left.legend(frameon=False)
+    right.set(xlabel="% of answers within")
+    return figure

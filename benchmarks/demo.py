@@ -1,0 +1,58 @@
+"""`pliant demo`: flow, registry, endpoint, replayed load, end to end, one system after the other."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+from rich.console import Console
+
+from benchmarks import cascade_demo, tokens_demo
+from benchmarks.endpoint import serving
+from flows import cascade_run, servers, settings, tokens_run
+from flows.run import show, with_prefect
+from flows.settings import Settings
+
+
+def demo(keep: bool) -> int:
+    """Run the main job. With `keep`, everything stays up until interrupted."""
+    start, told, console = time.monotonic(), settings.read(), Console()
+    with with_prefect(told, 4200 if keep else 0) as prefect:
+        console.rule("1  tokens, flow: train, profile, judge, publish")
+        show(tokens_run.run_connected(None, {}))
+        console.rule("2  tokens, endpoint: the same bursty load with gamma 0 and with adaptation")
+        tokens_demo.demo(told, console)
+        console.rule(f"3  cascade, flow: train, calibrate, profile, plan, judge, publish (after {_since(start)})")
+        show(cascade_run.run_connected(None, {}))
+        console.rule("4  cascade, endpoint: the same texts with the cascade and with the large model alone")
+        cascade_demo.demo(told, console)
+        console.rule(f"Done after {_since(start)}")
+        _point_on(console)
+        if keep:
+            _keep(console, told, prefect)
+    return 0
+
+
+def _since(start: float) -> str:
+    return f"{time.monotonic() - start:.0f} s"
+
+
+def _point_on(console: Console) -> None:
+    console.print("Look further:  pliant demo --keep       MLflow, Prefect and the endpoints, left running")
+    console.print("               pliant serve SYSTEM      an endpoint alone; its page is /v1/docs")
+    console.print("               pliant simulate SYSTEM   the same load in virtual time")
+    console.print("               pliant bench SYSTEM      every bar, measured")
+
+
+def _keep(console: Console, told: Settings, prefect: str) -> None:
+    with ExitStack() as stack:
+        mlflow = stack.enter_context(servers.mlflow_server(told, servers.free_port(5000)))
+        tokens = stack.enter_context(serving("tokens", 3000))
+        cascade = stack.enter_context(serving("cascade", 3001))
+        console.rule("Left running until Ctrl-C")
+        console.print(f"MLflow    {mlflow}\nPrefect   {prefect}")
+        console.print(f"tokens    {tokens.url}/v1/docs\ncascade   {cascade.url}/v1/docs")
+        try:
+            tokens.process.wait()
+        except KeyboardInterrupt:
+            console.print("Stopping.")

@@ -1,0 +1,44 @@
+"""A system's champion behind its real endpoint, for as long as a measurement lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from benchmarks.load_generator import allow_many_connections
+from flows import cascade_live, servers, settings, tokens_publish
+from pliant.errors import PliantError
+from serving.launch import Service, launch
+from serving.settings import Settings
+
+EXPERIMENTS = {"tokens": tokens_publish.EXPERIMENT, "cascade": cascade_live.EXPERIMENT}
+
+
+def service_settings(told: settings.Settings, system: str, **options: object) -> Settings:
+    """The service's settings for this project's registry; `options` as in serving/settings.py."""
+    where = {
+        "system": system,
+        "registry_uri": told.tracking_uri,
+        "experiment": EXPERIMENTS[system],
+        "artifact_root": str(told.artifact_root),
+        "threads": 1,
+    }
+    return Settings(**{**where, **options})  # type: ignore[arg-type]
+
+
+@contextmanager
+def serving(system: str, port: int = 0, **options: object) -> Iterator[Service]:
+    """A ready service; one that does not end cleanly is an error."""
+    told = settings.read()
+    settings.prepare(told)
+    allow_many_connections()
+    chosen = service_settings(told, system, **options)
+    port = servers.free_port(port)
+    service = launch(chosen, told.home, port, told.home / "logs" / f"endpoint-{port}.log")
+    try:
+        service.wait_until_ready()
+        yield service
+    finally:
+        status = service.stop()
+    if status != 0:
+        raise PliantError(f"the endpoint ended with status {status}; its log is {service.log}")

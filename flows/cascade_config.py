@@ -1,0 +1,133 @@
+"""What the cascade flow is told: values with defaults (flows/config.py reads them). Knows no Prefect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flows import config
+from pliant.cascade.plan import PlanConfig
+from pliant.cascade.reference import ReferenceConfig
+from pliant.errors import InputError
+from profiling.cascade_latency import LatencyConfig
+from profiling.cascade_outputs import OutputsConfig
+from training.cascade_classifier import ClassifierConfig
+from training.cascade_start import ScratchConfig
+from training.texts import Shares
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+# Trained on the embedded corpus in 8 and 40 s of one core: 63% and 76% of 8 packages (LOG.md).
+SMALL = ScratchConfig(width=48, layers=1, heads=2, vocabulary=600)
+LARGE = ScratchConfig(width=128, layers=4, heads=4, vocabulary=4000, dropout=0.5)
+
+
+def _check_name(field: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise InputError(field, repr(name), "letters, digits, '_', '-' and '.' (not in front)")
+
+
+@dataclass(frozen=True, slots=True)
+class LevelConfig:
+    """One classifier. `start`: scratch (of `scratch`'s size), path:FOLDER or hub:NAME; `classifier.layers` cuts those."""
+
+    name: str
+    start: str = "scratch"
+    scratch: ScratchConfig = field(default_factory=ScratchConfig)
+    classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
+
+    def __post_init__(self) -> None:
+        _check_name("name of a level", self.name)
+        if self.start == "scratch" and self.classifier.max_length > self.scratch.positions:
+            told = f"at most its scratch.positions, {self.scratch.positions}"
+            raise InputError(f"classifier.max_length of level {self.name}", self.classifier.max_length, told)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfig:
+    """`data`: docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME (see training/texts.py). `name` renames it."""
+
+    data: str = "docstrings:package"
+    name: str | None = None
+    limit: int | None = None  # texts, for a first try on large data
+    shares: Shares = field(default_factory=Shares)
+    levels: tuple[LevelConfig, ...] = ()  # in place of the flow's
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            _check_name("name of a task", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class GateConfig:
+    """`tolerance`: accuracy, and share of the simulated utility, that a challenger may fall short by."""
+
+    seeds: int = 3
+    tolerance: float = 0.005
+    confidence: float = 0.95  # of the bound on how far a test accuracy may lie below its target by chance
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1 or not 0 < self.confidence < 1:
+            raise InputError("seeds or confidence", (self.seeds, self.confidence), "at least 1, and between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
+class CascadeFlowConfig:
+    """`levels`: of every task that names none of its own, ascending in size.
+
+    `threads`: torch's when profiling and serving on CPU.
+    """
+
+    tasks: tuple[TaskConfig, ...] = (TaskConfig(),)
+    levels: tuple[LevelConfig, ...] = (
+        LevelConfig("small", scratch=SMALL, classifier=ClassifierConfig(epochs=2, rate=3e-3, head_rate=3e-3)),
+        LevelConfig(
+            "large", scratch=LARGE, classifier=ClassifierConfig(epochs=2, rate=2e-3, head_rate=2e-3, smoothing=0.1)
+        ),
+    )
+    device: str = "cpu"
+    threads: int = 1
+    seed: int = 0
+    outputs: OutputsConfig = field(default_factory=OutputsConfig)
+    latency: LatencyConfig = field(default_factory=LatencyConfig)
+    plan: PlanConfig = field(default_factory=PlanConfig)
+    gate: GateConfig = field(default_factory=GateConfig)
+    reference: ReferenceConfig = field(
+        default_factory=lambda: ReferenceConfig(seconds=1.0)
+    )  # the simulation takes long
+
+    def of(self, task: TaskConfig) -> tuple[LevelConfig, ...]:
+        """The task's levels. Raises `InputError` for none, or two of one name."""
+        levels = task.levels or self.levels
+        names = [level.name for level in levels]
+        if not names or len(set(names)) != len(names):
+            raise InputError("levels", ", ".join(names) or "empty", "at least one, each of its own name")
+        return levels
+
+
+def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> CascadeFlowConfig:
+    """From a TOML file, with `overrides` laid over its top level.
+
+    Two overrides are short forms: `data`, a list of `[NAME=]ADDRESS`, for `tasks`, and `limit` for that of every task.
+    """
+    told = dict(overrides or {})
+    addresses, limit = told.pop("data", None), told.pop("limit", None)
+    if addresses is not None:
+        told["tasks"] = _tasks(addresses)
+    made = config.read(CascadeFlowConfig, path, told)
+    if limit is not None:
+        made = replace(made, tasks=tuple(replace(task, limit=limit) for task in made.tasks))
+    for task in made.tasks:
+        made.of(task)
+    return made
+
+
+def _tasks(addresses: Sequence[str]) -> list[dict[str, Any]]:
+    if not isinstance(addresses, list | tuple):
+        raise InputError("data", addresses, "a list of [NAME=]ADDRESS")
+    named = [str(entry).rpartition("=") for entry in addresses]
+    return [{"data": address, "name": name} if equals else {"data": address} for name, equals, address in named]

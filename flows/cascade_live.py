@@ -1,0 +1,123 @@
+"""What of the cascade system is live in the registry, and what its versions remember of how they were made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from flows import config, release
+from flows.settings import Settings
+from pliant.cascade.artifact import Cascade, Classifier, Outputs
+from pliant.cascade.plan import PlanConfig
+from pliant.errors import ArtifactError, InputError, RegistryError
+from profiling.cascade_latency import LatencyConfig
+from registry import codec
+from registry.mlflow_store import MlflowRegistry
+from registry.package import Published
+from registry.store import FolderStore
+
+EXPERIMENT = "pliant-cascade"
+PREFIX = "pliant-cascade-"
+TASK = PREFIX + "task-"
+RECORD = "pliant.record"
+"""Tag of a task's version: a `Record` as JSON."""
+LEVEL = "pliant.model."
+"""With a level's name: tag of a task's version, the number of the version of that level's model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """An artifact in the store."""
+
+    key: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a cascade was planned with: enough to plan it again with other latencies."""
+
+    plan: PlanConfig
+    latency: LatencyConfig
+    threads: int
+    outputs: Saved  # on the profiling split
+    test: Saved  # on the test split
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A task as it is served now."""
+
+    cascade: Cascade
+    published: Published
+
+    @property
+    def record(self) -> Record:
+        """Raises `RegistryError` for a version that the flow did not publish, or one of other settings than today's."""
+        text = self.published.tags.get(RECORD)
+        if text is None:
+            raise RegistryError(f"{self.published.uri} was not published by the cascade flow: it has no tag {RECORD}")
+        try:
+            return config.read(Record, None, json.loads(text))
+        except (InputError, ValueError) as error:
+            raise RegistryError(f"the tag {RECORD} of {self.published.uri} cannot be read: {error}") from error
+
+    def test(self, store: FolderStore) -> Outputs | None:
+        """Its outputs on its test split, where they are still known and there."""
+        try:
+            return saved_outputs(store, self.record.test)
+        except RegistryError:
+            return None
+
+
+def level_model(task: str, level: str) -> str:
+    """The registered model of one level."""
+    return f"{PREFIX}model-{task}-{level}"
+
+
+def open_registry(settings: Settings) -> MlflowRegistry:
+    return release.open_registry(settings, EXPERIMENT)
+
+
+def live(registry: MlflowRegistry) -> dict[str, Live]:
+    """Every task with a champion, by name; nothing before the first release."""
+    if not registry.exists():
+        return {}
+    found = {}
+    for name in registry.versions(TASK):
+        folder, published = registry.fetch(name)
+        cascade = codec.load(Cascade, folder, published.digest)
+        found[cascade.task] = Live(cascade, published)
+    return found
+
+
+def champion(settings: Settings) -> dict[str, Cascade]:
+    """What is served now, by task."""
+    return {task: one.cascade for task, one in live(open_registry(settings)).items()}
+
+
+def classifiers(registry: MlflowRegistry, one: Live) -> list[Classifier]:
+    """The levels' classifiers, those that the cascade was planned for. Raises `RegistryError`, `ArtifactError`."""
+    return [_classifier(registry, one, level.name, level.classifier) for level in one.cascade.levels]
+
+
+def _classifier(registry: MlflowRegistry, one: Live, level: str, digest: str) -> Classifier:
+    folder, _ = registry.fetch(level_model(one.cascade.task, level), versions(one.published.tags)[level])
+    return codec.load(Classifier, folder, digest)
+
+
+def versions(tags: Mapping[str, str]) -> dict[str, int]:
+    """Level -> version of its model, from the tags of a task's version."""
+    return {tag.removeprefix(LEVEL): int(number) for tag, number in tags.items() if tag.startswith(LEVEL)}
+
+
+def saved_outputs(store: FolderStore, saved: Saved) -> Outputs | None:
+    """None where the store has lost them, or holds others by now."""
+    try:
+        return store.load(Outputs, saved.key, saved.digest)
+    except (ArtifactError, RegistryError):
+        return None

@@ -1,0 +1,105 @@
+"""Settings of a flow from TOML or a mapping into a frozen dataclass: exact types, and no unknown key. Knows no system.
+
+An unknown key fails with the key, the file and the nearest valid key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import cattrs
+
+from pliant.errors import InputError
+
+T = TypeVar("T")
+
+PLAIN = (int, float, str, bool)
+
+
+def read(kind: type[T], path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> T:
+    """An instance of `kind` from a TOML file, with `overrides` laid over its top level. Raises `InputError`."""
+    values = (_file(path) if path is not None else {}) | dict(overrides or {})
+    where = str(path) if path is not None else "the given settings"
+    _check_keys(values, kind, where)
+    try:
+        return _converter().structure(values, kind)
+    except Exception as error:
+        own = _own(error)
+        if own is not None:
+            raise own from error
+        told = "; ".join(cattrs.transform_error(error))
+        raise InputError("config", told, f"as {kind.__name__} says ({where})") from error
+
+
+def _file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:  # no TOML, or no UTF-8
+        raise InputError("config", path, f"a readable TOML file ({error})") from error
+
+
+def _own(error: BaseException) -> InputError | None:
+    """The complaint of one of our own checks, wherever cattrs has wrapped it."""
+    inner = getattr(error, "exceptions", ())
+    return error if isinstance(error, InputError) else next((own for e in inner if (own := _own(e))), None)
+
+
+def _converter() -> cattrs.Converter:
+    """Takes values as they are: cattrs alone would cut 2.7 to 2, and a text in place of a list into its letters."""
+    converter = cattrs.Converter()
+
+    def sequence(value: Any, kind: Any) -> tuple[Any, ...]:
+        parts = get_args(kind)
+        if not isinstance(value, list | tuple) or (parts[-1] is not ... and len(value) != len(parts)):
+            raise TypeError(value)
+        each = [parts[0]] * len(value) if parts[-1] is ... else parts
+        return tuple(converter.structure(one, part) for one, part in zip(value, each, strict=True))
+
+    for kind in PLAIN:
+        converter.register_structure_hook(kind, _exact)
+    converter.register_structure_hook_func(_is_plain_union, _any_of)
+    converter.register_structure_hook_func(lambda kind: get_origin(kind) is tuple, sequence)
+    return converter
+
+
+def _exact(value: Any, kind: Any) -> Any:
+    """A whole number will do for a number; `true` is no number."""
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        raise TypeError(value)
+    return kind(value)
+
+
+def _is_plain_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, UnionType) and set(get_args(kind)) <= set(PLAIN)
+
+
+def _any_of(value: Any, kind: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(value)
+    return value
+
+
+def _check_keys(values: Mapping[str, Any], kind: type, where: str, above: str = "") -> None:
+    hints = get_type_hints(kind)
+    for key, value in values.items():
+        if key not in hints:
+            near = difflib.get_close_matches(key, hints, 1)
+            hint = f"; did you mean {above}{near[0]}?" if near else f"; known: {', '.join(hints)}"
+            raise InputError(f"key {above}{key} in {where}", "unknown", f"a known one{hint}")
+        for part, step, inner in _tables(value, hints[key], key):
+            _check_keys(part, inner, where, f"{above}{step}.")
+
+
+def _tables(value: Any, hint: Any, key: str) -> Iterator[tuple[Mapping[str, Any], str, type]]:
+    """What of a value is a table of its own, or a list of tables: each with its place and its dataclass."""
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        yield value, key, hint  # type: ignore[misc]  # a dataclass, not an instance of one
+    elif get_origin(hint) is tuple and isinstance(value, list | tuple):
+        for index, one in enumerate(value):
+            yield from _tables(one, get_args(hint)[0], f"{key}[{index}]")

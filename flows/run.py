@@ -1,0 +1,58 @@
+"""Runs a flow from a command line: a Prefect server for as long as it lasts, unless one is already named. Knows no system.
+
+Prefect reads its settings when it is imported, so a flow is imported only after they are prepared.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from flows import servers, settings
+from flows.settings import Settings
+from pliant.errors import PliantError
+
+Flow = Callable[[str | None, dict[str, Any]], Any]
+"""A flow as the command line knows it: the path of a configuration, and what lies over it."""
+
+
+@contextmanager
+def with_prefect(told: Settings, port: int = 0) -> Iterator[str]:
+    """A Prefect server to record runs: the one that PREFECT_API_URL names, else one of our own while the context lasts."""
+    settings.prepare(told)
+    named = os.environ.get("PREFECT_API_URL")
+    if named:
+        yield named.removesuffix("/api")
+        return
+    with servers.prefect_server(told, servers.free_port(port)) as address:
+        os.environ["PREFECT_API_URL"] = f"{address}/api"
+        try:
+            yield address
+        finally:
+            del os.environ["PREFECT_API_URL"]
+
+
+def run(flow: Flow, config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The flow's release as plain values. A failed stage is raised as one sentence."""
+    try:
+        result: dict[str, Any] = flow(config, dict(overrides))
+    except PliantError:
+        raise
+    except Exception as error:
+        raise PliantError(f"the flow failed: {type(error).__name__}: {error}") from error
+    return result
+
+
+def show(released: Mapping[str, Any]) -> None:
+    """What was released, for people."""
+    table = Table("model", "version", "", title="promoted" if released["promoted"] else "not promoted")
+    for name, version in released["versions"].items():
+        table.add_row(name, str(version), "new" if name in released["new"] else "unchanged")
+    console = Console()
+    console.print(table)
+    console.print(f"The gate: {released['reason']}.")

@@ -1,0 +1,167 @@
+"""Confidence that means what it says: the temperature of logits, the spread of a regression's errors, calibration errors.
+
+Temperature scaling and the expected calibration error are those of Guo et al. 2017. A regression has no logits: its
+confidence is the probability that the error stays within a tolerance, under a normal error whose variance depends on the
+prediction and the length. Both fits are convex, so Newton's method finds the optimum itself. Plain numpy.
+
+Shape suffixes: R texts, K classes, B bins, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from pliant.errors import InputError
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.floating | np.integer]
+Slopes = Callable[[float], tuple[float, float]]
+
+COLDEST, HOTTEST = 0.05, 1000.0
+"""Bounds of a temperature: logits that separate the classes perfectly ask for 0, logits that tell nothing for infinity."""
+CLOSE, MOST_STEPS = 1e-13, 200
+"""Newton's method ends at a step that is relatively so small; 5 to 10 steps are usual."""
+TINY = 1e-30
+LEAST = 1e-4
+"""Share of the mean squared error below which a single one counts as this: its logarithm would outweigh all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """A reliability diagram: texts by confidence in bins of equal width over [0, 1]. An empty bin is NaN twice."""
+
+    confidence: Floats  # [B] mean of a bin's texts
+    accuracy: Floats  # [B] share of them that is correct
+    count: NDArray[np.int64]  # [B]
+    error: float  # expected calibration error
+
+
+def temperature(logits_RK: Numbers, labels_R: Numbers) -> float:
+    """T of softmax(logits / T) with the least negative log-likelihood, from 0.05 to 1000.
+
+    The likelihood is convex in 1/T. 1 where every T is as good (equal logits). Raises `InputError`.
+    """
+    margin_RK = _margins(logits_RK, labels_R)
+
+    def slopes(inverse: float) -> tuple[float, float]:
+        """First and second derivative of the mean loss by 1/T."""
+        weight_RK = _softmax(margin_RK * inverse)
+        mean_R = (weight_RK * margin_RK).sum(1)
+        return float(mean_R.mean()), float(((weight_RK * margin_RK**2).sum(1) - mean_R**2).mean())
+
+    low, high = 1 / HOTTEST, 1 / COLDEST
+    if not margin_RK.any():
+        return 1.0
+    if slopes(low)[0] >= 0:
+        return HOTTEST
+    if slopes(high)[0] <= 0:
+        return COLDEST
+    return 1 / _root(slopes, low, high)
+
+
+def softmax(logits_RK: Numbers, temperature: float = 1.0) -> Floats:
+    """Class probabilities of logits / temperature."""
+    return _softmax(np.asarray(logits_RK, dtype=np.float64) / temperature)
+
+
+def calibration_error(probabilities_RK: Numbers, labels_R: Numbers, bins: int = 15) -> float:
+    """Expected calibration error of the most probable class."""
+    return error_of(probabilities_RK.max(1), probabilities_RK.argmax(1) == labels_R, bins)
+
+
+def error_of(confidence_R: Numbers, correct_R: NDArray[np.bool_], bins: int = 15) -> float:
+    """Expected calibration error: the bins' distance of confidence and accuracy, weighted by their texts."""
+    return reliability(confidence_R, correct_R, bins).error
+
+
+def reliability(confidence_R: Numbers, correct_R: NDArray[np.bool_], bins: int = 15) -> Reliability:
+    """Bin i of B holds confidences in (i/B, (i + 1)/B], the first one 0 too. Raises `InputError` without texts."""
+    if not len(confidence_R):
+        raise InputError("texts to calibrate on", 0, "at least 1")
+    bin_R = np.clip(np.ceil(np.asarray(confidence_R, dtype=np.float64) * bins).astype(np.int64) - 1, 0, bins - 1)
+    count_B = np.bincount(bin_R, minlength=bins)
+    confidence_B = np.bincount(bin_R, confidence_R, bins)
+    accuracy_B = np.bincount(bin_R, correct_R, bins)
+    error = float(np.abs(confidence_B - accuracy_B).sum() / len(bin_R))
+    count_or_nan_B = np.where(count_B > 0, count_B, np.nan)
+    return Reliability(confidence_B / count_or_nan_B, accuracy_B / count_or_nan_B, count_B, error)
+
+
+def fit_spread(prediction_R: Numbers, label_R: Numbers, length_R: Numbers) -> tuple[float, ...]:
+    """The model of the errors' variance: what `deviation` needs. `length_R` counts tokens. Raises `InputError`.
+
+    Least squares on the logarithm of the squared error; since the mean of a logarithm is below the logarithm of the
+    mean, the whole is raised so that the mean variance is the mean squared error. (centre, scale, weights, bounds):
+    beyond the log variances met here nothing is extrapolated.
+    """
+    if not len(prediction_R):
+        raise InputError("texts to calibrate on", 0, "at least 1")
+    told_R = np.asarray(prediction_R, dtype=np.float64)
+    square_R = (told_R - np.asarray(label_R, dtype=np.float64)) ** 2
+    if not np.isfinite(square_R).all():
+        raise InputError("prediction or label", "not a number", "finite for every text")
+    mean = max(float(square_R.mean()), TINY)
+    centre, scale = float(told_R.mean()), float(told_R.std()) or 1.0
+    feature_RF = _features(told_R, length_R, centre, scale)
+    weight_F = np.linalg.lstsq(feature_RF, np.log(np.maximum(square_R, LEAST * mean)), rcond=None)[0]
+    weight_F[0] += np.log(mean / np.exp(feature_RF @ weight_F).mean())
+    fitted_R = feature_RF @ weight_F
+    return (centre, scale, *weight_F.tolist(), float(fitted_R.min()), float(fitted_R.max()))
+
+
+def deviation(spread: tuple[float, ...], prediction_R: Numbers, length_R: Numbers) -> Floats:
+    """Standard deviation of the error, in the label's unit."""
+    centre, scale, *weight_F, lowest, highest = spread
+    fitted_R = _features(prediction_R, length_R, centre, scale) @ np.array(weight_F)
+    return np.asarray(np.exp(np.clip(fitted_R, lowest, highest) / 2))
+
+
+def within(deviation_R: Numbers, tolerance: float) -> Floats:
+    """Probability that a normal error of this deviation is at most `tolerance` either way."""
+    return np.asarray(1 - 2 * ndtr(-tolerance / np.maximum(deviation_R, TINY)))
+
+
+def _margins(logits_RK: Numbers, labels_R: Numbers) -> Floats:
+    """Logits less the label's own."""
+    told_RK = np.asarray(logits_RK, dtype=np.float64)
+    label_R = np.asarray(labels_R).astype(np.int64)
+    if not len(told_RK):
+        raise InputError("texts to calibrate on", 0, "at least 1")
+    if not np.isfinite(told_RK).all():
+        raise InputError("logits", "not a number", "finite for every text")
+    if label_R.min() < 0 or label_R.max() >= told_RK.shape[1]:
+        raise InputError("label", f"{label_R.min()} to {label_R.max()}", f"from 0 to {told_RK.shape[1] - 1}")
+    return told_RK - told_RK[np.arange(len(label_R)), label_R, None]
+
+
+def _softmax(logits_RK: Floats) -> Floats:
+    weight_RK = np.exp(logits_RK - logits_RK.max(1, keepdims=True))
+    return np.asarray(weight_RK / weight_RK.sum(1, keepdims=True))
+
+
+def _root(slopes: Slopes, low: float, high: float) -> float:
+    """Where the first of the slopes, negative at `low` and positive at `high`, is zero: Newton's method.
+
+    A step that would leave the bracket becomes a bisection on the logarithmic scale.
+    """
+    at = 1.0
+    for _ in range(MOST_STEPS):
+        value, slope = slopes(at)
+        following = at - value / slope if slope > 0 else low
+        if abs(following - at) <= CLOSE * at:
+            return following
+        low, high = (at, high) if value < 0 else (low, at)
+        at = following if low < following < high else (low * high) ** 0.5
+    return at
+
+
+def _features(prediction_R: Numbers, length_R: Numbers, centre: float, scale: float) -> Floats:
+    """[R, F]: 1, the prediction on the scale of its kind, its square, and the logarithm of the length."""
+    place_R = (np.asarray(prediction_R, dtype=np.float64) - centre) / scale
+    length = np.log(np.maximum(np.asarray(length_R, dtype=np.float64), 1))
+    return np.stack([np.ones_like(place_R), place_R, place_R**2, length], axis=1)

@@ -1,0 +1,129 @@
+"""Answer now or go on: confidences, the gain expected of a further level, and answers of several levels in one.
+
+An answer is a row of numbers: calibrated class probabilities [K], or in a regression [value, probability of lying within the
+tolerance]. Pure functions over rows; knows nothing of texts, models or queues. Tabi: section 4.2 and Eq. 4 (re-routing),
+Eq. 6 (ensemble).
+
+Shape suffixes: R texts, K classes, F features.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.cascade.artifact import Candidate, Cascade, Gate, LevelProfile
+from pliant.cascade.calibrate import deviation, softmax, within
+from pliant.errors import InputError
+
+Rows = NDArray[np.float64]
+
+FEATURES = ("one", "confidence", "log doubt", "second", "entropy", "confidence x doubt", "rest")
+DOUBT = 1e-6  # the least doubt that a logarithm is taken of
+
+
+def answers(
+    level: LevelProfile, tolerance: float, logits_RK: NDArray[np.floating], length_R: NDArray[np.integer]
+) -> Rows:
+    """What a level's outputs say, as rows. `length_R`: tokens that it read."""
+    if not level.spread:
+        return softmax(logits_RK, level.temperature)
+    value_R = logits_RK[:, 0].astype(np.float64)
+    return np.column_stack([value_R, within(deviation(level.spread, value_R, length_R), tolerance)])
+
+
+def confidence(answer_RK: Rows, regression: bool) -> Rows:
+    """The calibrated probability that an answer is correct, [R]."""
+    return answer_RK[:, 1] if regression else answer_RK.max(axis=1)
+
+
+def combine(gate: Gate, before_RK: Rows, after_RK: Rows) -> Rows:
+    """Eq. 6: the weighted mean of the answer so far and the next level's."""
+    if gate.weight == 1.0:
+        return after_RK
+    return gate.weight * after_RK + (1 - gate.weight) * before_RK
+
+
+def features(answer_RK: Rows, regression: bool) -> Rows:
+    """[R, F], see `FEATURES`. Classes beyond the second count as `rest`."""
+    if regression:
+        first_R, second_R, entropy_R = answer_RK[:, 1], 1 - answer_RK[:, 1], np.zeros(len(answer_RK))
+    else:
+        top_RK = np.partition(answer_RK, -2, axis=1)
+        first_R, second_R = top_RK[:, -1], top_RK[:, -2]
+        entropy_R = -(answer_RK * np.log(np.maximum(answer_RK, 1e-300))).sum(axis=1)
+    doubt_R = 1 - first_R
+    columns = (
+        np.ones_like(first_R),
+        first_R,
+        np.log(np.maximum(doubt_R, DOUBT)),
+        second_R,
+        entropy_R,
+        first_R * doubt_R,
+        np.maximum(doubt_R - second_R, 0.0),
+    )
+    return np.stack(columns, axis=1)
+
+
+def judge(gate: Gate, answer_RK: Rows, draw_R: Rows, regression: bool) -> Rows:
+    """The gain expected of the next level where a request goes on, NaN where the answer suffices, [R].
+
+    `draw_R`: uniform in [0, 1); only the published rule uses it. Raises `InputError` for an unknown kind of gate.
+    """
+    match gate.kind:
+        case "gain":
+            gain_R = features(answer_RK, regression) @ np.asarray(gate.weights)
+            return np.where(gain_R > gate.threshold, gain_R, np.nan)
+        case "tabi":
+            con_R = confidence(answer_RK, regression)
+            return np.where(draw_R < reroute_probability(con_R, gate.threshold, gate.slope), 1 - con_R, np.nan)
+        case "always":
+            return 1 - confidence(answer_RK, regression)
+        case "never":
+            return np.full(len(answer_RK), np.nan)
+    raise InputError("gate", gate.kind, "one of gain, tabi, always, never")
+
+
+def reroute_probability(con_R: Rows, c: float, k: float) -> Rows:
+    """Eq. 4: 1 up to confidence `c`; beyond it 1 / (1 + exp(k norm)), norm = (con - c) / (1 - c) - 1/2."""
+    norm_R = (con_R - c) / max(1 - c, 1e-9) - 0.5
+    return np.where(con_R <= c, 1.0, 1 / (1 + np.exp(np.clip(k * norm_R, -700, 700))))
+
+
+def choose(cascade: Cascade, accuracy: float | None = None, latency: float | None = None) -> int:
+    """The number of the cheapest candidate that promises `accuracy` within `latency` mean seconds (None: any).
+
+    With neither the first: what the plan was made for. Raises `InputError` naming the best there is.
+    """
+    if accuracy is None and latency is None:
+        return 0
+    able = [i for i, c in enumerate(cascade.candidates) if accuracy is None or c.promised >= accuracy]
+    if not able:
+        best = max(candidate.promised for candidate in cascade.candidates)
+        raise InputError(
+            "accuracy", accuracy, f"at most {best:.4f}, the most that any candidate of {cascade.task} promises"
+        )
+    quick = [i for i in able if latency is None or cascade.candidates[i].seconds <= latency]
+    if not quick:
+        least = min(cascade.candidates[i].seconds for i in able)
+        raise InputError("latency", latency, f"at least {least:.4f} seconds, which {_told(accuracy)} takes in the mean")
+    return min(quick, key=lambda i: _order(cascade.candidates[i], accuracy))
+
+
+def number_of(cascade: Cascade, name: str) -> int:
+    """The number of the candidate of that name. Raises `InputError` naming those that there are."""
+    names = [candidate.name for candidate in cascade.candidates]
+    if name not in names:
+        raise InputError("candidate", name, f"one of {', '.join(dict.fromkeys(names))}")
+    return names.index(name)
+
+
+def _order(candidate: Candidate, accuracy: float | None) -> tuple[float, float]:
+    """Where no accuracy is asked for, the most accurate within the time; else the cheapest."""
+    if accuracy is None:
+        return -candidate.promised, candidate.seconds
+    return candidate.seconds, -candidate.promised
+
+
+def _told(accuracy: float | None) -> str:
+    return "the quickest candidate" if accuracy is None else f"an accuracy of {accuracy:g}"

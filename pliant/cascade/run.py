@@ -1,0 +1,130 @@
+"""A cascade run plainly: one text after the other, one level after the other. What the service does, without its queues.
+
+For clients of the registry and as a reference for tests. Knows neither deadlines nor batches.
+
+Shape suffixes: R texts, K numbers of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.cascade.artifact import Candidate, Cascade, Classifier, Gate
+from pliant.cascade.evaluate import draws
+from pliant.cascade.prune import kept_words
+from pliant.cascade.route import answers, combine, confidence, judge
+from pliant.cascade.runtime import CascadeRuntime
+from pliant.cascade.text import Reader, Reading, shorten
+from pliant.errors import ArtifactError, InputError
+
+Text = tuple[str, str | None]
+"""A text and, for a pair, its second one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """A cascade's classifiers, ready to run, by level."""
+
+    readers: tuple[Reader, ...]
+    runtime: CascadeRuntime
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a cascade said of one text, and how."""
+
+    label: str | float  # a class, or a regression's value
+    confidence: float  # the calibrated probability that the label is correct
+    level: int  # that ran last
+    answer: NDArray[np.float64]  # [K] as in pliant/cascade/route.py
+    lengths: tuple[int, ...]  # tokens read by each level that ran
+    read: Text  # what the last level was given
+    truncated: bool  # some level read less than it was given
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One level's run over one text."""
+
+    reading: Reading
+    answer_RK: NDArray[np.float64]  # of one row
+    importance: NDArray[np.float32] | None  # [N]
+
+
+def load(cascade: Cascade, classifiers: Sequence[Classifier], device: str = "cpu") -> Models:
+    """`classifiers`: those of the cascade's levels, in order."""
+    names, given = [level.name for level in cascade.levels], [one.name for one in classifiers]
+    if names != given:
+        raise ArtifactError(
+            f"the cascade {cascade.task} has the levels {', '.join(names)}, but was given {', '.join(given)}"
+        )
+    readers = tuple(Reader(one.tokenizer, one.max_length) for one in classifiers)
+    return Models(readers, CascadeRuntime(dict(enumerate(classifiers)), device))
+
+
+def run(
+    cascade: Cascade,
+    models: Models,
+    texts: Sequence[Text],
+    candidate: int = 0,
+    draw_R: NDArray[np.float64] | None = None,
+) -> list[Answered]:
+    """`draw_R`: one number a text, uniform in [0, 1), which only "tabi" gates use; None: those of evaluate.py.
+
+    Raises `InputError` for a candidate that there is not, or a text of the wrong shape.
+    """
+    if not 0 <= candidate < len(cascade.candidates):
+        raise InputError("candidate", candidate, f"from 0 to {len(cascade.candidates) - 1}")
+    chosen = cascade.candidates[candidate]
+    draw_R = draws(len(texts)) if draw_R is None else draw_R
+    return [_answer(cascade, models, text, chosen, draw_R[i : i + 1]) for i, text in enumerate(texts)]
+
+
+def _answer(
+    cascade: Cascade, models: Models, text: Text, candidate: Candidate, draw_1: NDArray[np.float64]
+) -> Answered:
+    if (text[1] is not None) != cascade.pair:
+        raise InputError("text", "a pair" if text[1] is not None else "single", _wanted(cascade))
+    first, *rest = candidate.levels
+    steps = [_step(cascade, models, first, text, candidate.gates[:1])]
+    answer_RK, level = steps[0].answer_RK, first
+    for number, following in enumerate(rest):
+        gate = candidate.gates[number]
+        if np.isnan(judge(gate, answer_RK, draw_1, not cascade.classes)[0]):
+            break
+        text = _shortened(text, steps[-1], gate)
+        steps.append(_step(cascade, models, following, text, candidate.gates[number + 1 : number + 2]))
+        answer_RK, level = combine(gate, answer_RK, steps[-1].answer_RK), following
+    lengths = tuple(len(step.reading.ids) for step in steps)
+    truncated = any(step.reading.truncated for step in steps)
+    sure = float(confidence(answer_RK, not cascade.classes)[0])
+    return Answered(_label(cascade, answer_RK[0]), sure, level, answer_RK[0], lengths, text, truncated)
+
+
+def _step(cascade: Cascade, models: Models, level: int, text: Text, gates: Sequence[Gate]) -> _Step:
+    """`gates`: the one after this level, if there is one; where it prunes, attention importance is measured."""
+    reading = models.readers[level].read(*text)
+    pruning = any(gate.pruning.rule != "none" for gate in gates)
+    ran = models.runtime.run(level, [(reading.ids, reading.types)], pruning)
+    length_R = np.array([len(reading.ids)])
+    answer_RK = answers(cascade.levels[level], cascade.tolerance, np.asarray(ran.logits[0])[None], length_R)
+    return _Step(reading, answer_RK, ran.importance[0] if ran.importance is not None else None)
+
+
+def _shortened(text: Text, step: _Step, gate: Gate) -> Text:
+    if step.importance is None:
+        return text
+    kept_W = kept_words(step.importance, step.reading.words, gate.pruning)
+    return shorten(*text, step.reading.spans, kept_W)
+
+
+def _label(cascade: Cascade, answer_K: NDArray[np.float64]) -> str | float:
+    return cascade.classes[int(answer_K.argmax())] if cascade.classes else float(answer_K[0])
+
+
+def _wanted(cascade: Cascade) -> str:
+    return f"{'a pair of texts' if cascade.pair else 'one text'}, as the task {cascade.task} takes"

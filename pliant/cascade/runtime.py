@@ -1,0 +1,176 @@
+"""Runs a batch of tokenized texts through one of several classifiers on a device. Decides nothing, tokenizes nothing.
+
+In float32, on a CPU with packed weights; on a GPU in bfloat16 where told so.
+
+Shape suffixes: B batch, N tokens, K outputs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pliant.cascade.artifact import Classifier
+from pliant.cascade.attention import Received, watch
+from pliant.cascade.model import load_model
+from pliant.cascade.packed import pack
+from pliant.errors import InputError
+from pliant.tokens.packed import can_pack
+
+Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
+"""Ids and types of the tokens of one text, special ones included: both [N]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How a runtime computes. `precision` of the products (bfloat16 on a GPU alone); `packed`: weights on a CPU."""
+
+    precision: Literal["float32", "bfloat16"] = "float32"
+    packed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one launch gave, a row a text, and the seconds it took, copies to and from the device included."""
+
+    logits: list[NDArray[np.float32]]  # [K] each
+    importance: list[NDArray[np.float32]] | None  # [N] each: attention received, over heads and layers; None: not asked
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    name: str
+    module: nn.Module
+    typed: bool  # takes token types
+    most: int | None  # tokens; None: no limit
+    pad: int
+    watched: bool  # could be asked for importance
+
+
+class CascadeRuntime:
+    """Classifiers by number on one device. Threads may call `run` at the same time."""
+
+    def __init__(
+        self, classifiers: Mapping[int, Classifier], device: str = "cpu", execution: Execution = Execution()
+    ) -> None:
+        self._device = torch.device(device)
+        self._lowered = execution.precision == "bfloat16"
+        if self._lowered and self._device.type != "cuda":
+            raise InputError("precision", execution.precision, "float32 on a CPU")
+        packed = execution.packed and self._device.type == "cpu" and can_pack()
+        self._models = {number: _load(each, self._device, packed) for number, each in classifiers.items()}
+
+    def run(self, model: int, payloads: Sequence[Payload], importance: bool = False) -> Run:
+        """Logits of a batch, padded to its longest text, and with `importance` what Tabi prunes by (Eq. 5).
+
+        Raises `InputError` for an unknown model, no text, a text longer than the model's positions, and where importance
+        is asked of a model that does not use transformers' attention interface.
+        """
+        start = time.perf_counter()
+        loaded = self._check(model, payloads)
+        if importance and not loaded.watched:
+            raise _unwatched(loaded)
+        with torch.inference_mode(), torch.autocast(self._device.type, torch.bfloat16, enabled=self._lowered):
+            told, valid_BN = self._pad(loaded, payloads)
+            received = Received(valid_BN) if importance else None
+            if received is not None:
+                told["received"] = received
+            logit_BK = loaded.module(**told).logits.float().cpu().numpy()  # waits for the device
+        rows = None if received is None else _cut(_total(received, loaded), payloads)
+        return Run(list(logit_BK), rows, time.perf_counter() - start)
+
+    def _check(self, model: int, payloads: Sequence[Payload]) -> _Loaded:
+        if model not in self._models:
+            raise InputError("model", model, f"one of {sorted(self._models)}")
+        loaded = self._models[model]
+        if not payloads:
+            raise InputError("payloads", "empty", "at least one text")
+        longest = max(len(ids) for ids, _ in payloads)
+        if loaded.most is not None and longest > loaded.most:
+            raise InputError("text", f"{longest} tokens long", f"at most {loaded.most} for {loaded.name}")
+        return loaded
+
+    def _pad(self, loaded: _Loaded, payloads: Sequence[Payload]) -> tuple[dict[str, Any], Tensor | None]:
+        """The model's arguments, and where there are tokens; no mask where nothing is padded (it costs time)."""
+        lengths = [len(ids) for ids, _ in payloads]
+        id_BN = np.full((len(lengths), max(lengths)), loaded.pad, dtype=np.int64)
+        type_BN = np.zeros_like(id_BN)
+        for row, (ids, types) in enumerate(payloads):
+            id_BN[row, : len(ids)], type_BN[row, : len(ids)] = ids, types
+        told = {"input_ids": self._move(id_BN)}
+        if loaded.typed:
+            told["token_type_ids"] = self._move(type_BN)
+        if min(lengths) == max(lengths):
+            return told, None
+        valid_BN = self._move(np.arange(max(lengths)) < np.asarray(lengths)[:, None])
+        return told | {"attention_mask": valid_BN.long()}, valid_BN
+
+    def _move(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+
+def _load(classifier: Classifier, device: torch.device, packed: bool) -> _Loaded:
+    model = load_model(classifier)
+    parameters = inspect.signature(model.forward).parameters
+    config: Any = model.config
+    typed = "token_type_ids" in parameters and getattr(config, "type_vocab_size", 2) > 1
+    pad = getattr(config, "pad_token_id", None) or 0
+    most = positions(model)
+    watched = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    watch(model)
+    if packed:
+        model = _packed(model, classifier)
+    model.requires_grad_(False)
+    return _Loaded(classifier.name, model.to(device), typed, most, pad, watched)
+
+
+def _packed(model: nn.Module, classifier: Classifier) -> nn.Module:
+    """With packed weights, unless the model's code looks into its linear layers, as T5's does."""
+    pack(model)
+    try:
+        with torch.inference_mode():
+            model(input_ids=torch.ones(1, 2, dtype=torch.long))
+    except AttributeError:
+        model = load_model(classifier)
+        watch(model)
+    return model
+
+
+def positions(model: nn.Module) -> int | None:
+    """How many tokens the model can read at most; None where it has no table of positions (nor a configured limit).
+
+    RoBERTa's family counts positions from behind the padding's number on.
+    """
+    for name, child in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(child, nn.Embedding):
+            return child.num_embeddings - (0 if child.padding_idx is None else child.padding_idx + 1)
+    found = getattr(model.config, "max_position_embeddings", None)
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def _total(received: Received, loaded: _Loaded) -> NDArray[np.float32]:
+    if received.total_BM is None:
+        raise InputError(
+            "importance", f"asked of {loaded.name}", "asked of a model with transformers' attention interface"
+        )
+    total_BN: NDArray[np.float32] = received.total_BM.cpu().numpy()
+    return total_BN
+
+
+def _unwatched(loaded: _Loaded) -> InputError:
+    return InputError(
+        "importance", f"asked of {loaded.name}", "asked of a model with transformers' attention interface"
+    )
+
+
+def _cut(total_BN: NDArray[np.float32], payloads: Sequence[Payload]) -> list[NDArray[np.float32]]:
+    return [row[: len(ids)].copy() for row, (ids, _) in zip(total_BN, payloads, strict=True)]

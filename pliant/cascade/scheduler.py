@@ -1,0 +1,263 @@
+"""The cascade scheduler: a queue a model, batches by length, deadline and value, and answers that need not go on.
+
+A pure state machine (see pliant/protocol.py) over the books of pliant/devices.py. What a level found reaches it as data: a
+result's `gain` (None: the answer suffices) and `length`. A request whose deadline cannot bear the next level is given the
+answer that it has, and the action says so; the promise of a deadline comes before that of the last percent.
+
+A worker that comes free takes the batch of the most value per second among the models that it has loaded. Value: at the
+first level its accuracy times utility, beyond it the expected gain times utility. So under load gains wait behind first
+answers. While little waits (`CALM`) there is time for all, and then a batch whose most urgent request would be too late
+behind the densest goes before it: what is worth little is served at last, and nothing starves.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
+from itertools import chain, takewhile
+
+import numpy as np
+
+from pliant.cascade.batching import Batch, Clock, densest, urgent
+from pliant.cascade.knowledge import Knowledge, Path
+from pliant.devices import Devices
+from pliant.errors import InputError
+from pliant.protocol import (
+    Action,
+    Answer,
+    Arrived,
+    Changed,
+    Drop,
+    Event,
+    Failed,
+    Finished,
+    Launch,
+    Request,
+    Result,
+    Woke,
+)
+
+POOL = 64  # requests of a model, from which a batch is taken
+CALM = 0.25  # share of the time left, in the mean, up to which the work that waits lets urgency decide
+LEAST_VALUE = 1e-3  # of a gain, so that what is promised is not put off for ever
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
+    max_waiting: int = 2048  # requests per worker; more are dropped as "full", or answered with what they have
+    attempts: int = 2  # launches of one level a request may be part of before a worker's failure ends its way
+    restart_pause: float = 1.0  # seconds before a failed restart is tried again
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Item:
+    """A request at one level of its path. Ordered by deadline."""
+
+    deadline: float  # without the margin
+    id: int
+    request: Request = field(compare=False)
+    step: int = field(compare=False)  # place in its path
+    length: int = field(compare=False)
+    value: float = field(compare=False)
+    alone: float = field(default=0.0, compare=False)  # seconds by itself, by the profile
+    work: float = field(default=0.0, compare=False)  # seconds of device time at its best, by the profile
+    former: int | None = field(default=None, compare=False)  # the launch that gave the answer it has
+    tries: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposal:
+    """A model's batch; `latest`: when it must start at the latest for its most urgent request."""
+
+    model: int
+    batch: Batch
+    items: tuple[Item, ...]
+    latest: float
+
+
+_Find = Callable[[Sequence[Item], Clock, float, float, float], Batch | None]
+
+
+class CascadeScheduler:
+    """See the module's head. `workers` devices, numbered from 0, all free at the start."""
+
+    def __init__(self, knowledge: Knowledge, workers: int = 1, options: Options | None = None) -> None:
+        knowledge.check(workers)
+        self._knowledge, self._options = knowledge, options or Options()
+        self._limit = self._options.max_waiting * workers
+        self._devices: Devices[tuple[Item, ...]] = Devices(workers, self._options.restart_pause)
+        self._clocks = [Clock(model.latency) for model in knowledge.models]
+        self._queues: list[list[Item]] = [[] for _ in knowledge.models]
+        self._longest = [0.0 for _ in knowledge.models]  # no text that waits takes more seconds by itself
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._queues))
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        match event:
+            case Arrived(request):
+                actions = self._arrive(request)
+            case Finished():
+                actions = self._finish(event, now)
+            case Failed():
+                actions = self._fail(event, now)
+            case Changed():
+                raise InputError("facts", "given", "left out: a cascade's scheduler is replaced as a whole")
+            case Woke():
+                actions = []
+        actions += self._expire(now)
+        actions += self._devices.restarts((), now)
+        for worker in sorted(self._devices.free):
+            actions += self._launch(worker, now)
+        return actions
+
+    def wake_at(self) -> float | None:
+        times = [self._devices.wake_at(), *(self._first_latest(model) for model in range(len(self._queues)))]
+        return min((at for at in times if at is not None), default=None)
+
+    def _first_latest(self, model: int) -> float | None:
+        """The earliest of all `_latest` of a queue, which is in order of deadlines: most of it need not be looked at."""
+        longest = self._devices.seconds(self._longest[model])
+        first: float | None = None
+        for item in self._queues[model]:
+            if first is not None and item.deadline - longest >= first:
+                break
+            latest = self._latest(item)
+            first = latest if first is None else min(first, latest)
+        return first
+
+    def _path(self, request: Request) -> Path:
+        paths = self._knowledge.tasks.get(request.task, ())
+        if not 0 <= request.setting < len(paths):
+            raise InputError("task and candidate", (request.task, request.setting), "known to the scheduler")
+        return paths[request.setting]
+
+    def _arrive(self, request: Request) -> list[Action]:
+        if self.waiting >= self._limit:
+            return [Drop(request.id, "full")]
+        inner = request.arrival + (1 - self._options.margin) * (request.deadline - request.arrival)
+        value = request.utility * self._path(request).accuracy
+        self._queue(Item(min(request.deadline, inner), request.id, request, 0, request.length, value))
+        return []
+
+    def _queue(self, item: Item) -> None:
+        model = self._path(item.request).models[item.step]
+        queue, cost = self._queues[model], self._clocks[model].cost(item.length)
+        self._longest[model] = max(self._longest[model], cost.alone) if queue else cost.alone
+        insort(queue, replace(item, alone=cost.alone, work=cost.least))
+
+    def _finish(self, event: Finished, now: float) -> list[Action]:
+        one = self._devices.finish(event, now)
+        found = {result.request: result for result in event.results}
+        actions: list[Action] = []
+        for item in one.carried:
+            actions += self._go_on(item, found.get(item.id, Result(item.id)), event.launch)
+        return actions
+
+    def _go_on(self, item: Item, result: Result, launch: int) -> list[Action]:
+        last = item.step + 1 == len(self._path(item.request).models)
+        if last or result.gain is None:
+            return [Answer(item.id, launch)]
+        if self.waiting >= self._limit:
+            return [Answer(item.id, launch, "full")]
+        value = item.request.utility * max(result.gain, LEAST_VALUE)
+        length = result.length or item.length
+        self._queue(replace(item, step=item.step + 1, length=length, value=value, former=launch, tries=0))
+        return []
+
+    def _fail(self, event: Failed, now: float) -> list[Action]:
+        one = self._devices.fail(event, now)
+        actions: list[Action] = []
+        for item in one.carried:
+            if item.tries + 1 < self._options.attempts:
+                self._queue(replace(item, tries=item.tries + 1))
+            else:
+                actions.append(_give_up(item, "failed"))
+        return actions
+
+    def _expire(self, now: float) -> list[Action]:
+        """Those that no launch decided now could serve in time."""
+        actions: list[Action] = []
+        for model, queue in enumerate(self._queues):
+            longest = self._devices.seconds(self._longest[model])
+            pressed = takewhile(lambda item: item.deadline - longest <= now, queue)  # noqa: B023  used at once
+            late = [item for item in pressed if self._latest(item) <= now]
+            if late:
+                self._take_out(model, {item.id for item in late})
+                actions += [_give_up(item, "failed" if item.tries else "late") for item in late]
+        return actions
+
+    def _latest(self, item: Item) -> float:
+        """When it would have to be launched at the latest."""
+        return item.deadline - self._devices.seconds(item.alone)
+
+    def _launch(self, worker: int, now: float) -> list[Launch]:
+        """The worker's next batch, if there is one."""
+        found = self._decide(worker, now)
+        if found is None:
+            return []
+        ids = tuple(item.id for item in found.items)
+        self._take_out(found.model, set(ids))
+        return [self._devices.launch(worker, ids, found.items, found.batch.seconds, now, found.model)]
+
+    def _take_out(self, model: int, ids: Set[int]) -> None:
+        self._queues[model] = [item for item in self._queues[model] if item.id not in ids]
+
+    def _decide(self, worker: int, now: float) -> _Proposal | None:
+        """The densest batch, or while it is calm the most urgent one that would be too late behind it."""
+        served = [n for n, model in enumerate(self._knowledge.models) if self._queues[n] and worker in model.workers]
+        dense = max(
+            (p for model in served for p in self._dense(model, now)), key=lambda p: p.batch.density, default=None
+        )
+        if dense is None or not self._calm(served, now):
+            return dense
+        after = now + self._devices.seconds(dense.batch.seconds)
+        pressing = [p for model in served for p in self._urgent(model, now) if p.latest < after]
+        return min(pressing, key=lambda p: p.latest, default=dense)
+
+    def _calm(self, served: list[int], now: float) -> bool:
+        """Whether the work that waits for these models is small beside the time that is left for it."""
+        items = list(chain.from_iterable(self._queues[model] for model in served))
+        work = sum(sum(i.work for i in self._queues[n]) / len(self._knowledge.models[n].workers) for n in served)
+        left = sum(item.deadline for item in items) / len(items) - now
+        return work * self._devices.slowdown <= CALM * left
+
+    def _dense(self, model: int, now: float) -> Iterator[_Proposal]:
+        """The model's densest batch, of those that are worth most for the time they take."""
+        queue = self._queues[model]
+        places = range(len(queue))
+        if len(queue) > POOL:
+            density_W = np.array([item.value / item.work for item in queue])
+            places = np.sort(np.argsort(-density_W, kind="stable")[:POOL]).tolist()
+        yield from self._propose(model, densest, places, now)
+
+    def _urgent(self, model: int, now: float) -> Iterator[_Proposal]:
+        """The model's batch with its most urgent request."""
+        yield from self._propose(model, urgent, range(min(POOL, len(self._queues[model]))), now)
+
+    def _propose(self, model: int, find: _Find, places: Sequence[int], now: float) -> Iterator[_Proposal]:
+        queue, devices = self._queues[model], self._devices
+        pool = [queue[place] for place in places]
+        batch = find(pool, self._clocks[model], now, devices.slowdown, devices.turnaround)
+        if batch is not None:
+            items = tuple(pool[at] for at in batch.chosen)
+            yield _Proposal(model, batch, items, min(i.deadline for i in items) - devices.seconds(batch.seconds))
+
+    def check(self) -> None:
+        """Workers are accounted for; each request waits once or runs; queues are in order."""
+        self._devices.check()
+        places = [item.id for queue in self._queues for item in queue]
+        places += [item.id for one in self._devices.running for item in one.carried]
+        assert len(set(places)) == len(places), "a request is in two places"
+        assert all(queue == sorted(queue) for queue in self._queues), "a queue is out of order"
+        for model, queue in enumerate(self._queues):
+            assert all(self._path(item.request).models[item.step] == model for item in queue), "wrong queue"
+            assert all((item.former is None) == (item.step == 0) for item in queue), "an answer without its launch"
+
+
+def _give_up(item: Item, reason: str) -> Action:
+    """The answer that it has, if it has one."""
+    return Drop(item.id, reason) if item.former is None else Answer(item.id, item.former, reason)

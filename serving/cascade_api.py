@@ -1,0 +1,136 @@
+"""The cascade service over HTTP: routes, their documentation, and one shape of error for all of them.
+
+Knows HTTP; what is done it leaves to the endpoint, which the service puts into `app.state.endpoint` when it is up. The
+routes below /tei speak as text-embeddings-inference does, errors included (serving/cascade_tei.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
+
+from pliant.errors import PliantError
+from serving.cascade_documents import Prediction, Status, TakenOutcome, TaskList, errors, outcome_body, question_body
+from serving.cascade_outcomes import read_outcome, take_all
+from serving.cascade_question import Endpoint, Question, read_question
+from serving.cascade_tei import add_tei
+from serving.json_body import check_type, parse_value, read_body
+from serving.refusals import Refusal, error_response, json_response, refusal_of
+from serving.tokens_documents import Refresh
+
+
+def create_app(swagger: Path) -> FastAPI:
+    """The app; `swagger` is a folder with Swagger UI's files, so that its page needs no internet."""
+    app = FastAPI(title="Pliant cascade", version="1", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
+    _add_routes(app)
+    add_tei(app, _endpoint)
+    # Requests go straight to the function; FastAPI's route of the same path, behind it, only documents (see tokens_api).
+    app.router.routes.insert(0, Route("/predict", _predict, methods=["POST"]))
+    app.add_api_route("/docs", _docs, include_in_schema=False)
+    app.mount("/swagger", StaticFiles(directory=swagger), name="swagger")
+    for kind in (Refusal, PliantError, HTTPException, ClientDisconnect):
+        app.add_exception_handler(kind, _answer_error)
+    return app
+
+
+def _add_routes(app: FastAPI) -> None:
+    app.add_api_route(
+        "/predict",
+        _predict,
+        methods=["POST"],
+        summary="Classify one or many texts before a deadline",
+        responses={200: {"model": Prediction}, **errors(400, 404, 413, 415, 422, 429, 500, 503)},
+        openapi_extra=question_body(),
+    )
+    app.add_api_route(
+        "/outcomes",
+        _outcomes,
+        methods=["POST"],
+        summary="Say what would have been the right label of an answer",
+        responses={200: {"model": TakenOutcome}, **errors(400, 404, 409, 413, 415, 422)},
+        openapi_extra=outcome_body(),
+    )
+    app.add_api_route(
+        "/tasks", _tasks, methods=["GET"], summary="The tasks served", responses={200: {"model": TaskList}}
+    )
+    app.add_api_route(
+        "/refresh",
+        _refresh,
+        methods=["POST"],
+        summary="Take up what the registry's alias points to",
+        responses={200: {"model": Refresh}, **errors(500, 503)},
+    )
+    app.add_api_route(
+        "/status", _status, methods=["GET"], summary="What is served, and how well", responses={200: {"model": Status}}
+    )
+
+
+async def _predict(request: Request) -> Response:
+    endpoint = _endpoint(request)
+    arrived = endpoint.now
+    question = await read_question(request, endpoint)
+    return json_response(_declared(await endpoint.predict(question, arrived), question))
+
+
+def _declared(prediction: dict[str, Any], question: Question) -> dict[str, Any]:
+    """With what was done to the texts before any model saw them."""
+    answers = [
+        {**answer, "cleaned": count} for answer, count in zip(prediction["answers"], question.cleaned, strict=True)
+    ]
+    return {**prediction, "answers": answers}
+
+
+async def _outcomes(request: Request) -> Response:
+    endpoint = _endpoint(request)
+    check_type(request, ("application/json",), "application/json")
+    value = parse_value(await read_body(request, endpoint.settings.max_body_bytes))
+    if not isinstance(value, list):
+        return json_response(endpoint.outcome(*read_outcome(value)))
+    status, content = take_all(value, endpoint.outcome)
+    return json_response(content, status)
+
+
+async def _tasks(request: Request) -> Response:
+    return json_response({"tasks": list(_endpoint(request).tasks())})
+
+
+async def _refresh(request: Request) -> Response:
+    return json_response(await _endpoint(request).refresh())
+
+
+async def _status(request: Request) -> Response:
+    return json_response(_endpoint(request).status())
+
+
+async def _docs() -> Response:
+    """Addresses are relative, so the page works wherever the app is mounted."""
+    return get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title="Pliant cascade",
+        swagger_js_url="swagger/swagger-ui-bundle.js",
+        swagger_css_url="swagger/swagger-ui.css",
+        swagger_favicon_url="swagger/favicon-light-32x32.png",
+    )
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    refusal = _of_http(error) if isinstance(error, HTTPException) else refusal_of(error)
+    _endpoint(request).metrics.refused(refusal.code)
+    return error_response(refusal)
+
+
+def _of_http(error: HTTPException) -> Refusal:
+    return Refusal(error.status_code, "http", str(error.detail))
+
+
+def _endpoint(request: Request) -> Endpoint:
+    endpoint: Endpoint = request.app.state.endpoint
+    return endpoint

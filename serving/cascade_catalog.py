@@ -1,0 +1,171 @@
+"""What the cascade service serves: which tasks and classifiers, of which versions, and whether they fit each other.
+
+Knows the registry's names and the artifacts; knows nothing of HTTP, processes or schedules. Weights are verified here and
+dropped again: the device processes load them themselves, so this one stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pliant.cascade.artifact import Cascade, Classifier, LevelProfile
+from pliant.errors import ArtifactError, DeviceError, RegistryError
+from registry import codec
+from registry.package import Published
+from serving.artifacts import Registry
+
+PREFIX = "pliant-cascade-"
+TASK_PREFIX, MODEL_PREFIX = PREFIX + "task-", PREFIX + "model-"
+
+
+def model_name(task: str, level: str) -> str:
+    """The registered model that holds the classifier of a task's level."""
+    return f"{MODEL_PREFIX}{task}-{level}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedLevel:
+    """All of a classifier but its weights, which the device process reads from the folder."""
+
+    folder: Path
+    version: int
+    digest: str
+    tokenizer: str  # tokenizer.json
+    max_length: int  # tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTask:
+    cascade: Cascade
+    version: int
+    digest: str
+    levels: tuple[ServedLevel, ...]  # as in the cascade
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that every level reads; a longer text is cut, and its answer says so."""
+        return min(level.max_length for level in self.levels)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Tasks by name, in order of names, and the registry's pointers that they were found by."""
+
+    tasks: Mapping[str, ServedTask]
+    pointers: Mapping[str, int]
+
+    @property
+    def cascades(self) -> Sequence[Cascade]:
+        """In the order that numbers models (pliant/cascade/knowledge.py)."""
+        return [served.cascade for served in self.tasks.values()]
+
+    @property
+    def folders(self) -> set[Path]:
+        """That the device processes read."""
+        return {level.folder for served in self.tasks.values() for level in served.levels}
+
+    @property
+    def device(self) -> str:
+        """The device class that all was profiled on. Raises `DeviceError` where tasks differ in it."""
+        classes = {cascade.device for cascade in self.cascades}
+        if len(classes) > 1:
+            raise DeviceError(
+                f"the tasks were profiled on {len(classes)} classes of device ({', '.join(sorted(classes))}): "
+                "profile them on one, or serve regardless (--any-profile)"
+            )
+        return classes.pop()
+
+    def serves_as(self, other: Catalog) -> bool:
+        """Whether both serve the same artifacts under the same versions."""
+        return {n: _mark(t) for n, t in self.tasks.items()} == {n: _mark(t) for n, t in other.tasks.items()}
+
+
+def load_catalog(registry: Registry, alias: str, running: Catalog | None = None) -> Catalog:
+    """What `alias` points to. What `running` holds already is not fetched again.
+
+    Raises `RegistryError` for what is not there, `ArtifactError` for what cannot be used or does not fit together.
+    """
+    pointers = look(registry, alias)
+    loader = _Loader(registry, alias, pointers, running)
+    names = sorted(name.removeprefix(TASK_PREFIX) for name in pointers if name.startswith(TASK_PREFIX))
+    if not names:
+        raise RegistryError(f"no model {TASK_PREFIX}... has a version under the alias {alias}: train a task first")
+    try:
+        return Catalog({name: loader.task(name) for name in names}, pointers)
+    except Exception:
+        loader.discard()
+        raise
+
+
+def look(registry: Registry, alias: str) -> Mapping[str, int]:
+    """Registered model -> version, of all that `alias` points to: one question."""
+    return registry.versions(PREFIX, alias)
+
+
+def discard(registry: Registry, idle: Catalog, kept: Catalog) -> None:
+    """Files that only `idle` needs go."""
+    for folder in idle.folders - kept.folders:
+        registry.discard(folder)
+
+
+class _Loader:
+    """Fetches what the running catalog lacks, and remembers what it fetched."""
+
+    def __init__(self, registry: Registry, alias: str, pointers: Mapping[str, int], running: Catalog | None) -> None:
+        self._registry, self._alias, self._pointers = registry, alias, pointers
+        self._running = running.tasks if running else {}
+        self._fetched: list[Path] = []
+
+    def task(self, name: str) -> ServedTask:
+        running = self._running.get(name)
+        if running is not None and running.version == self._pointers[TASK_PREFIX + name]:
+            served = running
+        else:
+            served = self._fetch_task(name)
+        levels = tuple(self._level(served.cascade, profile) for profile in served.cascade.levels)
+        return replace(served, levels=levels)
+
+    def discard(self) -> None:
+        for folder in self._fetched:
+            self._registry.discard(folder)
+
+    def _fetch_task(self, name: str) -> ServedTask:
+        folder, published = self._fetch(TASK_PREFIX + name)
+        cascade = codec.load(Cascade, folder, published.digest)
+        if cascade.task != name:
+            raise ArtifactError(f"{published.name} holds a task that calls itself {cascade.task}, but should be {name}")
+        return ServedTask(cascade, published.version, published.digest, ())
+
+    def _level(self, cascade: Cascade, profile: LevelProfile) -> ServedLevel:
+        name = model_name(cascade.task, profile.name)
+        if name not in self._pointers:
+            raise ArtifactError(f"task {cascade.task} needs {name}, which has no version under the alias {self._alias}")
+        running = self._running.get(cascade.task)
+        for level in running.levels if running else ():
+            if (level.digest, level.version) == (profile.classifier, self._pointers[name]):
+                return level
+        return self._fetch_level(cascade, profile, name)
+
+    def _fetch_level(self, cascade: Cascade, profile: LevelProfile, name: str) -> ServedLevel:
+        folder, published = self._fetch(name)
+        if published.digest != profile.classifier:
+            raise ArtifactError(
+                f"level {profile.name} of task {cascade.task} was planned with classifier {profile.classifier[:12]}, but "
+                f"{self._alias} of {name} (version {published.version}) is {published.digest[:12]}: promote the task "
+                "that was planned with it"
+            )
+        classifier = codec.load(Classifier, folder, published.digest)
+        if classifier.classes != cascade.classes:
+            raise ArtifactError(f"{name} knows other classes than task {cascade.task}")
+        return ServedLevel(folder, published.version, published.digest, classifier.tokenizer, classifier.max_length)
+
+    def _fetch(self, name: str) -> tuple[Path, Published]:
+        folder, published = self._registry.fetch(name, self._pointers[name])
+        self._fetched.append(folder)
+        return folder, published
+
+
+def _mark(served: ServedTask) -> tuple[object, ...]:
+    return served.version, served.digest, *((level.version, level.digest) for level in served.levels)

@@ -1,0 +1,231 @@
+"""The real cascade flow under a real Prefect server, with the tiny setting: what it makes, keeps and refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows import settings
+from flows.cascade_live import champion, classifiers, live, open_registry
+from flows.cascade_reprofile import reprofile
+from flows.cascade_run import run_connected
+from pliant.cascade.artifact import Classifier
+from pliant.errors import InputError, RegistryError
+from pliant.progress import silent
+from pliant.tokens.runtime import device_class, threads
+from registry import codec
+from registry.mlflow_store import CHAMPION
+from registry.store import FolderStore
+from tests.flows.cascade_tiny import setting, write_texts
+
+SMALL, LARGE = "pliant-cascade-model-things-small", "pliant-cascade-model-things-large"
+TASK = "pliant-cascade-task-things"
+NAMES = (SMALL, LARGE, TASK)
+AFTER = ["things: outputs, profiling", "things: outputs, test", "things: latency profile", "things: plan"]
+ALWAYS = ["things: gate", "publish"]
+
+PREDICT = """
+import mlflow, pandas
+model = mlflow.pyfunc.load_model("models:/pliant-cascade-task-things@champion")
+print(list(model.predict(pandas.DataFrame({"text": ["an old oak", "some iron and the"]})).columns))
+"""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Iterator[Path]:
+    """A working directory with texts, state and registry of its own, and Prefect's server while the tests last."""
+    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
+    from prefect.testing.utilities import prefect_test_harness
+
+    folder = tmp_path_factory.mktemp("cascade-flow")
+    write_texts(folder)
+    changes = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_HOME: folder / "prefect"}
+    with pytest.MonkeyPatch.context() as patch, temporary_settings(changes):
+        patch.chdir(folder)
+        patch.setenv("PLIANT_HOME", str(folder / "home"))
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlruns' / 'mlflow.db'}")
+        with prefect_test_harness(server_startup_timeout=90):
+            patch.setenv("PREFECT_API_URL", str(PREFECT_API_URL.value()))
+            yield folder
+
+
+@pytest.fixture(scope="module")
+def first(place) -> dict[str, Any]:
+    """What the very first run released."""
+    return run_connected(None, setting(place))
+
+
+@pytest.fixture
+def run(first, place, capsys):
+    """Runs the flow; gives what it released and which stages did work, by the lines that they print."""
+
+    def once(**changes: Any) -> tuple[dict[str, Any], list[str]]:
+        capsys.readouterr()
+        released = run_connected(None, setting(place, **changes))
+        lines = capsys.readouterr().err.splitlines()
+        return released, [line.removesuffix(": started") for line in lines if line.endswith(": started")]
+
+    return once
+
+
+def versions(alias: str = CHAMPION) -> dict[str, int]:
+    registry = open_registry(settings.read())
+    found = {name: registry.version(name, alias) for name in registry.names("pliant-cascade-")}
+    return {name: version.version for name, version in found.items() if version is not None}
+
+
+def test_the_first_run_publishes_and_promotes_every_level_and_the_task(first):
+    assert first["promoted"], first["reason"]
+    assert first["versions"] == dict.fromkeys(NAMES, 1)
+    assert sorted(first["new"]) == sorted(NAMES)
+
+
+def test_a_second_run_with_nothing_changed_trains_and_measures_nothing_and_keeps_every_version(run):
+    run()
+    before = versions()
+    released, stages = run()
+    assert stages == ALWAYS
+    assert released["new"] == ()
+    assert released["versions"] == before
+
+
+def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
+    run()
+    store = FolderStore(settings.read().store)
+    (lost,) = (store.root / "cascade" / "outputs-things-test").iterdir()
+    before, digest = versions(), codec.digest(lost)
+    shutil.rmtree(lost)
+    released, stages = run()
+    assert stages == ["things: outputs, test", *ALWAYS]
+    assert codec.digest(lost) == digest
+    assert released["versions"] == before
+
+
+def test_a_changed_plan_measures_nothing_again_and_keeps_the_levels(run):
+    run()
+    released, stages = run(plan={"drop": 0.05})
+    assert stages == ["things: plan", *ALWAYS]
+    assert [released["versions"][name] for name in (SMALL, LARGE)] == [1, 1]
+    assert released["new"] == (TASK,)
+
+
+def test_a_changed_level_is_trained_alone_and_published_with_the_task(run):
+    small, large = setting(Path())["levels"]
+    released, stages = run(levels=[small, {**large, "classifier": {**large["classifier"], "seed": 1}}])
+    assert stages == ["things: train large", *AFTER, *ALWAYS]
+    assert set(released["new"]) == {LARGE, TASK}
+    run()
+
+
+def test_a_worse_challenger_is_published_and_not_promoted(run):
+    """Models that have hardly seen a text are far below those that learnt."""
+    patient = [
+        {**level, "classifier": {**level["classifier"], "epochs": 12, "patience": 12}}
+        for level in setting(Path())["levels"]
+    ]
+    run(levels=patient)
+    before = versions()
+    released, _ = run(gate={"seeds": 1, "tolerance": 0.001})
+    assert not released["promoted"]
+    assert "worse than" in released["reason"]
+    assert versions() == before
+    assert versions("challenger")[TASK] == released["versions"][TASK] != before[TASK]
+
+
+def test_the_run_holds_figures_reports_metrics_curves_and_parameters(run):
+    released, _ = run()
+    client = open_registry(settings.read())._connect()
+    files = {file.path for file in client.list_artifacts(released["run"])}
+    figures = {"candidates-things.png", "curves-things.png", "reliability-things-small.png"}
+    assert {"gate.json", "training-things.json", *figures} <= files
+    gate = json.loads(Path(client.download_artifacts(released["run"], "gate.json")).read_text())["things"]
+    assert gate["challenger"]["reports"][0]["requests"] == gate["champion"]["reports"][0]["requests"] > 0
+    found = client.get_run(released["run"])
+    assert found.info.status == "FINISHED"
+    assert found.data.params["levels.0.scratch.width"] == "16"
+    assert 0 <= found.data.metrics["test_accuracy.default.things"] <= 1
+    assert len(client.get_metric_history(released["run"], "held_out_loss.things.small")) == 2
+    assert [one.dataset.name for one in found.inputs.dataset_inputs] == ["things"]
+
+
+def test_the_tasks_version_says_what_it_was_made_of(run):
+    run()
+    one = live(open_registry(settings.read()))["things"]
+    tags = one.published.tags
+    assert tags["pliant.data"] == one.cascade.data
+    assert tags["pliant.device"] == one.cascade.device
+    registry = open_registry(settings.read())
+    for level in one.cascade.levels:
+        number = int(tags[f"pliant.model.{level.name}"])
+        folder, found = registry.fetch(f"pliant-cascade-model-things-{level.name}", number)
+        assert found.digest == level.classifier
+        assert codec.load(Classifier, folder).name == level.name
+    assert [each.name for each in classifiers(registry, one)] == ["small", "large"]
+    assert one.record.outputs != one.record.test
+
+
+def test_any_mlflow_client_can_load_the_champion_and_predict(first, place):
+    told = subprocess.run([sys.executable, "-c", PREDICT], cwd=place, capture_output=True, text=True, timeout=120)
+    assert told.stdout.split("\n")[-2] == "['label', 'confidence', 'level']", told.stderr
+
+
+def test_measured_on_another_device_the_champions_are_planned_again_from_what_was_saved(run):
+    run()
+    before, was = versions(), champion(settings.read())["things"]
+    published = reprofile("cpu", 2, silent)
+    now = champion(settings.read())["things"]
+    with threads(2):
+        assert now.device == device_class("cpu") != was.device
+    assert published == {"things": before[TASK] + 1}
+    assert [level.classifier for level in now.levels] == [level.classifier for level in was.levels]
+    assert set(now.test_accuracy) == {candidate.name for candidate in now.candidates}
+    assert versions() == before | {TASK: before[TASK] + 1}
+
+
+def test_without_the_saved_outputs_nothing_is_measured_and_the_sentence_says_what_helps(run):
+    run()
+    store = FolderStore(settings.read().store)
+    kept = store.root / "cascade" / "outputs-things-test"
+    kept.rename(kept.with_name("away"))
+    try:
+        with pytest.raises(RegistryError, match=r"saved outputs of the task things are not in .*pliant train cascade"):
+            reprofile("cpu", 1, silent)
+    finally:
+        kept.with_name("away").rename(kept)
+
+
+def test_two_tasks_are_released_together_and_one_takes_pairs(run, place):
+    write_texts(place, "pairs", pair=True)
+    tasks = [*setting(place)["tasks"], {"data": f"json:{place / 'pairs.jsonl'}", "name": "alike"}]
+    released, stages = run(tasks=tasks)
+    assert "pliant-cascade-task-alike" in released["new"]
+    assert [stage for stage in stages if stage.startswith("things")] == ["things: gate"]
+    found = champion(settings.read())
+    assert (found["things"].pair, found["alike"].pair) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "sentence"),
+    [
+        (None, {"data": ["json:absent.jsonl"]}, "data is absent.jsonl, but must be an existing json file"),
+        (
+            None,
+            {"levels": [{"name": "a", "start": "keras:x"}]},
+            "model is keras:x, but must be scratch, path:",
+        ),
+        ("absent.toml", {}, "config is absent.toml, but must be a readable TOML file"),
+    ],
+)
+def test_a_mistake_comes_out_of_the_flow_as_the_sentence_that_it_is(place, config, overrides, sentence):
+    with pytest.raises(InputError) as told:
+        run_connected(config, setting(place, **overrides))
+    assert str(told.value).startswith(sentence)

@@ -1,0 +1,121 @@
+"""The batch that is found is the best of all subsets, as far as lengths are tried; costs are those of the profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.cascade.batching import Clock, densest, urgent
+from pliant.latency import LatencyTable
+
+TABLE = LatencyTable((16, 64, 256), (1, 3), ((0.010, 0.015), (0.020, 0.050), (0.080, 0.270)))
+CLOCK = Clock(TABLE)
+
+
+@dataclass(frozen=True)
+class Text:
+    deadline: float
+    length: int
+    value: float
+
+
+def texts(lengths) -> st.SearchStrategy[list[Text]]:
+    one = st.builds(Text, st.floats(0.0, 0.4), lengths, st.sampled_from([0.1, 0.5, 1.0]) | st.floats(0.001, 1.0))
+    return st.lists(one, min_size=1, max_size=7).map(lambda some: sorted(some, key=lambda text: text.deadline))
+
+
+MEASURED = texts(st.sampled_from(TABLE.settings))
+"""Only lengths at which there is nothing between a step and the next."""
+
+ANY = texts(st.integers(1, 400))
+
+
+def took(some: list[Text], slowdown: float, beyond: float) -> float:
+    longest = max(text.length for text in some)
+    return float(CLOCK.batch_seconds(longest)[len(some) - 1]) * slowdown + beyond
+
+
+def brute(waiting, now=0.0, slowdown=1.0, beyond=0.0, must=None) -> float | None:
+    """The density of the best of all subsets."""
+    found = []
+    for size in range(1, CLOCK.most + 1):
+        for chosen in combinations(range(len(waiting)), size):
+            some = [waiting[i] for i in chosen]
+            seconds = took(some, slowdown, beyond)
+            if (must is None or must in chosen) and all(text.deadline >= now + seconds for text in some):
+                found.append(sum(text.value for text in some) / seconds)
+    return max(found, default=None)
+
+
+CASES = given(MEASURED, st.sampled_from([0.0, 0.1]), st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from([0.0, 0.01]))
+
+
+@CASES
+def test_the_densest_batch_is_that_of_all_subsets(waiting, now, slowdown, beyond):
+    batch, best = densest(waiting, CLOCK, now, slowdown, beyond), brute(waiting, now, slowdown, beyond)
+    assert (batch is None) == (best is None)
+    assert batch is None or batch.density == pytest.approx(best)
+
+
+@CASES
+def test_the_most_urgent_batch_is_the_densest_of_all_subsets_with_the_first(waiting, now, slowdown, beyond):
+    batch, best = urgent(waiting, CLOCK, now, slowdown, beyond), brute(waiting, now, slowdown, beyond, must=0)
+    assert (batch is None) == (best is None)
+    assert batch is None or (0 in batch.chosen and batch.density == pytest.approx(best))
+
+
+@pytest.mark.parametrize("find", [densest, urgent])
+@given(ANY, st.floats(0.5, 2.0), st.floats(0.0, 0.02))
+def test_a_batch_of_any_lengths_keeps_its_deadlines_and_says_what_it_takes(find, waiting, slowdown, beyond):
+    waiting = [text for text in waiting if text.deadline >= took([text], slowdown, beyond)]
+    batch = find(waiting, CLOCK, 0.0, slowdown, beyond)
+    if batch is None:
+        assert not waiting
+        return
+    some = [waiting[i] for i in batch.chosen]
+    assert len(set(batch.chosen)) == len(some) <= CLOCK.most
+    seconds = took(some, slowdown, beyond)
+    assert batch.seconds * slowdown + beyond == pytest.approx(seconds)
+    assert all(text.deadline >= seconds for text in some)
+    assert batch.density == pytest.approx(sum(text.value for text in some) / seconds)
+    assert batch.density <= brute(waiting, 0.0, slowdown, beyond) * (1 + 1e-9)
+
+
+def test_nothing_waits_nothing_runs():
+    assert densest([], CLOCK, 0.0) is None
+    assert urgent([], CLOCK, 0.0) is None
+
+
+def test_of_equals_the_most_urgent_run():
+    waiting = [Text(0.5 + 0.01 * i, 64, 1.0 if i % 2 else 0.5) for i in range(40)]
+    assert densest(waiting, CLOCK, 0.0).chosen == (1, 3, 5)
+
+
+def test_a_longer_text_of_the_same_step_is_left_out_where_the_most_urgent_could_not_bear_it():
+    """Only the longest of a step was once tried, and the most urgent was left to expire."""
+    waiting = [Text(0.025, 66, 1.0), Text(1.0, 200, 1.0)]
+    assert urgent(waiting, CLOCK, 0.0).chosen == (0,)
+    assert densest(waiting, CLOCK, 0.0).chosen == (1,)
+
+
+def test_a_long_text_does_not_make_short_ones_wait_for_it():
+    waiting = [Text(1.0, 256, 1.0), *[Text(1.0, 16, 1.0) for _ in range(3)]]
+    assert densest(waiting, CLOCK, 0.0).chosen == (1, 2, 3)
+    assert urgent(waiting, CLOCK, 0.0).chosen == (0,)
+
+
+def test_a_clock_agrees_with_the_table_between_and_beyond_what_was_measured():
+    for length in (1, 16, 17, 40, 64, 100, 256, 300, 1000):
+        for batch in (1, 2, 3):
+            assert CLOCK.batch_seconds(length)[batch - 1] == pytest.approx(TABLE.between(length, batch))
+
+
+def test_the_cost_of_a_text_is_alone_and_in_its_best_batch():
+    assert CLOCK.alone(16) == 0.010
+    assert CLOCK.least(16) == pytest.approx(0.005)
+    assert CLOCK.least(64) == pytest.approx(0.05 / 3)
+    assert CLOCK.least(256) == 0.080

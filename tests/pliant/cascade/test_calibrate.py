@@ -1,0 +1,229 @@
+"""Calibration finds the optimum itself, and confidences then mean what they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.cascade.calibrate import (
+    COLDEST,
+    HOTTEST,
+    calibration_error,
+    deviation,
+    error_of,
+    fit_spread,
+    reliability,
+    softmax,
+    temperature,
+    within,
+)
+from pliant.errors import InputError
+
+
+def drawn(true, texts=600, classes=4, seed=0):
+    """Logits that need the temperature `true`, and labels."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(texts, classes)) * 2
+    labels = np.array([rng.choice(classes, p=row) for row in softmax(logits)])
+    return logits * true, labels
+
+
+def loss(logits, labels, tried):
+    scaled = logits / tried
+    top = scaled.max(1)
+    return (top + np.log(np.exp(scaled - top[:, None]).sum(1)) - scaled[np.arange(len(labels)), labels]).mean()
+
+
+@pytest.mark.parametrize("true", [0.1, 0.4, 1.0, 2.5, 21.0, 90.0])
+@pytest.mark.parametrize("classes", [2, 4, 30])
+def test_the_temperature_is_the_minimum_of_a_fine_grid(true, classes):
+    logits, labels = drawn(true, texts=300, classes=classes)
+    found = temperature(logits, labels)
+    grid = np.exp(np.linspace(np.log(found / 3), np.log(found * 3), 2001))
+    losses = [loss(logits, labels, tried) for tried in grid]
+    assert found == pytest.approx(true, rel=0.4)
+    assert grid[np.argmin(losses)] == pytest.approx(found, rel=0.0012)
+    assert loss(logits, labels, found) <= min(losses) + 1e-14
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    seed=st.integers(0, 1000),
+    classes=st.integers(2, 12),
+    scale=st.floats(0.01, 100),
+    noise=st.floats(0, 3),
+)
+def test_no_temperature_of_the_allowed_ones_is_better(seed, classes, scale, noise):
+    logits, labels = drawn(scale, 40, classes, seed)
+    logits = logits + noise * scale * np.random.default_rng(seed).normal(size=logits.shape)
+    found = temperature(logits, labels)
+    least = loss(logits, labels, found)
+    assert all(least <= loss(logits, labels, tried) + 1e-12 for tried in np.geomspace(COLDEST, HOTTEST, 300))
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 1000), factor=st.floats(0.5, 8), data=st.data())
+def test_the_temperature_follows_the_scale_and_ignores_shifts_order_and_copies(seed, factor, data):
+    logits, labels = drawn(2.0, 60, 3, seed)
+    found = temperature(logits, labels)
+    rows = np.array(data.draw(st.permutations(range(60))))
+    columns = np.array(data.draw(st.permutations(range(3))))
+    shift = np.random.default_rng(seed).normal(size=(60, 1)) * 50
+    assert temperature(logits * factor, labels) == pytest.approx(found * factor, rel=1e-9)
+    assert temperature(logits + shift, labels) == pytest.approx(found, rel=1e-9)
+    assert temperature(logits[rows], labels[rows]) == pytest.approx(found, rel=1e-9)
+    assert temperature(logits[:, columns], np.argsort(columns)[labels]) == pytest.approx(found, rel=1e-9)
+    assert temperature(np.tile(logits, (2, 1)), np.tile(labels, 2)) == pytest.approx(found, rel=1e-9)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("true", [0.4, 3.0, 30.0])
+def test_scikit_learn_finds_the_same_temperature(classes, true):
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.frozen import FrozenEstimator
+
+    class Logits(ClassifierMixin, BaseEstimator):
+        def fit(self, logits, labels):
+            self.classes_, self.n_features_in_ = np.arange(classes), classes
+            return self
+
+        def decision_function(self, logits):
+            return (logits[:, 1] - logits[:, 0]) / 2 if classes == 2 else logits  # it makes (-m, m) of a margin m
+
+        def predict(self, logits):
+            return logits.argmax(1)
+
+    logits, labels = drawn(true, 2000, classes)
+    frozen = FrozenEstimator(Logits().fit(logits, labels))
+    fitted = CalibratedClassifierCV(frozen, method="temperature").fit(logits, labels)
+    (calibrator,) = fitted.calibrated_classifiers_[0].calibrators
+    assert temperature(logits, labels) == pytest.approx(1 / calibrator.beta_, rel=1e-3)
+    assert softmax(logits, temperature(logits, labels)) == pytest.approx(fitted.predict_proba(logits), abs=1e-3)
+
+
+def test_classes_that_separate_perfectly_stop_at_the_coldest_temperature():
+    logits = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 1.0]])
+    assert temperature(logits, np.array([0, 1, 0])) == COLDEST
+
+
+def test_logits_that_tell_nothing_or_the_contrary_stop_at_the_hottest():
+    logits = np.array([[2.0, 0.0], [2.0, 0.0]])
+    assert temperature(logits, np.array([1, 0])) == HOTTEST
+    assert temperature(logits, np.array([1, 1])) == HOTTEST
+
+
+def test_equal_logits_keep_their_temperature():
+    assert temperature(np.full((3, 2), 4.0), np.array([0, 1, 1])) == 1.0
+
+
+def test_a_class_that_never_occurs_does_no_harm():
+    logits, labels = drawn(2.0, 400, 3)
+    assert temperature(logits[labels > 0], labels[labels > 0]) > 0
+
+
+def test_logits_of_float32_and_of_huge_size_are_taken():
+    logits, labels = drawn(1.0, 200)
+    assert temperature(logits.astype(np.float32), labels) == pytest.approx(temperature(logits, labels), rel=1e-5)
+    assert temperature(logits * 1e6, labels) == HOTTEST
+    assert softmax(np.array([[1e6, 0.0]])).tolist() == [[1.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "sentence"),
+    [
+        (np.zeros((0, 2)), [], "texts to calibrate on is 0, but must be at least 1"),
+        ([[1.0, np.nan]], [0], "logits is not a number, but must be finite for every text"),
+        ([[1.0, 0.0]], [2], "label is 2 to 2, but must be from 0 to 1"),
+    ],
+)
+def test_what_cannot_be_calibrated_is_refused(logits, labels, sentence):
+    with pytest.raises(InputError, match=sentence):
+        temperature(np.array(logits), np.array(labels))
+
+
+def test_the_right_temperature_brings_the_calibration_error_down():
+    logits, labels = drawn(3.0, 4000)
+    before = calibration_error(softmax(logits), labels)
+    after = calibration_error(softmax(logits, temperature(logits, labels)), labels)
+    assert before > 0.1
+    assert after < 0.03
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 997).map(lambda n: n / 997), st.booleans()), min_size=1, max_size=60),
+    bins=st.integers(1, 20),
+)
+def test_the_error_is_the_weighted_distance_of_every_bin(rows, bins):
+    expected = 0.0
+    for number in range(bins):
+        inside = [row for row in rows if number / bins < row[0] <= (number + 1) / bins or row[0] == number == 0]
+        if inside:
+            expected += abs(sum(row[0] for row in inside) - sum(row[1] for row in inside)) / len(rows)
+    confidence, correct = (np.array(column) for column in zip(*rows, strict=True))
+    assert error_of(confidence, correct, bins) == pytest.approx(expected)
+
+
+def test_a_reliability_diagram_holds_every_text_and_leaves_empty_bins_blank():
+    found = reliability(np.array([0.05, 0.95, 1.0, 0.92]), np.array([False, True, True, False]), 10)
+    assert found.count.tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 0, 3]
+    assert found.accuracy[[0, 9]].tolist() == [0.0, pytest.approx(2 / 3)]
+    assert found.confidence[[0, 9]].tolist() == [0.05, pytest.approx(2.87 / 3)]
+    assert np.isnan(found.accuracy[1:9]).all()
+
+
+def errors(texts, seed=0):
+    """Predictions with an error that grows with the length and falls towards the ends, in a unit of its own."""
+    rng = np.random.default_rng(seed)
+    prediction = rng.uniform(0, 5, texts)
+    length = rng.integers(4, 128, texts)
+    deviations = 100 * np.exp(-((prediction - 2.5) ** 2) / 6) * (length / 30) ** 0.4
+    prediction = 1000 + 200 * prediction
+    return prediction, prediction + deviations * rng.normal(size=texts), length, deviations
+
+
+def test_the_spread_follows_prediction_and_length():
+    prediction, label, length, true = errors(20_000)
+    found = deviation(fit_spread(prediction, label, length), prediction, length)
+    assert np.mean(found**2) == pytest.approx(np.mean((label - prediction) ** 2))
+    assert np.median(np.abs(np.log(found / true))) < 0.05
+
+
+@pytest.mark.parametrize("tolerance", [20.0, 80.0, 200.0])
+def test_the_share_within_the_tolerance_is_the_promised_one_on_new_texts(tolerance):
+    prediction, label, length, _ = errors(4000)
+    spread = fit_spread(prediction, label, length)
+    prediction, label, length, _ = errors(20_000, seed=1)
+    promised = within(deviation(spread, prediction, length), tolerance)
+    correct = np.abs(label - prediction) <= tolerance
+    assert promised.mean() == pytest.approx(correct.mean(), abs=0.015)
+    assert error_of(promised, correct) < 0.025
+
+
+def test_beyond_what_was_met_the_spread_does_not_grow():
+    prediction, label, length, _ = errors(500)
+    spread = fit_spread(prediction, label, length)
+    met = deviation(spread, prediction, length)
+    far = deviation(spread, np.array([-1e6, 1e6]), np.array([1, 100_000]))
+    assert np.all((far >= met.min() * (1 - 1e-12)) & (far <= met.max() * (1 + 1e-12)))
+
+
+def test_a_perfect_or_constant_regressor_can_be_calibrated():
+    told = np.array([1.0, 2.0, 3.0])
+    same = np.full(3, 7)
+    assert within(deviation(fit_spread(told, told, same), told, same), 0.1).tolist() == [1.0, 1.0, 1.0]
+    assert deviation(fit_spread(same, same + told, same), same, same) == pytest.approx(np.sqrt(14 / 3))
+
+
+def test_the_probability_is_that_of_a_normal_error():
+    found = within(np.array([1.0, 0.5, 0.0, 1e9]), 1.0)
+    assert found == pytest.approx([0.6826894921, 0.9544997361, 1.0, 0.0], abs=1e-8)
+
+
+def test_a_regression_without_texts_or_with_broken_ones_is_refused():
+    with pytest.raises(InputError, match="texts to calibrate on is 0"):
+        fit_spread(np.zeros(0), np.zeros(0), np.zeros(0))
+    with pytest.raises(InputError, match="prediction or label is not a number"):
+        fit_spread(np.array([np.inf]), np.zeros(1), np.ones(1))

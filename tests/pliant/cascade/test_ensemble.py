@@ -1,0 +1,75 @@
+"""The weight is the likeliest, as a fine grid finds it, and the larger level stands alone where mixing helps no text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.cascade.calibrate import softmax
+from pliant.cascade.ensemble import likeliest, published, weight
+
+GRID = np.linspace(0, 1, 501)
+
+
+def said(seed, texts=60, classes=3, before=1.0, after=2.0):
+    """Two levels' answers and the labels; each lifts the right class by so much."""
+    rng = np.random.default_rng(seed)
+    label_R = rng.integers(classes, size=texts)
+    answers = []
+    for skill in (before, after):
+        logits = rng.normal(0, 1, (texts, classes))
+        logits[np.arange(texts), label_R] += skill
+        answers.append(softmax(logits))
+    return *answers, label_R
+
+
+def likelihood(before, after, label, share):
+    rows = np.arange(len(label))
+    return np.log(share * after[rows, label] + (1 - share) * before[rows, label]).mean()
+
+
+@given(st.integers(0, 10_000), st.floats(-1, 3), st.floats(-1, 3))
+def test_no_weight_on_a_fine_grid_is_likelier(seed, before, after):
+    made = said(seed, before=before, after=after)
+    best = max(likelihood(*made, share) for share in GRID)
+    assert likelihood(*made, likeliest(*made)) >= best - 1e-12
+
+
+def test_a_level_that_always_knows_better_has_all_the_weight():
+    before, after, label = np.array([[0.9, 0.1]]), np.array([[0.2, 0.8]]), np.array([1])
+    assert likeliest(before, after, label) == 1.0
+    assert likeliest(after, before, label) == 0.0
+
+
+def test_equal_answers_leave_the_larger_level_alone():
+    before, _, label = said(0)
+    assert likeliest(before, before, label) == 1.0
+
+
+@given(st.integers(0, 10_000), st.floats(-1, 3))
+def test_the_larger_level_stands_alone_unless_the_mixture_answers_more_texts_correctly(seed, after):
+    before, larger, label = said(seed, after=after)
+    found = weight(before, larger, label)
+    mixed = ((found * larger + (1 - found) * before).argmax(axis=1) == label).mean()
+    alone = (larger.argmax(axis=1) == label).mean()
+    assert found == 1.0 or (mixed > alone and found == likeliest(before, larger, label))
+
+
+def test_both_happen():
+    weights = [weight(*said(seed, texts=200, after=1.6)) for seed in range(20)]
+    assert 0 < sum(found == 1.0 for found in weights) < 20
+
+
+def test_the_published_weights_are_as_the_accuracies():
+    before = np.array([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.9, 0.1]])
+    after = np.array([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])
+    label = np.array([0, 1, 1, 1])
+    assert published(before, after, label) == pytest.approx(0.5 / (0.25 + 0.5))
+    assert published(before, before, np.array([1, 1, 1, 1])) == 1.0  # neither is ever correct
+
+
+@pytest.mark.parametrize("fit", [weight, published])
+def test_without_texts_the_larger_level_stands_alone(fit):
+    assert fit(np.empty((0, 3)), np.empty((0, 3)), np.empty(0, int)) == 1.0

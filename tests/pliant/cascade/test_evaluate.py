@@ -1,0 +1,159 @@
+"""What becomes of saved texts is what becomes of them one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.cascade import evaluate as module
+from pliant.cascade.artifact import Candidate, Cascade, Gate, Pruning
+from pliant.cascade.evaluate import Ground, draws, evaluate, measured, opinion, seconds_of, settle, subset, walk
+from pliant.cascade.route import answers, combine, judge
+from pliant.errors import InputError
+from tests.pliant.cascade.worlds import MASS, classification, profiles, regression, table
+
+RULES = [(0, 1, MASS), (1, 2, MASS)]
+CLASSES = Ground(classification(0, 60, 3, (0.5, 1.5, 3.0), pruned=RULES), profiles(3))
+VALUES = Ground(regression(0, 60, (0.8, 0.5, 0.2)), profiles(3, regression=True), 0.4)
+DOUBT = (1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+paths = st.sampled_from([(0,), (2,), (0, 1), (1, 2), (0, 1, 2)])
+gates = st.one_of(
+    st.builds(Gate, st.just("gain"), st.floats(0, 0.9), weights=st.just(DOUBT)),
+    st.builds(Gate, st.just("tabi"), st.floats(0, 0.95), st.floats(0, 20)),
+    st.sampled_from([Gate("always"), Gate("never")]),
+)
+
+
+@st.composite
+def candidates(draw, ground):
+    path = draw(paths)
+    chosen = []
+    for pruner in path[:-1]:
+        gate = replace(draw(gates), weight=1.0 if ground.regression else draw(st.sampled_from([1.0, 0.6])))
+        prunes = bool(ground.outputs.pruned) and pruner + 1 in path and draw(st.booleans())
+        chosen.append(replace(gate, pruning=MASS if prunes else Pruning()))
+    return Candidate("", path, tuple(chosen), 0, 0, 0, ())
+
+
+def one_by_one(candidate, ground, draw_R):
+    """Every text through the levels until it is answered: correct, seconds, levels run, share of words read."""
+    outputs, told = ground.outputs, []
+    for text in range(len(outputs.labels)):
+        answer, seconds, kept, ran = None, 0.0, 1.0, 0
+        for place, number in enumerate(candidate.levels):
+            before = candidate.gates[place - 1] if place else None
+            saved, kept = outputs.levels[number], 1.0
+            if before and before.pruning.rule != "none":
+                saved = next(
+                    o for o in outputs.pruned if o.pruner == candidate.levels[place - 1] and o.reader == number
+                )
+                kept = float(saved.kept[text])
+            level = ground.levels[number]
+            said = answers(level, ground.tolerance, saved.logits[[text]], saved.length[[text]])
+            answer = combine(before, answer, said) if before else said
+            after = candidate.gates[place] if place < len(candidate.gates) else None
+            prunes = after and after.pruning.rule != "none"
+            seconds += (level.importance if prunes else level.latency).between(float(saved.length[text]), 1)
+            ran += 1
+            if after is None or np.isnan(judge(after, answer, draw_R[[text]], ground.regression)[0]):
+                break
+        if ground.regression:
+            correct = abs(answer[0, 0] - outputs.labels[text]) <= ground.tolerance
+        else:
+            correct = answer[0].argmax() == outputs.labels[text]
+        told.append((bool(correct), seconds, ran, kept))
+    return told
+
+
+def compare(candidate, ground):
+    draw_R = np.random.default_rng(1).random(len(ground.outputs.labels))
+    found = evaluate(candidate, ground, draw_R)
+    correct, seconds, ran, kept = zip(*one_by_one(candidate, ground, draw_R), strict=True)
+    assert found.correct_R.tolist() == list(correct)
+    assert found.seconds_R == pytest.approx(seconds)
+    assert found.steps_R.tolist() == list(ran)
+    assert found.kept_R == pytest.approx(kept)
+
+
+@settings(max_examples=40, deadline=None)
+@given(candidates(CLASSES))
+def test_classes_are_evaluated_as_text_by_text(candidate):
+    compare(candidate, CLASSES)
+
+
+@settings(max_examples=25, deadline=None)
+@given(candidates(VALUES))
+def test_values_are_evaluated_as_text_by_text(candidate):
+    compare(candidate, VALUES)
+
+
+def test_figures_are_the_means_over_the_texts():
+    gate = Gate("gain", 0.3, weights=DOUBT, pruning=MASS)
+    candidate = Candidate("some", (1, 2), (gate,), 0, 0, 0, ())
+    told = one_by_one(candidate, CLASSES, draws(60))
+    found = measured(candidate, CLASSES, promised=0.5)
+    assert found.accuracy == pytest.approx(np.mean([one[0] for one in told]))
+    assert found.seconds == pytest.approx(np.mean([one[1] for one in told]))
+    assert found.shares == (1.0, pytest.approx(np.mean([one[2] == 2 for one in told])))
+    assert (found.kept, found.promised) == (0.75, 0.5)
+    assert 0 < found.shares[1] < 1
+
+
+def test_without_a_further_level_every_word_counts_as_read():
+    assert measured(Candidate("", (0,), (), 0, 0, 0, ()), CLASSES).kept == 1.0
+
+
+def test_a_pruning_that_was_not_run_is_refused():
+    candidate = Candidate("", (0, 2), (Gate("always", pruning=MASS),), 0, 0, 0, ())
+    with pytest.raises(InputError, match=r"pruning is mass 0\.9 of level 0 for 2, but must be one that was run"):
+        evaluate(candidate, CLASSES)
+
+
+def test_importance_costs_its_seconds_only_where_words_are_pruned():
+    plain, costly = opinion(CLASSES, 0), opinion(CLASSES, 0, onward=MASS)
+    assert costly.seconds_R == pytest.approx(1.1 * plain.seconds_R)
+    unmeasured = Ground(CLASSES.outputs, tuple(replace(level, importance=None) for level in CLASSES.levels))
+    assert opinion(unmeasured, 0, onward=MASS).seconds_R.tolist() == plain.seconds_R.tolist()
+
+
+@given(st.integers(1, 400))
+def test_a_text_s_seconds_are_those_of_the_latency_table(length):
+    assert seconds_of(table(0.02), np.array([length]))[0] == pytest.approx(table(0.02).between(length, 1))
+
+
+def test_a_subset_is_evaluated_as_its_texts_were():
+    rows = np.array([5, 3, 30])
+    candidate = Candidate("", (0, 1), (Gate("always", pruning=MASS, weight=0.6),), 0, 0, 0, ())
+    part = evaluate(candidate, replace(CLASSES, outputs=subset(CLASSES.outputs, rows)))
+    whole = evaluate(candidate, CLASSES)
+    assert part.correct_R.tolist() == whole.correct_R[rows].tolist()
+    assert part.seconds_R.tolist() == whole.seconds_R[rows].tolist()
+    assert part.kept_R.tolist() == whole.kept_R[rows].tolist()
+
+
+def test_texts_that_stop_never_come_back():
+    steps = walk(Candidate("", (0, 1, 2), (Gate("never"), Gate("always")), 0, 0, 0, ()), CLASSES)
+    assert settle(steps).steps_R.tolist() == [1] * 60
+
+
+def test_draws_are_spread_evenly():
+    made = np.sort(draws(1000))
+    assert (made >= 0).all() and (made < 1).all()
+    assert np.abs(made - np.arange(1000) / 1000).max() < 0.005
+
+
+def test_every_candidate_is_tested_on_the_texts_given():
+    small, large = (Candidate(name, (level,), (), 0, 0, 0, ()) for name, level in (("small", 0), ("large", 2)))
+    cascade = Cascade("", ("a",), False, 0.0, "cpu", CLASSES.levels, (small, large), 0.9, 0.95, {}, "none")
+    found = module.tested(cascade, CLASSES.outputs).test_accuracy
+    labels = CLASSES.outputs.labels
+    expected = {
+        name: (CLASSES.outputs.levels[number].logits.argmax(1) == labels).mean()
+        for name, number in (("small", 0), ("large", 2))
+    }
+    assert found == pytest.approx(expected)

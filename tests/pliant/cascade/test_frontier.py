@@ -1,0 +1,116 @@
+"""Thresholds are every trade that there is, and give what they claim."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.cascade.frontier import ALWAYS, NEVER, QUANTILES, Points, applied, frontier, points
+
+
+def settled(correct, seconds, score, thresholds):
+    """Text by text: the share answered correctly and the mean seconds."""
+    right, took = 0.0, 0.0
+    for text in range(len(correct[0])):
+        step = 0
+        took += seconds[0][text]
+        while step < len(thresholds) and score[step][text] > thresholds[step]:
+            step += 1
+            took += seconds[step][text]
+        right += correct[step][text]
+    return right / len(correct[0]), took / len(correct[0])
+
+
+@st.composite
+def outcomes(draw):
+    """Scores of few values, so that many are equal; seconds in eighths, so that sums are exact."""
+    steps, texts = draw(st.integers(1, 3)), draw(st.integers(1, 8))
+
+    def rows(values, count):
+        return [np.array(draw(st.lists(values, min_size=texts, max_size=texts)), float) for _ in range(count)]
+
+    eighths = st.integers(1, 16).map(lambda n: n / 8)
+    scores = st.integers(-4, 4).map(lambda n: n / 8)
+    return rows(st.integers(0, 1), steps), rows(eighths, steps), rows(scores, steps - 1)
+
+
+def every_outcome(correct, seconds, score):
+    cuts = [[ALWAYS, *np.unique(row)] for row in score]
+    return {settled(correct, seconds, score, thresholds) for thresholds in product(*cuts)}
+
+
+@given(outcomes())
+def test_points_are_all_outcomes_that_any_thresholds_have(made):
+    found = points(*made)
+    assert set(zip(found.accuracy_P, found.seconds_P, strict=True)) == every_outcome(*made)
+
+
+@given(outcomes())
+def test_thresholds_give_the_accuracy_and_seconds_that_they_claim(made):
+    found = points(*made)
+    for threshold_G, accuracy, seconds in zip(found.threshold_PG, found.accuracy_P, found.seconds_P, strict=True):
+        assert settled(*made, threshold_G) == (accuracy, seconds)
+
+
+@given(outcomes())
+def test_the_frontier_is_what_no_other_outcome_beats(made):
+    outcomes = every_outcome(*made)
+    best = {(a, s) for a, s in outcomes if not any((b >= a and t <= s) and (b, t) != (a, s) for b, t in outcomes)}
+    found = frontier(points(*made))
+    assert set(zip(found.accuracy_P, found.seconds_P, strict=True)) == best
+    assert len(found) == len(best)
+    assert (np.diff(found.accuracy_P) < 0).all() and (np.diff(found.seconds_P) < 0).all()
+
+
+@given(outcomes(), st.integers(0, 3))
+def test_given_thresholds_are_applied_as_text_by_text(made, seed):
+    correct, seconds, score = made
+    threshold_PG = np.random.default_rng(seed).integers(-5, 5, (4, len(score))) / 8
+    correct_PR, seconds_P = applied([row.astype(bool) for row in correct], seconds, score, threshold_PG)
+    for point, threshold_G in enumerate(threshold_PG):
+        right, took = settled(correct, seconds, score, threshold_G)
+        assert correct_PR[point].mean() == right
+        assert seconds_P[point] == pytest.approx(took)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 1000))
+def test_many_texts_have_exact_last_thresholds_and_quantiles_before(seed):
+    rng = np.random.default_rng(seed)
+    correct = [rng.integers(0, 2, 200).astype(float) for _ in range(3)]
+    seconds, score = [rng.integers(1, 9, 200) / 8.0 for _ in range(3)], [rng.normal(size=200) for _ in range(2)]
+    found = points(correct, seconds, score)
+    assert len(np.unique(found.threshold_PG[:, 0])) == QUANTILES
+    for number in rng.integers(0, len(found), 20):
+        expected = settled(correct, seconds, score, found.threshold_PG[number])
+        assert (found.accuracy_P[number], found.seconds_P[number]) == pytest.approx(expected)
+
+
+def test_neighbouring_numbers_are_told_apart():
+    low = 0.1
+    high = np.nextafter(low, 1)
+    found = points([np.array([0.0, 0.0]), np.array([1.0, 0.0])], [np.ones(2), np.ones(2)], [np.array([high, low])])
+    assert [(low_or_high > at) for at in found.threshold_PG[:, 0] for low_or_high in (high, low)] == [
+        *(False, False),
+        *(True, False),
+        *(True, True),
+    ]
+
+
+def test_a_score_beyond_a_probability_s_is_still_below_never_and_above_always():
+    found = points([np.zeros(2), np.ones(2)], [np.ones(2), np.ones(2)], [np.array([50.0, -50.0])])
+    assert found.threshold_PG[0, 0] == NEVER and found.accuracy_P.tolist() == [0.0, 0.5, 1.0]
+
+
+def test_chosen_points_keep_their_rows():
+    made = Points(np.array([[1.0], [2.0], [3.0]]), np.array([0.1, 0.2, 0.3]), np.array([4.0, 5.0, 6.0]))
+    chosen = made.chosen(np.array([2, 0]))
+    assert (chosen.threshold_PG.tolist(), chosen.accuracy_P.tolist(), chosen.seconds_P.tolist()) == (
+        [[3.0], [1.0]],
+        [0.3, 0.1],
+        [6.0, 4.0],
+    )

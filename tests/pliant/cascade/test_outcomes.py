@@ -1,0 +1,148 @@
+"""What later labels say of the answers given, and whether the test of the promise keeps its own promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.cascade import outcomes
+from pliant.cascade.outcomes import CONFIDENCE, Answered, Tracker, bet, evidence, reserve, stake
+from pliant.errors import InputError
+
+BROKEN = 1 / (1 - CONFIDENCE)
+
+
+def answered(level="small", label="b", confidence=0.8, promised: float | None = 0.9, **changes) -> Answered:
+    fields = {"task": "t", "version": 1, "candidate": "default", "classes": ("a", "b"), **changes}
+    return Answered(level=level, label=label, confidence=confidence, promised=promised, **fields)
+
+
+def first_alarms(accuracy, promised: float, runs: int, labels: int, seed: int) -> np.ndarray:
+    """[runs] the label at which the promise is found broken; a large number where it is not. `accuracy` is of a label."""
+    rng = np.random.default_rng(seed)
+    wealth, alarm = np.tile(stake(), (runs, 1)), np.full(runs, 10**9)
+    for label in range(labels):
+        wealth = bet(wealth, label, rng.random(runs) >= accuracy(label), promised)
+        found = evidence(wealth, label + 1) >= BROKEN
+        alarm[found & (alarm == 10**9)] = label + 1
+    return alarm
+
+
+@pytest.mark.parametrize("promised", [0.6, 0.9, 0.98])
+def test_a_promise_that_is_just_kept_is_called_broken_in_at_most_5_percent_of_long_runs(promised):
+    alarms = first_alarms(lambda label: promised, promised, runs=1000, labels=6000, seed=1)
+    assert np.mean(alarms <= 6000) <= 1 - CONFIDENCE
+
+
+def test_three_points_too_few_are_found_within_2500_labels_nine_times_of_ten():
+    alarms = first_alarms(lambda label: 0.87, 0.9, runs=500, labels=4000, seed=2)
+    assert np.quantile(alarms, 0.5) < 1200
+    assert np.quantile(alarms, 0.9) < 2500
+
+
+def test_a_promise_broken_after_a_long_good_time_is_found_nearly_as_soon():
+    alarms = first_alarms(lambda label: 0.92 if label < 10_000 else 0.87, 0.9, runs=200, labels=16_000, seed=3)
+    assert np.mean(alarms <= 10_000) <= 1 - CONFIDENCE
+    assert np.quantile(alarms, 0.9) < 10_000 + 5000
+
+
+@given(promised=st.floats(0, 1), shortfall=st.floats(0, 1), labels=st.integers(0, 10**6))
+def test_no_bet_has_a_mean_gain_while_the_promise_is_kept(promised, shortfall, labels):
+    """Ville's inequality needs this alone: the mean of the fortune after a label is at most the one before."""
+    wrong = (1 - promised) * shortfall  # more often right than promised
+    right, lost = (bet(stake(), labels, was, promised) for was in (False, True))
+    mean = wrong * lost.sum() + (1 - wrong) * right.sum() + reserve(labels + 1)
+    assert mean <= stake().sum() + reserve(labels) + 1e-4  # a promise of all is taken as one of all but 1e-6
+
+
+@given(
+    answers=st.lists(
+        st.tuples(st.sampled_from(["small", "large"]), st.floats(0, 1), st.sampled_from("ab")), min_size=1, max_size=60
+    )
+)
+def test_the_figures_of_each_level_are_those_counted_by_hand(answers):
+    tracker = Tracker()
+    for number, (level, confidence, label) in enumerate(answers):
+        tracker.remember(str(number), answered(level, confidence=confidence))
+        tracker.take(str(number), label)
+        tracker.check()
+    (figures,) = tracker.figures()
+    assert figures.labels == len(answers)
+    for found in figures.levels:
+        mine = [(confidence, label == "b") for level, confidence, label in answers if level == found.level]
+        bins = [min(int(confidence * 15), 14) for confidence, _ in mine]
+        gaps = [abs(sum(c - right for b, (c, right) in zip(bins, mine, strict=True) if b == at)) for at in set(bins)]
+        assert found.labels == len(mine)
+        assert found.accuracy == pytest.approx(np.mean([right for _, right in mine]))
+        assert found.confidence == pytest.approx(np.mean([confidence for confidence, _ in mine]))
+        assert found.error == pytest.approx(sum(gaps) / len(mine), abs=1e-9)
+
+
+def test_an_answer_cut_short_counts_for_its_level_but_not_against_the_promise():
+    tracker = Tracker()
+    for number in range(100):
+        tracker.remember(str(number), answered(promised=None))
+        tracker.take(str(number), "a")
+    (figures,) = tracker.figures()
+    assert (figures.labels, figures.broken, figures.levels[0].labels) == (0, False, 100)
+    assert figures.levels[0].accuracy == 0
+
+
+def test_just_the_label_that_breaks_the_promise_says_so_and_it_stays_broken():
+    tracker, broke = Tracker(), []
+    for number in range(300):
+        tracker.remember(str(number), answered())
+        broke.append(tracker.take(str(number), "a" if number < 40 else "b").broke)
+    assert sum(broke) == 1 and broke.index(True) < 40
+    assert tracker.figures()[0].broken
+
+
+def test_a_label_counts_once_and_cannot_be_changed():
+    tracker = Tracker()
+    tracker.remember("x", answered())
+    assert tracker.take("x", "b").status == "counted"
+    assert tracker.take("x", "b").status == "repeated"
+    again = tracker.take("x", "a")
+    assert (again.status, again.correct) == ("contradicted", True)
+    assert tracker.figures()[0].labels == 1
+
+
+def test_what_is_forgotten_is_unknown_and_memory_stays_within_its_bound():
+    tracker = Tracker(memory=3)
+    for number in range(10):
+        tracker.remember(str(number), answered())
+        tracker.take(str(number), "b")
+        tracker.check()
+    assert tracker.take("6", "b").status == "unknown"
+    assert tracker.take("7", "b").status == "repeated"
+
+
+def test_figures_of_candidates_that_had_no_label_for_longest_go_first():
+    tracker = Tracker()
+    for version in range(outcomes.BOOKS + 5):
+        tracker.remember(str(version), answered(version=version))
+        tracker.take(str(version), "b")
+        tracker.check()
+    assert tracker.figures()[0].version == 5
+
+
+def test_a_label_that_the_task_does_not_know_is_refused_and_changes_nothing():
+    tracker = Tracker()
+    tracker.remember("x", answered())
+    tracker.remember("y", answered(label=0.5, tolerance=0.25, classes=()))
+    for id, label, sentence in (
+        ("x", "c", "label is 'c', but must be one of a, b"),
+        ("x", 1.0, "label is 1.0, but must be one of a, b"),
+        ("y", "a", "label is 'a', but must be a finite number"),
+        ("y", float("nan"), "label is nan, but must be a finite number"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            tracker.take(id, label)
+    assert tracker.figures() == []
+
+
+def test_a_regressions_answer_is_correct_within_its_tolerance():
+    for label, correct in ((0.75, True), (0.25, True), (0.76, False)):
+        assert answered(label=0.5, tolerance=0.25, classes=()).correct(label) is correct

@@ -1,0 +1,210 @@
+"""Plans made from outputs of known structure: the promise holds, and nothing is paid for a level that does not help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import thread_time
+
+import numpy as np
+import pytest
+
+from pliant.cascade.artifact import Candidate
+from pliant.cascade.certify import wilson
+from pliant.cascade.evaluate import Ground, evaluate, shuffled, subset
+from pliant.cascade.plan import PlanConfig, calibrated, large_of, make, parts, tolerance_of
+from pliant.cascade.tabi import TabiConfig
+from pliant.errors import InputError
+from tests.pliant.cascade.worlds import MASS, classification, profiles, regression, tables
+
+QUICK = PlanConfig(drop=0.04, horizon=400, further=(), tabi=TabiConfig(slopes=(20.0,)))
+WORLDS = 200
+
+
+def plan(outputs, config=QUICK):
+    levels = len(outputs.levels)
+    return make(outputs, tables(levels), [None] * levels, config, False, "cpu")
+
+
+def default(outputs, config=QUICK):
+    return plan(outputs, config).candidates[0]
+
+
+def parted(outputs, count):
+    return subset(outputs, np.arange(count)), subset(outputs, np.arange(count, len(outputs.labels)))
+
+
+def missed(planning, further, config):
+    """Whether the default's accuracy on further texts lies below the target, and the default beside the large model."""
+    cascade = plan(planning, config)
+    ground = Ground(further, cascade.levels, cascade.tolerance)
+    large = Candidate("", (len(cascade.levels) - 1,), (), 0, 0, 0, ())
+    reference, found = evaluate(large, ground), evaluate(cascade.candidates[0], ground)
+    return found.accuracy < reference.accuracy - config.drop - 1e-12, found.seconds / reference.seconds
+
+
+@pytest.mark.parametrize("kind", ["classes", "values"])
+def test_the_target_is_missed_in_at_most_the_declared_share_of_worlds(kind):
+    told = []
+    for seed in range(WORLDS):
+        outputs = classification(seed, 1000, 3) if kind == "classes" else regression(seed, 1000, (0.33, 0.3))
+        drop = 0.04 if kind == "classes" else 0.1
+        told.append(missed(*parted(outputs, 600), replace(QUICK, seed=seed, drop=drop)))
+    misses, seconds = np.array(told).T
+    assert misses.mean() <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / len(told))
+    assert (seconds <= 1.0 + 1e-9).mean() > 0.95  # further texts may be longer
+    assert seconds.mean() < 0.9  # it does not hold for want of cascades
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_useless_small_model_is_left_out(seed):
+    assert default(classification(seed, 600, skills=(-9.0, 3.0), noise=3.0)).levels == (1,)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("classes", [2, 150])
+def test_a_small_model_that_is_as_good_answers_alone(seed, classes):
+    outputs = classification(seed, 1200, classes)
+    alike = replace(outputs, levels=(outputs.levels[1], outputs.levels[1]))
+    assert default(alike).levels == (0,)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_level_in_the_middle_that_never_helps_is_not_used(seed):
+    found = default(classification(seed, 1500, skills=(2.0, -9.0, 3.0), noise=0.1))
+    assert found.levels == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        classification(1, 800, 2),
+        classification(2, 800, 150, (2.0, 3.5, 5.0)),
+        classification(3, 800, 5, (1.0, 2.0, 3.0), pruned=[(0, 2, MASS), (1, 2, MASS)]),
+        regression(4, 800),
+    ],
+    ids=["2 classes", "150 classes", "pruned words", "values"],
+)
+def test_a_cascade_is_complete_and_its_default_costs_no_more_than_the_large_model(outputs):
+    cascade = plan(outputs, replace(QUICK, further=(0.0, 0.1)))
+    first, *others = cascade.candidates
+    by_name = {one.name: one for one in cascade.candidates}
+    large = by_name[f"only level {len(cascade.levels) - 1}"]
+    assert first.name == "default"
+    assert first.seconds <= large.seconds
+    assert {"single", "voting", *(f"only {level.name}" for level in cascade.levels)} <= set(by_name)
+    assert len(by_name) == len(cascade.candidates)
+    assert [one.seconds for one in others] == sorted(one.seconds for one in others)
+    assert all(0 < one.promised < one.accuracy <= 1 and one.shares[0] == 1.0 for one in cascade.candidates)
+    assert cascade.target == pytest.approx(large.accuracy - 0.04)
+    assert (cascade.tolerance > 0) == (not outputs.classes)
+
+
+def test_candidates_are_told_of_by_the_proving_texts():
+    outputs = classification(0, 500)
+    cascade = plan(outputs)
+    _, second = parts(500, QUICK)
+    proving = Ground(subset(outputs, second), cascade.levels)
+    for one in cascade.candidates:
+        found = evaluate(one, proving)
+        assert (one.accuracy, one.seconds) == (found.accuracy, found.seconds)
+        assert one.promised == wilson(found.correct_R, 0.95)
+
+
+def test_what_is_chosen_before_proving_knows_no_proving_text():
+    outputs = classification(0, 500, 3)
+    first, second = parts(500, QUICK)
+    labels = outputs.labels.copy()
+    labels[second] = 2 - labels[second]
+    tuning, other = subset(outputs, first), subset(replace(outputs, labels=labels), second)
+    fitted, again = (calibrated(tuning, one, 0.0, tables(2), [None] * 2) for one in (subset(outputs, second), other))
+    assert [level.temperature for level in fitted] == [level.temperature for level in again]
+    assert fitted[0].accuracy != again[0].accuracy
+    assert tolerance_of(tuning) == 0.0
+
+
+def test_the_most_accurate_level_is_the_standard_even_if_it_is_not_the_largest():
+    outputs = classification(0, 400, skills=(0.5, 3.0, 1.0))
+    assert large_of(Ground(outputs, profiles(3))) == 1
+    alike = replace(outputs, levels=(outputs.levels[1],) * 3)
+    assert large_of(Ground(alike, profiles(3))) == 2
+
+
+def test_a_target_of_its_own_is_held_against_labels_alone():
+    outputs = classification(0, 1500, 3, (2.0, 4.0))
+    cascade = plan(outputs, replace(QUICK, target=0.8, horizon=None))
+    assert cascade.target == 0.8
+    assert cascade.candidates[0].accuracy > 0.8
+    assert cascade.candidates[0].seconds < plan(outputs, replace(QUICK, drop=0.01)).candidates[0].seconds
+    assert default(outputs, replace(QUICK, target=0.999)).levels == (1,)  # what remains where nothing passes
+
+
+def test_larger_drops_cost_less():
+    outputs = classification(0, 2000, 3, (1.5, 3.0))
+    seconds = [default(outputs, replace(QUICK, drop=drop)).seconds for drop in (0.0, 0.03, 0.1, 0.3)]
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[-1] < 0.6 * seconds[0]
+
+
+def test_further_drops_are_planned_besides_and_none_twice():
+    cascade = plan(classification(0, 1000, 3), replace(QUICK, further=(0.0, 0.04, 0.2)))
+    made = [one for one in cascade.candidates if one.name.startswith("default")]
+    assert "default 4.0%" not in [one.name for one in made]  # it is the default
+    assert len({(one.levels, one.gates) for one in made}) == len(made)
+    assert "default 20.0%" in [one.name for one in made]
+
+
+def test_one_level_alone_is_a_cascade():
+    cascade = plan(classification(0, 100, skills=(2.0,)))
+    assert cascade.candidates[0].levels == (0,)
+
+
+def test_the_same_seed_plans_the_same():
+    outputs = classification(0, 300)
+    assert plan(outputs) == plan(outputs)
+
+
+def test_every_text_is_in_one_part():
+    first, second = parts(101, PlanConfig(tuned=0.4, seed=3))
+    assert (len(first), len(second)) == (40, 61)
+    assert sorted([*first, *second]) == list(range(101))
+    assert [*first, *second] == shuffled(101, 3).tolist()
+    assert set(parts(101, PlanConfig(tuned=0.4, seed=4))[0]) != set(first)
+
+
+def test_a_regression_s_tolerance_is_the_largest_level_s_error():
+    outputs = regression(0, 300, (5.0, 0.5))
+    error_R = outputs.levels[1].logits[:, 0] - outputs.labels
+    assert tolerance_of(outputs) == pytest.approx(np.sqrt((error_R**2).mean()))
+
+
+def test_too_few_texts_are_refused():
+    with pytest.raises(InputError, match="texts to plan with is 39, but must be at least 40"):
+        plan(classification(0, 39))
+    assert default(classification(0, 40)).levels
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"confidence": 0.4},
+        {"confidence": 1.0},
+        {"tuned": 0.0},
+        {"tuned": 1.0},
+        {"target": 0.0},
+        {"target": 1.0},
+        {"horizon": 0},
+        {"drop": -0.1},
+        {"further": (0.1, 1.0)},
+    ],
+)
+def test_a_wrong_configuration_names_the_field(wrong):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))}"):
+        PlanConfig(**wrong)
+
+
+@pytest.mark.slow
+def test_150_classes_of_6000_texts_are_planned_in_seconds():
+    outputs = classification(0, 6000, 150, (3.0, 4.0, 5.0, 6.0))
+    start = thread_time()
+    plan(outputs, PlanConfig())
+    assert thread_time() - start < 10  # 4 s on a quiet core

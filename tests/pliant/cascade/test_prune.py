@@ -1,0 +1,132 @@
+"""Pruning keeps the words that Eq. 5 keeps, as a slow reference does it word by word."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.cascade.artifact import Pruning
+from pliant.cascade.prune import kept_words
+from pliant.errors import InputError
+
+
+def kept_by_reference(importance, words, pruning):
+    tokens = [(number, float(value)) for number, value in zip(words, importance, strict=True) if number >= 0]
+    if pruning.rule == "mean":
+        mean = sum(value for _, value in tokens) / len(tokens)
+        strength = [max(value for number, value in tokens if number == word) for word in sorted({n for n, _ in tokens})]
+        kept = {number for number, value in tokens if value > pruning.value * mean}
+    else:
+        strength = [sum(value for number, value in tokens if number == word) for word in sorted({n for n, _ in tokens})]
+        order = sorted(range(len(strength)), key=lambda word: (-strength[word], word))
+        kept, held = set(), 0.0
+        for word in order:
+            kept.add(word)
+            held += strength[word]
+            if held >= pruning.value * sum(strength):
+                break
+    for text in "".join(chr(33 + n) if n >= 0 else " " for n in words).split():
+        own = sorted({ord(letter) - 33 for letter in text})
+        if not kept & set(own):
+            kept.add(max(own, key=lambda word: (strength[word], -word)))
+    return [word in kept for word in range(len(strength))]
+
+
+@st.composite
+def readings(draw):
+    """Tokens of one or two texts between special ones; eighths, so that sums are exact."""
+    words, number = [-1], 0
+    for _ in range(draw(st.integers(1, 2))):
+        for pieces in draw(st.lists(st.integers(1, 3), min_size=1, max_size=6)):
+            words += [number] * pieces
+            number += 1
+        words.append(-1)
+    importance = draw(st.lists(st.integers(0, 16).map(lambda n: n / 8), min_size=len(words), max_size=len(words)))
+    return np.array(importance, np.float32), np.array(words, np.int32)
+
+
+prunings = st.one_of(
+    st.builds(Pruning, st.just("mean"), st.sampled_from([0.0, 0.5, 0.75, 1.0, 1.5, 3.0])),
+    st.builds(Pruning, st.just("mass"), st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.875, 1.0])),
+)
+
+
+@given(reading=readings(), pruning=prunings)
+def test_the_kept_words_are_those_of_the_reference(reading, pruning):
+    assert kept_words(*reading, pruning).tolist() == kept_by_reference(*reading, pruning)
+
+
+@given(reading=readings(), pruning=prunings)
+def test_special_tokens_do_not_count_whatever_attention_they_received(reading, pruning):
+    importance, words = reading
+    raised = np.where(words < 0, 1000.0, importance).astype(np.float32)
+    assert np.array_equal(kept_words(raised, words, pruning), kept_words(importance, words, pruning))
+
+
+def test_without_a_rule_every_word_stays():
+    words = np.array([-1, 0, 1, 1, -1, 2, -1], np.int32)
+    assert kept_words(np.zeros(7, np.float32), words, Pruning()).tolist() == [True, True, True]
+
+
+def test_a_word_stays_with_its_most_important_piece():
+    words = np.array([-1, 0, 0, 1, 2, -1], np.int32)
+    importance = np.array([9, 0, 3, 1, 2, 9], np.float32)
+    assert kept_words(importance, words, Pruning("mean", 1.0)).tolist() == [True, False, True]
+
+
+def test_the_fewest_words_that_hold_the_share_stay():
+    words = np.array([-1, 0, 1, 2, 3, -1], np.int32)
+    importance = np.array([9, 1, 4, 2, 1, 9], np.float32)
+    assert kept_words(importance, words, Pruning("mass", 0.75)).tolist() == [False, True, True, False]
+    assert kept_words(importance, words, Pruning("mass", 0.76)).tolist() == [True, True, True, False]
+
+
+def test_the_second_text_keeps_a_word_however_little_attention_it_received():
+    words = np.array([-1, 0, 1, -1, -1, 2, 3, -1], np.int32)
+    importance = np.array([0, 5, 4, 0, 0, 0.1, 0.2, 0], np.float32)
+    for pruning in (Pruning("mass", 0.5), Pruning("mean", 1.0)):
+        assert kept_words(importance, words, pruning).tolist()[2:] == [False, True]
+
+
+def test_tokenizers_without_special_tokens_are_pruned_too():
+    words = np.array([0, 0, 1, 2], np.int32)
+    assert kept_words(np.array([1, 1, 0, 6], np.float32), words, Pruning("mass", 0.5)).tolist() == [False, False, True]
+    assert kept_words(np.array([1, 2, 0, 1], np.float32), words, Pruning("mean", 9.0)).tolist() == [True, False, False]
+
+
+def test_of_equally_important_words_the_earlier_stay():
+    words = np.arange(-1, 60, dtype=np.int32)
+    kept = kept_words(np.tile([1, 2], 31)[:61].astype(np.float32), words, Pruning("mass", 0.5))
+    assert kept.tolist() == [number % 2 == 0 and number < 46 for number in range(60)]
+
+
+def test_equal_importance_of_no_size_keeps_one_word():
+    words = np.array([-1, 0, 1, -1], np.int32)
+    assert kept_words(np.zeros(4, np.float32), words, Pruning("mass", 0.9)).tolist() == [True, False]
+    assert kept_words(np.zeros(4, np.float32), words, Pruning("mean", 0.9)).tolist() == [True, False]
+
+
+def test_a_text_without_words_has_none_to_keep():
+    assert kept_words(np.ones(2, np.float32), np.array([-1, -1], np.int32), Pruning("mass", 0.5)).shape == (0,)
+
+
+def test_an_unknown_rule_is_refused():
+    with pytest.raises(InputError, match="pruning rule is median, but must be none, mean or mass"):
+        kept_words(np.ones(1, np.float32), np.zeros(1, np.int32), Pruning("median"))
+
+
+@pytest.mark.parametrize("rule", ["mean", "mass"])
+def test_pruning_thirty_two_tokens_takes_a_tenth_of_a_millisecond_at_most(rule):
+    words = np.array([-1, *range(15), -1, *range(15, 29), -1], np.int32)
+    importance = np.linspace(0, 1, len(words)).astype(np.float32)
+
+    def seconds():
+        started = perf_counter()
+        kept_words(importance, words, Pruning(rule, 0.8))
+        return perf_counter() - started
+
+    assert min(seconds() for _ in range(100)) < 0.0001

@@ -1,0 +1,110 @@
+"""The cascade's runtime on a CPU: the same answers as transformers' plain model, alone and in a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pliant.cascade.artifact import Classifier
+from pliant.cascade.model import load_model
+from pliant.cascade.runtime import CascadeRuntime, Execution, positions
+from pliant.errors import InputError
+from tests.cascade_classifiers import tiny_classifier
+
+LENGTHS = (12, 5, 20, 12)
+
+
+def payloads(lengths=LENGTHS, typed: bool = True):
+    rng = np.random.default_rng(1)
+    made = []
+    for length in lengths:
+        types = (np.arange(length) >= length // 2) & typed
+        made.append((rng.integers(5, 80, length).astype(np.int32), types.astype(np.int8)))
+    return made
+
+
+def alone(classifier: Classifier, payload, **told) -> torch.Tensor:
+    """Logits from transformers' model as it comes."""
+    ids, types = (torch.from_numpy(each.astype(np.int64))[None] for each in payload)
+    with torch.inference_mode():
+        told = {"token_type_ids": types} if told.get("typed", True) else {}
+        return load_model(classifier)(input_ids=ids, attention_mask=torch.ones_like(ids), **told).logits[0]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+@pytest.mark.parametrize("importance", [False, True], ids=["logits", "importance"])
+@pytest.mark.parametrize("family", ["bert", "electra", "albert"])
+def test_a_padded_batch_gives_each_text_what_it_gets_alone(family, importance, packed):
+    classifier = tiny_classifier(family=family)
+    run = CascadeRuntime({4: classifier}, execution=Execution(packed=packed)).run(4, payloads(), importance)
+    assert [row.dtype for row in run.logits] == [np.float32] * 4
+    for row, payload in zip(run.logits, payloads(), strict=True):
+        np.testing.assert_allclose(row, alone(classifier, payload), atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "modernbert", "t5"])
+def test_families_without_token_types_or_with_one_are_given_none(family):
+    classifier = tiny_classifier(family=family)
+    some = [
+        (np.append(ids, 3).astype(np.int32), np.append(types, 1)) for ids, types in payloads((9, 9))
+    ]  # T5 wants an end
+    run = CascadeRuntime({0: classifier}).run(0, some)
+    for row, payload in zip(run.logits, some, strict=True):
+        np.testing.assert_allclose(row, alone(classifier, payload, typed=False), atol=1e-5)
+
+
+def test_importance_has_a_row_per_text_of_its_own_length_whatever_the_batch():
+    runtime = CascadeRuntime({0: tiny_classifier()})
+    run = runtime.run(0, payloads(), importance=True)
+    assert [len(row) for row in run.importance] == list(LENGTHS)
+    for row, payload in zip(run.importance, payloads(), strict=True):
+        np.testing.assert_allclose(row, runtime.run(0, [payload], True).importance[0], rtol=1e-4)
+        np.testing.assert_allclose(row.sum(), 2 * 4 * len(row), rtol=1e-5)
+
+
+def test_importance_is_left_out_where_it_is_not_asked_for():
+    run = CascadeRuntime({0: tiny_classifier()}).run(0, payloads())
+    assert run.importance is None
+    assert run.seconds > 0
+
+
+def test_models_go_by_their_numbers():
+    models = {2: tiny_classifier(seed=1), 7: tiny_classifier("large", "electra", seed=2)}
+    runtime = CascadeRuntime(models)
+    for number, classifier in models.items():
+        [row] = runtime.run(number, payloads((8,))).logits
+        np.testing.assert_allclose(row, alone(classifier, payloads((8,))[0]), atol=1e-5)
+    with pytest.raises(InputError, match=r"model is 3, but must be one of \[2, 7\]"):
+        runtime.run(3, payloads())
+
+
+@pytest.mark.parametrize(("family", "most"), [("bert", 40), ("roberta", 38), ("distilbert", 40), ("electra", 40)])
+def test_a_text_beyond_the_models_positions_is_refused_with_the_limit(family, most):
+    """RoBERTa's table of 40 serves 38 tokens: the positions of padding and before it are no token's."""
+    classifier = tiny_classifier("base", family)
+    assert positions(load_model(classifier)) == most
+    runtime = CascadeRuntime({0: classifier})
+    assert len(runtime.run(0, payloads((most,))).logits) == 1
+    with pytest.raises(InputError, match=f"text is {most + 1} tokens long, but must be at most {most} for base"):
+        runtime.run(0, payloads((5, most + 1)))
+
+
+def test_importance_of_a_model_without_the_attention_interface_is_refused_by_name():
+    runtime = CascadeRuntime({0: tiny_classifier("odd", "falcon")})
+    assert len(runtime.run(0, payloads((6,))).logits) == 1
+    with pytest.raises(InputError, match="importance is asked of odd"):
+        runtime.run(0, payloads((6,)), importance=True)
+
+
+def test_an_empty_batch_and_bfloat16_on_a_cpu_are_refused():
+    with pytest.raises(InputError, match="payloads is empty"):
+        CascadeRuntime({0: tiny_classifier()}).run(0, [])
+    with pytest.raises(InputError, match="precision is bfloat16, but must be float32 on a CPU"):
+        CascadeRuntime({}, execution=Execution("bfloat16"))
+
+
+def test_threads_are_left_as_they_were():
+    before = torch.get_num_threads()
+    CascadeRuntime({0: tiny_classifier()}).run(0, payloads())
+    assert torch.get_num_threads() == before

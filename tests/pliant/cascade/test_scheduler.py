@@ -1,0 +1,243 @@
+"""The cascade's scheduler in virtual time: fates, deadlines, failures, placements, and who runs first when not all can."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.cascade.knowledge import Knowledge, Model, Path
+from pliant.cascade.simulated import SimulatedCascade
+from pliant.errors import InputError
+from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
+from pliant.simulate import simulate
+from tests.pliant.cascade.loads import (
+    FIRST,
+    LEVEL,
+    SECOND,
+    WALKED,
+    World,
+    ask,
+    bursty,
+    done,
+    fared,
+    known,
+    run,
+    scheduler,
+    started,
+    table,
+)
+
+ROUGH = World(9, failing=0.2, failing_restarts=0.3, jitter=0.3)
+PLACES = pytest.mark.parametrize(("workers", "own"), [(1, False), (2, False), (2, True), (3, True)])
+
+
+# A whole load
+
+
+@PLACES
+def test_every_request_has_one_fate_and_none_is_answered_late_where_durations_are_as_profiled(workers, own):
+    _, books = run(bursty(1, 0.2, (100 * workers, 3000 * workers)), workers=workers, own=own)
+    assert not books.late
+    reasons = {fate.reason for fate in books.fates.values()}
+    assert reasons == {"", "late"}
+    assert {len(ran) for ran in books.ran.values()} == {0, 1, 2, 3}
+
+
+@PLACES
+def test_every_request_has_one_fate_where_workers_fail_and_durations_scatter(workers, own):
+    journal, books = run(bursty(2, 0.3), ROUGH, workers, own, restart_pause=0.05, max_waiting=40)
+    assert {type(fate) for fate in books.fates.values() if fate.reason == "failed"} == {Answer, Drop}
+    assert any(isinstance(entry.event, Failed) for entry in journal)
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([(1, False), (2, False), (3, True)]),
+    st.sampled_from([0.0, 0.3]),
+    st.sampled_from([0.5, 1.0, 2.0]),
+    st.sampled_from([0.0, 0.15]),
+)
+def test_any_load_and_world_keep_the_books_and_wake_ups_in_order(seed, where, failing, slow, margin):
+    """`simulate` itself refuses a scheduler that asks for a wake-up that is not later."""
+    world = World(seed, slow, failing, failing, 0.2)
+    run(bursty(seed, 0.08), world, *where, margin=margin, restart_pause=0.03, max_waiting=25)
+
+
+@PLACES
+def test_a_load_gives_the_same_journal_again_and_a_replay_the_same_decisions(workers, own):
+    journal, _ = run(bursty(3, 0.2), ROUGH, workers, own)
+    assert run(bursty(3, 0.2), ROUGH, workers, own)[0] == journal
+    assert replay(scheduler(known(workers, own), workers), journal) == journal
+
+
+def test_a_device_that_is_slower_than_its_profile_is_allowed_for_once_it_is_known():
+    load = bursty(4, 0.5)
+    _, books = run(load, World(slow=1.5))
+    late = [id for id in books.late if books.arrived[id].arrival > 0.1]
+    assert len(late) <= 0.01 * len(load.requests)
+
+
+# One request
+
+
+def test_an_answer_that_suffices_goes_out_at_once():
+    fresh = scheduler(LEVEL)
+    launch = started(fresh, ask(7))
+    assert launch == Launch(0, 0, (7,), 0)
+    assert fresh.handle(done(launch, FIRST), FIRST) == [Answer(7, 0)]
+    assert fresh.waiting == 0
+
+
+def test_a_gain_sends_a_request_on_and_the_last_level_ends_it():
+    fresh = scheduler(LEVEL)
+    launch = started(fresh, ask(7))
+    (second,) = fresh.handle(done(launch, FIRST, 0.2), FIRST)
+    assert second == Launch(1, 0, (7,), 1)
+    assert fresh.handle(done(second, SECOND, 0.2), FIRST + SECOND) == [Answer(7, 1)]
+
+
+@pytest.mark.parametrize(("spare", "actions"), [(-0.001, [Answer(7, 0, "late")]), (0.001, [Launch(1, 0, (7,), 1)])])
+def test_a_deadline_that_cannot_bear_the_next_level_gets_the_former_answer(spare, actions):
+    fresh = scheduler(LEVEL)
+    launch = started(fresh, ask(7, within=FIRST + SECOND + spare))
+    assert fresh.handle(done(launch, FIRST, 0.5), FIRST) == actions
+
+
+def test_the_next_level_is_reckoned_at_the_length_that_it_is_to_read():
+    fresh = scheduler(LEVEL)
+    launch = started(fresh, ask(7, within=FIRST + SECOND + 0.001))
+    (result,) = done(launch, FIRST, 0.5).results
+    longer = Finished(launch.id, FIRST, (replace(result, length=40),))
+    assert fresh.handle(longer, FIRST) == [Answer(7, 0, "late")]
+
+
+def test_a_request_that_waits_for_the_next_level_gets_the_former_answer_at_the_last_moment():
+    fresh = scheduler(LEVEL)
+    launch = started(fresh, ask(1, within=1.0))
+    fresh.handle(Arrived(ask(2, within=5.0, length=256, utility=50.0)), 0.0)
+    (other,) = fresh.handle(done(launch, FIRST, 0.01), FIRST)
+    assert other.requests == (2,)
+    assert fresh.wake_at() == pytest.approx(1.0 - SECOND)
+    assert fresh.handle(Woke(), fresh.wake_at()) == [Answer(1, 0, "late")]
+    fresh.check()
+
+
+def test_the_next_wake_up_is_for_a_long_text_although_a_short_one_is_more_urgent():
+    fresh = scheduler(LEVEL)
+    started(fresh, ask(0))
+    for number, length in ((1, 20), (2, 256), (3, 20)):
+        fresh.handle(Arrived(ask(number, within=1.0 + number / 1000, length=length)), 0.0)
+    assert fresh.wake_at() == pytest.approx(1.002 - table(1.0).between(256, 1))
+    assert fresh.handle(Woke(), fresh.wake_at()) == [Drop(2, "late")]
+    assert fresh.wake_at() == pytest.approx(1.001 - FIRST)
+
+
+def test_a_request_that_no_level_can_serve_is_dropped():
+    assert scheduler(LEVEL).handle(Arrived(ask(7, within=FIRST - 0.001)), 0.0) == [Drop(7, "late")]
+
+
+def test_the_margin_is_kept_for_the_way_back():
+    assert scheduler(LEVEL, margin=0.5).handle(Arrived(ask(7, within=1.9 * FIRST)), 0.0) == [Drop(7, "late")]
+    assert started(scheduler(LEVEL, margin=0.5), ask(7, within=2.1 * FIRST))
+
+
+def test_a_full_house_drops_who_comes_and_answers_who_would_go_on():
+    fresh = scheduler(LEVEL, max_waiting=2)
+    launch = started(fresh, ask(0))
+    assert [fresh.handle(Arrived(ask(i)), 0.0) for i in (1, 2, 3)] == [[], [], [Drop(3, "full")]]
+    answer, *_ = fresh.handle(done(launch, FIRST, 0.5), FIRST)
+    assert answer == Answer(0, 0, "full")
+
+
+def test_the_large_model_alone_is_a_path_of_its_own():
+    fresh = scheduler(known())
+    launch = started(fresh, ask(7, setting=1))
+    assert launch.setting == 1
+    assert fresh.handle(done(launch, 0.01, 0.5), 0.01) == [Answer(7, 0)]
+
+
+@pytest.mark.parametrize("wrong", [{"task": "mail"}, {"setting": 2}, {"setting": -1}])
+def test_a_request_for_what_is_not_served_is_refused(wrong):
+    with pytest.raises(InputError, match="task and candidate"):
+        scheduler(known()).handle(Arrived(ask(1, **wrong)), 0.0)
+
+
+def test_a_change_of_facts_is_refused():
+    with pytest.raises(InputError, match="facts"):
+        scheduler(known()).handle(Changed({}), 0.0)
+
+
+# Failures
+
+
+def failed(fresh, launch: Launch, now: float) -> list:
+    """What comes of the failure, and the restart put through."""
+    *actions, restart = fresh.handle(Failed(launch.id, "planted"), now)
+    assert (restart.kind, restart.worker) == ("restart", launch.worker)
+    return actions + fresh.handle(Finished(restart.id, 0.0), now)
+
+
+def test_a_worker_that_fails_runs_its_requests_again_and_then_gives_them_up():
+    fresh = scheduler(LEVEL)
+    launch = started(fresh, ask(7))
+    (again,) = failed(fresh, launch, 0.1)
+    assert again.requests == (7,)
+    assert failed(fresh, again, 0.2) == [Drop(7, "failed")]
+
+
+def test_beyond_the_first_level_a_failure_costs_the_gain_alone():
+    fresh = scheduler(LEVEL)
+    first = started(fresh, ask(7))
+    (second,) = fresh.handle(done(first, FIRST, 0.5), FIRST)
+    (again,) = failed(fresh, second, 0.1)
+    assert failed(fresh, again, 0.2) == [Answer(7, first.id, "failed")]
+
+
+def test_a_failure_at_one_level_does_not_count_at_the_next():
+    fresh = scheduler(LEVEL)
+    first = started(fresh, ask(7))
+    (again,) = failed(fresh, first, 0.1)
+    (second,) = fresh.handle(done(again, 0.2, 0.5, FIRST), 0.2)
+    (more,) = failed(fresh, second, 0.3)
+    assert (more.requests, more.setting) == ((7,), 1)
+
+
+@pytest.mark.parametrize(("gain", "fate"), [(None, Drop(7, "failed")), (0.5, Answer(7, 0, "failed"))])
+def test_without_time_for_another_attempt_the_reason_is_the_failure(gain, fate):
+    fresh = scheduler(LEVEL)
+    launch = started(fresh, ask(7, within=FIRST + SECOND + 0.001))
+    if gain:
+        (launch,) = fresh.handle(done(launch, FIRST, gain), FIRST)
+    actions = fresh.handle(Failed(launch.id, "planted"), FIRST + SECOND)
+    assert actions[0] == fate
+
+
+# Placement
+
+
+def test_with_workers_of_their_own_levels_run_beside_each_other():
+    fresh = scheduler(known(2, own=True), 2)
+    launch = started(fresh, ask(1))
+    assert (launch.worker, launch.setting) == (0, 0)
+    (second,) = fresh.handle(done(launch, 0.01, 0.5), 0.01)
+    assert (second.worker, second.setting) == (1, 1)
+    assert started(fresh, ask(2), 0.01).worker == 0
+    assert fresh.handle(Arrived(ask(3)), 0.01) == []
+
+
+def test_shared_workers_each_take_whatever_waits():
+    fresh = scheduler(known(2), 2)
+    assert [started(fresh, ask(i, task=task)).worker for i, task in enumerate(("news", "pairs"))] == [0, 1]
+
+
+def test_a_load_of_one_level_is_served_like_any_other():
+    steps = {"news": ((WALKED["news"][1][0],),)}
+    knowledge = Knowledge((Model(table(1.0), (0,)),), {"news": (Path((0,), 0.9),)})
+    load = [ask(i, at=i / 50) for i in range(50)]
+    device = SimulatedCascade(knowledge, steps, load, range(50), None)
+    journal = simulate(scheduler(knowledge), load, device)
+    assert fared(journal).attained == 1.0

@@ -1,0 +1,165 @@
+"""All thresholds judged together are what the same candidates are worth one by one, and only what is proved is taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.cascade.artifact import Candidate, Pruning
+from pliant.cascade.certify import lower_bound
+from pliant.cascade.evaluate import Ground, evaluate
+from pliant.cascade.search import DOUBT, Promise, SearchConfig, Trial, fit_gain, planned, ways, with_thresholds
+from tests.pliant.cascade.worlds import MASS, classification, profiles, regression
+
+SLIGHT = Pruning("mass", 0.99)  # saves nothing
+CONFIG = SearchConfig(points=6)
+LARGE = 2
+
+
+def ground(seed, texts=150, skills=(0.5, 1.5, 3.0)):
+    return Ground(classification(seed, texts, 3, skills, pruned=[(0, 2, MASS), (1, 2, MASS)]), profiles(len(skills)))
+
+
+def values(seed):
+    return Ground(regression(seed, 150, (0.8, 0.5, 0.2)), profiles(3, regression=True), 0.4)
+
+
+def alone(level):
+    return Candidate("", (level,), (), 0, 0, 0, ())
+
+
+def plain_trial(candidate, threshold_PG, texts, large):
+    """One candidate after the other."""
+    found = [evaluate(with_thresholds(candidate, threshold_G), texts) for threshold_G in threshold_PG]
+    return [(one.correct_R.astype(float) - evaluate(alone(large), texts).correct_R, one.seconds) for one in found]
+
+
+def by_doubt(texts, config=CONFIG):
+    """Ways whose gains need no model: what they foresee of tuning texts is what they say of any."""
+    return [way for way in ways(texts, LARGE, config) if all(gate.weights == DOUBT for gate in way.candidate.gates)]
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 1000), st.booleans())
+def test_ways_are_judged_as_their_candidates_one_by_one(seed, regressive):
+    texts = values(seed) if regressive else ground(seed)
+    for way in by_doubt(texts):
+        plain = plain_trial(way.candidate, way.trial.threshold_PG, texts, LARGE)
+        assert way.trial.accuracy_P - way.trial.large == pytest.approx([difference.mean() for difference, _ in plain])
+        assert way.trial.apart_P == pytest.approx([np.abs(difference).mean() for difference, _ in plain])
+        assert way.trial.seconds_P == pytest.approx([seconds for _, seconds in plain])
+
+
+def plainly_planned(tuning, proving, promise, config):
+    """As `planned` says it: candidates one by one, bounds from every text's difference."""
+    texts, standard = len(proving.outputs.labels), evaluate(alone(LARGE), tuning).seconds
+    cheapest = []
+    for way in by_doubt(tuning, config):
+        trials = plain_trial(way.candidate, way.trial.threshold_PG, tuning, LARGE)
+        passing = [s for d, s in trials if lower_bound(np.repeat(d, 3), 0.95, promise.horizon) >= -promise.drop]
+        if passing and min(passing) < standard:
+            cheapest.append((min(passing), way))
+    chosen = []
+    for _, way in sorted(cheapest, key=lambda one: one[0]):
+        if way.candidate.levels not in [one.candidate.levels for one in chosen]:
+            chosen.append(way)
+    proved = [(evaluate(alone(LARGE), proving).seconds, alone(LARGE))]
+    assert texts == 3 * len(tuning.outputs.labels)
+    for way in chosen[: config.looks]:
+        for threshold_G in way.trial.threshold_PG:
+            candidate = with_thresholds(way.candidate, threshold_G)
+            [(difference_R, seconds)] = plain_trial(candidate, [threshold_G], proving, LARGE)
+            if lower_bound(difference_R, 1 - 0.05 / len(chosen[: config.looks]), promise.horizon) < -promise.drop:
+                break
+            proved.append((seconds, candidate))
+    return min(proved, key=lambda one: one[0])[1]
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([1, 2, 3]), st.sampled_from([0.02, 0.05, 0.15]))
+def test_the_fast_plan_is_the_plain_one(seed, looks, drop):
+    config, promise = replace(CONFIG, looks=looks), Promise(drop, None, 0.95, 300)
+    tuning, proving = ground(seed), ground(seed + 5000, 450)
+    fast = planned(tuning, proving, LARGE, promise, config, by_doubt(tuning, config))
+    assert fast == plainly_planned(tuning, proving, promise, config)
+
+
+def test_known_ways_change_nothing():
+    tuning, proving = ground(0), ground(1, 400)
+    known = list(ways(tuning, LARGE, CONFIG))
+    for drop in (0.02, 0.1):
+        promise = Promise(drop, None, 0.95, None)
+        fresh = planned(tuning, proving, LARGE, promise, CONFIG)
+        assert fresh == planned(tuning, proving, LARGE, promise, CONFIG, known)
+
+
+def test_every_path_is_tried_with_every_pruning_that_saves():
+    outputs = classification(0, 100, 3, (0.5, 1.5, 3.0), pruned=[(1, 2, MASS), (1, 2, SLIGHT)])
+    slight = replace(outputs.pruned[1], length=outputs.levels[2].length)
+    texts = Ground(replace(outputs, pruned=(outputs.pruned[0], slight)), profiles(3))
+    found = [way.candidate for way in ways(texts, LARGE, CONFIG)]
+    paths = [path for size in (1, 2, 3) for path in combinations(range(3), size)]
+    assert {one.levels for one in found} == set(paths)
+    assert {one.levels for one in found if one.gates and one.gates[-1].pruning == MASS} == {(1, 2), (0, 1, 2)}
+    assert not any(one.gates and one.gates[-1].pruning == SLIGHT for one in found)
+    assert {one.levels for one in (w.candidate for w in ways(texts, LARGE, replace(CONFIG, levels=2)))} == set(
+        paths[:-1]
+    )
+
+
+def test_thresholds_run_from_all_texts_going_on_to_the_cheapest():
+    for way in ways(ground(0), LARGE, CONFIG):
+        seconds_P = way.trial.seconds_P
+        assert seconds_P.argmax() == 0
+        assert seconds_P[-1] == seconds_P.min()
+        assert (np.diff(seconds_P[-CONFIG.points :]) <= 1e-12).all()
+
+
+def test_a_promise_is_judged_by_the_bound_of_the_differences():
+    rng = np.random.default_rng(0)
+    held = []
+    for _ in range(300):
+        correct_R, large_R = rng.random(200) < rng.uniform(0.85, 1), rng.random(200) < 0.9
+        trial = trial_of(correct_R, large_R)
+        for promise in (Promise(0.05, None, 0.9, 500), Promise(0.0, 0.9, 0.9, 500)):
+            difference_R = correct_R - (large_R.astype(float) if promise.target is None else promise.target)
+            for texts, times in ((None, 1), (600, 3)):
+                bound = lower_bound(np.repeat(difference_R, times), 0.9, 500)
+                holds = bool(promise.holds(trial, texts)[0])
+                assert holds == (bound >= -promise.drop)
+                held.append(holds)
+    assert 50 < sum(held) < len(held) - 50
+
+
+def trial_of(correct_R, large_R):
+    apart = (correct_R != large_R).mean()
+    return Trial(np.zeros((1, 0)), *(np.array([x]) for x in (correct_R.mean(), apart, 1.0)), large_R.mean(), 200)
+
+
+def test_the_gain_s_model_is_ridge_regression_on_standardised_features():
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([np.ones(50), rng.normal(3, 2, 50), rng.normal(-1, 0.1, 50), np.full(50, 4.0)])
+    gain_R = rng.choice([-1.0, 0.0, 1.0], 50)
+    scaled = (rows[:, 1:3] - rows[:, 1:3].mean(0)) / rows[:, 1:3].std(0)
+    added = np.vstack([scaled, np.sqrt(7.0) * np.eye(2)])  # a ridge is rows that ask for zero
+    weights = np.linalg.lstsq(added, np.append(gain_R - gain_R.mean(), [0, 0]), rcond=None)[0]
+    assert rows @ fit_gain(rows, gain_R, 7.0) == pytest.approx(gain_R.mean() + scaled @ weights)
+
+
+def test_a_gain_that_no_feature_tells_is_its_mean():
+    rows = np.ones((10, 7))
+    assert rows @ fit_gain(rows, np.array([1.0] * 3 + [0.0] * 7), 10.0) == pytest.approx([0.3] * 10)
+
+
+def test_a_way_that_fails_on_the_proving_texts_leaves_the_large_model_alone():
+    tuning = ground(0, 400, (3.0, 3.0, 3.0))  # all levels alike: the cheapest would do
+    assert planned(tuning, ground(1, 400, (3.0, 3.0, 3.0)), LARGE, Promise(0.05, None, 0.95, None), CONFIG).levels != (
+        2,
+    )
+    proving = ground(1, 400, (-3.0, -3.0, 3.0))
+    assert planned(tuning, proving, LARGE, Promise(0.05, None, 0.95, None), CONFIG) == alone(LARGE)

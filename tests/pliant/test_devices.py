@@ -1,0 +1,118 @@
+"""The books of devices: who is free, what a launch taught, and when what broke is started again."""
+
+from __future__ import annotations
+
+import pytest
+
+from pliant.devices import LEARN, MOST_BEYOND, RATIOS, Devices
+from pliant.protocol import Failed, Finished, Launch
+
+NOTHING = ""
+
+
+def devices(workers: int = 2, pause: float = 1.0) -> Devices[str]:
+    return Devices(workers, pause)
+
+
+def ran(books: Devices[str], seconds: float, expected: float = 1.0, beyond: float = 0.0) -> None:
+    """One launch from time 0 on."""
+    launch = books.launch(books.free[0], (1,), "a", expected, 0.0)
+    books.finish(Finished(launch.id, seconds), seconds + beyond)
+    books.check()
+
+
+def test_a_launch_takes_its_worker_and_its_end_gives_it_back_with_what_was_carried():
+    books = devices()
+    launch = books.launch(1, (4, 5), "cargo", 2.0, now=10.0, setting=3)
+    assert launch == Launch(0, 1, (4, 5), 3)
+    assert books.free == [0]
+    (one,) = books.running
+    assert (one.carried, one.expected, one.launched, one.until) == ("cargo", 2.0, 10.0, 12.0)
+    books.check()
+    assert books.finish(Finished(0, 2.0), 12.0) == one
+    assert sorted(books.free) == [0, 1]
+    books.check()
+
+
+def test_launches_are_numbered_restarts_included():
+    books = devices()
+    books.launch(0, (1,), "a", 1.0, 0.0)
+    books.fail(Failed(0, "planted"), 0.5)
+    assert [launch.id for launch in books.restarts(NOTHING, 0.5)] == [1]
+    assert books.launch(1, (2,), "b", 1.0, 0.5).id == 2
+
+
+def test_busy_workers_are_told_by_when_they_should_be_free():
+    books = devices(3)
+    books.launch(0, (1,), "a", 4.0, 0.0)
+    books.launch(1, (2,), "b", 1.0, 0.0)
+    assert books.busy(0.5) == [1.0, 4.0]
+    assert books.busy(2.0) == [2.0, 4.0]  # what is overdue is expected at any moment
+
+
+def test_a_worker_that_restarts_is_not_expected_free():
+    books = devices(1)
+    books.launch(0, (1,), "a", 1.0, 0.0)
+    books.fail(Failed(0, "planted"), 0.5)
+    books.restarts(NOTHING, 0.5)
+    assert books.busy(0.5) == []
+    assert books.free == []
+
+
+def test_later_predictions_follow_the_measured_ratio():
+    books = devices()
+    ran(books, seconds=2.0)
+    assert books.slowdown == pytest.approx(1 + LEARN)
+    assert books.seconds(3.0) == pytest.approx(3 * (1 + LEARN))
+    for _ in range(200):
+        ran(books, seconds=2.0)
+    assert books.slowdown == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("seconds", "bound"), [(100.0, RATIOS[1]), (0.001, RATIOS[0])])
+def test_one_odd_launch_counts_only_within_bounds(seconds, bound):
+    books = devices()
+    ran(books, seconds)
+    assert books.slowdown == pytest.approx(1 + LEARN * (bound - 1))
+
+
+def test_time_beyond_the_devices_own_is_added_to_predictions_up_to_a_bound():
+    books, slow = devices(), devices()
+    ran(books, 1.0, beyond=0.02)
+    assert books.turnaround == pytest.approx(LEARN * 0.02)
+    assert books.seconds(1.0) == pytest.approx(1 + LEARN * 0.02)
+    ran(slow, 1.0, beyond=30.0)
+    assert slow.turnaround == pytest.approx(LEARN * MOST_BEYOND)
+
+
+def test_a_load_or_a_restart_teaches_nothing_of_profiles():
+    books = devices(1)
+    books.launch(0, (), "a", 1.0, 0.0, kind="load")
+    books.finish(Finished(0, 3.0), 3.0)
+    assert (books.slowdown, books.turnaround) == (1.0, 0.0)
+
+
+def test_a_worker_that_failed_restarts_at_once_and_after_a_pause_where_the_restart_failed():
+    books = devices(1, pause=0.7)
+    books.launch(0, (1,), "a", 1.0, 0.0)
+    assert books.fail(Failed(0, "planted"), 5.0).carried == "a"
+    assert books.wake_at() == 5.0
+    books.check()
+    (restart,) = books.restarts(NOTHING, 5.0)
+    assert restart == Launch(1, 0, kind="restart")
+    assert books.wake_at() is None
+    books.fail(Failed(1, "planted"), 6.0)
+    assert books.wake_at() == pytest.approx(6.7)
+    assert books.restarts(NOTHING, 6.6) == []
+    books.check()
+    (again,) = books.restarts(NOTHING, 6.7)
+    books.finish(Finished(again.id, 1.0), 7.7)
+    assert books.free == [0]
+    books.check()
+
+
+def test_books_that_do_not_balance_are_noticed():
+    books = devices()
+    books.free.append(0)
+    with pytest.raises(AssertionError, match="workers"):
+        books.check()

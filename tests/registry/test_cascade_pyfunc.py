@@ -1,0 +1,166 @@
+"""A stranger with MLflow, torch and transformers, but without timm or our packages, loads a cascade and gets our answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flows.cascade_live import Record, Saved
+from flows.cascade_packages import level_package, task_package
+from pliant.cascade.evaluate import draws
+from pliant.cascade.plan import PlanConfig
+from pliant.cascade.run import load, run
+from profiling.cascade_latency import LatencyConfig
+from registry import codec
+from registry.mlflow_store import MlflowRegistry
+from registry.package import needed
+from tests.cascade_things import Things, cascade, things
+
+pytestmark = pytest.mark.slow
+
+STRANGER = """
+import json, sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "_EditableFinder"]
+import importlib.abc, importlib.util
+
+class Lacking(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("timm", "torchvision", "PIL"):
+            raise ModuleNotFoundError(f"this machine has no {name}", name=name)
+
+assert importlib.util.find_spec("pliant") is None, "the stranger must not have our packages"
+import mlflow, numpy as np, pandas as pd, torch
+sys.meta_path.insert(0, Lacking())
+torch.set_num_threads(1)
+mlflow.set_tracking_uri(sys.argv[1])
+asked = json.load(open(sys.argv[2]))
+found = {"failed": []}
+for name, columns in asked.items():
+    frame = pd.DataFrame(columns)
+    model = mlflow.pyfunc.load_model(f"models:/pliant-cascade-task-{name}@champion")
+    chosen = {"default": {}, "mass": {"candidate": "pruned by mass", "seed": 3}, "single": {"candidate": "single"}}
+    found[name] = {key: model.predict(frame, params=params).to_dict("list") for key, params in chosen.items()}
+    level = mlflow.pyfunc.load_model(f"models:/pliant-cascade-model-{name}-large@champion")
+    found[name]["large"] = level.predict(frame).to_dict("list")
+frame = pd.DataFrame(asked["things"])
+model = mlflow.pyfunc.load_model("models:/pliant-cascade-task-things@champion")
+uri = "models:/pliant-cascade-task-things@champion"
+for act in (
+    lambda: model.predict(frame, params={"candidate": "best"}),
+    lambda: model.predict(pd.DataFrame({"words": ["a dog"]})),
+    lambda: mlflow.pyfunc.load_model(uri, model_config={"model.small": "models:/pliant-cascade-model-things-small/9"}),
+    lambda: mlflow.pyfunc.load_model(uri, model_config={"model.small": "models:/pliant-cascade-model-things-large/1"}),
+):
+    try:
+        act()
+    except Exception as error:
+        found["failed"].append(f"{type(error).__name__}: {error}")
+import pliant
+print(json.dumps(found | {"pliant": pliant.__file__}))
+"""
+
+
+def test_a_stranger_gets_the_cascades_answers(shelf, found):
+    _, made = shelf
+    assert "site-packages" not in found["pliant"] and Path(found["pliant"]).parents[1].name == "code"
+    for task, one in made.items():
+        models, rows = load(one.cascade, one.classifiers), one.texts.rows
+        drawn = np.random.default_rng(3).random(len(rows))
+        for key, number, draw_R in (("default", 0, draws(len(rows))), ("mass", 2, drawn), ("single", 4, drawn)):
+            answered = run(one.cascade, models, rows, number, draw_R)
+            assert found[task][key]["level"] == [one.cascade.levels[a.level].name for a in answered]
+            _assert_same(found[task][key]["label"], [a.label for a in answered])
+            assert found[task][key]["confidence"] == pytest.approx([a.confidence for a in answered], abs=1e-4)
+
+
+def test_a_level_alone_gives_the_label_of_its_logits(shelf, found):
+    _, made = shelf
+    for task, one in made.items():
+        logits_RK = one.outputs.levels[1].logits
+        if one.cascade.classes:
+            assert found[task]["large"]["label"] == [one.cascade.classes[i] for i in logits_RK.argmax(1)]
+            assert all(1 / 3 <= sure <= 1 for sure in found[task]["large"]["confidence"])
+        else:
+            assert found[task]["large"]["label"] == pytest.approx(logits_RK[:, 0].tolist(), rel=1e-4, abs=1e-4)
+            assert set(found[task]["large"]) == {"label"}
+
+
+def test_what_does_not_fit_is_told(found):
+    wrong = ("candidate is best, but must be one of default, pruned", "text", "could not be fetched", "another model")
+    for sentence, words in zip(found["failed"], wrong, strict=True):
+        assert words in sentence
+
+
+def test_the_requirements_of_a_cascade_name_no_library_of_pictures(shelf):
+    registry, _ = shelf
+    folder, _ = registry.fetch("pliant-cascade-task-things")
+    told = (folder.parents[1] / "requirements.txt").read_text()
+    names = {line.partition("==")[0] for line in told.split()}
+    assert names == set(needed("cascade-task"))
+    assert {"transformers", "tokenizers"} <= names
+    assert not names & {"timm", "torchvision", "pillow"}
+    assert {"timm", "torchvision", "pillow"} <= set(needed("tokens-task"))
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory) -> tuple[MlflowRegistry, dict[str, Things]]:
+    """A registry of three cascades: single texts, pairs and a regression."""
+    folder = tmp_path_factory.mktemp("cascades")
+    registry = MlflowRegistry(f"sqlite:///{folder / 'mlflow.db'}", "pliant-cascade", folder / "artifacts")
+    kinds = {"things": {}, "alike": {"pair": True}, "much": {"classes": ()}}
+    return registry, {task: _published(registry, folder, task, things(**kind)) for task, kind in kinds.items()}
+
+
+@pytest.fixture(scope="module")
+def found(shelf, tmp_path_factory) -> dict:
+    """What the stranger was answered: once, since it takes a while to come in."""
+    registry, made = shelf
+    columns = {task: _columns(one) for task, one in made.items()}
+    return _ask(registry.tracking_uri, columns, tmp_path_factory.mktemp("stranger"))
+
+
+def _assert_same(found: list, expected: list) -> None:
+    assert found == expected if isinstance(expected[0], str) else found == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def _published(registry: MlflowRegistry, folder: Path, task: str, one: Things) -> Things:
+    """As the flow would leave it."""
+    named = [replace(classifier, task=task) for classifier in one.classifiers]
+    digests = [codec.save(each, folder / f"{task}-{each.name}") for each in named]
+    outputs = replace(one.outputs, task=task, classifiers=tuple(digests))
+    planned = replace(cascade(outputs, one.cascade.pair), task=task)
+    codec.save(planned, folder / task)
+    saved = Saved("cascade/x", "sha256:x")
+    record = Record(PlanConfig(), LatencyConfig(), 1, saved, saved)
+    with registry.run("release") as run_of:
+        levels = {}
+        for each, level in zip(named, planned.levels, strict=True):
+            made = {"key": f"{task}-{each.name}", "digest": level.classifier}
+            package = level_package(each, level, planned.pair, folder / made["key"], made)
+            levels[each.name] = registry.publish(run_of, package).version
+            registry.promote(package.name, levels[each.name])
+        package = task_package(planned, levels, folder / task, record)
+        registry.promote(package.name, registry.publish(run_of, package).version)
+    return replace(one, cascade=planned, classifiers=tuple(named), outputs=outputs)
+
+
+def _columns(one: Things) -> dict[str, list[str]]:
+    columns = {"text": [first for first, _ in one.texts.rows]}
+    return columns | {"text_pair": [second for _, second in one.texts.rows]} if one.cascade.pair else columns
+
+
+def _ask(address: str, columns: dict[str, dict[str, list[str]]], folder: Path) -> dict:
+    (folder / "asked.json").write_text(json.dumps(columns))
+    command = [sys.executable, "-I", "-c", STRANGER, address, str(folder / "asked.json")]
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "OMP_NUM_THREADS": "1"}
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | quiet
+    told = subprocess.run(command, capture_output=True, text=True, cwd="/", env=environment, timeout=300, check=False)
+    assert told.returncode == 0, told.stderr[-3000:]
+    return json.loads(told.stdout.splitlines()[-1])

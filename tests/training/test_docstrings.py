@@ -1,0 +1,212 @@
+"""The embedded corpus: read from source files, without names, repetitions or files on both sides of a split."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from training import docstrings
+from training.docstrings import TASKS, corpus, load, paragraphs, parameters, split
+from training.texts import Shares
+
+WORDS = np.array(
+    [a + b + c for a in ("ba", "do", "ki", "lu") for b in ("me", "no", "ra") for c in ("sat", "tem", "vol")]
+)
+PAIR = ("pliantfirst", "pliantsecond")
+
+
+def prose(rng: np.random.Generator, count: int = 12) -> str:
+    return " ".join(rng.choice(WORDS, count))
+
+
+def write_package(root, name: str, files: int = 12, seed: int = 0) -> None:
+    """A package with a module, a class, a method and a function documented in each file."""
+    rng = np.random.default_rng(seed)
+    (root / name).mkdir()
+    for file in range(files):
+        told = [
+            f"{prose(rng)}.\n\n    {prose(rng)}.\n\n    Args:\n        one: {prose(rng, 3)}\n    " for _ in range(4)
+        ]
+        source = (
+            f'"""{told[0]}"""\nraise RuntimeError("imported")\n\nclass A:\n    """{told[1]}"""\n'
+            f'    def b(self):\n        """{told[2]}"""\n\ndef c():\n    """{told[3]}"""\n'
+        )
+        (root / name / f"file{file}.py").write_text(source)
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    for seed, name in enumerate(PAIR):
+        write_package(tmp_path, name, seed=seed)
+    monkeypatch.syspath_prepend(tmp_path)
+    return PAIR
+
+
+@pytest.fixture(scope="module")
+def installed():
+    return corpus()
+
+
+def test_the_installed_packages_give_thousands_of_texts_of_all_kinds(installed):
+    counts = [len(installed), *(sum(one.package == package for one in installed) for package in docstrings.PACKAGES)]
+    assert counts[0] > 5000
+    assert max(counts[1:]) <= docstrings.PER_PACKAGE
+    assert len({one.kind for one in installed}) == 4
+
+
+def test_texts_have_5_to_1000_tokens_and_are_all_different(installed):
+    lengths = [len(docstrings.TOKEN.findall(one.text)) for one in installed]
+    assert (min(lengths) >= 5, max(lengths) <= 1000) == (True, True)
+    assert len({one.text for one in installed}) == len(installed)
+
+
+def test_no_text_holds_the_name_or_the_alias_of_a_package(installed):
+    named = re.compile(rf"(?<![a-z])(np|pd|plt|nx|pytorch|scikit-learn|{'|'.join(docstrings.PACKAGES)})(?![a-z])", re.I)
+    assert [one.source for one in installed if named.search(one.text)] == []
+
+
+def test_no_text_repeats_most_of_another(installed):
+    runs = [
+        {tuple(words[i : i + 5]) for i in range(len(words) - 4)}
+        for words in (one.text.lower().split() for one in installed)
+    ]
+    seen, repeated = set(), 0
+    for run in runs:
+        repeated += len(run) >= 10 and len(run & seen) > 0.8 * len(run)
+        seen |= run
+    assert repeated < 0.01 * len(installed)
+
+
+def test_nothing_is_imported_and_the_order_is_always_the_same(packages):
+    assert corpus(packages) == corpus(packages)  # the files raise when they are imported
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_no_file_is_both_to_fit_and_held_out(packages, task):
+    source = {one.paragraphs[0]: one.source for one in corpus(packages)}
+    told = load(task, packages=packages)
+    held = np.concatenate([told.split.profiling, told.split.test])
+    fit_files, held_files = (
+        {source[told.first[row].split("\n")[0]] for row in part} for part in (told.split.fit, held)
+    )
+    assert fit_files
+    assert held_files
+    assert fit_files.isdisjoint(held_files)
+
+
+@pytest.mark.parametrize(
+    ("task", "classes"),
+    [
+        ("package", PAIR),
+        ("kind", ("class", "function", "method", "module")),
+        ("parameters", ()),
+        ("same", ("other", "same")),
+    ],
+)
+def test_every_task_has_its_classes_each_as_often(packages, task, classes):
+    told = load(task, packages=packages)
+    assert (told.name, told.classes, told.regression) == (task, classes, task == "parameters")
+    if classes:
+        counts = np.bincount(told.labels)
+        assert counts.min() > 0.9 * counts.max()
+    else:
+        assert set(told.labels) == {1.0}  # one parameter each
+
+
+def test_a_kind_is_what_the_docstring_documents(packages):
+    kinds = {one.kind: one.text for one in corpus(packages)}
+    told = load("kind", packages=packages)
+    labelled = dict(zip(told.first, (told.classes[label] for label in told.labels), strict=True))
+    assert {labelled[text] for text in kinds.values()} == set(kinds)
+    assert all(labelled[text] == kind for kind, text in kinds.items())
+
+
+def test_a_pair_is_of_one_docstring_exactly_where_it_is_labelled_so(packages):
+    further = {one.paragraphs[0]: one.paragraphs[1] for one in corpus(packages)}
+    told = load("same", packages=packages)
+    pairs = zip(told.first, told.second, told.labels, strict=True)
+    assert all((further[first] == second) == bool(label) for first, second, label in pairs)
+
+
+def test_the_second_text_of_a_wrong_pair_is_of_the_same_part_and_package(packages):
+    where = {one.paragraphs[1]: one.package for one in corpus(packages)}
+    package = {one.paragraphs[0]: one.package for one in corpus(packages)}
+    told = load("same", packages=packages)
+    for part in (told.split.fit, told.split.profiling, told.split.test):
+        assert sorted(told.second[row] for row in part) == sorted({told.second[row] for row in part})
+        assert all(where[told.second[row]] == package[told.first[row]] for row in part)
+
+
+def test_a_limit_keeps_that_many_and_a_seed_splits_otherwise(packages):
+    whole, few, other = (load("package", packages=packages, **given) for given in ({}, {"limit": 40}, {"seed": 1}))
+    assert sum(map(len, (few.split.fit, few.split.profiling, few.split.test))) == 40
+    assert set(few.split.test) < set(whole.split.test)
+    assert set(other.split.test) != set(whole.split.test)
+    assert len({whole.fingerprint, few.fingerprint, other.fingerprint}) == 3
+
+
+def test_an_unknown_task_and_missing_packages_are_told():
+    with pytest.raises(InputError, match="task is topic, but must be one of package, kind"):
+        load("topic")
+    with pytest.raises(InputError, match="installed packages is none, but must be two of nopackage"):
+        corpus(("nopackage",))
+
+
+def test_files_of_another_python_and_packages_in_one_file_are_left_out(tmp_path, monkeypatch, packages):
+    (tmp_path / PAIR[0] / "template.py").write_text(
+        '"""{{ a template of many words that is no source }}"""\ndef {{x}}:'
+    )
+    (tmp_path / "pliantsingle.py").write_text('"""A module that is a package by itself, of one file."""')
+    assert {one.package for one in corpus((*packages, "pliantsingle"))} == set(packages)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("Nothing at all.", 0),
+        (
+            "Adds.\n\nParameters\n----------\nx, y : int\n    Both.\n*args\n    More: of it.\n\nReturns\n-------\nz : int",
+            3,
+        ),
+        ("Adds.\n\nParameters\n----------\nx : int\n\nOther Parameters\n----------------\ny : int\n", 2),
+        ("Adds.\n\nArgs:\n    x (int): One.\n        Note: on x.\n    y: Two.\n\nReturns:\n    z: It.", 2),
+        ("Adds.\n\n:param x: one\n:param int y: two\n:return: it", 2),
+        ("Parameters are not listed here.", 0),
+    ],
+)
+def test_documented_parameters_are_counted_in_three_manners(text, count):
+    assert parameters(text) == count
+
+
+def test_paragraphs_lose_names_rules_and_doctests():
+    text = (
+        "Uses numpy.linalg and\n  `np.dot`.\n\nExamples\n--------\nSee\n>>> np.dot(1, 2)\n2\n\n>>> 1\n1\n\nPyTorch too."
+    )
+    assert paragraphs(text) == ("Uses linalg and `dot`.", "Examples See", "too.")
+
+
+@given(
+    st.lists(st.integers(0, 12), min_size=20, max_size=60), st.integers(0, 5), st.floats(0.1, 0.5), st.floats(0.1, 0.5)
+)
+def test_a_split_keeps_sources_whole_and_comes_near_its_shares(numbers, seed, test, profiling):
+    sources = [f"file{number}" for number in numbers]
+    try:
+        told = split(sources, seed, Shares(test, profiling))
+    except InputError:
+        return  # a few large sources
+    held = np.concatenate([told.test, told.profiling])
+    assert sorted(np.concatenate([told.fit, held])) == list(range(len(sources)))
+    assert {sources[row] for row in told.fit}.isdisjoint(sources[row] for row in held)
+    share = test + profiling * (1 - test)
+    assert 0 <= len(held) - share * len(sources) < max(map(sources.count, sources)) + 1e-9
+    assert len(told.test) == round(len(held) * test / share)
+
+
+def test_few_files_to_split_are_told():
+    with pytest.raises(InputError, match="data is docstrings of 1 files"):
+        split(["one"] * 9, 0, Shares())

@@ -1,0 +1,150 @@
+"""Labelled texts from files made on the fly: which columns, which labels, what is refused, and no network."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pliant.errors import InputError, OfflineError
+from training.data import Split
+from training.texts import Shares, TextData, assemble, load
+
+COUNT = 20
+TEXTS = [f"text number {i}" for i in range(COUNT)]
+OTHERS = [f"another {i}" for i in range(COUNT)]
+
+
+def write(folder, names: tuple[str, ...] = (), **columns):
+    """A parquet file; `names` are those of the label's classes, as `datasets` would write them."""
+    table = pa.table(columns)
+    if names:
+        given = {key: {"dtype": "string", "_type": "Value"} for key in columns}
+        given["label"] = {"names": list(names), "_type": "ClassLabel"}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": given}})})
+    pq.write_table(table, folder / "mine.parquet")
+    return f"parquet:{folder / 'mine.parquet'}"
+
+
+def test_class_names_are_those_that_the_file_tells(tmp_path):
+    told = load(write(tmp_path, ("no", "yes"), text=TEXTS, label=[i % 2 for i in range(COUNT)]))
+    assert (told.name, told.classes, told.second, told.regression) == ("mine", ("no", "yes"), None, False)
+    assert told.labels.tolist() == [i % 2 for i in range(COUNT)]
+
+
+def test_labels_without_names_are_named_in_order(tmp_path):
+    told = load(write(tmp_path, text=TEXTS, label=[7 if i % 2 else 3 for i in range(COUNT)]))
+    assert (told.classes, told.labels.tolist()[:3]) == (("3", "7"), [0, 1, 0])
+    words = load(write(tmp_path, text=TEXTS, intent=["b", "a"] * 10))
+    assert (words.classes, words.labels.tolist()[:3]) == (("a", "b"), [1, 0, 1])
+
+
+def test_fractions_make_a_regression(tmp_path):
+    told = load(write(tmp_path, sentence1=TEXTS, sentence2=OTHERS, score=[i / 4 for i in range(COUNT)]))
+    assert told.regression
+    assert (told.labels.dtype, told.labels.tolist()) == (np.float64, [i / 4 for i in range(COUNT)])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence")],
+)
+def test_a_pair_is_found_by_its_columns_first_text_first(tmp_path, columns):
+    """A question with a sentence once lost the question: the sentence alone was taken."""
+    told = load(write(tmp_path, **dict(zip(columns, (TEXTS, OTHERS), strict=True)), label=[0, 1] * 10))
+    assert told.texts(np.array([0, 3])) == [(TEXTS[0], OTHERS[0]), (TEXTS[3], OTHERS[3])]
+
+
+def test_a_single_text_has_no_second_one(tmp_path):
+    assert load(write(tmp_path, sentence=TEXTS, label=[0, 1] * 10)).texts(np.array([1])) == [(TEXTS[1], None)]
+
+
+def test_csv_and_json_lines_and_several_files_read_alike(tmp_path):
+    rows = [(text, "ab"[i % 2]) for i, text in enumerate(TEXTS)]
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for half in (0, 1):
+        (tmp_path / f"{half}.jsonl").write_text("\n".join(lines[half * 10 : half * 10 + 10]))
+    told = [
+        load(f"csv:{tmp_path}/a.csv"),
+        load(f"json:{tmp_path}/a.jsonl"),
+        load(f"json:{tmp_path}/0.jsonl,{tmp_path}/1.jsonl"),
+    ]
+    assert len({one.fingerprint for one in told}) == 1
+    assert told[0].first == tuple(TEXTS)
+
+
+def test_shares_limit_and_name_are_followed(tmp_path):
+    told = load(write(tmp_path, text=TEXTS, label=[0, 1] * 10), "other", limit=10, shares=Shares(0.5, 0.4))
+    assert (told.name, [len(part) for part in (told.split.fit, told.split.profiling, told.split.test)]) == (
+        "other",
+        [3, 2, 5],
+    )
+
+
+def test_a_fingerprint_follows_texts_labels_classes_and_split_alone(tmp_path):
+    def mark(seed: int = 0, name: str | None = None, texts=TEXTS, labels=(0, 1) * 10, names=("no", "yes")) -> str:
+        return load(write(tmp_path, names, text=texts, label=list(labels)), name, seed).fingerprint
+
+    changed = [mark(seed=1), mark(texts=OTHERS), mark(labels=(1, 0) * 10), mark(names=("yes", "no"))]
+    assert mark(name="renamed") == mark()
+    assert len({mark(), *changed}) == 5
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"text": [*TEXTS[:-1], " "], "label": [0, 1] * 10}, "text of row 19 is ' '"),
+        ({"text": [*TEXTS[:-1], None], "label": [0, 1] * 10}, "text of row 19 is None"),
+        ({"text": TEXTS, "label": [*[0.5] * 19, float("nan")]}, "label is not a number"),
+        ({"text": TEXTS, "label": [*["a"] * 19, None]}, "label is missing"),
+        ({"text": TEXTS, "label": ["a"] * 20}, "label is always a, but must be one of two or more classes"),
+        ({"text": TEXTS, "label": [["a"]] * 20}, "label is of type .*, but must be a number or a text"),
+        ({"text": TEXTS, "size": [1] * 20}, "the label column is text, size, but must be one of label, "),
+        ({"words": TEXTS, "label": [0, 1] * 10}, "the text column is words, label"),
+    ],
+)
+def test_what_cannot_be_learnt_from_is_refused(tmp_path, columns, sentence):
+    with pytest.raises(InputError, match=sentence):
+        load(write(tmp_path, **columns))
+
+
+def test_a_class_below_zero_is_refused_as_a_hidden_label(tmp_path):
+    with pytest.raises(InputError, match=r"label is -1, .*a test split without its labels"):
+        load(write(tmp_path, ("no", "yes"), text=TEXTS, label=[-1] * COUNT))
+
+
+def test_half_a_surrogate_pair_is_refused_with_its_row():
+    """The tokenizers library cannot take it, and said so without a row in the middle of a training."""
+    rows = np.arange(2)
+    with pytest.raises(InputError, match=r"text of row 1 is 'half .ud800', but must be of whole characters"):
+        assemble("mine", ["fine", "half \ud800"], None, rows, ("no", "yes"), Split(rows, rows, rows))
+
+
+def test_control_characters_and_other_scripts_are_texts_like_others(tmp_path):
+    odd = ["\0", "a\0b\x1b", "日本", "e\u0301", *TEXTS[4:]]
+    assert isinstance(load(write(tmp_path, text=odd, label=[0, 1] * 10)), TextData)
+
+
+@pytest.mark.parametrize(
+    "address", ["csv:/nowhere.csv", "parquet:/nowhere.parquet", "json:/nowhere.json", "zip:a", "mine"]
+)
+def test_an_address_that_leads_nowhere_is_told(address):
+    with pytest.raises(InputError, match=r"^data is "):
+        load(address)
+
+
+def test_a_file_that_is_no_parquet_is_told(tmp_path):
+    (tmp_path / "a.parquet").write_text("nothing")
+    with pytest.raises(InputError, match="a readable parquet file"):
+        load(f"parquet:{tmp_path}/a.parquet")
+
+
+@pytest.mark.parametrize("address", ["hub:nobody/nothing", "hub:nobody/nothing:part"])
+def test_without_a_network_the_error_says_what_works(address):
+    with pytest.raises(OfflineError, match=r"nobody/nothing could not be fetched.*parquet:PATH.*docstrings:package"):
+        load(address)
