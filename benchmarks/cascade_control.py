@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ LIMIT = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Median seconds of one request; `total` is the median of the sums."""
+    """Median seconds of one request; `total` is what importance adds and the median of the others' sums."""
 
     importance: float  # what it adds to the small model's run
     routing: float  # calibrate, foresee the gain, prune, read the rest for the large model
@@ -62,7 +63,11 @@ def measure(study: Study, measured: Latencies, progress: Progress = silent) -> C
     with threads(1):
         for number, text in enumerate(_texts(study)):
             rows.append(
-                [*_device(small, served, text), *_front(served, small, large, text), _dispatch(scheduler, number)]
+                [
+                    *_device(small, served, text),
+                    *_front(served, small, large, text),
+                    _dispatch(scheduler, cascade.task, number),
+                ]
             )
             progress(number + 1, ROUNDS)
     plain, asked, *others = np.array(rows)[WARM:].T
@@ -89,7 +94,7 @@ def _served(study: Study, cascade: Cascade) -> Way:
 def _texts(study: Study) -> Iterator[str]:
     """Held-out texts strung together word by word until there are 32 tokens."""
     reader = Reader(study.classifiers[0].tokenizer, TOKENS)
-    words = (word for first, _ in 4 * study.texts for word in first.split())
+    words = (word for first, _ in cycle(study.texts) for word in first.split())
     for _ in range(ROUNDS):
         text = next(words)
         while len(reader.read(text).ids) < TOKENS:
@@ -118,9 +123,9 @@ def _front(served: Way, small: CascadeRuntime, large: CascadeRuntime, text: str)
     return [routed, time.perf_counter() - started]
 
 
-def _dispatch(scheduler: CascadeScheduler, number: int) -> float:
+def _dispatch(scheduler: CascadeScheduler, task: str, number: int) -> float:
     """Seconds that the scheduler takes for one request on its whole way."""
-    now, task = float(number), "only"
+    now = float(number)
     started = time.perf_counter()
     for level in range(2):
         if level == 0:

@@ -53,14 +53,14 @@ SST2_FIT, SST2_HELD_OUT = 16_000, 4_000
 GRAM = 4  # words
 
 
-def read(name: str, folder: Path = FOLDER, limit: int | None = None) -> TextData:
+def read(name: str, folder: Path = FOLDER) -> TextData:
     """One data set. Raises `InputError` where its files are missing."""
     source = SOURCES[name]
     files = [folder / f"{file}.parquet" for file in source.files]
     for file in files:
         if not file.is_file():
             raise InputError("data", file, "an existing file (the shared data sets are not part of the project)")
-    joined = load("parquet:" + ",".join(map(str, files)), name, shares=source.shares, limit=limit)
+    joined = load("parquet:" + ",".join(map(str, files)), name, shares=source.shares)
     return _sst2(joined) if name == "sst2" else joined
 
 

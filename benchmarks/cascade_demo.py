@@ -13,7 +13,7 @@ from benchmarks.cascade_replay import HEADINGS, LoadConfig, Loaded
 from flows.cascade_live import open_registry
 from flows.settings import Settings
 
-LOAD = LoadConfig(seconds=6.0)
+LOAD = LoadConfig(seconds=6.0, share=1.4)
 
 
 def demo(told: Settings, console: Console) -> None:

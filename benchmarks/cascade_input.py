@@ -7,7 +7,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from http.client import HTTPException
+from typing import IO, Any
 
 from benchmarks.cascade_live import live_cascade
 from benchmarks.endpoint import serving
@@ -90,7 +91,12 @@ def _refused(field: str | None) -> Judge:
 
 def _declared(mark: str) -> Judge:
     """Answered, and the answer says what was done to the text."""
-    return lambda status, said: status == 200 and bool(said["answers"][0].get(mark))
+
+    def judge(status: int, said: Any) -> bool:
+        answers = said.get("answers") if isinstance(said, Mapping) else None
+        return status == 200 and isinstance(answers, list) and bool(answers) and bool(answers[0].get(mark))
+
+    return judge
 
 
 def _json(value: object) -> bytes:
@@ -98,19 +104,27 @@ def _json(value: object) -> bytes:
 
 
 def _ask(url: str, body: bytes) -> tuple[int, Any]:
+    """Status (0: none) and what was said."""
     request = urllib.request.Request(url, body, {"content-type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
-            return response.status, json.load(response)
+            return response.status, _read(response)
     except urllib.error.HTTPError as error:
-        try:
-            return error.code, json.load(error)
-        except ValueError:
-            return error.code, None
+        return error.code, _read(error)
+    except (OSError, HTTPException) as error:  # hung up, or said nothing in time: no answer at all
+        return 0, f"{type(error).__name__}: {error}"
+
+
+def _read(response: IO[bytes]) -> Any:
+    """None where it is no JSON."""
+    try:
+        return json.load(response)
+    except ValueError:
+        return None
 
 
 def _shortly(said: Any) -> str:
-    if isinstance(said, Mapping) and "error" in said:
+    if isinstance(said, Mapping) and isinstance(said.get("error"), Mapping):
         return str(said["error"].get("message"))
     if isinstance(said, Mapping) and "answers" in said:
         one = said["answers"][0]

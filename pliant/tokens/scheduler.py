@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pliant.devices import Devices
+from pliant.devices import Devices, Running
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.protocol import Action, Answer, Arrived, Changed, Drop, Event, Failed, Finished, Request, Woke
@@ -47,6 +47,15 @@ class TokensScheduler:
     def slowdown(self) -> float:
         """Measured over expected seconds, as learnt."""
         return self._devices.slowdown
+
+    @property
+    def turnaround(self) -> float:
+        """Seconds of a launch beyond the device's own, as learnt."""
+        return self._devices.turnaround
+
+    @property
+    def running(self) -> list[Running[tuple[Request, ...]]]:
+        return self._devices.running
 
     def handle(self, event: Event, now: float) -> list[Action]:
         match event:

@@ -79,3 +79,14 @@ def test_an_answer_at_time_zero_ends_the_span():
     """Zero once counted as no answer: a load whose clock starts below zero reported a hundred times its goodput."""
     made = summarise([Observation(ask(0, -2.0, 1.0), answered=0.0, correct=True)])
     assert made.goodput == pytest.approx(0.5)
+
+
+def test_an_answer_of_an_earlier_launch_is_as_correct_as_that_one_was():
+    """A cascade's answer that was cut short came with no result of its own, and so earned nothing."""
+    asked = ask(0, 0.0, 9.0)
+    journal = [
+        JournalEntry(0.0, Arrived(asked), (Launch(0, 0, (0,), 0),)),
+        JournalEntry(1.0, Finished(0, 1.0, (Result(0, True, gain=0.5, length=8),)), (Launch(1, 0, (0,), 1),)),
+        JournalEntry(2.0, Failed(1, "gone"), (Answer(0, 0, "failed"),)),
+    ]
+    assert [(o.outcome, o.setting) for o in observations(journal)] == [("accurate", 0)]

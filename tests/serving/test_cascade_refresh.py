@@ -82,6 +82,7 @@ def test_no_request_fails_while_one_generation_after_the_other_takes_over(regist
 
         askers = [asyncio.create_task(ask_on()) for _ in range(3)]
         for seed in (1, 2):
+            answers.extend(await service.ask(SURE, UNSURE))  # also where the askers had no turn yet
             publish_tiny(registry, seed=seed)
             assert (await service.endpoint.refresh())["outcome"] == "changed"
         await versions(service)

@@ -10,10 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.cascade.artifact import Candidate, Pruning
+from pliant.cascade.artifact import Candidate, Gate, Pruning
 from pliant.cascade.certify import lower_bound
 from pliant.cascade.evaluate import Ground, evaluate
-from pliant.cascade.search import DOUBT, Promise, SearchConfig, Trial, fit_gain, planned, ways, with_thresholds
+from pliant.cascade.search import (
+    DOUBT,
+    Promise,
+    SearchConfig,
+    Trial,
+    fit_gain,
+    handicapped,
+    planned,
+    ways,
+    with_thresholds,
+)
 from tests.pliant.cascade.worlds import MASS, classification, profiles, regression
 
 SLIGHT = Pruning("mass", 0.99)  # saves nothing
@@ -63,7 +73,8 @@ def plainly_planned(tuning, proving, promise, config):
         trials = plain_trial(way.candidate, way.trial.threshold_PG, tuning, LARGE)
         passing = [s for d, s in trials if lower_bound(np.repeat(d, 3), 0.95, promise.horizon) >= -promise.drop]
         if passing and min(passing) < standard:
-            cheapest.append((min(passing), way))
+            handicap = 1.05 if any(gate.pruning.rule != "none" for gate in way.candidate.gates) else 1.0
+            cheapest.append((min(passing) * handicap, way))
     chosen = []
     for _, way in sorted(cheapest, key=lambda one: one[0]):
         if way.candidate.levels not in [one.candidate.levels for one in chosen]:
@@ -163,3 +174,14 @@ def test_a_way_that_fails_on_the_proving_texts_leaves_the_large_model_alone():
     )
     proving = ground(1, 400, (-3.0, -3.0, 3.0))
     assert planned(tuning, proving, LARGE, Promise(0.05, None, 0.95, None), CONFIG) == alone(LARGE)
+
+
+def test_learnt_gains_and_pruning_carry_a_handicap_each():
+    config, plain = replace(CONFIG, handicap=0.1), Gate("gain", weights=DOUBT)
+    learnt, pruned = replace(plain, weights=(0.0,) * 7), replace(plain, pruning=MASS)
+
+    def factor(*gates: Gate) -> float:
+        return handicapped(Candidate("", tuple(range(len(gates) + 1)), gates, 0, 0, 0, ()), config)
+
+    assert [factor(), factor(plain), factor(plain, plain)] == [1.0, 1.0, 1.0]
+    assert [factor(learnt), factor(pruned), factor(learnt, pruned)] == pytest.approx([1.1, 1.1, 1.2])

@@ -136,7 +136,7 @@ def test_new_latencies_hold_from_the_next_decision_and_old_launches_end_by_the_o
     assert fresh.wake_at() == pytest.approx(0.5 - 20 * 0.010)
     answer, *_ = fresh.handle(Finished(first.id, old), old)
     assert answer == Answer(0, first.id)
-    assert fresh._slowdown == 1.0
+    assert fresh.slowdown == 1.0
 
 
 @every_policy
@@ -201,12 +201,12 @@ def test_a_new_profile_is_not_judged_by_how_wrong_the_old_one_was():
     fresh.handle(Changed(KNOWN.plain()), 0.0)
     (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
     fresh.handle(Finished(launch.id, 1000.0), 1000.0)
-    assert fresh._slowdown == pytest.approx(1.3)
+    assert fresh.slowdown == pytest.approx(1.3)
     fresh.handle(Changed(KNOWN.plain()), 1001.0)
-    assert fresh._slowdown == pytest.approx(1.3)
+    assert fresh.slowdown == pytest.approx(1.3)
     slower = LatencyTable(TABLE.settings, TABLE.batches, tuple(tuple(2 * s for s in row) for row in TABLE.seconds))
     fresh.handle(Changed(replace(KNOWN, latency=slower).plain()), 1002.0)
-    assert fresh._slowdown == 1.0
+    assert fresh.slowdown == 1.0
 
 
 def test_what_a_launch_takes_beyond_the_device_is_learnt_and_planned_for():
@@ -217,5 +217,5 @@ def test_what_a_launch_takes_beyond_the_device_is_learnt_and_planned_for():
         fresh.handle(Arrived(ask(i, at=float(i), within=0.9)), i - 0.5)
         _, launch = fresh.handle(Finished(launch.id, 0.02), float(i))
         assert isinstance(launch, Launch)
-    assert 0.05 < fresh._turnaround <= 0.1
-    assert fresh._running[launch.id].until - 39.0 > fresh._turnaround
+    assert 0.05 < fresh.turnaround <= 0.1
+    assert fresh.running[0].until - 39.0 > fresh.turnaround
