@@ -124,6 +124,7 @@ def _contest(ground: Ground, stage: Any) -> Found:
         with stage(f"{one.data.name}: {SPLITS} splits") as progress:
             rounds[one.data.name] = cascade_contest.contest(material(one, ground.latencies()), SPLITS, progress)
     shown.table("means over the splits", cascade_figures.HEADINGS, cascade_figures.rows(rounds))
+    Console().print(cascade_figures.NOTE)
     shown.picture(cascade_figures.contest_figure(rounds), settings.read().home, "cascade")
     return cascade_figures.contest_bars(rounds), {name: [asdict(one) for one in each] for name, each in rounds.items()}
 

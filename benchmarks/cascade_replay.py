@@ -21,7 +21,7 @@ from pliant.protocol import Request
 from pliant.report import Report, summarise
 from pliant.workload import poisson
 
-HEADINGS = ("candidate", "in time", "accuracy", "correct in time/s", "p50 ms", "p99 ms", "by level", "cut short")
+HEADINGS = ("candidate", "in time", "acc.", "good/s", "p50 ms", "p99 ms", "level", "cut")
 
 
 @dataclass(frozen=True, slots=True)

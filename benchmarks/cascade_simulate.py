@@ -29,7 +29,7 @@ from registry.store import FolderStore
 MOST_REQUESTS = 200_000
 DEADLINE = 0.5
 COMPARED = ("default", "tabi", "single", "voting")
-HEADINGS = ("candidate", "requests", "utility", "in time", "accuracy", "p50 ms", "p99 ms", "by level", "dropped")
+HEADINGS = ("candidate", "asked", "utility", "in time", "acc.", "p50 ms", "p99 ms", "level", "dropped")
 
 
 def simulate_load(load: str, candidate: str | None, workers: int, seed: int) -> None:

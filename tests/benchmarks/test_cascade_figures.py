@@ -119,10 +119,10 @@ def test_the_table_holds_every_method_in_milliseconds_and_over_the_single_model(
     table = rows({"one": rounds()})
     assert {len(row) for row in table} == {len(HEADINGS)}
     by_method = {row[1]: dict(zip(HEADINGS, row, strict=True)) for row in table}
-    assert list(by_method) == ["default", "tabi", "single", "voting", "default at tabi's accuracy"]
-    assert (by_method["tabi"]["ms"], by_method["tabi"]["to single"]) == ("8.00", "0.80")
-    assert (by_method["default"]["to the large"], by_method["default"]["missed"]) == ("30.0%", "0%")
-    assert by_method["tabi"]["to large"] == "+0.00"
+    assert list(by_method) == ["default", "tabi", "single", "voting", "matched"]
+    assert (by_method["tabi"]["ms"], by_method["tabi"]["/single"]) == ("8.00", "0.80")
+    assert (by_method["default"]["large"], by_method["default"]["missed"]) == ("30.0%", "0%")
+    assert by_method["tabi"]["points"] == "+0.00"
 
 
 def alone(default: float, single: float = 0.010) -> Alone:

@@ -81,8 +81,8 @@ def row(*replies: Reply) -> dict[str, str]:
 
 def test_a_levels_answers_count_as_one_whether_cut_short_or_not():
     shown = row(reply(0, 0), reply(1, 1), reply(2, 1), reply(3, 4))
-    assert shown["by level"] in ("small:75% large:25%", "large:25% small:75%")
-    assert shown["cut short"] == "50.0%"
+    assert shown["level"] in ("small:75% large:25%", "large:25% small:75%")
+    assert shown["cut"] == "50.0%"
 
 
 def test_a_late_or_refused_request_is_not_in_time():
@@ -92,7 +92,7 @@ def test_a_late_or_refused_request_is_not_in_time():
 
 def test_a_load_of_which_nothing_was_answered_has_a_row_all_the_same():
     shown = row(refused(0), refused(1))
-    assert (shown["in time"], shown["by level"], shown["cut short"]) == ("0.0%", "", "0.0%")
+    assert (shown["in time"], shown["level"], shown["cut"]) == ("0.0%", "", "0.0%")
     assert shown["p99 ms"] == "nan"
 
 
