@@ -52,7 +52,7 @@ def record(told: Settings, found: Loaded) -> Path:
 
 
 def load_figure(found: Loaded) -> Any:
-    """Every answer's latency over its arrival, and latencies by share, a colour a candidate."""
+    """Every answer's latency over its arrival, and by share of all requests, dropped ones included."""
     import numpy as np
     from matplotlib.figure import Figure
 
@@ -62,8 +62,8 @@ def load_figure(found: Loaded) -> Any:
         seen = [r.observation for r in replies if r.observation.answered is not None]
         took = [1e3 * ((o.answered or 0.0) - o.request.arrival) for o in seen]
         left.plot([o.request.arrival for o in seen], took, ".", ms=3, color=colour, label=name)
-        right.plot(100 * np.arange(1, len(took) + 1) / max(1, len(took)), sorted(took), color=colour)
+        right.plot(100 * np.arange(1, len(took) + 1) / len(replies), sorted(took), color=colour)
     left.set(xlabel="arrival (s)", ylabel="latency (ms)", yscale="log")
     left.legend(frameon=False)
-    right.set(xlabel="% of answers within")
+    right.set(xlabel="% of requests answered within", xlim=(0, 100))
     return figure
