@@ -50,6 +50,13 @@ class Form:
     most: int | None  # classes
 
 
+SUMMARIES: Mapping[str, str] = {
+    "/predict": "Classify one or many texts, as text-embeddings-inference does",
+    "/info": "The model, as its clients want to know it",
+    "/health": "Whether it can answer",
+}
+
+
 def add_tei(app: FastAPI, endpoint_of: Callable[[Request], Endpoint]) -> None:
     """/tei and, for a service of several tasks, /tei/{task}: base addresses to give to a client."""
     routes: tuple[tuple[str, str, Callable[[Request, Endpoint], Awaitable[Response]]], ...] = (
@@ -70,6 +77,7 @@ def add_tei(app: FastAPI, endpoint_of: Callable[[Request], Endpoint]) -> None:
                 responses=tei_responses(path),
                 tags=["text-embeddings-inference"],
                 name=f"{method} {base}{path}",
+                summary=SUMMARIES.get(path),
                 openapi_extra=documents | ({"parameters": task_parameter()} if "{" in base else {}),
             )
 
