@@ -176,12 +176,13 @@ def _profile(told: argparse.Namespace) -> None:
 
 def _serve(told: argparse.Namespace) -> int:
     from benchmarks.endpoint import service_settings
-    from flows import settings
+    from flows import servers, settings
     from serving.launch import serve
 
     found = settings.read()
     settings.prepare(found)
-    return serve(service_settings(found, told.system, **_service_options(told)), found.home, told.port)
+    port = servers.free_port(told.port) if told.port == 0 else told.port
+    return serve(service_settings(found, told.system, **_service_options(told)), found.home, port)
 
 
 def _service_options(told: argparse.Namespace) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The data sets that the cascade's bars are measured on, and how each one's classifiers are trained.
 
-Seven public sets lie in the shared data folder (README, "What is measured"). Knows their files and nothing of models.
+Seven public sets lie in the shared data folder (README, "Commands"). Knows their files and nothing of models.
 """
 
 from __future__ import annotations
@@ -53,14 +53,17 @@ SST2_FIT, SST2_HELD_OUT = 16_000, 4_000
 GRAM = 4  # words
 
 
+def files(name: str, folder: Path = FOLDER) -> list[Path]:
+    return [folder / f"{file}.parquet" for file in SOURCES[name].files]
+
+
 def read(name: str, folder: Path = FOLDER) -> TextData:
     """One data set. Raises `InputError` where its files are missing."""
-    source = SOURCES[name]
-    files = [folder / f"{file}.parquet" for file in source.files]
-    for file in files:
+    found = files(name, folder)
+    for file in found:
         if not file.is_file():
             raise InputError("data", file, "an existing file (the shared data sets are not part of the project)")
-    joined = load("parquet:" + ",".join(map(str, files)), name, shares=source.shares)
+    joined = load("parquet:" + ",".join(map(str, found)), name, shares=SOURCES[name].shares)
     return _sst2(joined) if name == "sst2" else joined
 
 

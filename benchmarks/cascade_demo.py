@@ -8,12 +8,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cascade_live import largest, live_cascade, measure
+from benchmarks.cascade_live import largest, measure
 from benchmarks.cascade_replay import HEADINGS, LoadConfig, Loaded
 from flows.cascade_live import open_registry
 from flows.settings import Settings
 
-LOAD = LoadConfig(seconds=6.0, share=1.4)
+LOAD = LoadConfig(seconds=4.0, share=1.4, probe=1.5)
 
 
 def demo(told: Settings, console: Console) -> None:
@@ -22,8 +22,7 @@ def demo(told: Settings, console: Console) -> None:
     from flows.progress import stage
 
     with stage("the cascade and its large model under one load") as progress:
-        found = measure(["default"], LOAD, progress)
-    cascade = live_cascade()
+        cascade, found = measure(["default"], LOAD, progress)
     table = Table(*HEADINGS)
     for row in found.rows():
         table.add_row(*row, style="bold" if row[0] == "default" else "")

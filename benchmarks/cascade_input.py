@@ -38,7 +38,7 @@ def bar(found: list[Case]) -> Bar:
 
 def measure(progress: Progress = silent) -> list[Case]:
     """Against the champion's service."""
-    cascade = live_cascade()
+    cascade, _ = live_cascade()
     task, found = cascade.task, []
     with serving("cascade") as service:
         cases = _cases(task)

@@ -20,23 +20,14 @@ from training.texts import TextData
 MOST_TEXTS = 2000
 
 
-def live_cascade() -> Cascade:
-    """The champion of the first task that the embedded corpus has. Raises `RegistryError` where there is none."""
+def live_cascade() -> tuple[Cascade, TextData]:
+    """The champion of the first task that the embedded corpus has, and its data. Raises `RegistryError` without one."""
     found = champion(settings.read())
     for cascade in found.values():
-        if _data(cascade) is not None:
-            return cascade
+        if (data := _data(cascade)) is not None:
+            return cascade, data
     has = f"has no champion but {', '.join(found)}" if found else "holds no champion of the cascade system"
     raise RegistryError(f"the registry {has}: run `pliant train cascade` first")
-
-
-def pool(cascade: Cascade) -> list[TextExample]:
-    """Texts of the test split with their labels."""
-    data = _data(cascade)
-    assert data is not None, "live_cascade looked"
-    index = data.split.test[:MOST_TEXTS]
-    labels = [data.classes[int(number)] for number in data.labels[index]]
-    return [TextExample(text, label) for text, label in zip(data.texts(index), labels, strict=True)]
 
 
 def _data(cascade: Cascade) -> TextData | None:
@@ -48,16 +39,23 @@ def _data(cascade: Cascade) -> TextData | None:
     return None
 
 
+def pool(data: TextData) -> list[TextExample]:
+    """Texts of the test split with their labels."""
+    index = data.split.test[:MOST_TEXTS]
+    labels = [data.classes[int(number)] for number in data.labels[index]]
+    return [TextExample(text, label) for text, label in zip(data.texts(index), labels, strict=True)]
+
+
 def largest(cascade: Cascade) -> str:
     """The name of the candidate that is the largest level alone."""
     return f"only {cascade.levels[-1].name}"
 
 
-def measure(candidates: Sequence[str], config: LoadConfig, progress: Progress = silent) -> Loaded:
+def measure(candidates: Sequence[str], config: LoadConfig, progress: Progress = silent) -> tuple[Cascade, Loaded]:
     """One load under each of these candidates, and the largest model alone at the end, whose capacity sets the rate."""
-    cascade = live_cascade()
+    cascade, data = live_cascade()
     known = {candidate.name for candidate in cascade.candidates}
     names = [*(name for name in candidates if name in known), largest(cascade)]
     levels = [level.name for level in cascade.levels]
     with serving("cascade") as service:
-        return compare(service.url, cascade.task, levels, names, pool(cascade), config, progress)
+        return cascade, compare(service.url, cascade.task, levels, names, pool(data), config, progress)

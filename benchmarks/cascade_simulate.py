@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from flows import settings
 from flows.cascade_live import Live, live, open_registry
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.knowledge import Knowledge, knowledge
-from pliant.cascade.reference import ReferenceLoad, reference_load
+from pliant.cascade.reference import ReferenceConfig, ReferenceLoad, reference_load
 from pliant.cascade.route import number_of
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import SimulatedCascade, Walks, capacity, walks
@@ -28,6 +28,7 @@ from registry.store import FolderStore
 
 MOST_REQUESTS = 200_000
 DEADLINE = 0.5
+SHARES = sum(ReferenceConfig().quiet) + sum(ReferenceConfig().loud)
 COMPARED = ("default", "tabi", "single", "voting")
 HEADINGS = ("candidate", "asked", "utility", "in time", "acc.", "p50 ms", "p99 ms", "level", "dropped")
 
@@ -51,11 +52,12 @@ def _simulate(one: Live, store: FolderStore, load: str, candidate: str | None, w
         )
     known, walked = knowledge([cascade], workers), {cascade.task: walks(cascade, outputs)}
     offered = _load(load, cascade, outputs, workers * capacity(known, walked), seed)
-    table = Table(*HEADINGS, title=f"{cascade.task}: {load} on {workers} x {cascade.device}")
+    first, *others = HEADINGS
+    table = Table(Column(first, no_wrap=True), *others, title=f"{cascade.task}: {load} on {workers} x {cascade.device}")
     for number in _numbers(cascade, candidate):
         found = _run(known, walked, offered, number, workers, seed)
         table.add_row(*_row(cascade, number, found))
-    Console().print(table)
+    Console(emoji=False).print(table)
 
 
 def _numbers(cascade: Cascade, candidate: str | None) -> Sequence[int]:
@@ -67,7 +69,9 @@ def _numbers(cascade: Cascade, candidate: str | None) -> Sequence[int]:
 def _load(load: str, cascade: Cascade, outputs: Outputs, borne: float, seed: int) -> ReferenceLoad:
     lengths = outputs.levels[0].length
     if load == "reference":
-        return reference_load({cascade.task: [int(n) for n in lengths]}, borne, seed)
+        longest = MOST_REQUESTS / 10 / (SHARES * borne)
+        config = ReferenceConfig(seconds=min(ReferenceConfig().seconds, longest))
+        return reference_load({cascade.task: [int(n) for n in lengths]}, borne, seed, config)
     if not load.startswith("poisson:"):
         raise InputError("load", load, "reference or poisson:RATE:SECONDS")
     try:

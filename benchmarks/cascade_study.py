@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks import cascade_models
 from benchmarks.cascade_contest import Material
-from benchmarks.cascade_data import read
+from benchmarks.cascade_data import files, read
 from pliant.cascade.artifact import Classifier, Outputs, Pruning
 from pliant.latency import LatencyTable
 from pliant.progress import Progress, share
@@ -65,7 +65,8 @@ def held_out(data: TextData) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def ready(names: Sequence[str], store: FolderStore, folder: Path) -> list[str]:
     """Those whose classifiers are there already."""
-    return [name for name in names if cascade_models.present(name, read(name, folder), store)]
+    here = [name for name in names if all(file.is_file() for file in files(name, folder))]
+    return [name for name in here if cascade_models.present(name, read(name, folder), store)]
 
 
 def study(name: str, store: FolderStore, folder: Path, stage: Stage) -> Study:

@@ -24,7 +24,7 @@ def demo(keep: bool) -> int:
         tokens_demo.demo(told, console)
         console.rule(f"3  cascade, flow: train, calibrate, profile, plan, judge, publish (after {_since(start)})")
         show(cascade_run.run_connected(None, {}))
-        console.rule("4  cascade, endpoint: the same texts with the cascade and with the large model alone")
+        console.rule("4  cascade, endpoint: the same texts with the cascade and its large model")
         cascade_demo.demo(told, console)
         console.rule(f"Done after {_since(start)}")
         _point_on(console)

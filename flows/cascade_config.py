@@ -42,6 +42,9 @@ class LevelConfig:
 
     def __post_init__(self) -> None:
         _check_name("name of a level", self.name)
+        scheme, _, rest = self.start.partition(":")
+        if self.start != "scratch" and (scheme not in ("path", "hub") or not rest):
+            raise InputError(f"start of level {self.name}", self.start, "scratch, path:FOLDER or hub:NAME")
         if self.start == "scratch" and self.classifier.max_length > self.scratch.positions:
             told = f"at most its scratch.positions, {self.scratch.positions}"
             raise InputError(f"classifier.max_length of level {self.name}", self.classifier.max_length, told)
@@ -100,6 +103,11 @@ class CascadeFlowConfig:
     reference: ReferenceConfig = field(
         default_factory=lambda: ReferenceConfig(seconds=1.0)
     )  # the simulation takes long
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("threads", self.threads, 1), ("seed", self.seed, 0)):
+            if value < least:
+                raise InputError(name, value, f"at least {least}")
 
     def of(self, task: TaskConfig) -> tuple[LevelConfig, ...]:
         """The task's levels. Raises `InputError` for none, or two of one name."""

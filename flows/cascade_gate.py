@@ -15,6 +15,7 @@ from scipy.stats import beta
 
 from flows.cascade_config import GateConfig
 from pliant.cascade.artifact import Cascade, Outputs
+from pliant.cascade.evaluate import tested
 from pliant.cascade.knowledge import knowledge
 from pliant.cascade.reference import ReferenceConfig, reference_load
 from pliant.cascade.scheduler import CascadeScheduler
@@ -65,6 +66,7 @@ def judge(champion: Contender | None, challenger: Contender, config: GateConfig,
         return Verdict(not missed, missed or "there is no champion yet", new)
     if champion.test is not None and champion.test.data == _test(challenger).data:
         champion = _measured_alike(champion, challenger)
+        challenger = _judged_alike(challenger, champion)
         old, new = (_replayed(one, champion, config, reference) for one in (champion, challenger))
         worse = _less_accurate(new, old, config) or _earns_less(new, old, config)
         good = f"it earns {new.utility:.1f}, no worse than the champion's {old.utility:.1f}"
@@ -128,6 +130,15 @@ def _slower(new: Side, old: Side, config: GateConfig) -> str:
     if new.seconds <= old.seconds * (1 + config.tolerance):
         return ""
     return f"it takes {1000 * new.seconds:.2f} ms, worse than the champion's {1000 * old.seconds:.2f} ms"
+
+
+def _judged_alike(challenger: Contender, champion: Contender) -> Contender:
+    """A regression's challenger by the champion's tolerance: a wider one of its own would make its answers correct."""
+    tolerance = champion.cascade.tolerance
+    if challenger.cascade.tolerance == tolerance:
+        return challenger
+    cascade = tested(replace(challenger.cascade, tolerance=tolerance), _test(challenger))
+    return replace(challenger, cascade=cascade)
 
 
 def _measured_alike(champion: Contender, challenger: Contender) -> Contender:

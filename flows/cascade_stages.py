@@ -82,6 +82,13 @@ class TaskMade:
 def load_data(config: CascadeFlowConfig) -> list[TextData]:
     """One data set a task. Two tasks of one name would overwrite each other, so that is refused."""
     loaded = [_load(task, config.seed) for task in config.tasks]
+    for data in loaded:  # told before anything is trained
+        if len(data.split.profiling) < pliant.cascade.plan.LEAST_TEXTS:
+            raise InputError(
+                f"texts of {data.name} to plan with",
+                len(data.split.profiling),
+                f"at least {pliant.cascade.plan.LEAST_TEXTS}",
+            )
     names = [data.name for data in loaded]
     if len(set(names)) != len(names) or not names:
         raise InputError("tasks", ", ".join(names) or "empty", "at least one task, each of its own name (NAME=ADDRESS)")

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from flows.settings import Settings
-from registry.mlflow_store import MlflowRegistry, Run
+from registry.mlflow_store import CHAMPION, MlflowRegistry, Run
 from registry.package import Package
 
 CHALLENGER = "challenger"
@@ -43,9 +43,10 @@ def register(
     registry: MlflowRegistry, run: Run, name: str, digest: str, package: Callable[[], Package]
 ) -> tuple[int, bool]:
     """The version of model `name` that holds this artifact, and whether it is new; `package` is asked for only then."""
-    live = registry.version(name)
-    if live is not None and live.digest == digest:
-        return live.version, False
+    for alias in (CHAMPION, CHALLENGER):  # a challenger that was refused is not stored once more with every run
+        known = registry.version(name, alias)
+        if known is not None and known.digest == digest:
+            return known.version, False
     version = registry.publish(run, package()).version
     registry.promote(name, version, CHALLENGER)
     return version, True

@@ -104,11 +104,11 @@ def parts(count: int, config: PlanConfig) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def tolerance_of(outputs: Outputs) -> float:
-    """Regression: an answer within the largest level's root mean square error counts as correct. Else 0."""
+    """Regression: an answer within the best level's root mean square error counts as correct. Else 0."""
     if outputs.classes:
         return 0.0
-    error_R = outputs.levels[-1].logits[:, 0] - outputs.labels
-    return float(np.sqrt(np.mean(error_R**2)))
+    errors = (level.logits[:, 0] - outputs.labels for level in outputs.levels)
+    return min(float(np.sqrt(np.mean(error_R**2))) for error_R in errors)
 
 
 def large_of(tuning: Ground) -> int:
@@ -160,7 +160,7 @@ def _ours(grounds: tuple[Ground, Ground], large: int, config: PlanConfig) -> lis
     promises += [Promise(drop, None, config.confidence, config.horizon) for drop in config.further]
     known = list(ways(grounds[0], large, config.search))
     made = [planned(*grounds, large, promise, config.search, known) for promise in promises]
-    named = ["default", *(f"default {drop:.1%}" for drop in config.further)]
+    named = ["default", *(f"default {100 * drop:g}%" for drop in config.further)]
     seen: dict[tuple[object, ...], Candidate] = {}
     for name, one in zip(named, made, strict=True):
         seen.setdefault((one.levels, one.gates), replace(one, name=name))

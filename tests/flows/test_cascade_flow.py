@@ -220,7 +220,7 @@ def test_two_tasks_are_released_together_and_one_takes_pairs(run, place):
         (
             None,
             {"levels": [{"name": "a", "start": "keras:x"}]},
-            "model is keras:x, but must be scratch, path:",
+            "start of level a is keras:x, but must be scratch, path:",
         ),
         ("absent.toml", {}, "config is absent.toml, but must be a readable TOML file"),
     ],

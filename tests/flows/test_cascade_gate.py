@@ -9,9 +9,12 @@ import pytest
 
 from flows.cascade_config import GateConfig
 from flows.cascade_gate import Contender, judge
+from pliant.cascade import evaluate
+from pliant.cascade.plan import PlanConfig, make
 from pliant.cascade.reference import ReferenceConfig
 from pliant.errors import ArtifactError
 from tests.flows.cascade_tiny import some_cascade, some_outputs
+from tests.pliant.cascade.worlds import regression, tables
 
 SHORT = ReferenceConfig(quiet=(0.5,), loud=(1.5,), seconds=0.5)
 ONCE = GateConfig(seeds=1)
@@ -118,6 +121,19 @@ def test_where_the_champions_outputs_are_lost_promises_and_expected_seconds_are_
 def test_a_challenger_without_its_test_outputs_cannot_be_judged():
     with pytest.raises(ArtifactError, match="the outputs of things on its test split"):
         judge(None, replace(contender(), test=None), ONCE, SHORT)
+
+
+def regressor(errors: tuple[float, float]) -> Contender:
+    outputs, latency = regression(0, 400, errors), tables(2)
+    made = make(outputs, latency, latency, PlanConfig(further=()), False, "cpu")
+    return Contender(evaluate.tested(made, outputs), outputs)
+
+
+def test_a_worse_regression_is_not_promoted_by_a_wider_tolerance_of_its_own():
+    good, bad = regressor((0.9, 0.2)), regressor((0.9, 0.8))
+    assert bad.cascade.tolerance > 2 * good.cascade.tolerance
+    assert not judge(good, bad, ONCE, SHORT).passed
+    assert judge(bad, good, ONCE, SHORT).passed
 
 
 def test_the_load_is_the_one_that_the_settings_describe():
