@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.staticfiles import StaticFiles
 
-from pliant.errors import InputError, PliantError
+from pliant.errors import InputError
+from serving.app import complete, new_app
 from serving.json_body import check_names, parse_json, read_body, shorten, text
-from serving.refusals import Refusal, error_response, json_response, refusal_of
+from serving.refusals import json_response
 from serving.tokens_documents import Prediction, Refresh, Status, TaskDescription, TaskList, errors, question_body
 from serving.tokens_documents import registration_body as registration
 from serving.tokens_endpoint import TokensEndpoint
@@ -28,16 +25,9 @@ from serving.tokens_question import read_question
 
 def create_app(swagger: Path) -> FastAPI:
     """The app; `swagger` is a folder with Swagger UI's files, so that its page needs no internet."""
-    app = FastAPI(title="Pliant tokens", version="1", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
+    app = new_app("Pliant tokens")
     _add_routes(app)
-    # Requests go straight to the function; FastAPI's route of the same path, behind it, only documents. Its machinery
-    # of dependencies, unused here, was a sixth of the time of a request.
-    app.router.routes.insert(0, Route("/predict", _predict, methods=["POST"]))
-    app.add_api_route("/docs", _docs, include_in_schema=False)
-    app.mount("/swagger", StaticFiles(directory=swagger), name="swagger")
-    for kind in (Refusal, PliantError, HTTPException, ClientDisconnect):
-        app.add_exception_handler(kind, _answer_error)
-    return app
+    return complete(app, _predict, swagger)
 
 
 def _add_routes(app: FastAPI) -> None:
@@ -107,27 +97,6 @@ async def _refresh(request: Request) -> Response:
 
 async def _status(request: Request) -> Response:
     return json_response(_endpoint(request).status())
-
-
-async def _docs() -> Response:
-    """Addresses are relative, so the page works wherever the app is mounted."""
-    return get_swagger_ui_html(
-        openapi_url="openapi.json",
-        title="Pliant tokens",
-        swagger_js_url="swagger/swagger-ui-bundle.js",
-        swagger_css_url="swagger/swagger-ui.css",
-        swagger_favicon_url="swagger/favicon-light-32x32.png",
-    )
-
-
-async def _answer_error(request: Request, error: Exception) -> Response:
-    refusal = _of_http(error) if isinstance(error, HTTPException) else refusal_of(error)
-    _endpoint(request).metrics.refused(refusal.code)
-    return error_response(refusal)
-
-
-def _of_http(error: HTTPException) -> Refusal:
-    return Refusal(error.status_code, "http", str(error.detail))
 
 
 def _endpoint(request: Request) -> TokensEndpoint:
