@@ -45,9 +45,14 @@ class Showing:
     accuracy: float
     seconds: float
     early: float  # share answered by the first level
-    large: float  # share that the last level of its path answered; 0 with one level
+    large: float  # share that the largest level read; 0 where the path ends before it
     kept: float  # share of words that went on
     levels: float
+
+    @property
+    def rerouted(self) -> float:
+        """Share that went on beyond the first level."""
+        return 1 - self.early
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +84,14 @@ def one_round(material: Material, seed: int, drop: float) -> Round:
     planning, judging = (subset(material.outputs, rows) for rows in halves(len(material.outputs.labels), seed))
     cascade = plan(material, planning, seed, drop, len(judging.labels))
     ground = Ground(judging, cascade.levels, cascade.tolerance)
-    large = evaluate(only(len(cascade.levels) - 1), ground).accuracy
+    largest = len(cascade.levels) - 1
+    large = evaluate(only(largest), ground).accuracy
     every = {one.name: one for one in cascade.candidates}
-    shown = {name: show(evaluate(every[name], ground), every[name]) for name in METHODS if name in every}
+    shown = {name: show(evaluate(every[name], ground), every[name], largest) for name in METHODS if name in every}
     rivals: tuple[Showing, ...] = ()
     if "tabi" in every:
         whole = Ground(planning, cascade.levels, cascade.tolerance)
-        rivals = tuple(show(evaluate(one, ground), one) for one in matched(every["tabi"], whole))
+        rivals = tuple(show(evaluate(one, ground), one, largest) for one in matched(every["tabi"], whole))
     return Round(seed, large, large - drop, shown, rivals)
 
 
@@ -98,9 +104,9 @@ def only(level: int) -> Candidate:
     return Candidate(f"level {level}", (level,), (), 0, 0, 0, (1.0,))
 
 
-def show(found: Evaluation, candidate: Candidate) -> Showing:
+def show(found: Evaluation, candidate: Candidate, largest: int) -> Showing:
     last = len(candidate.levels)
-    large = found.share(last - 1) if last > 1 else 0.0
+    large = found.share(last - 1) if candidate.levels[-1] == largest else 0.0
     beyond = found.steps_R > 1
     kept = float(found.kept_R[beyond].mean()) if beyond.any() else 1.0
     return Showing(found.accuracy, found.seconds, float((found.steps_R == 1).mean()), large, kept, last)
@@ -160,7 +166,7 @@ def equal(rounds: Sequence[Round]) -> Showing | None:
 
 
 def ratio(rounds: Sequence[Round], what: str) -> float:
-    """The default over the published candidate at equal mean accuracy: `large` or `seconds`."""
+    """The default over the published candidate at equal mean accuracy: `rerouted`, `large` or `seconds`."""
     ours = equal(rounds)
     theirs = [getattr(one.shown["tabi"], what) for one in rounds if one.matched]
     return getattr(ours, what) / float(np.mean(theirs)) if ours and np.mean(theirs) else float("nan")

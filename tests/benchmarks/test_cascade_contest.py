@@ -86,8 +86,9 @@ def test_what_goes_on_of_two_levels_is_what_is_not_answered_early(rounds):
 
 def test_a_level_alone_sends_nothing_on(material, rounds):
     *_, judging = grounds(material, rounds[0])
-    shown = show(evaluate(only(1), judging), only(1))
-    assert (shown.early, shown.large, shown.kept, shown.levels) == (1.0, 0.0, 1.0, 1)
+    shown = show(evaluate(only(1), judging), only(1), 1)
+    assert (shown.early, shown.rerouted, shown.large, shown.kept, shown.levels) == (1.0, 0.0, 1.0, 1.0, 1)
+    assert show(evaluate(only(0), judging), only(0), 1).large == 0.0
 
 
 def test_ours_is_matched_where_there_is_a_published_candidate_and_only_there(rounds):
