@@ -6,8 +6,7 @@ beyond them, correct every later prediction. Knows nothing of what runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pliant.protocol import Failed, Finished, Launch
 
@@ -18,8 +17,7 @@ RATIOS = (0.25, 4.0)  # measured over expected seconds, within which it counts
 MOST_BEYOND = 0.1  # seconds of a launch beyond the device's own
 
 
-@dataclass(frozen=True, slots=True)
-class Running(Generic[T]):
+class Running(NamedTuple, Generic[T]):
     launch: Launch
     carried: T  # whatever the scheduler needs to know of it at its end
     expected: float  # seconds by the profile
@@ -31,7 +29,7 @@ class Devices(Generic[T]):
     """`workers` devices, numbered from 0, all free at the start."""
 
     def __init__(self, workers: int, restart_pause: float) -> None:
-        self.free = list(range(workers))
+        self.free: dict[int, None] = dict.fromkeys(range(workers))  # a set in order of becoming free
         self.slowdown = 1.0
         self.turnaround = 0.0  # seconds of a launch beyond the device's own, smoothed
         self._workers, self._pause = workers, restart_pause
@@ -62,13 +60,13 @@ class Devices(Generic[T]):
         kind: str = "run",
     ) -> Launch:
         """Occupy a free worker."""
-        self.free.remove(worker)
+        del self.free[worker]
         return self._occupy(Launch(self._launches, worker, requests, setting, kind), carried, expected, now)
 
     def finish(self, event: Finished, now: float) -> Running[T]:
         """Free its worker; a run teaches how far the profile is off."""
         one = self._running.pop(event.launch)
-        self.free.append(one.launch.worker)
+        self.free[one.launch.worker] = None
         if one.launch.kind == "run":
             low, high = RATIOS
             self.slowdown += LEARN * (min(max(event.seconds / one.expected, low), high) - self.slowdown)
@@ -95,7 +93,7 @@ class Devices(Generic[T]):
         """Each worker is free, busy or broken."""
         busy = [one.launch.worker for one in self._running.values()]
         broken = [worker for _, worker in self._broken]
-        assert sorted(self.free + busy + broken) == list(range(self._workers)), "workers"
+        assert sorted([*self.free, *busy, *broken]) == list(range(self._workers)), "workers"
 
     def _occupy(self, launch: Launch, carried: T, expected: float, now: float) -> Launch:
         self._launches += 1

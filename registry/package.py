@@ -23,6 +23,7 @@ NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "safetensors", "torch")
 """Distributions that every model's code imports."""
 
 NEEDED_BY_SYSTEM: Mapping[str, tuple[str, ...]] = {
+    "bins": ("scipy", "tokenizers", "transformers"),
     "cascade": ("scipy", "tokenizers", "transformers"),
     "tokens": ("pillow", "timm", "torchvision"),
 }

@@ -1,11 +1,11 @@
-"""What every service's app has besides its own routes: the quick way to /predict, its page, one shape of error.
+"""What every service's app has besides its own routes: the quick way to its hot routes, its page, one shape of error.
 
 Knows HTTP and FastAPI; knows no system. The service puts the endpoint into `app.state.endpoint` when it is up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -27,11 +27,14 @@ def new_app(title: str) -> FastAPI:
     return FastAPI(title=title, version="1", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
 
 
-def complete(app: FastAPI, predict: Handler, swagger: Path) -> FastAPI:
-    """`swagger` is a folder with Swagger UI's files, so that its page needs no internet."""
+def complete(app: FastAPI, hot: Mapping[str, Handler], swagger: Path) -> FastAPI:
+    """`swagger` is a folder with Swagger UI's files, so that its page needs no internet.
+
+    `hot`: what is posted with every request, by path.
+    """
     # Requests go straight to the function; FastAPI's route of the same path, behind it, only documents. Its machinery
     # of dependencies, unused here, was a sixth of the time of a request.
-    app.router.routes.insert(0, Route("/predict", predict, methods=["POST"]))
+    app.router.routes[:0] = [Route(path, handler, methods=["POST"]) for path, handler in hot.items()]
     app.add_api_route("/docs", _docs, include_in_schema=False)
     app.mount("/swagger", StaticFiles(directory=swagger), name="swagger")
     for kind in (Refusal, PliantError, HTTPException, ClientDisconnect):

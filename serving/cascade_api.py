@@ -28,7 +28,7 @@ def create_app(swagger: Path) -> FastAPI:
     app = new_app("Pliant cascade")
     _add_routes(app)
     add_tei(app, _endpoint)
-    return complete(app, _predict, swagger)
+    return complete(app, {"/predict": _predict}, swagger)
 
 
 def _add_routes(app: FastAPI) -> None:

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
@@ -18,19 +17,19 @@ from pliant.cascade.scheduler import CascadeScheduler, Options
 from pliant.errors import DeviceError
 from pliant.protocol import JournalEntry
 from serving.artifacts import Registry, open_registry
-from serving.cascade_catalog import Catalog, discard, load_catalog
+from serving.cascade_catalog import Catalog, discard, load_catalog, look
 from serving.cascade_endpoint import ORIGINS, CascadeEndpoint, Parts
-from serving.cascade_generation import Generation, Generations
 from serving.cascade_outcomes import Outcomes
 from serving.cascade_payload import CascadeBuild, ModelBuild
-from serving.cascade_reading import read, way
-from serving.cascade_refresh import Refresher
+from serving.cascade_reading import Way, read, way
 from serving.clock import Clock, loop_clock
 from serving.device_plan import DevicePlan
 from serving.device_process import Build
 from serving.driver import Driver, Limits, Record
+from serving.generation import Generation, Generations, numbered
 from serving.journal import FileRecorder
 from serving.metrics import Metrics
+from serving.refresh import Refresher, Source
 from serving.settings import Settings
 from serving.workers import ProcessWorker, Worker
 
@@ -43,8 +42,8 @@ Hire = Callable[[Build], Worker]
 @dataclass(frozen=True, slots=True)
 class Assembly:
     endpoint: CascadeEndpoint
-    generations: Generations
-    refresher: Refresher
+    generations: Generations[Catalog, Way]
+    refresher: Refresher[Catalog, Way]
     watch: asyncio.Task[None]  # its own
 
     async def stop(self) -> None:
@@ -78,7 +77,8 @@ async def assemble(
     builder = Builder(settings, clock, metrics, hire)
     first = await builder.start(load_catalog(registry, settings.alias))
     generations = Generations(first, lambda former, present: discard(registry, former.catalog, present.catalog))
-    refresher = Refresher(generations, registry, settings.alias, builder.start, settings.refresh_seconds, metrics)
+    source = Source(registry, settings.alias, look, load_catalog, discard)
+    refresher = Refresher(generations, source, builder.start, settings.refresh_seconds, metrics)
     parts = Parts(settings, generations, refresher, metrics, Outcomes(counted), clock)
     watch = asyncio.create_task(refresher.watch.run())
     return Assembly(CascadeEndpoint(parts), generations, refresher, watch)
@@ -92,20 +92,20 @@ class Builder:
         self._made = 0
         self._device: str | None = None  # class that the first one was profiled on
 
-    async def start(self, catalog: Catalog) -> Generation:
+    async def start(self, catalog: Catalog) -> Generation[Catalog, Way]:
         """Raises `DeviceError` for another class of device than the first one's, and as `Generation.start`."""
         made = self.make(catalog)
         await made.start()
         return made
 
-    def make(self, catalog: Catalog) -> Generation:
+    def make(self, catalog: Catalog) -> Generation[Catalog, Way]:
         self._check_device(catalog)
         settings = self._settings
         scheduler = make_scheduler(settings, make_knowledge(settings, catalog))
         ways = {name: way(served) for name, served in catalog.tasks.items()}
         workers = [self._hire(build_plan(settings, catalog, number)) for number in range(settings.workers)]
         number = self._made + 1
-        recorder = FileRecorder(_numbered(settings.journal, number)) if settings.journal else None
+        recorder = FileRecorder(numbered(settings.journal, number)) if settings.journal else None
         record = _record(scheduler, self._metrics, recorder, model_names(catalog))
         limits = Limits(launch=settings.launch_limit)
         driver = Driver(scheduler, workers, record, self._clock, limits, self._metrics.died_idle, read)
@@ -163,8 +163,3 @@ def _record(scheduler: CascadeScheduler, metrics: Metrics, recorder: FileRecorde
             recorder(entry)
 
     return record
-
-
-def _numbered(journal: Path, generation: int) -> Path:
-    """The first one's own name, then journal-2.jsonl and so on: each replays by itself."""
-    return journal if generation == 1 else journal.with_stem(f"{journal.stem}-{generation}")

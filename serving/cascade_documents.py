@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from serving.cascade_outcomes import MOST
-from serving.cascade_question import TEXT_BYTES
+from serving.texts import TEXT_BYTES
 from serving.tokens_documents import Error, ErrorAnswer, Refresh
 
 

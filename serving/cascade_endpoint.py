@@ -15,15 +15,16 @@ from uuid import uuid4
 from pliant.cascade.route import choose, number_of
 from serving import cascade_answer
 from serving.answers import Dropped
+from serving.cascade_catalog import Catalog
 from serving.cascade_described import described
-from serving.cascade_generation import Generations
 from serving.cascade_outcomes import Outcomes
 from serving.cascade_question import Question
 from serving.cascade_reading import Way, begin
-from serving.cascade_refresh import Refresher
 from serving.clock import Clock
+from serving.generation import Generations
 from serving.json_body import shorten
 from serving.metrics import Metrics
+from serving.refresh import Refresher
 from serving.refusals import Refusal, error_content, refusal_of, refusal_of_drop
 from serving.settings import Settings
 
@@ -47,8 +48,8 @@ class Parts:
     """What the endpoint is put together from."""
 
     settings: Settings
-    generations: Generations
-    refresher: Refresher
+    generations: Generations[Catalog, Way]
+    refresher: Refresher[Catalog, Way]
     metrics: Metrics
     outcomes: Outcomes
     clock: Clock

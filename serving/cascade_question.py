@@ -1,15 +1,11 @@
-"""From a request's body to a checked question about texts. Knows fields, their limits and what text is; no models.
+"""From a request's body to a checked question about texts. Knows fields and their limits; no models.
 
-What is a text here: at least one visible character, at most TEXT_BYTES in UTF-8. Control characters other than tab and
-the ends of lines become spaces, one for one, and the answer says how many; lone halves of surrogate pairs, which UTF-8
-cannot hold, are refused. Texts with more tokens than a model reads are no matter of this file: they are cut, and the
-answer says so.
+What is a text says serving/texts.py; the answer says how many of its characters were cleaned. Texts with more tokens than
+a model reads are no matter of this file: they are cut, and the answer says so.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,12 +15,9 @@ from starlette.requests import Request
 from pliant.errors import InputError
 from serving.json_body import check_names, check_type, deadline, number, parse_json, read_body, shorten, utility
 from serving.refusals import Refusal
+from serving.texts import Given, Texts, check_count, clean
 
 FIELDS = ("task", "text", "text_pair", "texts", "accuracy", "latency", "candidate", "deadline", "utility")
-TEXT_BYTES = 64 * 1024  # of one text in UTF-8
-CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-
-Texts = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,29 +105,13 @@ def which_task(name: object, endpoint: Endpoint) -> str:
     return name
 
 
-def check_count(name: str, texts: Sequence[object], most: int) -> None:
-    if len(texts) > most:
-        raise Refusal(413, "too_many_texts", f"{name} is a list of {len(texts)}, but must be at most {most}", name)
-    if not texts:
-        raise InputError(name, "empty", "a list of at least one text")
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """One text or pair of a question, unchecked, with the names that errors call them by."""
-
-    name: str
-    names: tuple[str, ...]
-    parts: tuple[object, ...]  # one or two
-
-
 def read_texts(given: Sequence[Given], task: str, pair: bool) -> tuple[Texts, tuple[int, ...]]:
     """Texts, and how many characters of each were cleaned. Raises `InputError`, or `Refusal` (413) for a long text."""
     texts, cleaned = [], []
     for one in given:
         if (len(one.parts) == 2) != pair:
             raise _wrong_number(one.name, task, pair)
-        parts, counts = zip(*map(_clean, one.names, one.parts), strict=True)
+        parts, counts = zip(*map(clean, one.names, one.parts), strict=True)
         texts.append((parts[0], parts[1] if pair else None))
         cleaned.append(sum(counts))
     return tuple(texts), tuple(cleaned)
@@ -179,26 +156,6 @@ def _wrong_number(name: str, task: str, pair: bool) -> InputError:
     if pair:
         return InputError(name, "one text", f'a pair ["...", "..."], as the task {shorten(task)} takes two texts')
     return InputError(name, "a pair of texts", f"a single text, as the task {shorten(task)} takes one")
-
-
-def _clean(name: str, value: object) -> tuple[str, int]:
-    if not isinstance(value, str):
-        raise InputError(name, shorten(value), "a text")
-    size = _bytes(name, value)
-    if size > TEXT_BYTES:
-        raise Refusal(413, "text_too_long", f"{name} is {size} bytes, but must be at most {TEXT_BYTES} bytes", name)
-    text, cleaned = CONTROL.subn(" ", value)
-    if not any(unicodedata.category(character)[0] not in "CZ" for character in text):
-        raise InputError(name, shorten(value), "a text with at least one visible character")
-    return text, cleaned
-
-
-def _bytes(name: str, text: str) -> int:
-    try:
-        return len(text.encode())
-    except UnicodeEncodeError as error:
-        found = f"a text with the lone surrogate {shorten(text[error.start])} at character {error.start}"
-        raise InputError(name, found, "a text that UTF-8 can hold") from None
 
 
 def _wishes(fields: Mapping[str, Any], most_deadline: float) -> dict[str, Any]:

@@ -117,11 +117,19 @@ def main() -> None:
             return  # the parent closed the socket or died
 
 
-class _Device:
-    """What the parent may call; the device thread is this one, so nothing runs at once."""
+class Device:
+    """What the parent may call, one call at a time and all from one thread."""
 
     def __init__(self) -> None:
         self._model: Model | None = None
+
+    def reply(self, body: bytes, arrays: Sequence[memoryview] = ()) -> tuple[bool, Any]:
+        """Make a pickled call. Whether it went well, and what it gave or the sentence that says what went wrong."""
+        try:
+            verb, arguments = pickle.loads(body, buffers=arrays)
+            return True, getattr(self, verb)(*arguments)
+        except Exception as error:  # the boundary: the parent turns it into a WorkerError
+            return False, _sentence(error)
 
     def build(self, build: Build) -> None:
         self._model = build()
@@ -145,15 +153,9 @@ class _Device:
 
 
 def _serve(channel: socket.socket, inbox: Inbox) -> None:
-    device = _Device()
+    device = Device()
     while True:
-        body, large = inbox.receive()
-        try:
-            verb, arguments = pickle.loads(body, buffers=large)
-            reply: tuple[bool, Any] = (True, getattr(device, verb)(*arguments))
-        except Exception as error:  # the boundary: the parent turns it into a WorkerError
-            reply = (False, _sentence(error))
-        channel.sendall(pack(reply))
+        channel.sendall(pack(device.reply(*inbox.receive())))
 
 
 def _read(incoming: IO[bytes], size: int) -> bytes:

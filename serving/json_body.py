@@ -91,10 +91,10 @@ def number(name: str, value: object) -> float:
         raise InputError(name, shorten(value), "a number of reasonable size") from None
 
 
-def deadline(value: object, most: float) -> float:
-    seconds = number("deadline", value)
+def deadline(value: object, most: float, name: str = "deadline") -> float:
+    seconds = number(name, value)
     if not 0 < seconds <= most:
-        raise InputError("deadline", f"{seconds:g}", f"more than 0 and at most {most:g} seconds from now")
+        raise InputError(name, f"{seconds:g}", f"more than 0 and at most {most:g} seconds from now")
     return seconds
 
 

@@ -88,6 +88,8 @@ class Lane:
         """Never raises but for cancellation: a worker may fail in any way, and the scheduler decides what follows."""
         self.launch = launch
         try:
+            if not self.up and launch.kind != "restart":  # it is being brought back; others need not wait for that
+                return Failed(launch.id, "the worker died while it had nothing to do"), ()
             async with self.lock:
                 match launch.kind:
                     case "restart":

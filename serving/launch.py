@@ -27,6 +27,7 @@ from serving.settings import PREFIX, Settings, to_environment
 HOST = "127.0.0.1"
 SERVICES = {
     "tokens": "serving.tokens_service:TokensService",
+    "bins": "serving.bins_service:BinsService",
     "cascade": "serving.cascade_service:CascadeService",
 }
 PROBE_SECONDS = 1.0  # of one look at /readyz: a service that starts accepts connections and leaves them hanging
@@ -40,6 +41,7 @@ _QUIET = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "OTEL_SDK_DISABLED": "true",
     "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",  # its threads would take the device's processor for one text
     # Without it a service that cannot start is started again for ever, and /readyz hangs meanwhile.
     "BENTOML_CONTAINERIZED": "true",
 }
@@ -47,7 +49,9 @@ _QUIET = {
 
 def check(settings: Settings) -> None:
     """Everything that can be known before serving. Raises `PliantError`: one sentence instead of a server's log."""
-    if settings.system == "cascade":
+    if settings.system == "bins":
+        from serving.bins_assembly import check as check_system
+    elif settings.system == "cascade":
         from serving.cascade_assembly import check as check_system
     else:
         from serving.tokens_assembly import check as check_system
@@ -158,6 +162,7 @@ def _absolute(settings: Settings) -> Settings:
         settings,
         registry_uri=f"sqlite:///{Path(file).absolute()}" if file != uri else uri,
         artifact_root=str(Path(settings.artifact_root).absolute()),
+        home=settings.home.absolute(),
         journal=journal.absolute() if journal else None,
     )
 

@@ -11,13 +11,18 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from pliant.bins.dispatch import DISPATCHES
 from pliant.errors import InputError
 from pliant.tokens.policies import POLICIES
 
 PREFIX = "PLIANT_"
-ELSEWHERE = ("PLIANT_HOME",)  # read by the processes of flows/ and the command line
-SYSTEMS = ("tokens", "cascade")
+SYSTEMS = ("tokens", "bins", "cascade")
 PLACEMENTS = ("shared", "own")
+POOLS = ("processes", "ray")
+CHOICES = (
+    *(("system", SYSTEMS), ("policy", tuple(POLICIES)), ("placement", PLACEMENTS)),
+    *(("pool", POOLS), ("dispatch", DISPATCHES)),
+)
 POSITIVE = (
     *("max_body_bytes", "max_image_pixels", "max_texts", "max_waiting", "max_deadline"),
     *("launch_limit", "threads", "workers"),
@@ -35,23 +40,27 @@ class Settings:
     alias: str = "champion"
     policy: str = "default"  # tokens: one of pliant/tokens/policies.py
     gamma: int | None = None  # tokens: for the policies that keep to one
-    workers: int = 1  # cascade: device processes
+    workers: int = 1  # bins, cascade: devices
+    pool: str = "processes"  # bins: where devices are: processes of this machine's, or actors of Ray's nodes
+    ray_address: str = ""  # bins: of the cluster that this machine is a node of (host:port, auto); empty: a local one
+    dispatch: str = "completion"  # bins: one of pliant/bins/dispatch.py, where each device holds one runtime
+    home: Path = Path(".pliant")  # bins: the folder `compiled` in it holds what the flow compiled
     placement: str = "shared"  # cascade: every worker runs every level, or ("own") the first the first one, and so on
     margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
     refresh_seconds: float = 30.0  # between two looks at what the alias points to; 0 for none
-    device: str = "cpu"  # cascade: several, separated by commas, are given to the workers in turn
+    device: str = "cpu"  # bins, cascade: several, separated by commas, are given to the workers in turn
     threads: int | None = None  # torch threads of the device process; None: as many as torch takes by itself
     any_profile: bool = False  # serve with a profile that was measured on another class of device
     max_body_bytes: int = 10 * 1024 * 1024
     max_image_pixels: int = 25_000_000  # tokens
-    max_texts: int = 256  # cascade: in one request
+    max_texts: int = 256  # bins, cascade: in one request
     max_waiting: int = 2048
     max_deadline: float = 60.0
     launch_limit: float = 60.0  # seconds after which a running launch counts as hung
     journal: Path | None = None
 
     def __post_init__(self) -> None:
-        for name, choices in (("system", SYSTEMS), ("policy", tuple(POLICIES)), ("placement", PLACEMENTS)):
+        for name, choices in CHOICES:
             if getattr(self, name) not in choices:
                 raise InputError(_variable(name), repr(getattr(self, name)), f"one of {', '.join(choices)}")
         if not 0 <= self.margin < 1:
@@ -67,7 +76,7 @@ class Settings:
 def from_environment(environment: Mapping[str, str]) -> Settings:
     """Raises `InputError` naming the variable: one that is unknown (with the nearest known), or one out of its limit."""
     known = {_variable(field.name): field for field in fields(Settings)}
-    ours = {name: text for name, text in environment.items() if name.startswith(PREFIX) and name not in ELSEWHERE}
+    ours = {name: text for name, text in environment.items() if name.startswith(PREFIX)}
     for name in ours:
         if name not in known:
             raise InputError("environment variable", name, _nearest(name, list(known)))
@@ -103,5 +112,6 @@ _KINDS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "int | None": (int, "a whole number"),
     "float": (float, "a number"),
     "bool": (lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()], "true or false"),
+    "Path": (Path, "a path"),
     "Path | None": (Path, "a path"),
 }

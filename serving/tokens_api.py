@@ -27,7 +27,7 @@ def create_app(swagger: Path) -> FastAPI:
     """The app; `swagger` is a folder with Swagger UI's files, so that its page needs no internet."""
     app = new_app("Pliant tokens")
     _add_routes(app)
-    return complete(app, _predict, swagger)
+    return complete(app, {"/predict": _predict}, swagger)
 
 
 def _add_routes(app: FastAPI) -> None:

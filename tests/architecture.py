@@ -28,21 +28,27 @@ FRAMEWORK_HOMES = {
     "torch": (
         *(
             f"pliant/*/{name}.py"
-            for name in ("model", "merge", "attention", "runtime", "packed", "graphs", "resident", "staging")
+            for name in ("model", "merge", "attention", "runtime", "packed", "graphs", "resident", "staging", "compile")
         ),
         *OFFLINE,
         "serving/*_device.py",
     ),
     "timm": ("pliant/*/model.py", *OFFLINE),
     "transformers": ("pliant/*/model.py", "pliant/*/attention.py", "pliant/*/runtime.py", *OFFLINE),
+    "numba": ("pliant/bins/*_kernel.py",),
+    "onnx": ("pliant/bins/compile.py", "pliant/bins/onnx_*.py"),
+    "onnxruntime": ("pliant/bins/onnx_*.py",),
+    "ray": ("serving/ray_*.py",),
     "datasets": OFFLINE,
     "sklearn": OFFLINE,
 }
 """Where a framework may be imported, besides benchmarks and cli.py."""
 
+OPTIONAL = ("numba", "onnx", "onnxruntime")
+"""A bare GPU machine lacks them: the files of `pliant` that are their homes are imported by those alone that need them."""
 _EVERYWHERE = ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "tokenizers")
 BARE_MACHINE = {
-    "pliant": _EVERYWHERE,
+    "pliant": (*_EVERYWHERE, *OPTIONAL),
     "training": (*_EVERYWHERE, "datasets", "sklearn", "safetensors"),
     "profiling": (*_EVERYWHERE, "datasets", "sklearn"),
 }

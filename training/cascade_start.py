@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import nn
@@ -56,10 +56,10 @@ def pretrained(address: str) -> Start:
     if scheme not in ("path", "hub") or not rest:
         raise InputError("model", address, "scratch, path:FOLDER or hub:NAME")
     try:
-        tokenizer = _tokenizer(rest)
+        tokenizer = read_tokenizer(rest)
         _load(rest, 2)
     except Exception as error:  # whatever a reader or the network raises
-        _tell(scheme, rest, error)
+        tell(scheme, rest, error, "model", "train from scratch (scratch)")
     return Start(lambda outputs: _load(rest, outputs), tokenizer, fresh=False)
 
 
@@ -144,7 +144,8 @@ def _load(name: str, outputs: int) -> nn.Module:
     return made.float()
 
 
-def _tokenizer(name: str) -> Tokenizer:
+def read_tokenizer(name: str) -> Tokenizer:
+    """Of a folder or a model of the hub, without truncation and padding. Raises `InputError`, and what readers raise."""
     from transformers import AutoTokenizer
 
     loaded: Any = AutoTokenizer.from_pretrained(name)
@@ -156,14 +157,13 @@ def _tokenizer(name: str) -> Tokenizer:
     return made
 
 
-def _tell(scheme: str, name: str, error: Exception) -> None:
+def tell(scheme: str, name: str, error: Exception, field: str, instead: str) -> NoReturn:
+    """Why a model could not be read, as one sentence: `instead` is what works without a network, besides a folder."""
     if isinstance(error, InputError):
         raise error
     if scheme == "hub":
         raise OfflineError(
             f"the model {name} could not be fetched from the hub ({type(error).__name__}); without a network use a local "
-            "folder (path:FOLDER) or train from scratch (scratch)"
+            f"folder (path:FOLDER) or {instead}"
         ) from error
-    raise InputError(
-        "model", name, f"a folder with a model of transformers ({type(error).__name__}: {error})"
-    ) from error
+    raise InputError(field, name, f"a folder with a model of transformers ({type(error).__name__}: {error})") from error

@@ -103,14 +103,14 @@ class TokensScheduler:
     def _fleet(self, now: float) -> Fleet:
         devices = self._devices
         clocks = (*[now] * len(devices.free), *devices.busy(now))
-        return Fleet(devices.free[0], clocks, devices.slowdown, devices.turnaround)
+        return Fleet(next(iter(devices.free)), clocks, devices.slowdown, devices.turnaround)
 
     def _carry_out(self, decision: Decision, now: float) -> list[Action]:
         actions: list[Action] = [Drop(request, "late") for request in decision.drop]
         if decision.run or decision.load:
             ids = tuple(request.id for request in decision.run)
             kind = "load" if decision.load else "run"
-            worker, expected = self._devices.free[0], decision.seconds
+            worker, expected = next(iter(self._devices.free)), decision.seconds
             actions.append(self._devices.launch(worker, ids, decision.run, expected, now, decision.setting, kind))
         return actions
 

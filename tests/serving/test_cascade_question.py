@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.cascade_question import TEXT_BYTES
+from serving.texts import TEXT_BYTES
 from tests.serving.cascade_fakes import TASKS, Service
 
 

@@ -1,8 +1,8 @@
-"""One generation of the cascade service: what it serves, with a scheduler, a driver and device processes of its own.
+"""One generation of a service: what it serves, with a scheduler, a driver and device processes of its own.
 
 When the registry's alias points to something else, the next generation is built beside the present one, takes its place
 for all that is asked from then on, and the former one answers what it has and goes. So no request ever meets two sets of
-models, and no scheduler ever changes what it goes by. Costs both their memory for that while.
+models, and no scheduler ever changes what it goes by. Costs both their memory for that while. Knows no system.
 """
 
 from __future__ import annotations
@@ -11,20 +11,25 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
 
-from serving.cascade_catalog import Catalog
-from serving.cascade_reading import Way
 from serving.driver import Driver
 from serving.journal import FileRecorder
 
 logger = logging.getLogger("pliant.serving")
 
+C = TypeVar("C")
+W = TypeVar("W")
+
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Generic[C, W]):
+    """`C` is the system's catalog, `W` what it keeps for the requests of one task."""
+
     number: int  # from 1 on
-    catalog: Catalog
-    ways: Mapping[str, Way]  # by task
+    catalog: C
+    ways: Mapping[str, W]  # by task
     driver: Driver
     recorder: FileRecorder | None = None
 
@@ -43,23 +48,25 @@ class Generation:
             self.recorder.close()
 
 
-class Generations:
+class Generations(Generic[C, W]):
     """The present one, and former ones that are on their way out."""
 
-    def __init__(self, first: Generation, gone: Callable[[Generation, Generation], None] = lambda *_: None) -> None:
+    def __init__(
+        self, first: Generation[C, W], gone: Callable[[Generation[C, W], Generation[C, W]], None] = lambda *_: None
+    ) -> None:
         """`gone` is called with each that has ended while the service goes on, and with the present one."""
         self._present, self._gone = first, gone
         self._leaving: set[asyncio.Task[None]] = set()
 
     @property
-    def present(self) -> Generation:
+    def present(self) -> Generation[C, W]:
         return self._present
 
     @property
     def leaving(self) -> int:
         return len(self._leaving)
 
-    def become(self, started: Generation) -> None:
+    def become(self, started: Generation[C, W]) -> None:
         """Requests go to `started` from now on. Nothing is awaited between looking at `present` and submitting to it."""
         former, self._present = self._present, started
         task = asyncio.create_task(self._leave(former))
@@ -70,9 +77,14 @@ class Generations:
         """Answer everything in flight, of whatever generation."""
         await asyncio.gather(self._present.stop(), *self._leaving)
 
-    async def _leave(self, former: Generation) -> None:
+    async def _leave(self, former: Generation[C, W]) -> None:
         try:
             await former.stop()
         except Exception as error:  # nobody waits for this task but the end of the service
             logger.error("generation %d did not end well", former.number, exc_info=error)
         self._gone(former, self._present)
+
+
+def numbered(journal: Path, generation: int) -> Path:
+    """The first one's own name, then journal-2.jsonl and so on: each replays by itself."""
+    return journal if generation == 1 else journal.with_stem(f"{journal.stem}-{generation}")

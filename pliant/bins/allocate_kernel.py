@@ -1,0 +1,178 @@
+"""The inner loops of allocate.py, compiled by numba. See there for the programme and for why this is exact.
+
+Suffixes: I bins (all streams one after another), P levels of carry, S + 1 numbers of spare devices, K states.
+A state says, before some bin: how many spare devices are used, the carry, and the cost so far. Spare devices are those
+beyond the least number of every bin. The last bin of a stream has infinite capacity here: it serves all that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """By numba, when first called; kept beside this file for the next process."""
+    return cast(F, njit(cache=True)(function))
+
+
+@compiled
+def latency_at(latency_B: Floats, backlog: float) -> float:
+    """Linear between whole numbers, with the last slope beyond; at least two points."""
+    below = min(int(backlog), len(latency_B) - 2)
+    return float(latency_B[below] + (backlog - below) * (latency_B[below + 1] - latency_B[below]))
+
+
+@compiled
+def served(latency_B: Floats, capacity: float, load: float, count: int) -> tuple[float, float]:
+    """Cost of `count` devices under this load, and what they carry on: L(C / N) C with C = min(load, N M)."""
+    if count == 0 or load == 0.0:
+        return 0.0, load
+    if count * capacity < load:
+        return latency_at(latency_B, capacity) * count * capacity, load - count * capacity
+    return latency_at(latency_B, load / count) * load, 0.0
+
+
+@compiled
+def least_costs(
+    requests_I: Floats,
+    capacity_I: Floats,
+    least_I: Ints,
+    latency_IB: Floats,
+    price_I: Floats,
+    step_I: Floats,
+    levels: int,
+    spare: int,
+) -> Floats:
+    """[I + 1, P, S + 1]: at least so much do the bins from i on cost with carry p x step and s spare devices.
+
+    The programme itself backwards, but after each bin the carry is rounded down to the next level; what that takes off
+    is charged at price_I, the least latency of the bins to come.
+    """
+    bins = len(requests_I)
+    to_go_IPS = np.full((bins + 1, levels, spare + 1), np.inf)
+    to_go_IPS[bins, :, 0] = 0.0
+    for i in range(bins - 1, -1, -1):
+        for p in range(levels if step_I[i] > 0.0 else 1):
+            for extra in range(spare + 1):
+                load = requests_I[i] + p * step_I[i]
+                cost, carry = served(latency_IB[i], capacity_I[i], load, least_I[i] + extra)
+                level = level_of(carry, step_I[i + 1], levels)
+                cost += (carry - level * step_I[i + 1]) * price_I[i + 1]
+                for s in range(extra, spare + 1):
+                    to_go_IPS[i, p, s] = min(to_go_IPS[i, p, s], cost + to_go_IPS[i + 1, level, s - extra])
+    return to_go_IPS
+
+
+@compiled
+def level_of(carry: float, step: float, levels: int) -> int:
+    return min(int(carry / step), levels - 1) if step > 0.0 else 0
+
+
+@compiled
+def bound_of(to_go_PS: Floats, step: float, price: float, spare_left: int, carry: float) -> float:
+    """What is still to pay at least, from `least_costs`."""
+    level = level_of(carry, step, len(to_go_PS))
+    return float(to_go_PS[level, spare_left] + (carry - level * step) * price)
+
+
+@compiled
+def bounds_of(to_go_PS: Floats, step: float, price: float, used_K: Ints, carry_K: Floats, cost_K: Floats) -> Floats:
+    """[K] lowest total that each state can lead to."""
+    bound_K = np.empty(len(used_K))
+    for k in range(len(used_K)):
+        spare_left = to_go_PS.shape[1] - 1 - used_K[k]
+        bound_K[k] = cost_K[k] + bound_of(to_go_PS, step, price, spare_left, carry_K[k])
+    return bound_K
+
+
+@compiled
+def advance_served(
+    used_K: Ints,
+    carry_K: Floats,
+    cost_K: Floats,
+    requests: float,
+    capacity: float,
+    least: int,
+    latency_B: Floats,
+    spare: int,
+) -> tuple[Floats, Ints]:
+    """[S + 1] least cost and from which state, by spare devices used, where this bin serves all that came to it."""
+    best_S, parent_S = np.full(spare + 1, np.inf), np.full(spare + 1, -1)
+    for k in range(len(used_K)):
+        load = requests + carry_K[k]
+        for after in range(used_K[k], spare + 1):
+            count = least + after - used_K[k]
+            if count * capacity >= load:
+                cost = cost_K[k] + (latency_at(latency_B, load / count) * load if load > 0.0 else 0.0)
+                if cost < best_S[after]:
+                    best_S[after], parent_S[after] = cost, k
+    return best_S, parent_S
+
+
+@compiled
+def advance_carried(
+    used_K: Ints,
+    carry_K: Floats,
+    cost_K: Floats,
+    requests: float,
+    capacity: float,
+    least: int,
+    latency_B: Floats,
+    to_go_PS: Floats,
+    step: float,
+    price: float,
+    below: float,
+    into: tuple[Ints, Floats, Floats, Ints],
+) -> int:
+    """Writes the states (used, carry, cost, parent) in which this bin carries on, and that may end below `below`.
+
+    Returns how many there are; those for which `into` has no room are only counted.
+    """
+    found = 0
+    spare = to_go_PS.shape[1] - 1
+    for k in range(len(used_K)):
+        for after in range(used_K[k], spare + 1):
+            count = least + after - used_K[k]
+            if count * capacity >= requests + carry_K[k]:
+                break
+            cost, carry = served(latency_B, capacity, requests + carry_K[k], count)
+            cost += cost_K[k]
+            if cost + bound_of(to_go_PS, step, price, spare - after, carry) < below:
+                if found < len(into[0]):
+                    into[0][found], into[1][found], into[2][found], into[3][found] = after, carry, cost, k
+                found += 1
+    return found
+
+
+@compiled
+def undominated(used_K: Ints, carry_K: Floats, cost_K: Floats) -> NDArray[np.bool_]:
+    """Which states no other one equals or betters in all three; they come sorted by (used, carry, cost).
+
+    The frontier over (carry, cost) of the states so far rises in carry and falls in cost: a search and a shift a state.
+    """
+    keep_K = np.zeros(len(used_K), np.bool_)
+    carries, costs = np.empty(len(used_K)), np.empty(len(used_K))
+    length = 0
+    for k in range(len(used_K)):
+        at = np.searchsorted(carries[:length], carry_K[k], side="right")
+        if at > 0 and costs[at - 1] <= cost_K[k]:
+            continue
+        keep_K[k] = True
+        first = at - 1 if at > 0 and carries[at - 1] == carry_K[k] else at
+        end = first
+        while end < length and costs[end] >= cost_K[k]:
+            end += 1
+        carries[first + 1 : length + 1 + first - end] = carries[end:length].copy()
+        costs[first + 1 : length + 1 + first - end] = costs[end:length].copy()
+        carries[first], costs[first] = carry_K[k], cost_K[k]
+        length += 1 + first - end
+    return keep_K

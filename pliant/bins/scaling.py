@@ -1,0 +1,52 @@
+"""How many devices are in use: Arlo's rule on the tail of recent latencies. Knows latencies; knows no device."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from pliant.bins.knowledge import Scaling
+
+
+class Scaler:
+    """One device more when the p98 of recent requests reaches 95% of their SLO, one less where it stays below half."""
+
+    def __init__(self, config: Scaling) -> None:
+        self._config = config
+        self._shares: deque[tuple[float, float]] = deque()  # when answered, latency / SLO
+        self._next = 0.0
+        self._calm_since: float | None = None
+
+    def answered(self, now: float, share: float) -> None:
+        """A request was answered (or dropped: infinite) after `share` of its SLO."""
+        self._shares.append((now, share))
+
+    def wake_at(self) -> float | None:
+        return self._next if self._shares else None
+
+    def decide(self, now: float) -> int:
+        """+1, 0 or -1 devices, at most every `pause` seconds."""
+        if now < self._next or not self._shares:
+            return 0
+        self._next = now + self._config.pause
+        while self._shares and self._shares[0][0] < now - self._config.window:
+            self._shares.popleft()
+        recent = [share for at, share in self._shares if at >= now - self._config.pause]
+        if recent and _tail(recent, self._config.quantile) >= self._config.high:
+            self._calm_since = None
+            return 1
+        if not self._shares or _tail([share for _, share in self._shares], self._config.quantile) >= self._config.low:
+            self._calm_since = None
+            return 0
+        if self._calm_since is None:
+            self._calm_since = now
+        if now - self._calm_since < self._config.window:
+            return 0
+        self._calm_since = now
+        return -1
+
+
+def _tail(shares: list[float], quantile: float) -> float:
+    """The value that so large a share of all does not exceed; no interpolation, as there may be infinite ones."""
+    return float(np.quantile(shares, quantile, method="higher"))

@@ -1,0 +1,169 @@
+"""The bins scheduler: books of requests and devices over one of two pools, shared.py or single.py.
+
+A pure state machine (see pliant/protocol.py). A request is answered by the launch that ran it; one whose worker fails is
+tried again where its attempts and its deadline allow. Swapping a device's runtime is a `Launch` of kind "load" that occupies
+it. Where the pool is a shared one nothing is planned; where each device holds one runtime a plan is made each period for the
+devices that are up. Planning happens within `handle`, and takes some milliseconds (see plan.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from pliant.bins.knowledge import Config, Knowledge
+from pliant.bins.scaling import Scaler
+from pliant.bins.shared import SharedPool
+from pliant.bins.single import SinglePool
+from pliant.bins.work import Requests, Work, until
+from pliant.devices import Devices
+from pliant.errors import InputError
+from pliant.protocol import Action, Answer, Arrived, Changed, Drop, Event, Failed, Finished, Request, Woke
+
+
+class Pool(Protocol):
+    """Requests that wait, and what a free worker does next. Lists of workers are those to look at."""
+
+    @property
+    def waiting(self) -> int: ...
+    def add(self, request: Request, now: float) -> int | None: ...
+    def again(self, request: Request, now: float) -> int | None: ...
+    def take(self, worker: int, now: float) -> Work | None: ...
+    def ended(self, worker: int, kind: str, work: Requests, now: float) -> list[int]: ...
+    def lost(self, worker: int, now: float) -> list[int]: ...
+    def expire(self, now: float) -> list[Request]: ...
+    def woken(self, now: float) -> list[int]: ...
+    def wake_at(self) -> float | None: ...
+    def enlist(self, worker: int) -> list[int]: ...
+    def retire(self, active: Sequence[int]) -> int | None: ...
+    def check(self) -> None: ...
+
+
+class BinsScheduler:
+    """See the module's head. `config.workers` devices, numbered from 0, all free at the start."""
+
+    def __init__(self, knowledge: Knowledge, config: Config | None = None) -> None:
+        self._config = config or Config()
+        self._streams = {stream.name: stream for stream in knowledge.streams}
+        self._longest = {stream.name: stream.max_length for stream in knowledge.streams}
+        self._devices: Devices[Requests] = Devices(self._config.workers, self._config.restart_pause)
+        kind = SharedPool if knowledge.placement == "shared" else SinglePool
+        self._pool: Pool = kind(knowledge, self._config, self._devices)
+        self._limit = self._config.max_waiting * self._config.workers
+        self._tries: dict[int, int] = {}  # of those alone whose worker has failed
+        self._scaler = Scaler(self._config.scaling) if self._config.scaling else None
+        self._spare: list[int] = []
+
+    @property
+    def waiting(self) -> int:
+        return self._pool.waiting
+
+    @property
+    def active(self) -> int:
+        """Devices in use."""
+        return self._config.workers - len(self._spare)
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        if type(event) is Arrived:  # first: there are more of these than of all others
+            return self._arrive(event.request, now)
+        actions: list[Action] = []
+        match event:
+            case Finished():
+                self._finish(event, now, actions)
+            case Failed():
+                self._fail(event, now, actions)
+            case Changed():
+                raise InputError("facts", "given", "left out: a bins scheduler is replaced as a whole")
+            case Woke():
+                self._wake(now, actions)
+        return actions
+
+    def wake_at(self) -> float | None:
+        times = [self._devices.wake_at(), self._pool.wake_at(), self._scaler.wake_at() if self._scaler else None]
+        return min((at for at in times if at is not None), default=None)
+
+    def check(self) -> None:
+        """Workers are accounted for; each request waits once or runs."""
+        self._devices.check()
+        self._pool.check()
+        running = [request.id for one in self._devices.running for request in one.carried]
+        assert len(set(running)) == len(running), "a request runs twice"
+
+    def _arrive(self, request: Request, now: float) -> list[Action]:
+        if not 0 <= request.length <= self._longest.get(request.task, -1):
+            known = {stream.name: stream.max_length for stream in self._streams.values()}
+            raise InputError("task and length", (request.task, request.length), f"at most one of {known}")
+        if self._pool.waiting >= self._limit:
+            return self._drop(request, "full", now)
+        worker = self._pool.add(request, now)
+        if worker is None or worker not in self._devices.free:
+            return []
+        actions: list[Action] = []
+        self._serve(worker, now, actions)
+        return actions
+
+    def _serve(self, worker: int, now: float, actions: list[Action]) -> None:
+        """Launch what the pool has for a free worker."""
+        work = self._pool.take(worker, now)
+        if work is not None:
+            ids = tuple([request.id for request in work.requests])
+            launch = self._devices.launch(worker, ids, work.requests, work.seconds, now, work.setting, work.kind)
+            actions.append(launch)
+
+    def _look(self, workers: Iterable[int], now: float, actions: list[Action]) -> None:
+        for worker in workers:
+            if worker in self._devices.free:
+                self._serve(worker, now, actions)
+
+    def _finish(self, event: Finished, now: float, actions: list[Action]) -> None:
+        one = self._devices.finish(event, now)
+        actions += [Answer(request.id, event.launch) for request in one.carried]
+        for request in one.carried:
+            self._tries.pop(request.id, None)
+            if self._scaler:
+                self._scaler.answered(now, (now - request.arrival) / self._streams[request.task].slo)
+        self._expire(now, actions)
+        launch = one.launch
+        self._look(self._pool.ended(launch.worker, launch.kind, one.carried, now), now, actions)
+
+    def _fail(self, event: Failed, now: float, actions: list[Action]) -> None:
+        one = self._devices.fail(event, now)
+        workers = self._pool.lost(one.launch.worker, now)
+        for request in one.carried:
+            tries = self._tries[request.id] = self._tries.get(request.id, 0) + 1
+            if tries >= self._config.attempts or until(request, self._config.margin) <= now:
+                actions += self._drop(request, "failed", now)
+            elif (worker := self._pool.again(request, now)) is not None:
+                workers.append(worker)
+        actions += self._devices.restarts((), now)
+        self._expire(now, actions)
+        self._look(workers, now, actions)
+
+    def _wake(self, now: float, actions: list[Action]) -> None:
+        actions += self._devices.restarts((), now)
+        self._expire(now, actions)
+        workers = self._pool.woken(now)
+        if self._scaler:
+            workers += self._scale(self._scaler.decide(now))
+        self._look(workers, now, actions)
+
+    def _scale(self, more: int) -> list[int]:
+        """Gives workers to look at."""
+        if more > 0 and self._spare:
+            return self._pool.enlist(self._spare.pop())
+        assert self._config.scaling is not None, "a scaler has its rule"
+        if more < 0 and self.active > self._config.scaling.least:
+            active = [worker for worker in range(self._config.workers) if worker not in self._spare]
+            worker = self._pool.retire(active)
+            self._spare += [] if worker is None else [worker]
+        return []
+
+    def _expire(self, now: float, actions: list[Action]) -> None:
+        for request in self._pool.expire(now):
+            actions += self._drop(request, "failed" if request.id in self._tries else "late", now)
+
+    def _drop(self, request: Request, reason: str, now: float) -> list[Action]:
+        self._tries.pop(request.id, None)
+        if self._scaler:
+            self._scaler.answered(now, float("inf"))
+        return [Drop(request.id, reason)]

@@ -1,0 +1,42 @@
+"""Devices that exist only as profiles, for simulations of bins: a launch takes what its shape was measured to take.
+
+Durations may be scattered (log-normally) by the generator passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pliant.bins.knowledge import Knowledge
+from pliant.protocol import Failed, Finished, Launch, Request, Result
+
+RESTART = 1.0  # seconds
+
+
+class SimulatedBins:
+    """Call it as `simulate`'s `execute`."""
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        requests: Sequence[Request],
+        rng: np.random.Generator | None = None,
+        jitter: float = 0.0,  # standard deviation of a duration's logarithm
+        beyond: float = 0.0,  # seconds of every launch beyond the device's own
+    ) -> None:
+        self._knowledge, self._rng, self._jitter, self._beyond = knowledge, rng, jitter, beyond
+        self._lengths = {request.id: request.length for request in requests}
+        self._runtimes = {setting: runtime for runtime in knowledge.runtimes for setting in runtime.settings}
+
+    def __call__(self, launch: Launch) -> tuple[float, Finished | Failed]:
+        """Seconds until it ends, and its end. A load takes the profile's time, a restart `RESTART`."""
+        if launch.kind != "run":
+            seconds = self._knowledge.load_seconds if launch.kind == "load" else RESTART
+            return seconds, Finished(launch.id, seconds)
+        longest = max(self._lengths[request] for request in launch.requests)
+        seconds = self._runtimes[launch.setting].cost(longest, len(launch.requests))[1]
+        if self._rng is not None and self._jitter:
+            seconds *= float(np.exp(self._jitter * self._rng.standard_normal()))
+        return seconds + self._beyond, Finished(launch.id, seconds, tuple(map(Result, launch.requests)))

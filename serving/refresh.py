@@ -1,0 +1,90 @@
+"""Keeps what a service serves equal to what the registry's alias points to. Knows generations and what a catalog is.
+
+A set that does not fit together (one model's alias moved, another's not yet) changes nothing and waits for the next look;
+so does one that the devices refuse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
+
+from pliant.errors import ArtifactError
+from serving.artifacts import Registry
+from serving.generation import Generation, Generations
+from serving.metrics import Metrics
+from serving.watch import Outcome, Watch, listed
+
+
+class Catalog(Protocol):
+    """What a service serves, and the registry's pointers that it was found by."""
+
+    @property
+    def pointers(self) -> Mapping[str, int]: ...
+    def serves_as(self, other: Self) -> bool:
+        """Whether both serve the same artifacts under the same versions."""
+
+
+C = TypeVar("C", bound=Catalog)
+W = TypeVar("W")
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Generic[C]):
+    """Where a system's catalogs come from."""
+
+    registry: Registry
+    alias: str
+    look: Callable[[Registry, str], Mapping[str, int]]  # registered model -> version: one question
+    load: Callable[[Registry, str, C | None], C]  # what another one holds already is not fetched again
+    discard: Callable[[Registry, C, C], None]  # files that only the first one needs go
+
+
+class Refresher(Generic[C, W]):
+    """`watch` says when there is a look, and how the last one ended."""
+
+    def __init__(
+        self,
+        generations: Generations[C, W],
+        source: Source[C],
+        start: Callable[[C], Awaitable[Generation[C, W]]],
+        seconds: float,
+        metrics: Metrics,
+    ) -> None:
+        """`start` gives the next generation, started. It raises `PliantError`, and nothing of it is left then."""
+        self._generations, self._source, self._start = generations, source, start
+        self._judged: tuple[Mapping[str, int], Outcome] = generations.present.catalog.pointers, _unchanged()
+        self.watch = Watch(self._look, seconds, metrics)
+
+    async def _look(self, patient: bool) -> Outcome:
+        """Raises `RegistryError` and `WorkerError`. `patient`: what was held is not tried again before a pointer moves."""
+        running = self._generations.present.catalog
+        pointers = await asyncio.to_thread(self._source.look, self._source.registry, self._source.alias)
+        seen, outcome = self._judged
+        if pointers == seen and (patient or outcome.outcome == "unchanged"):
+            return outcome
+        try:
+            outcome = await self._take_up(running)
+        except ArtifactError as error:
+            outcome = Outcome("held", f"what {self._source.alias} points to is not taken up: {error}", {})
+        self._judged = pointers, _unchanged() if outcome.outcome == "changed" else outcome
+        return outcome
+
+    async def _take_up(self, running: C) -> Outcome:
+        source = self._source
+        target = await asyncio.to_thread(source.load, source.registry, source.alias, running)
+        if target.serves_as(running):
+            return _unchanged()
+        try:
+            self._generations.become(await self._start(target))
+        except BaseException:
+            source.discard(source.registry, target, running)
+            raise
+        moved = {name: v for name, v in target.pointers.items() if running.pointers.get(name) != v}
+        return Outcome("changed", f"taken up: {listed(moved) or 'fewer tasks'}", moved)
+
+
+def _unchanged() -> Outcome:
+    return Outcome("unchanged", "everything served is what the alias points to", {})

@@ -1,0 +1,87 @@
+"""The compiled simulator gives what the scheduler gives in virtual time, event by event."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.bins.dispatch import DISPATCHES
+from pliant.bins.knowledge import Config, knowledge_of
+from pliant.bins.plan import Window, published, swaps
+from pliant.bins.replay import Pool, Replay, shared
+from pliant.bins.scheduler import BinsScheduler
+from pliant.bins.simulated import SimulatedBins
+from pliant.report import observations
+from pliant.simulate import simulate
+from tests.pliant.bins.worlds import bins, requests
+
+
+def ends(journal, count):
+    found = {one.request.id: one.answered for one in observations(journal)}
+    return np.array([found[i] for i in range(count)])
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10**6), load=st.floats(0.2, 1.5), dispatch=st.sampled_from(DISPATCHES))
+def test_one_runtime_a_device(seed, load, dispatch):
+    rng = np.random.default_rng(seed)
+    known = knowledge_of([bins()])
+    held = sorted([3, *rng.integers(0, 4, 5)])
+    asked = requests(rng, 300, load * 6 / 0.0018)
+    config = Config(
+        workers=6, dispatch=dispatch, deployed=tuple(held), drop_late=False, max_waiting=10**6, period=1e6, margin=0.0
+    )
+    scheduler = BinsScheduler(known, config)
+    journal = simulate(scheduler, asked, SimulatedBins(known, asked), lambda _: scheduler.check())
+    pool = Pool.of(known, dispatch)
+    first = np.array([np.searchsorted([64, 128, 256, 512], one.length) for one in asked])
+    done = Replay(pool, held, len(asked)).serve(np.array([one.arrival for one in asked]), first)
+    assert np.allclose(done, ends(journal, len(asked)), atol=1e-7)
+
+
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 10**6), dispatch=st.sampled_from(DISPATCHES), at_once=st.sampled_from([0.1, 0.4]))
+def test_swaps_between_periods(seed, dispatch, at_once):
+    rng = np.random.default_rng(seed)
+    known = knowledge_of([bins(load_seconds=0.02)])
+    asked = requests(rng, 600, 0.5 * 6 / 0.0018)
+    period = asked[350].arrival
+    held = [0, 0, 0, 0, 0, 3]
+    config = Config(
+        workers=6, dispatch=dispatch, deployed=tuple(held), drop_late=False, max_waiting=10**6, period=period,
+        margin=0.0, plan="published", swaps=at_once,
+    )  # fmt: skip
+    scheduler = BinsScheduler(known, config)
+    journal = simulate(scheduler, asked, SimulatedBins(known, asked), lambda _: scheduler.check())
+    times = np.array([one.arrival for one in asked])
+    first = np.array([np.searchsorted([64, 128, 256, 512], one.length) for one in asked])
+    cut = int(np.searchsorted(times, period, side="right"))
+    replay = Replay(Pool.of(known, dispatch), held, len(asked))
+    done = [replay.serve(times[:cut], first[:cut])]
+    window = Window(period, times[:cut].tolist(), first[:cut].tolist())
+    changes = swaps(held, published(known, window, 6), replay.free_at)
+    late = replay.serve(times[cut:], first[cut:], None, changes, period, max(1, int(at_once * 6)), 0.02)
+    assert np.allclose(np.concatenate([*done, late]), ends(journal, len(asked)), atol=1e-7)
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10**6), load=st.floats(0.2, 2.0), patience=st.sampled_from([0.0, 30.0, 1e6]))
+def test_every_runtime_on_every_device(seed, load, patience):
+    rng = np.random.default_rng(seed)
+    known = knowledge_of([bins(placement="shared")], "static")
+    asked = requests(rng, 300, load * 3 / 0.0018, slo=0.02)
+    config = Config(workers=3, drop_late=False, max_waiting=10**6, patience=patience, margin=0.0)
+    scheduler = BinsScheduler(known, config)
+    journal = simulate(scheduler, asked, SimulatedBins(known, asked), lambda _: scheduler.check())
+    seconds = np.array([known.streams[0].cost(one.length)[1] for one in asked])
+    times = np.array([one.arrival for one in asked])
+    done = shared(times, seconds, np.full(len(asked), patience), np.array([one.deadline for one in asked]), 3)
+    assert np.allclose(done, ends(journal, len(asked)), atol=1e-7)
+
+
+def test_a_request_that_no_device_takes_never_ends():
+    pool = Pool.of(knowledge_of([bins()]), "completion")
+    done = Replay(pool, [0, 1], 2).serve(np.array([0.0, 0.1]), np.array([3, 0]))
+    assert done[0] == np.inf and done[1] == pytest.approx(0.1 + pool.seconds[0])

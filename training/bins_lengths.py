@@ -1,0 +1,93 @@
+"""How long the requests of a stream are, in tokens: from texts, from a service's journal or from a file of lengths.
+
+A histogram [max_length + 1] by length; what is longer counts as `max_length`, to which it is cut. Knows no runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from pliant.bins.artifact import Encoder
+from pliant.errors import InputError
+from pliant.journal import decode
+from pliant.progress import Progress, silent
+from pliant.protocol import Arrived
+
+Histogram = NDArray[np.int64]
+Texts = Sequence[tuple[str, str | None]]
+
+COLUMNS = ("length", "lengths", "tokens")
+ARRIVED = '"type": "arrived"'
+"""Stands in every line of a journal that tells of a request: the others need not be decoded."""
+CHUNK = 256  # texts between two reports of progress
+
+
+def of_texts(texts: Texts, encoder: Encoder, progress: Progress = silent) -> Histogram:
+    """As the service would read these texts (pairs: the first and the second one)."""
+    tokenizer = Tokenizer.from_str(encoder.tokenizer)
+    found: list[int] = []
+    for start in range(0, len(texts), CHUNK):
+        part = [first if second is None else (first, second) for first, second in texts[start : start + CHUNK]]
+        found += [len(read.ids) for read in tokenizer.encode_batch(part)]
+        progress(min(start + CHUNK, len(texts)), len(texts))
+    return histogram(found, encoder.max_length)
+
+
+def of_journal(path: Path, task: str, max_length: int) -> Histogram:
+    """Of the requests of one task that a service's journal tells of. Raises `InputError` naming the line that is none.
+
+    A last line without its end is what a killed service leaves, and is passed over.
+    """
+    return histogram(_arrived(path, task), max_length)
+
+
+def of_parquet(path: Path, column: str | None, max_length: int) -> Histogram:
+    """A column of lengths: the named one, else one of the usual names. Raises `InputError`."""
+    import datasets
+
+    if not path.is_file():
+        raise InputError("lengths", path, "an existing parquet file")
+    try:
+        rows = datasets.Dataset.from_parquet(str(path))
+    except Exception as error:  # its readers pass on whatever they meet
+        raise InputError("lengths", path, f"a readable parquet file ({type(error).__name__}: {error})") from error
+    names = (column,) if column else COLUMNS
+    chosen = next((name for name in names if name in rows.column_names), None)
+    if chosen is None:
+        raise InputError("the column of lengths", ", ".join(rows.column_names), f"one of {', '.join(names)}")
+    return histogram(rows[chosen], max_length)
+
+
+def histogram(lengths: Iterable[object], max_length: int) -> Histogram:
+    """[max_length + 1]. Raises `InputError` for what is no length of at least 1."""
+    found_R = np.asarray(list(lengths))
+    if not len(found_R):
+        return np.zeros(max_length + 1, dtype=np.int64)
+    if found_R.dtype.kind not in "iuf" or not np.all(found_R >= 1):
+        raise InputError("lengths", "others", "numbers of tokens, at least 1 each")
+    cut_R = np.minimum(np.ceil(found_R), max_length).astype(np.int64)
+    return np.bincount(cut_R, minlength=max_length + 1).astype(np.int64)
+
+
+def _arrived(path: Path, task: str) -> Iterator[int]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if ARRIVED in line and line.endswith("\n"):
+                    yield from _length(line, number, path, task)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("journal", path, f"a file that can be read ({error})") from error
+
+
+def _length(line: str, number: int, path: Path, task: str) -> Iterator[int]:
+    try:
+        event = decode(line).event
+    except InputError as error:
+        raise InputError(f"line {number} of {path.name}", error.value, "a journal entry") from None
+    if isinstance(event, Arrived) and event.request.task == task and event.request.length:
+        yield event.request.length
