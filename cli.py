@@ -18,6 +18,7 @@ from pliant.errors import InputError, PliantError
 
 WHAT = {
     "tokens": "vision transformers that add or merge tokens with the load",
+    "bins": "encoders of texts as statically shaped runtimes, one or more a length",
     "cascade": "text classifiers, small first, large when unsure",
 }
 """The systems, for `--help`."""
@@ -83,12 +84,22 @@ def _device(parser: argparse.ArgumentParser) -> None:
 def _train_options(parser: argparse.ArgumentParser, system: str) -> None:
     addresses = {
         "tokens": "digits:TASK, parquet:PATH, folder:PATH, hub:NAME",
+        "bins": "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH, hub:NAME",
         "cascade": "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH, hub:NAME",
     }
     parser.add_argument("--config", help="TOML file (see README, 'Your own data')")
     parser.add_argument("--data", action="append", metavar="[NAME=]ADDRESS", help=f"one a task: {addresses[system]}")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...")
     parser.add_argument("--limit", type=int, help="examples a task, for a first try")
+    if system == "bins":
+        parser.add_argument("--encoder", metavar="ADDRESS", help="embedded, path:FOLDER, hub:NAME or cascade:TASK")
+        parser.add_argument(
+            "--lengths",
+            action="append",
+            metavar="SOURCE",
+            help="where lengths are observed: data, journal:PATH or parquet:PATH; the first that tells of enough",
+        )
+        parser.add_argument("--slo", type=float, help="seconds from arrival to answer (0.15)")
     if system == "tokens":
         parser.add_argument("--upstream", metavar="ADDRESS", help="data that the embedded backbone is trained on")
         parser.add_argument("--backbone", help="embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
@@ -109,12 +120,28 @@ def _serve_options(parser: argparse.ArgumentParser, system: str) -> None:
     if system == "tokens":
         _policy(parser)
         return
-    parser.add_argument("--workers", type=int, help="device processes (1)")
+    parser.add_argument("--workers", type=int, help="devices, each a process of its own (1)")
+    if system == "bins":
+        _pool(parser)
+        return
     parser.add_argument(
         "--placement",
         choices=("shared", "own"),
         help="every worker runs every level, or each level has its own (shared)",
     )
+
+
+def _dispatch(parser: argparse.ArgumentParser) -> None:
+    from pliant.bins.dispatch import DISPATCHES
+
+    text = "which device serves a request where each holds one runtime (completion)"
+    parser.add_argument("--dispatch", choices=DISPATCHES, help=text)
+
+
+def _pool(parser: argparse.ArgumentParser) -> None:
+    _dispatch(parser)
+    parser.add_argument("--pool", choices=("processes", "ray"), help="devices of this machine, or Ray actors (processes)")
+    parser.add_argument("--ray-address", help="of a running cluster, HOST:PORT; without it one is started here")
 
 
 def _policy(parser: argparse.ArgumentParser) -> None:
@@ -126,12 +153,16 @@ def _policy(parser: argparse.ArgumentParser) -> None:
 
 
 def _simulate_options(parser: argparse.ArgumentParser, system: str) -> None:
-    files = ", or a parquet file (requests each second)" if system == "tokens" else ""
-    parser.add_argument("--load", default="reference", help=f"reference, poisson:RATE:SECONDS{files}")
+    files = "" if system == "cascade" else ", or a parquet file (requests each second)"
+    traces = ", twitter-stable:RATE:SECONDS, twitter-bursty:RATE:SECONDS[:drift]" if system == "bins" else ""
+    parser.add_argument("--load", default="reference", help=f"reference, poisson:RATE:SECONDS{traces}{files}")
     parser.add_argument("--workers", type=int, default=1, help="devices (default: 1)")
     parser.add_argument("--seed", type=int, default=0)
     if system == "tokens":
         _policy(parser)
+    elif system == "bins":
+        _dispatch(parser)
+        parser.add_argument("--placement", choices=("shared", "single"), help="runtimes a device holds: all, or one")
     else:
         parser.add_argument("--candidate", help="by name; without it all that are worth comparing")
 
@@ -139,6 +170,7 @@ def _simulate_options(parser: argparse.ArgumentParser, system: str) -> None:
 def _bench_options(parser: argparse.ArgumentParser, system: str) -> None:
     parts = {
         "tokens": "planner, kernels, gpu, policies, house or live",
+        "bins": "planner, dispatch, contest, scaling, batches, live, fidelity, nodes, input or gpu",
         "cascade": "contest, alone, importance, control, input or load",
     }
     parser.add_argument("--full", action="store_true", help="the long setting")
@@ -152,24 +184,29 @@ def _demo(told: argparse.Namespace) -> int:
 
 
 def _train(told: argparse.Namespace) -> None:
-    from flows import cascade_run, run, tokens_run
+    from flows import bins_run, cascade_run, run, tokens_run
 
-    names = ("data", "upstream", "backbone", "device", "limit")
+    names = ("data", "upstream", "backbone", "encoder", "lengths", "slo", "device", "limit")
     overrides = {name: getattr(told, name) for name in names if getattr(told, name, None) is not None}
     if told.system == "tokens":
         run.show(tokens_run.run_flow(told.config, overrides, told.variants))
     else:
-        run.show(cascade_run.run_flow(told.config, overrides))
+        flow = {"bins": bins_run.run_flow, "cascade": cascade_run.run_flow}[told.system]
+        run.show(flow(told.config, overrides))
 
 
 def _profile(told: argparse.Namespace) -> None:
     from flows import settings
 
     settings.prepare(settings.read())
-    from flows import cascade_reprofile, tokens_reprofile
+    from flows import bins_reprofile, cascade_reprofile, tokens_reprofile
     from flows.progress import stage
 
-    reprofile = {"tokens": tokens_reprofile.reprofile, "cascade": cascade_reprofile.reprofile}[told.system]
+    reprofile = {
+        "tokens": tokens_reprofile.reprofile,
+        "bins": bins_reprofile.reprofile,
+        "cascade": cascade_reprofile.reprofile,
+    }[told.system]
     with stage("latency profile") as progress:
         reprofile(told.device, told.threads, progress)
 
@@ -188,7 +225,8 @@ def _serve(told: argparse.Namespace) -> int:
 def _service_options(told: argparse.Namespace) -> dict[str, Any]:
     names = (
         *("policy", "gamma", "margin", "device", "threads", "any_profile", "journal"),  # tokens, or both
-        *("workers", "placement"),  # cascade
+        *("workers", "placement"),  # bins and cascade
+        *("dispatch", "pool", "ray_address"),  # bins
     )
     options = {name: getattr(told, name) for name in names if getattr(told, name, None) is not None}
     return options if told.refresh is None else {**options, "refresh_seconds": told.refresh}
@@ -203,6 +241,10 @@ def _simulate(told: argparse.Namespace) -> None:
         from benchmarks.tokens_simulate import simulate_load
 
         simulate_load(told.load, told.policy, told.gamma, told.workers, told.seed)
+    elif told.system == "bins":
+        from benchmarks.bins_simulate import simulate_load as simulate_bins
+
+        simulate_bins(told.load, told.dispatch or "completion", told.placement, told.workers, told.seed)
     else:
         from benchmarks.cascade_simulate import simulate_load as simulate_cascade
 
@@ -210,9 +252,9 @@ def _simulate(told: argparse.Namespace) -> None:
 
 
 def _bench(told: argparse.Namespace) -> int:
-    from benchmarks import cascade, tokens
+    from benchmarks import bins, cascade, tokens
 
-    return {"tokens": tokens.bench, "cascade": cascade.bench}[told.system](told.full, told.part)
+    return {"tokens": tokens.bench, "bins": bins.bench, "cascade": cascade.bench}[told.system](told.full, told.part)
 
 
 if __name__ == "__main__":

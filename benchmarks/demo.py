@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 from rich.console import Console
 
-from benchmarks import cascade_demo, tokens_demo
+from benchmarks import bins_demo, cascade_demo, tokens_demo
 from benchmarks.endpoint import serving
-from flows import cascade_run, servers, settings, tokens_run
+from flows import bins_run, cascade_run, servers, settings, tokens_run
 from flows.run import show, with_prefect
 from flows.settings import Settings
 
@@ -22,9 +22,13 @@ def demo(keep: bool) -> int:
         show(tokens_run.run_connected(None, {}))
         console.rule("2  tokens, endpoint: the same bursty load with gamma 0 and with adaptation")
         tokens_demo.demo(told, console)
-        console.rule(f"3  cascade, flow: train, calibrate, profile, plan, judge, publish (after {_since(start)})")
+        console.rule(f"3  bins, flow: train, compile, profile, choose bins, judge, publish (after {_since(start)})")
+        show(bins_run.run_connected(None, {}))
+        console.rule("4  bins, endpoint: texts of all lengths, and what others would have made of them")
+        bins_demo.demo(told, console)
+        console.rule(f"5  cascade, flow: train, calibrate, profile, plan, judge, publish (after {_since(start)})")
         show(cascade_run.run_connected(None, {}))
-        console.rule("4  cascade, endpoint: the same texts with the cascade and its large model")
+        console.rule("6  cascade, endpoint: the same texts with the cascade and its large model")
         cascade_demo.demo(told, console)
         console.rule(f"Done after {_since(start)}")
         _point_on(console)
@@ -49,9 +53,10 @@ def _keep(console: Console, told: Settings, prefect: str) -> None:
         mlflow = stack.enter_context(servers.mlflow_server(told, servers.free_port(5000)))
         tokens = stack.enter_context(serving("tokens", 3000))
         cascade = stack.enter_context(serving("cascade", 3001))
+        bins = stack.enter_context(serving("bins", 3002))
         console.rule("Left running until Ctrl-C")
         console.print(f"MLflow    {mlflow}\nPrefect   {prefect}")
-        console.print(f"tokens    {tokens.url}/v1/docs\ncascade   {cascade.url}/v1/docs")
+        console.print(f"tokens    {tokens.url}/v1/docs\ncascade   {cascade.url}/v1/docs\nbins      {bins.url}/docs")
         try:
             tokens.process.wait()
         except KeyboardInterrupt:

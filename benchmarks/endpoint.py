@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.load_generator import allow_many_connections
-from flows import cascade_live, servers, settings, tokens_publish
+from flows import bins_live, cascade_live, servers, settings, tokens_publish
 from pliant.errors import PliantError
 from serving.launch import Service, launch
 from serving.settings import Settings
 
-EXPERIMENTS = {"tokens": tokens_publish.EXPERIMENT, "cascade": cascade_live.EXPERIMENT}
+EXPERIMENTS = {
+    "tokens": tokens_publish.EXPERIMENT,
+    "bins": bins_live.EXPERIMENT,
+    "cascade": cascade_live.EXPERIMENT,
+}
 
 
 def service_settings(told: settings.Settings, system: str, **options: object) -> Settings:
@@ -22,14 +26,15 @@ def service_settings(told: settings.Settings, system: str, **options: object) ->
         "experiment": EXPERIMENTS[system],
         "artifact_root": str(told.artifact_root),
         "threads": 1,
+        "home": told.home,
     }
     return Settings(**{**where, **options})  # type: ignore[arg-type]
 
 
 @contextmanager
-def serving(system: str, port: int = 0, **options: object) -> Iterator[Service]:
-    """A ready service; one that does not end cleanly is an error."""
-    told = settings.read()
+def serving(system: str, port: int = 0, told: settings.Settings | None = None, **options: object) -> Iterator[Service]:
+    """A ready service from the registry of `told` (default: this project's); one that does not end cleanly is an error."""
+    told = told or settings.read()
     settings.prepare(told)
     allow_many_connections()
     chosen = service_settings(told, system, **options)

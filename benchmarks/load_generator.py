@@ -46,12 +46,18 @@ class Told:
     seconds: float
 
 
+def any_of(_request: Request, examples: Sequence[Any], rng: np.random.Generator) -> Any:
+    return examples[int(rng.integers(len(examples)))]
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a service is asked and answers at /v1/predict."""
+    """How a service is asked and answers at `path`, and which of a task's examples a request asks about."""
 
     body: Callable[[Request, Any], bytes]  # of a request and its example
     read: Callable[[Any, Any], Told]  # of the answer's JSON and the example
+    path: str = "/v1/predict"
+    choose: Callable[[Request, Sequence[Any], np.random.Generator], Any] = any_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +94,14 @@ async def replay(
     progress: Progress = silent,
     form: Form | None = None,
 ) -> list[Reply]:
-    """Send every request at its arrival time to `address`/v1/predict and gather the replies, in the requests' order."""
+    """Send every request at its arrival time to `address` and gather the replies, in the requests' order."""
     rng = np.random.default_rng(seed)
-    chosen = [pool[r.task][int(rng.integers(len(pool[r.task])))] for r in requests]
     form = form or IMAGES
+    chosen = [form.choose(r, pool[r.task], rng) for r in requests]
     bodies = [form.body(r, example) for r, example in zip(requests, chosen, strict=True)]
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
     with _no_collection():
-        return await _replay(connector, f"{address}/v1/predict", requests, bodies, chosen, progress, form)
+        return await _replay(connector, f"{address}{form.path}", requests, bodies, chosen, progress, form)
 
 
 @contextmanager
@@ -134,17 +140,20 @@ async def _replay(
 
 
 async def one_by_one(
-    address: str, requests: Sequence[Request], pool: Mapping[str, Sequence[Example]], progress: Progress = silent
+    address: str,
+    requests: Sequence[Request],
+    pool: Mapping[str, Sequence[Any]],
+    progress: Progress = silent,
+    form: Form | None = None,
 ) -> list[Reply]:
     """The same requests on one connection, each sent when the one before it was answered; arrival times do not count."""
-    replies = []
+    replies, form = [], form or IMAGES
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
         for i, request in enumerate(requests):
             example = pool[request.task][i % len(pool[request.task])]
             start = time.perf_counter() - request.arrival
-            replies.append(
-                await _send(session, f"{address}/v1/predict", request, _body(request, example), example, start, IMAGES)
-            )
+            body, url = form.body(request, example), f"{address}{form.path}"
+            replies.append(await _send(session, url, request, body, example, start, form))
             progress(i + 1, len(requests))
     return replies
 
@@ -197,7 +206,7 @@ async def capacity(
     async with aiohttp.ClientSession(connector=connector) as session:
         warm = time.perf_counter() + 1.0
         clients_running = [
-            _closed_loop(session, f"{address}/v1/predict", bodies[i % len(bodies) :], warm, seconds, counted)
+            _closed_loop(session, f"{address}{form.path}", bodies[i % len(bodies) :], warm, seconds, counted)
             for i in range(clients)
         ]
         await asyncio.gather(*clients_running)

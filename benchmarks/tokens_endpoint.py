@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from benchmarks import endpoint
 from benchmarks.load_generator import Example, examples
@@ -19,7 +20,7 @@ POLICY_OF = {ADAPTIVE: "default", FIXED: "pets"}
 
 
 @contextmanager
-def serving(policy: str, port: int = 0, **options: object) -> Iterator[Service]:
+def serving(policy: str, port: int = 0, **options: Any) -> Iterator[Service]:
     """A ready service under a policy of tokens_replay or of Pliant."""
     with endpoint.serving("tokens", port, policy=POLICY_OF.get(policy, policy), **options) as service:
         yield service

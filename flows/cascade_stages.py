@@ -5,13 +5,11 @@ Also what each stage depends on, as a key (see flows/keys.py). Knows no Prefect 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import ClassVar
 
 import pliant.cascade.attention
@@ -37,7 +35,7 @@ import training.cascade_start
 import training.precision
 import training.texts
 from flows.cascade_config import CascadeFlowConfig, LevelConfig, TaskConfig
-from flows.keys import Made, stage_key
+from flows.keys import Made, contents, stage_key
 from pliant.cascade.artifact import Cascade, Classifier, Outputs
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
@@ -102,24 +100,13 @@ def _load(task: TaskConfig, seed: int) -> TextData:
 def train_key(level: LevelConfig, data: TextData) -> str:
     depends = {
         "config": asdict(level),
-        "files": list(_contents(level.start)),
+        "files": list(contents(level.start)),
         "data": data.fingerprint,
         "name": data.name,
         "transformers": version("transformers"),
     }
     code = (training.cascade_classifier, training.cascade_rows, training.cascade_start, training.precision)
     return stage_key(f"cascade/model-{data.name}-{level.name}", depends, *code, pliant.cascade.model)
-
-
-def _contents(start: str) -> Iterator[str]:
-    """Digests of a `path:` model's files: other weights may come to lie under the same name."""
-    scheme, _, rest = start.partition(":")
-    folder = Path(rest)
-    if scheme != "path" or not folder.is_dir():
-        return
-    for path in sorted(path for path in folder.iterdir() if path.is_file()):
-        with path.open("rb") as file:
-            yield f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def make_level(

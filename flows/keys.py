@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NotRequired, TypedDict
 
@@ -27,3 +29,14 @@ def stage_key(stage: str, depends: dict[str, Any], *code: ModuleType) -> str:
     for module in code:
         mark.update(inspect.getsource(module).encode())
     return f"{stage}/{mark.hexdigest()[:24]}"
+
+
+def contents(address: str) -> Iterator[str]:
+    """Digests of the files of a `path:` model and of its parts' settings: others may come to lie under the same names."""
+    scheme, _, rest = address.partition(":")
+    folder = Path(rest)
+    if scheme != "path" or not folder.is_dir():
+        return
+    for path in sorted(path for path in (*folder.iterdir(), *folder.glob("*/config.json")) if path.is_file()):
+        with path.open("rb") as file:
+            yield f"{path.relative_to(folder).as_posix()} {hashlib.file_digest(file, 'sha256').hexdigest()}"

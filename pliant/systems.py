@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pliant.bins.artifact import Bins, Encoder
+from pliant.bins.reference import ReferenceLoad as BinsLoad
+from pliant.bins.reference import reference_load as bins_load
+from pliant.bins.scheduler import BinsScheduler
 from pliant.cascade.artifact import Cascade, Classifier, Outputs
 from pliant.cascade.reference import ReferenceLoad as CascadeLoad
 from pliant.cascade.reference import reference_load as cascade_load
@@ -21,13 +25,13 @@ from pliant.tokens.reference import ReferenceLoad, reference_load
 class System:
     """`artifacts`: dataclasses that the registry holds for it. `load(tasks, capacity, seed)`: its reference workload.
 
-    Tasks are names, or where lengths matter (cascade) the lengths of texts by name.
+    Tasks are names, or where lengths matter (cascade, bins) the lengths of texts by name; bins then takes its SLOs by name.
     """
 
     name: str
     artifacts: tuple[type, ...]
     scheduler: Callable[..., Scheduler]
-    load: Callable[..., ReferenceLoad | CascadeLoad]
+    load: Callable[..., ReferenceLoad | BinsLoad | CascadeLoad]
 
 
 def tokens_knowledge(profile: Profile, tasks: Sequence[Task]) -> Knowledge:
@@ -39,6 +43,7 @@ def tokens_knowledge(profile: Profile, tasks: Sequence[Task]) -> Knowledge:
 
 
 TOKENS = System("tokens", (Backbone, Task, Profile, Variant), make, reference_load)
+BINS = System("bins", (Encoder, Bins), BinsScheduler, bins_load)
 CASCADE = System("cascade", (Classifier, Outputs, Cascade), CascadeScheduler, cascade_load)
 
-SYSTEMS = {system.name: system for system in (TOKENS, CASCADE)}
+SYSTEMS = {system.name: system for system in (TOKENS, BINS, CASCADE)}

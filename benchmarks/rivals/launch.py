@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -24,7 +24,7 @@ from flows import servers
 from pliant.errors import PliantError
 from serving.tokens_catalog import TASK_PREFIX, Registry, load_catalog
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 PROBE_SECONDS = 1.0
 ROOT = Path(__file__).parents[2]
 
@@ -57,16 +57,19 @@ def serving(rival: Rival, options: Options, model: ModelSpec, home: Path) -> Ite
     """The address of the service, up; its log and own files are under `home`. Raises `PliantError` if it does not start."""
     port = servers.free_port()
     folder = home / "rivals" / f"{rival.name}-{port}"
+    with started(rival, port, _command(rival, port), _environment(options, model, port), folder) as address:
+        yield address
+
+
+@contextmanager
+def started(rival: Rival, port: int, command: Sequence[str], told: Mapping[str, str], folder: Path) -> Iterator[str]:
+    """The address of `command`, up at `port`. `told`: variables besides ours. Its log is in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log"
+    environment = {**os.environ, **_QUIET, "BENTOML_HOME": str(folder), **told}
     with log.open("ab") as output:
         process = subprocess.Popen(
-            _command(rival, port),
-            env=_environment(options, model, folder, port),
-            cwd=ROOT,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            command, env=environment, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
         )
     try:
         address = f"http://{servers.HOST}:{port}"
@@ -83,10 +86,10 @@ def _command(rival: Rival, port: int) -> list[str]:
     return [sys.executable, "-m", "benchmarks.rivals", rival.name, str(port)]
 
 
-def _environment(options: Options, model: ModelSpec, folder: Path, port: int) -> Mapping[str, str]:
-    told = {MODEL_VARIABLE: model.text(), OPTIONS_VARIABLE: json.dumps(dict(options)), "BENTOML_HOME": str(folder)}
+def _environment(options: Options, model: ModelSpec, port: int) -> Mapping[str, str]:
+    told = {MODEL_VARIABLE: model.text(), OPTIONS_VARIABLE: json.dumps(dict(options))}
     told |= {"RAY_AUTH_TOKEN": secrets.token_hex(32)}  # else Ray writes one into the user's home
-    return {**os.environ, **_QUIET, **told, **(_direct_ingress(port) if options.get("ingress") == "direct" else {})}
+    return {**told, **(_direct_ingress(port) if options.get("ingress") == "direct" else {})}
 
 
 def _direct_ingress(port: int) -> Mapping[str, str]:

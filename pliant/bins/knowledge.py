@@ -71,6 +71,10 @@ class Stream:
         """Texts in the largest batch."""
         return max(runtime.batches[-1] for runtime in self.runtimes)
 
+    def most_of(self, length: int) -> int:
+        """Texts in the largest batch that takes this length."""
+        return max(runtime.batches[-1] for runtime in self.runtimes if runtime.length >= length)
+
     def cost(self, length: int, batch: int = 1) -> tuple[int, float]:
         """The fastest of all its runtimes that take these texts: its setting and seconds. Computed once for each."""
         known = self._costs.get((length, batch))

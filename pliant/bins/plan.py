@@ -80,7 +80,9 @@ def plan(
         return by_delay
     now = Counter(held)
     present = [now[runtime] for runtime in range(len(knowledge.runtimes))]
-    tried = {tuple(counts): None for counts in (present, by_delay, published(knowledge, window, devices))}
+    whole = all(present[stream.first + len(stream.runtimes) - 1] for stream in knowledge.streams)
+    made = by_delay, published(knowledge, window, devices)
+    tried = {tuple(counts): None for counts in ((present, *made) if whole else made)}
     pool = Pool.of(knowledge, dispatch)
     times, runtimes = np.asarray(window.times[-REPLAYED:]), np.asarray(window.runtimes[-REPLAYED:], np.int64)
     found = {counts: replay(pool, times, runtimes, counts) for counts in tried if sum(counts) == devices}

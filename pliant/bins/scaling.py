@@ -16,7 +16,7 @@ class Scaler:
         self._config = config
         self._shares: deque[tuple[float, float]] = deque()  # when answered, latency / SLO
         self._next = 0.0
-        self._calm_since: float | None = None
+        self._since: float | None = None  # the last change
 
     def answered(self, now: float, share: float) -> None:
         """A request was answered (or dropped: infinite) after `share` of its SLO."""
@@ -25,25 +25,27 @@ class Scaler:
     def wake_at(self) -> float | None:
         return self._next if self._shares else None
 
-    def decide(self, now: float) -> int:
-        """+1, 0 or -1 devices, at most every `pause` seconds."""
+    def decide(self, now: float, late: int = 0) -> int:
+        """+1, 0 or -1 devices, at most every `pause` seconds.
+
+        `late`: requests that wait behind all others as they cannot be in time. Like dropped ones they count: if answers
+        alone did, those would look ever better the longer these wait.
+        """
         if now < self._next or not self._shares:
             return 0
         self._next = now + self._config.pause
         while self._shares and self._shares[0][0] < now - self._config.window:
             self._shares.popleft()
-        recent = [share for at, share in self._shares if at >= now - self._config.pause]
+        self._since = now if self._since is None else self._since
+        lost = [float("inf")] * late
+        recent = lost + [share for at, share in self._shares if at >= now - self._config.pause]
         if recent and _tail(recent, self._config.quantile) >= self._config.high:
-            self._calm_since = None
+            self._since = now
             return 1
-        if not self._shares or _tail([share for _, share in self._shares], self._config.quantile) >= self._config.low:
-            self._calm_since = None
+        every = lost + [share for _, share in self._shares]
+        if now - self._since < self._config.window or not every or _tail(every, self._config.quantile) >= self._config.low:
             return 0
-        if self._calm_since is None:
-            self._calm_since = now
-        if now - self._calm_since < self._config.window:
-            return 0
-        self._calm_since = now
+        self._since = now
         return -1
 
 

@@ -26,6 +26,8 @@ class Pool(Protocol):
 
     @property
     def waiting(self) -> int: ...
+    @property
+    def late(self) -> int: ...
     def add(self, request: Request, now: float) -> int | None: ...
     def again(self, request: Request, now: float) -> int | None: ...
     def take(self, worker: int, now: float) -> Work | None: ...
@@ -95,12 +97,18 @@ class BinsScheduler:
             raise InputError("task and length", (request.task, request.length), f"at most one of {known}")
         if self._pool.waiting >= self._limit:
             return self._drop(request, "full", now)
+        if self._config.drop_late and now + self._alone(request) > until(request, self._config.margin):
+            return self._drop(request, "late", now)
         worker = self._pool.add(request, now)
         if worker is None or worker not in self._devices.free:
             return []
         actions: list[Action] = []
         self._serve(worker, now, actions)
         return actions
+
+    def _alone(self, request: Request) -> float:
+        """Seconds of the request by itself, at the best."""
+        return self._devices.seconds(self._streams[request.task].cost(request.length)[1])
 
     def _serve(self, worker: int, now: float, actions: list[Action]) -> None:
         """Launch what the pool has for a free worker."""
@@ -144,7 +152,7 @@ class BinsScheduler:
         self._expire(now, actions)
         workers = self._pool.woken(now)
         if self._scaler:
-            workers += self._scale(self._scaler.decide(now))
+            workers += self._scale(self._scaler.decide(now, self._pool.late))
         self._look(workers, now, actions)
 
     def _scale(self, more: int) -> list[int]:

@@ -38,6 +38,7 @@ class SharedPool:
         self._waiting: dict[int, float] = {}  # place in the order; an entry of a heap with another place is a leftover
         self._latest: list[Entry] = []  # by when a request must start
         self._active = set(range(config.workers))
+        self.late = 0  # of those that wait, those put after all others
 
     @property
     def waiting(self) -> int:
@@ -58,8 +59,8 @@ class SharedPool:
         return [worker]
 
     def lost(self, _worker: int, _now: float) -> list[int]:
-        """The worker failed: nothing waits for it in particular."""
-        return []
+        """The worker failed: nothing waits for it in particular, but what it ran may be work for all that idle."""
+        return list(self._devices.free)
 
     def woken(self, _now: float) -> list[int]:
         """There is nothing to plan."""
@@ -86,11 +87,11 @@ class SharedPool:
         stream = self._streams[heap[0][2].task]
         chosen = self._candidates(heap, stream)
         requests = [request for _, _, request in chosen]
-        size = batch_size(requests, stream.batches, stream.cost, self._until, now)
+        size = batch_size(requests, stream.batches, stream.cost, self._until, now, self.waiting / len(self._active))
         for entry in chosen[size:]:
             heappush(heap, entry)
         for request in requests[:size]:
-            del self._waiting[request.id]
+            self.late -= self._waiting.pop(request.id) >= LATE
         return Work(tuple(requests[:size]), *stream.cost(max(one.length for one in requests[:size]), size))
 
     def expire(self, now: float) -> list[Request]:
@@ -106,8 +107,9 @@ class SharedPool:
             elif self._config.drop_late:
                 del self._waiting[id]
                 gone.append(request)
-            else:
+            elif self._waiting[id] < LATE:
                 self._push(request, self._waiting[id] + LATE)
+                self.late += 1
         return gone
 
     def wake_at(self) -> float | None:
@@ -121,9 +123,10 @@ class SharedPool:
         assert sorted(places) == sorted(self._waiting), "queue"
 
     def _candidates(self, heap: list[Entry], stream: Stream) -> list[Entry]:
-        """Its first entries: as many as are this device's share of all that waits."""
-        most = min(-(-self.waiting // max(len(self._active), 1)), stream.batches[-1])
-        chosen = [heappop(heap)]
+        """Its first entries: as many as are this device's share of all that waits, and as some runtime takes."""
+        chosen, classes = [heappop(heap)], self._classes[stream.name]
+        longest = classes[bisect_left(classes, chosen[0][2].length)]
+        most = min(-(-self.waiting // max(len(self._active), 1)), stream.most_of(longest))
         while len(chosen) < most and self._first(heap) and heap[0][0] < LATE:
             chosen.append(heappop(heap))
         return chosen

@@ -41,6 +41,7 @@ class SinglePool:
         self._homeless: dict[int, Request] = {}  # no instance would do at present
         self._latest: list[tuple[float, int, Request]] = []  # by when each of them must have started
         self._queued = 0
+        self.late = 0  # none is put after others: who waits for long is answered in turn
         self._times: list[float] = []  # of arrivals since the last plan, and ...
         self._firsts: list[int] = []  # ... the shortest runtime of sufficient length for each
         self._next_plan = 0.0
@@ -48,6 +49,7 @@ class SinglePool:
         self._turn: deque[tuple[int, int]] = deque()  # (worker, runtime) that are to be loaded
         self._loading: dict[int, int] = {}  # those that get no requests meanwhile
         self._up = set(range(config.workers))
+        self._retired: set[int] = set()
         for worker, runtime in enumerate(self.held):
             self._instances.join(worker, runtime)
 
@@ -78,7 +80,7 @@ class SinglePool:
             request = queue.popleft()
             return Work((request,), *self._cost(worker, request))
         some = [queue[at] for at in range(min(len(queue), runtime.batches[-1]))]
-        size = batch_size(some, runtime.batches, runtime.cost, self._until, now)
+        size = batch_size(some, runtime.batches, runtime.cost, self._until, now, len(queue))
         requests = tuple(queue.popleft() for _ in range(size))
         self._queued -= size
         return Work(requests, *runtime.cost(max(one.length for one in requests), size))
@@ -94,13 +96,19 @@ class SinglePool:
         return self._restarted(worker)
 
     def lost(self, worker: int, now: float) -> list[int]:
-        """The worker failed: what waited for it goes elsewhere. (What ran is the scheduler's business.)"""
+        """The worker failed: what waited for it goes elsewhere. (What ran is the scheduler's business.)
+
+        It may be lost for good, so nobody waits for its turn: what it was to load it will load if it comes back.
+        """
         self._up.discard(worker)
+        self.held[worker] = self._loading.pop(worker, dict(self._turn).get(worker, self.held[worker]))
+        self._turn = deque(turn for turn in self._turn if turn[0] != worker)
         self._instances.leave(worker)
         self._instances.outstanding[worker] = 0
         stranded, self._queues[worker] = self._queues[worker], deque()
         self._queued -= len(stranded)
-        return [to for request in stranded if (to := self.again(request, now)) is not None]
+        taken = [to for request in stranded if (to := self.again(request, now)) is not None]
+        return [*taken, *self._begin_loads()]
 
     def again(self, request: Request, now: float) -> int | None:
         """Dispatch a request once more that is known already."""
@@ -129,15 +137,18 @@ class SinglePool:
             return []
         window, config = Window(self._config.period, self._times, self._firsts), self._config
         self._times, self._firsts = [], []
-        if self._turn or self._loading:
+        if len(self._up) < len(self._knowledge.streams):
             return []
-        held = [runtime if worker in self._up else GONE for worker, runtime in enumerate(self.held)]
+        held = [self._loading.get(w, runtime) if w in self._up else GONE for w, runtime in enumerate(self.held)]
         counts = plan(self._knowledge, window, len(self._up), config.plan, config.dispatch, held)
-        self._turn.extend(swaps(held, counts, self._instances.free_at))
+        for worker, runtime in self._loading.items():  # which is carried to its end
+            held[worker], counts[runtime] = GONE, max(counts[runtime] - 1, 0)
+        self._turn = deque(swaps(held, counts, self._instances.free_at))
         return self._begin_loads()
 
     def enlist(self, worker: int) -> list[int]:
         """A spare worker is to serve: it loads the longest runtime (as published). Gives workers to look at."""
+        self._retired.discard(worker)
         self._up.add(worker)
         self._loading[worker] = len(self._runtimes) - 1
         return [worker]
@@ -154,6 +165,7 @@ class SinglePool:
         worker = min(able, key=lambda w: (self._instances.free_at[w], w))
         self._instances.leave(worker)
         self._up.discard(worker)
+        self._retired.add(worker)
         return worker
 
     def check(self) -> None:
@@ -182,11 +194,16 @@ class SinglePool:
         return self._alone[held] or self._runtimes[held].cost(request.length, 1)
 
     def _rest(self, worker: int) -> float:
-        """Seconds of all that waits for the worker."""
+        """Seconds of all that waits for the worker; asked at every end, without a look at each where all take the same."""
+        alone = self._alone[self.held[worker]]
+        if alone is not None:
+            return len(self._queues[worker]) * self._devices.seconds(alone[1])
         return sum(self._devices.seconds(self._cost(worker, request)[1]) for request in self._queues[worker])
 
     def _restarted(self, worker: int) -> list[int]:
-        """It holds nothing now."""
+        """It holds nothing now; one that is retired need not."""
+        if worker in self._retired:
+            return []
         self._up.add(worker)
         self._loading.setdefault(worker, self.held[worker])
         return [worker]
@@ -206,9 +223,6 @@ class SinglePool:
         most = max(1, int(self._config.swaps * self._config.workers))
         while self._turn and len(self._loading) < most:
             worker, runtime = self._turn.popleft()
-            if worker not in self._up:  # it loads what it is to hold when it is up again
-                self.held[worker] = runtime
-                continue
             self._instances.leave(worker)
             self._loading[worker] = runtime
             begun.append(worker)

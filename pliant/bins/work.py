@@ -31,12 +31,18 @@ Cost = Callable[[int, int], tuple[int, float]]
 
 
 def batch_size(
-    requests: Sequence[Request], ladder: Sequence[int], cost: Cost, ends: Callable[[Request], float], now: float
+    requests: Sequence[Request],
+    ladder: Sequence[int],
+    cost: Cost,
+    ends: Callable[[Request], float],
+    now: float,
+    waiting: float = 0.0,
 ) -> int:
     """How many of the first `requests` run in one launch: the number of most texts per second, of those in `ladder`.
 
-    Not so many that they would on average end later than one after the other, and no request misses by it the end that it
-    must have (`ends`, a time) and would have if it ran alone now.
+    Not so many that these and those behind them would on average end later than if these ran one after the other (`waiting`:
+    requests for this device, these included), and no request misses by it the end that it must have (`ends`, a time) and
+    would have if it ran alone now.
     """
     if len(requests) == 1:
         return 1
@@ -52,8 +58,12 @@ def batch_size(
         if index == 1 or index not in ladder:
             continue
         seconds = cost(longest, index)[1]
-        if seconds > alone * (index + 1) / 2 or now + seconds > first_end:
+        if now + seconds > first_end:
             break
+        behind = max(waiting - index, 0.0)
+        one_by_one = index * alone * ((index + 1) / 2 + behind)
+        if (index + behind) * seconds > one_by_one:  # no break: 4 texts run as 8 where there is no shape for 4
+            continue
         if index / seconds >= LEAST_GAIN * rate:
             best, rate = index, index / seconds
     return best

@@ -1,0 +1,173 @@
+"""`pliant bench bins`: every bar of the bins system, measured, printed and written as JSON.
+
+Parts can be asked for by name. Knows in which order parts run and what each is given; measures nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import (
+    bins_batches,
+    bins_contest,
+    bins_dispatch,
+    bins_fidelity,
+    bins_input,
+    bins_live,
+    bins_live_contenders,
+    bins_nodes,
+    bins_planner,
+    bins_scaling,
+    shown,
+)
+from benchmarks.results import Bar, exit_status, write
+from flows import settings
+from pliant.errors import InputError, PliantError, RegistryError
+
+RESULTS = Path("benchmarks/results")
+
+Found = tuple[list[Bar], dict[str, Any]]
+
+
+def bench(full: bool, parts: Sequence[str] = ()) -> int:
+    """Measure the parts (none named: all), print, write; 1 if a bar falls short."""
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        raise InputError("part", unknown[0], f"one of {', '.join(PARTS)}")
+    settings.prepare(settings.read())
+    from flows.progress import stage
+
+    bars: list[Bar] = []
+    for name in parts or PARTS:
+        Console().rule(name)
+        try:
+            found, details = PARTS[name](full, stage)
+        except Skipped as reason:
+            Console().print(f"Skipped: {reason}.")
+            continue
+        bars += found
+        if found:
+            shown.bars(found)
+        write(RESULTS, f"bins-{name}", found, details | {"setting": "full" if full else "quick"})
+    Console().rule("all bars")
+    shown.bars(bars)
+    return exit_status(bars)
+
+
+class Skipped(PliantError):  # noqa: N818
+    """A part cannot be measured here; says what is missing."""
+
+
+def _planner(full: bool, stage: Any) -> Found:
+    with stage("allocation, exact") as progress:
+        found = bins_planner.measure(progress, 20 if full else 6)
+    shown.table("published programme, one core", bins_planner.HEAD, found.table())
+    return found.bars(), found.plain()
+
+
+def _dispatch(full: bool, stage: Any) -> Found:
+    _traces()
+    with stage("dispatch") as progress:
+        found = bins_dispatch.measure(progress)
+    shown.table("decisions a second", bins_dispatch.HEAD, found.table())
+    return found.bars(), found.plain()
+
+
+def _contest(full: bool, stage: Any) -> Found:
+    _traces()
+    with stage("simulations of all schemes") as progress:
+        found = bins_contest.measure(full, progress)
+    shown.table("mean latency over the published pair's", bins_contest.HEADINGS, found.table())
+    shown.table("the published order, stable traces", bins_contest.ORDER_HEADINGS, found.order())
+    shown.picture(bins_contest.figure(found), RESULTS, "bins-contest")
+    return found.bars(), found.plain()
+
+
+def _scaling(full: bool, stage: Any) -> Found:
+    _traces()
+    with stage("autoscaling") as progress:
+        found = bins_scaling.measure(progress)
+    shown.table("autoscaling, one rule for all", bins_scaling.HEAD, found.table())
+    return [], found.plain()
+
+
+def _batches(full: bool, stage: Any) -> Found:
+    _traces()
+    with stage("batches and streams") as progress:
+        found = bins_batches.measure(progress)
+    for title, head, rows in found.tables():
+        shown.table(title, head, rows)
+    return [], found.plain()
+
+
+def _live(full: bool, stage: Any) -> Found:
+    _model()
+    found = bins_live_contenders.measure(bins_live.FULL if full else bins_live.QUICK, stage)
+    shown.table("over HTTP, tweets' lengths, all-MiniLM-L6-v2", bins_live.HEADINGS, found.table())
+    for name, why in found.missing.items():
+        Console().print(f"Not compared: {name}, {why}.")
+    return found.bars(), found.plain()
+
+
+def _fidelity(full: bool, stage: Any) -> Found:
+    _model()
+    found = bins_fidelity.measure(bins_fidelity.FULL if full else bins_fidelity.QUICK, stage)
+    shown.table("the same trace live and simulated", bins_fidelity.HEADINGS, found.table())
+    return found.bars(), found.plain()
+
+
+def _nodes(full: bool, stage: Any) -> Found:
+    if missing := bins_nodes.missing():
+        raise Skipped(missing)
+    with stage("a node lost under load") as progress:
+        found = bins_nodes.measure(progress)
+    shown.table("node loss", bins_nodes.HEAD, found.table())
+    return found.bars(), found.plain()
+
+
+def _input(full: bool, stage: Any) -> Found:
+    try:
+        bins_input.live_stream(settings.read())
+    except RegistryError as error:
+        raise Skipped(f"needs a champion: pliant train bins ({error})") from None
+    with stage("bad input against a real endpoint") as progress:
+        found = bins_input.measure(progress)
+    shown.table("bad input", bins_input.HEADINGS, [one.row() for one in found])
+    return [bins_input.bar(found)], {"cases": [asdict(one) for one in found]}
+
+
+def _gpu(full: bool, stage: Any) -> Found:
+    from benchmarks import bins_gpu
+
+    if missing := bins_gpu.missing():
+        raise Skipped(missing)
+    return bins_gpu.found()
+
+
+def _traces() -> None:
+    if missing := bins_contest.missing():
+        raise Skipped(missing)
+
+
+def _model() -> None:
+    if missing := bins_live_contenders.missing():
+        raise Skipped(missing)
+
+
+PARTS: Mapping[str, Callable[[bool, Any], Found]] = {
+    "planner": _planner,
+    "dispatch": _dispatch,
+    "contest": _contest,
+    "scaling": _scaling,
+    "batches": _batches,
+    "live": _live,
+    "fidelity": _fidelity,
+    "nodes": _nodes,
+    "input": _input,
+    "gpu": _gpu,
+}

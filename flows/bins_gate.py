@@ -1,0 +1,163 @@
+"""The promotion gate of one stream: may the challenger's bins, and its encoder, take the champion's place?
+
+They may if the encoder is no less accurate where both were tested on the same texts, and if in the simulator, on the same
+reference load of the lengths observed last, no fewer requests are answered within their SLO and their mean latency is no
+longer. Knows no Prefect and no registry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.bins_config import GateConfig
+from flows.bins_live import Score
+from pliant.bins.artifact import Bins, Shape
+from pliant.bins.knowledge import Config, knowledge_of
+from pliant.bins.reference import ReferenceConfig, ReferenceLoad, capacity, reference_load
+from pliant.bins.scheduler import BinsScheduler
+from pliant.bins.simulated import SimulatedBins
+from pliant.latency import LatencyTable
+from pliant.progress import Progress, silent
+from pliant.report import Report, observations, summarise
+from pliant.simulate import simulate
+
+TYPICAL = 500  # lengths that stand for all
+JITTER = 0.05  # standard deviation of a simulated duration's logarithm
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Bins, and how their encoder did in its test; None where it had none."""
+
+    bins: Bins
+    score: Score | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side's figures: share answered within the SLO, mean seconds from arrival to answer, one report a replay."""
+
+    attainment: float
+    seconds: float
+    reports: tuple[Report, ...]
+    score: Score | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`champion` is None where there is none."""
+
+    passed: bool
+    reason: str
+    challenger: Side
+    champion: Side | None = None
+
+
+def judge(
+    champion: Contender | None,
+    challenger: Contender,
+    config: GateConfig,
+    reference: ReferenceConfig,
+    progress: Progress = silent,
+) -> Verdict:
+    """The load is that of the challenger's lengths and SLO, at rates set by the champion's devices where there are some."""
+    if champion is None:
+        new = _replayed(challenger, challenger, challenger, config, reference)
+        progress(1, 1)
+        return Verdict(True, "there is no champion yet", new)
+    champion = _measured_alike(champion, challenger)
+    old = _replayed(champion, champion, challenger, config, reference)
+    progress(1, 2)
+    new = _replayed(challenger, champion, challenger, config, reference)
+    progress(2, 2)
+    worse = _less_accurate(new, old, config) or _answers_fewer(new, old, config) or _slower(new, old, config)
+    good = f"a request takes {_ms(new)}, no worse than the champion's {_ms(old)}"
+    return Verdict(not worse, worse or good, new, old)
+
+
+def _replayed(
+    one: Contender, standard: Contender, latest: Contender, config: GateConfig, reference: ReferenceConfig
+) -> Side:
+    """Rates are relative to what `standard` can bear; lengths and SLO are those of `latest`."""
+    lengths = _cut(latest.bins.lengths, min(each.bins.shapes[-1].length for each in (latest, standard)))
+    bins = replace(one.bins, slo=latest.bins.slo, lengths=lengths)
+    most = config.workers * capacity(knowledge_of([replace(standard.bins, lengths=lengths)]))
+    drawn = {bins.name: _typical(lengths)}
+    made = [
+        _replay(bins, reference_load(drawn, {bins.name: bins.slo}, most, seed, reference), config.workers, seed)
+        for seed in range(config.seeds)
+    ]
+    reports = tuple(report for report, _ in made)
+    seconds = float(np.mean([second for _, seconds in made for second in seconds]))
+    return Side(float(np.mean([one.attainment for one in reports])), seconds, reports, one.score)
+
+
+def _replay(bins: Bins, load: ReferenceLoad, workers: int, seed: int) -> tuple[Report, list[float]]:
+    """The figures, and every answered request's seconds from arrival to answer."""
+    known = knowledge_of([bins])
+    device = SimulatedBins(known, load.requests, np.random.default_rng(seed), JITTER)
+    seen = observations(simulate(BinsScheduler(known, Config(workers=workers)), load.requests, device))
+    return summarise(seen), [one.answered - one.request.arrival for one in seen if one.answered is not None]
+
+
+def _typical(lengths_N: NDArray[np.int64]) -> list[int]:
+    """So many lengths that are distributed as those observed: evenly spaced quantiles."""
+    at_R = (np.arange(TYPICAL) + 0.5) / TYPICAL * lengths_N.sum()
+    found: list[int] = np.searchsorted(np.cumsum(lengths_N), at_R, side="right").tolist()
+    return found
+
+
+def _cut(lengths_N: NDArray[np.int64], longest: int) -> NDArray[np.int64]:
+    """What is longer counts as the longest, to which its text would be cut."""
+    kept_N = lengths_N[: longest + 1].copy()
+    kept_N[-1] += lengths_N[longest + 1 :].sum()
+    return kept_N
+
+
+def _measured_alike(champion: Contender, challenger: Contender) -> Contender:
+    """The champion on the newer latencies, where both are of the same encoder, engine and class of device.
+
+    An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever. A static
+    shape that was not measured again keeps its share of the dynamic runtime's seconds.
+    """
+    old, new = champion.bins, challenger.bins
+    if (old.encoder, old.engine, old.device_class) != (new.encoder, new.engine, new.device_class):
+        return champion
+    known = dict(zip(new.shapes[:-1], new.seconds, strict=True))
+    seconds = tuple(
+        known.get(shape) or before * _ratio(shape, new.dynamic, old.dynamic)
+        for shape, before in zip(old.shapes[:-1], old.seconds, strict=True)
+    )
+    return replace(champion, bins=replace(old, seconds=seconds, dynamic=new.dynamic))
+
+
+def _ratio(shape: Shape, new: LatencyTable, old: LatencyTable) -> float:
+    return new.between(shape.length, shape.batch) / old.between(shape.length, shape.batch)
+
+
+def _less_accurate(new: Side, old: Side, config: GateConfig) -> str:
+    """Tests on other texts cannot be compared."""
+    if new.score is None or old.score is None or new.score.data != old.score.data:
+        return ""
+    if new.score.accuracy >= old.score.accuracy - config.tolerance:
+        return ""
+    return f"its encoder's accuracy is {new.score.accuracy:.4f}, worse than the champion's {old.score.accuracy:.4f}"
+
+
+def _answers_fewer(new: Side, old: Side, config: GateConfig) -> str:
+    if new.attainment >= old.attainment - config.tolerance:
+        return ""
+    return f"it answers {new.attainment:.2%} within the SLO, worse than the champion's {old.attainment:.2%}"
+
+
+def _slower(new: Side, old: Side, config: GateConfig) -> str:
+    if new.seconds <= old.seconds * (1 + config.tolerance):
+        return ""
+    return f"a request takes {_ms(new)}, worse than the champion's {_ms(old)}"
+
+
+def _ms(side: Side) -> str:
+    return f"{1000 * side.seconds:.2f} ms"

@@ -1,0 +1,108 @@
+"""What of the bins system is live in the registry, and what its versions remember of how they were made."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from flows import config, release
+from flows.bins_config import ENCODER, EdgesConfig, EngineConfig
+from flows.release import TRAINING
+from flows.settings import Settings
+from pliant.bins.artifact import Bins, Encoder
+from pliant.errors import InputError, RegistryError
+from profiling.bins_latency import LatencyConfig
+from registry import codec
+from registry.mlflow_store import MlflowRegistry
+from registry.package import Published
+
+EXPERIMENT = "pliant-bins"
+PREFIX = "pliant-bins-"
+RECORD = "pliant.record"
+"""Tag of a version of bins: a `Record` as JSON."""
+VERSION = "pliant.encoder"
+"""Tag of a version of bins: the number of the version of its encoder's model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What bins were chosen with: enough to choose them again on another device."""
+
+    engine: EngineConfig
+    latency: LatencyConfig
+    edges: EdgesConfig
+    threads: int
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How often a classifier was right on texts that it had not seen."""
+
+    accuracy: float
+    data: str  # fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A stream as it is served now."""
+
+    bins: Bins
+    published: Published
+
+    @property
+    def record(self) -> Record:
+        """Raises `RegistryError` for a version that the flow did not publish, or one of other settings than today's."""
+        text = self.published.tags.get(RECORD)
+        if text is None:
+            raise RegistryError(f"{self.published.uri} was not published by the bins flow: it has no tag {RECORD}")
+        try:
+            return config.read(Record, None, json.loads(text))
+        except (InputError, ValueError) as error:
+            raise RegistryError(f"the tag {RECORD} of {self.published.uri} cannot be read: {error}") from error
+
+
+def encoder_model(name: str) -> str:
+    """The registered model of a stream's encoder."""
+    return f"{PREFIX}{ENCODER}{name}"
+
+
+def open_registry(settings: Settings) -> MlflowRegistry:
+    return release.open_registry(settings, EXPERIMENT)
+
+
+def live(registry: MlflowRegistry) -> dict[str, Live]:
+    """Every stream with a champion, by name; nothing before the first release."""
+    if not registry.exists():
+        return {}
+    found = {}
+    for name in registry.versions(PREFIX):
+        if not name.startswith(PREFIX + ENCODER):
+            folder, published = registry.fetch(name)
+            bins = codec.load(Bins, folder, published.digest)
+            found[bins.name] = Live(bins, published)
+    return found
+
+
+def champion(settings: Settings) -> dict[str, Bins]:
+    """What is served now, by stream."""
+    return {name: one.bins for name, one in live(open_registry(settings)).items()}
+
+
+def encoder(registry: MlflowRegistry, one: Live) -> tuple[Encoder, int]:
+    """That which the bins were chosen for, and its version. Raises `RegistryError`, `ArtifactError`."""
+    version = int(one.published.tags.get(VERSION, 0))
+    if not version:
+        raise RegistryError(f"{one.published.uri} was not published by the bins flow: it has no tag {VERSION}")
+    folder, _ = registry.fetch(encoder_model(one.bins.name), version)
+    return codec.load(Encoder, folder, one.bins.encoder), version
+
+
+def score(registry: MlflowRegistry, one: Live) -> Score | None:
+    """Of the champion's encoder, where it was tested."""
+    version = int(one.published.tags.get(VERSION, 0))
+    found = registry.fetch(encoder_model(one.bins.name), version)[1] if version else None
+    notes = json.loads(found.tags.get(TRAINING, "{}")) if found else {}
+    return Score(**notes["score"]) if "score" in notes else None

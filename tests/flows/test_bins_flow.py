@@ -1,0 +1,249 @@
+"""The real bins flow under a real Prefect server, with the tiny setting: what it makes, keeps and refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flows import cascade_run, settings
+from flows.bins_live import champion, encoder, live, open_registry, score
+from flows.bins_reprofile import reprofile
+from flows.bins_run import run_connected
+from pliant.bins.cache import cache_folder, verify
+from pliant.errors import InputError, RegistryError
+from pliant.journal import encode
+from pliant.progress import silent
+from pliant.protocol import Arrived, JournalEntry, Request
+from pliant.tokens.runtime import device_class, threads
+from registry.mlflow_store import CHAMPION
+from registry.store import FolderStore
+from tests.flows import cascade_tiny
+from tests.flows.bins_tiny import setting
+from tests.flows.cascade_tiny import write_texts
+
+ENCODER, BINS = "pliant-bins-encoder-things", "pliant-bins-things"
+PROFILE, PLAN = "things: compile, latency profile", "things: bins"
+ALWAYS = ["things: gate", "publish"]
+
+PREDICT = """
+import mlflow, pandas
+texts = pandas.DataFrame({"text": ["an old oak", "some iron and the"]})
+print(list(mlflow.pyfunc.load_model("models:/pliant-bins-encoder-things@champion").predict(texts).columns))
+asked = pandas.DataFrame({"length": [9, 30], "batch": [1, 2]})
+print(list(mlflow.pyfunc.load_model("models:/pliant-bins-things@champion").predict(asked)["padded_batch"] >= [1, 2]))
+"""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Iterator[Path]:
+    """A working directory with texts, state and registry of its own, and Prefect's server while the tests last."""
+    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
+    from prefect.testing.utilities import prefect_test_harness
+
+    folder = tmp_path_factory.mktemp("bins-flow")
+    write_texts(folder)
+    changes = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_HOME: folder / "prefect"}
+    with pytest.MonkeyPatch.context() as patch, temporary_settings(changes):
+        patch.chdir(folder)
+        patch.setenv("PLIANT_HOME", str(folder / "home"))
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlruns' / 'mlflow.db'}")
+        with prefect_test_harness(server_startup_timeout=90):
+            patch.setenv("PREFECT_API_URL", str(PREFECT_API_URL.value()))
+            yield folder
+
+
+@pytest.fixture(scope="module")
+def first(place) -> dict[str, Any]:
+    """What the very first run released."""
+    return run_connected(None, setting(place))
+
+
+@pytest.fixture
+def run(first, place, capsys):
+    """Runs the flow; gives what it released and which stages did work, by the lines that they print."""
+
+    def once(**changes: Any) -> tuple[dict[str, Any], list[str]]:
+        capsys.readouterr()
+        released = run_connected(None, setting(place, **changes))
+        lines = capsys.readouterr().err.splitlines()
+        stages = [line.removesuffix(": started") for line in lines if line.endswith(": started")]
+        return released, [name for name in stages if name != "texts"]
+
+    return once
+
+
+def versions(alias: str = CHAMPION) -> dict[str, int]:
+    registry = open_registry(settings.read())
+    found = {name: registry.version(name, alias) for name in registry.names("pliant-bins-")}
+    return {name: version.version for name, version in found.items() if version is not None}
+
+
+def test_the_first_run_publishes_and_promotes_the_encoder_and_its_bins(first):
+    assert first["promoted"], first["reason"]
+    assert first["versions"] == {ENCODER: 1, BINS: 1}
+    assert sorted(first["new"]) == sorted([ENCODER, BINS])
+    made = champion(settings.read())["things"]
+    assert made.shapes[-1].dynamic
+    assert made.shapes[-1].length == 40
+    assert made.lengths.sum() == 240
+
+
+def test_a_second_run_with_nothing_changed_trains_and_measures_nothing_and_keeps_every_version(run):
+    run()
+    before = versions()
+    released, stages = run()
+    assert stages == ALWAYS
+    assert released["new"] == ()
+    assert released["versions"] == before
+
+
+def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
+    run()
+    store = FolderStore(settings.read().store)
+    (lost,) = (store.root / "bins" / "lengths-things").iterdir()
+    shutil.rmtree(lost)
+    before = versions()
+    released, stages = run()
+    assert stages == ["things: lengths", *ALWAYS]
+    assert released["versions"] == before
+
+
+def test_other_edges_are_chosen_without_training_or_the_staircase(run):
+    run()
+    released, stages = run(edges={"count": 2, "batches": [1, 2]})
+    assert stages == [PLAN, *ALWAYS]
+    assert released["versions"][ENCODER] == 1
+    assert released["new"] == (BINS,)
+
+
+def test_what_a_service_was_asked_takes_the_place_of_the_texts_once_it_is_enough(run, place):
+    """A journal that is not there, or too short, is passed over for the next source."""
+    sources = ["journal:served.jsonl", "data"]
+    streams = [{**setting(place)["streams"][0], "lengths": sources}]
+    run(streams=streams)
+    assert champion(settings.read())["things"].lengths.sum() == 240
+    write_journal(place / "served.jsonl", 120)
+    write_journal(place / "served-2.jsonl", 30)
+    _, stages = run(streams=streams)
+    assert stages == ["things: lengths", PLAN, *ALWAYS]
+    one = live(open_registry(settings.read()))["things"]
+    assert (one.bins.lengths.sum(), one.bins.lengths[33]) == (150, 150)
+    assert one.published.tags["pliant.lengths"] == "journal:served.jsonl"
+
+
+def write_journal(path: Path, requests: int) -> None:
+    entries = [JournalEntry(0.1 * n, Arrived(Request(n, 0.1 * n, 9.0, "things", 1.0, 33)), ()) for n in range(requests)]
+    path.write_text("".join(encode(entry) + "\n" for entry in entries))
+
+
+def test_the_run_holds_figures_reports_metrics_curves_and_parameters(run):
+    released, _ = run()
+    client = open_registry(settings.read())._connect()
+    files = {file.path for file in client.list_artifacts(released["run"])}
+    figures = {"staircase-things.png", "padding-things.png", "static-things.png", "curves-things.png"}
+    assert {"gate.json", "plan-things.json", "encoder-things.json", *figures} <= files
+    gate = json.loads(Path(client.download_artifacts(released["run"], "gate.json")).read_text())["things"]
+    assert gate["challenger"]["reports"][0]["requests"] == gate["champion"]["reports"][0]["requests"] > 0
+    plan = json.loads(Path(client.download_artifacts(released["run"], "plan-things.json")).read_text())
+    assert "static runtime" in plan["told"]
+    found = client.get_run(released["run"])
+    assert found.info.status == "FINISHED"
+    assert found.data.params["embedded.scratch.width"] == "16"
+    assert 0 <= found.data.metrics["test_accuracy.things"] <= 1
+    assert found.data.metrics["seconds.padded_to_longest.things"] >= found.data.metrics["seconds.padded_to_bins.things"]
+    assert len(client.get_metric_history(released["run"], "held_out_loss.things")) == 2
+    assert [one.dataset.name for one in found.inputs.dataset_inputs] == ["things"]
+
+
+def test_the_version_says_what_it_was_made_of(run):
+    run()
+    registry = open_registry(settings.read())
+    one = live(registry)["things"]
+    loaded, version = encoder(registry, one)
+    assert (loaded.name, loaded.head, version) == ("things", "classification", 1)
+    assert one.record.edges.most == 3
+    assert one.published.tags["pliant.device"] == one.bins.device_class
+    assert score(registry, one).data == loaded.data
+
+
+def test_any_mlflow_client_can_load_the_champions_and_predict(first, place):
+    told = subprocess.run([sys.executable, "-c", PREDICT], cwd=place, capture_output=True, text=True, timeout=120)
+    assert told.stdout.split("\n")[-3:-1] == ["['label', 'confidence']", "[True, True]"], told.stderr
+
+
+def test_measured_on_another_device_the_champions_bins_are_chosen_again_for_their_lengths(run):
+    run()
+    before, was = versions(), champion(settings.read())["things"]
+    published = reprofile("cpu", 2, silent)
+    now = champion(settings.read())["things"]
+    with threads(2):
+        assert now.device_class == device_class("cpu") != was.device_class
+    assert published == {"things": before[BINS] + 1}
+    assert (now.encoder, now.slo) == (was.encoder, was.slo)
+    assert np.array_equal(now.lengths, was.lengths)
+    assert versions() == before | {BINS: before[BINS] + 1}
+
+
+def test_compiled_files_are_vouched_for_and_made_again_where_they_have_gone(run):
+    """With ONNX Runtime there are some, on the device's folder of the cache."""
+    given = {"engine": {"engine": "onnx"}}
+    run(**given)
+    made = champion(settings.read())["things"]
+    folder = cache_folder(settings.read().home, made.encoder, made.device_class)
+    assert made.engine == "onnx"
+    verify(folder, made.files)
+    shutil.rmtree(folder)
+    _, stages = run(**given)
+    assert stages == [PROFILE, PLAN, *ALWAYS]
+    verify(folder, champion(settings.read())["things"].files)
+    run()
+
+
+def test_two_streams_are_released_together_and_one_is_a_folder_of_its_own(run, place):
+    from tests.training.test_bins_encoder import write_model
+
+    (place / "model").mkdir()
+    write_model(place / "model", head=False)
+    streams = [*setting(place)["streams"], {**setting(place)["streams"][0], "encoder": f"path:{place / 'model'}"}]
+    released, stages = run(streams=streams)
+    assert {"pliant-bins-model", "pliant-bins-encoder-model"} <= set(released["new"])
+    assert [stage for stage in stages if stage.startswith("things")] == ["things: gate"]
+    assert set(champion(settings.read())) == {"things", "model"}
+
+
+def test_the_largest_model_of_a_cascade_serves_as_an_encoder(run, place):
+    streams = [{**setting(place)["streams"][0], "encoder": "cascade:things", "name": "cascaded"}]
+    with pytest.raises(RegistryError, match="no champion of the cascade 'things'"):
+        run(streams=streams)
+    cascade_run.run_connected(None, cascade_tiny.setting(place))
+    run(streams=streams)
+    registry = open_registry(settings.read())
+    made, _ = encoder(registry, live(registry)["cascaded"])
+    assert (made.classes, made.max_length) == (("fruit", "metal", "tree"), 32)
+    assert score(registry, live(registry)["cascaded"]).data == made.data
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "sentence"),
+    [
+        (None, {"data": ["json:absent.jsonl"]}, "data is absent.jsonl, but must be an existing json file"),
+        (None, {"encoder": "path:/nowhere"}, "encoder is /nowhere, but must be an existing folder"),
+        (None, {"lengths": ["parquet:none.parquet"]}, "lengths of things is parquet:none.parquet has no such file"),
+        (None, {"engine": {"engine": "graphs"}}, "engine is graphs, but must be"),
+        ("absent.toml", {}, "config is absent.toml, but must be a readable TOML file"),
+    ],
+)
+def test_a_mistake_comes_out_of_the_flow_as_the_sentence_that_it_is(place, config, overrides, sentence):
+    with pytest.raises(InputError) as told:
+        run_connected(config, setting(place, **overrides))
+    assert str(told.value).startswith(sentence)
