@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bins_requests import TASK, TIMEOUT, Load, Texts, embeddings, latency
-from benchmarks.load_generator import capacity, one_by_one, replay
+from benchmarks.load_generator import Reply, capacity, in_turns, one_by_one, replay
 from benchmarks.results import Bar
 from benchmarks.rivals.text_services import BENTOML, DYNAMIC, PADDED, SENTENCE
 from pliant.errors import InputError
@@ -52,11 +52,11 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class LiveConfig:
-    """Times in seconds. Shares are of what DYNAMIC was measured to serve, which is its utilisation."""
+    """Times in seconds. `loaded`: share of what DYNAMIC was measured to serve, which is its utilisation."""
 
     seconds: float = 10.0  # of one turn
-    rounds: int = 3  # turns at each load
-    low: float = 0.1
+    rounds: int = 3  # turns
+    low: int = 640  # requests with one in flight, each to all contenders before the next
     loaded: float = 0.7
     sweep: float = 8.0  # at `loaded`, of every setting; 0: only the first setting of each name takes part
     probe: float = 5.0  # of saturation
@@ -66,8 +66,8 @@ class LiveConfig:
     seed: int = 0
 
 
-QUICK = LiveConfig(seconds=5.0, rounds=1, sweep=0.0, probe=3.0)
-FULL = LiveConfig(seconds=20.0, rounds=6, sweep=15.0, probe=10.0)
+QUICK = LiveConfig(seconds=10.0, rounds=2, low=192, sweep=0.0, probe=3.0)
+FULL = LiveConfig(seconds=20.0, rounds=6, low=1280, sweep=15.0, probe=10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +163,8 @@ def compare(
         up = [(one, stack.enter_context(one.open())) for one in _winners(contenders, rows)]
         for _, address in up:
             _warm(address, texts, config)
+        with stage("low load: one request in flight") as progress:
+            rows += _low(up, texts, config, progress)
         with stage("comparison") as progress:
             rows += _rounds(up, texts, loads, served, config, progress)
     return Live(served, tuple(rows), missing)
@@ -196,16 +198,19 @@ def _rounds(
     progress: Progress,
 ) -> Iterable[Row]:
     """Every round another order, so that no contender always follows the same one."""
-    turns = [(number, name, share) for number in range(config.rounds) for name, share in _shares(config)]
-    for done, (number, name, share) in enumerate(turns):
-        load = loads(name, share * served, config.seconds, config.seed + number)
+    for number in range(config.rounds):
+        load = loads(LOADED, config.loaded * served, config.seconds, config.seed + number)
         for contender, address in [*up[number % len(up) :], *up[: number % len(up)]]:
             yield _turn(contender, address, load, texts, config.seed + number)
-        progress(done + 1, len(turns))
+        progress(number + 1, config.rounds)
 
 
-def _shares(config: LiveConfig) -> tuple[tuple[str, float], ...]:
-    return (LOW, config.low), (LOADED, config.loaded)
+def _low(up: Sequence[tuple[Contender, str]], texts: Texts, config: LiveConfig, progress: Progress) -> list[Row]:
+    """The same texts to all, in turns."""
+    asked = [Request(i, 0.0, TIMEOUT, TASK) for i in range(config.low)]
+    addresses = [address for _, address in up]
+    replies = asyncio.run(in_turns(addresses, asked, {TASK: texts.mixed}, progress, embeddings()))
+    return [_row(LOW, contender, seen, 0.0) for (contender, _), seen in zip(up, replies, strict=True)]
 
 
 def _turn(contender: Contender, address: str, load: Load, texts: Texts, seed: int) -> Row:
@@ -213,8 +218,12 @@ def _turn(contender: Contender, address: str, load: Load, texts: Texts, seed: in
     replies = asyncio.run(replay(address, load.requests, {TASK: texts.by_length}, seed, form=embeddings()))
     busy = (time.process_time() - cpu) / (time.perf_counter() - start)
     _settle(address, texts)
+    return _row(load.name, contender, replies, busy)
+
+
+def _row(load: str, contender: Contender, replies: Sequence[Reply], busy: float) -> Row:
     return Row(
-        load=load.name,
+        load=load,
         name=contender.name,
         setting=contender.setting,
         latencies=tuple(latency(reply) for reply in replies),

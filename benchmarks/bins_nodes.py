@@ -107,7 +107,17 @@ class Found:
 
 
 HEAD = (
-    *("placement", "accepted", "answered", "late", "refused", "noticed s", "planned anew s", "silence s", "back in use s"),
+    *(
+        "placement",
+        "accepted",
+        "answered",
+        "late",
+        "refused",
+        "noticed s",
+        "planned anew s",
+        "silence s",
+        "back in use s",
+    ),
     "answers/s before, without, after",
 )
 

@@ -147,13 +147,29 @@ async def one_by_one(
     form: Form | None = None,
 ) -> list[Reply]:
     """The same requests on one connection, each sent when the one before it was answered; arrival times do not count."""
-    replies, form = [], form or IMAGES
+    return (await in_turns([address], requests, pool, progress, form))[0]
+
+
+async def in_turns(
+    addresses: Sequence[str],
+    requests: Sequence[Request],
+    pool: Mapping[str, Sequence[Any]],
+    progress: Progress = silent,
+    form: Form | None = None,
+) -> list[list[Reply]]:
+    """As `one_by_one`, each request to every address before the next one, every time another address first.
+
+    Replies by address: what else the machine does falls on all of them alike.
+    """
+    replies: list[list[Reply]] = [[] for _ in addresses]
+    form, places = form or IMAGES, range(len(addresses))
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
         for i, request in enumerate(requests):
             example = pool[request.task][i % len(pool[request.task])]
-            start = time.perf_counter() - request.arrival
-            body, url = form.body(request, example), f"{address}{form.path}"
-            replies.append(await _send(session, url, request, body, example, start, form))
+            body = form.body(request, example)
+            for place in (*places[i % len(places) :], *places[: i % len(places)]):
+                start, url = time.perf_counter() - request.arrival, f"{addresses[place]}{form.path}"
+                replies[place].append(await _send(session, url, request, body, example, start, form))
             progress(i + 1, len(requests))
     return replies
 

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
+from pliant.bins.knowledge import Config, Knowledge
+from pliant.bins.scheduler import BinsScheduler
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.journal import decode, encode
 from pliant.protocol import Journal, Scheduler
 from pliant.tokens.scheduler import TokensScheduler
+from tests.pliant.bins import loads as bins
 from tests.pliant.cascade import loads as cascades
 from tests.pliant.tokens import loads
 
@@ -45,9 +50,35 @@ def cascade_journal() -> Journal:
     return journal
 
 
+BINS = {"workers": 3, "max_waiting": 6, "restart_pause": 0.02, "margin": 0.05, "swaps": 0.4, "attempts": 2}
+
+
+def bins_config(placement: str) -> Config:
+    """Where devices hold one runtime each, a plan is made each twentieth of a second, at first for long texts."""
+    return Config(**BINS, period=0.05, deployed=(3, 5, 5) if placement == "single" else ())
+
+
+def bins_known(placement: str) -> Knowledge:
+    return bins.known(placement, 2, (1, 4))
+
+
+def bins_scheduler(placement: str) -> BinsScheduler:
+    return BinsScheduler(bins_known(placement), bins_config(placement))
+
+
+def bins_journal(placement: str) -> Journal:
+    """Two streams on three devices of which one launch in ten fails; one device is down for a while, half is too much."""
+    world = bins.World(5, 1.0, 0.1, 0.5, 0.1, 0.15, {1: (0.1, 0.2)})
+    load = bins.bursty(3, 0.08, (200, 1600, 600), 2)
+    journal, _ = bins.run(load, bins_known(placement), world, **asdict(bins_config(placement)))
+    return journal
+
+
 GOLDEN: dict[str, tuple[Callable[[], Scheduler], Callable[[], Journal]]] = {
     "tokens": (tokens_scheduler, tokens_journal),
     "cascade": (cascade_scheduler, cascade_journal),
+    "bins": (partial(bins_scheduler, "single"), partial(bins_journal, "single")),
+    "bins_shared": (partial(bins_scheduler, "shared"), partial(bins_journal, "shared")),
 }
 """Name -> a fresh scheduler, and how the journal is made."""
 

@@ -87,12 +87,20 @@ def test_the_checkers_files_are_the_repositorys_files():
     assert folders == set(FOLDERS)
 
 
-FRAMEWORKS = ("torch", "timm", "mlflow", "prefect", "bentoml", "datasets", "sklearn")
+FRAMEWORKS = ("torch", "timm", "mlflow", "prefect", "bentoml", "datasets", "sklearn", "numba", "onnxruntime", "ray")
+DECIDING = ("pliant.systems", "pliant.tokens.scheduler", "pliant.bins.scheduler", "pliant.simulate", "pliant.report")
 
 
-@pytest.mark.parametrize("module", ["pliant.systems", "pliant.tokens.scheduler", "pliant.simulate", "pliant.report"])
+@pytest.mark.parametrize("module", DECIDING)
 def test_deciding_needs_no_framework_to_be_loaded(module):
     """What a syntax tree cannot see: an import of an import."""
     code = f"import sys, {module}; print([name for name in {FRAMEWORKS!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_bins_needs_no_package_that_a_bare_machine_lacks_before_one_is_used():
+    modules = ", ".join(f"pliant.bins.{name}" for name in ("runtime", "model", "compile", "graphs", "plan", "replay"))
+    absent = "numba", "onnx", "onnxruntime"
+    code = f"import sys; sys.modules.update(dict.fromkeys({absent!r})); import {modules}"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -43,7 +43,8 @@ class Scaler:
             self._since = now
             return 1
         every = lost + [share for _, share in self._shares]
-        if now - self._since < self._config.window or not every or _tail(every, self._config.quantile) >= self._config.low:
+        calm = bool(every) and _tail(every, self._config.quantile) < self._config.low
+        if not calm or now - self._since < self._config.window:
             return 0
         self._since = now
         return -1

@@ -107,8 +107,13 @@ class BinsScheduler:
         return actions
 
     def _alone(self, request: Request) -> float:
-        """Seconds of the request by itself, at the best."""
-        return self._devices.seconds(self._streams[request.task].cost(request.length)[1])
+        """Seconds of the request by itself, at the best.
+
+        That devices were found slower than their profile does not count: if nothing ran any more on account of it, nothing
+        would show that they no longer are.
+        """
+        seconds = self._streams[request.task].cost(request.length)[1]
+        return min(seconds, self._devices.seconds(seconds))
 
     def _serve(self, worker: int, now: float, actions: list[Action]) -> None:
         """Launch what the pool has for a free worker."""

@@ -36,7 +36,8 @@ class SharedPool:
         self._classes = {stream.name: stream.classes for stream in knowledge.streams}
         self._patience = {stream.name: _patience(stream, knowledge, config) for stream in knowledge.streams}
         self._waiting: dict[int, float] = {}  # place in the order; an entry of a heap with another place is a leftover
-        self._latest: list[Entry] = []  # by when a request must start
+        self._latest: list[Entry] = []  # by when a request must start, and leftovers
+        self._must: dict[int, float] = {}  # the time of its entry in `_latest` that is no leftover
         self._active = set(range(config.workers))
         self.late = 0  # of those that wait, those put after all others
 
@@ -51,7 +52,7 @@ class SharedPool:
     def again(self, request: Request, _now: float) -> int | None:
         seconds = self._alone(request)
         self._push(request, request.arrival + self._patience[request.task] * seconds)
-        heappush(self._latest, (self._start(request), request.id, request))
+        self._watch(request, self._start(request))
         return next((worker for worker in self._devices.free if worker in self._active), None)
 
     def ended(self, worker: int, _kind: str, _work: Requests, _now: float) -> list[int]:
@@ -91,6 +92,7 @@ class SharedPool:
         for entry in chosen[size:]:
             heappush(heap, entry)
         for request in requests[:size]:
+            self._must.pop(request.id, None)
             self.late -= self._waiting.pop(request.id) >= LATE
         return Work(tuple(requests[:size]), *stream.cost(max(one.length for one in requests[:size]), size))
 
@@ -98,29 +100,34 @@ class SharedPool:
         """Those that cannot be in time any more: given back where they are to be dropped, else put after all others."""
         gone: list[Request] = []
         while self._latest and self._latest[0][0] <= now:
-            _, id, request = heappop(self._latest)
-            if id not in self._waiting:
+            if self._is_leftover(entry := heappop(self._latest)):
                 continue
+            _, id, request = entry
             start = self._start(request)
+            del self._must[id]
             if start > now:  # what was learnt about the profile has changed meanwhile
-                heappush(self._latest, (start, id, request))
+                self._watch(request, start)
             elif self._config.drop_late:
                 del self._waiting[id]
                 gone.append(request)
-            elif self._waiting[id] < LATE:
+            else:
                 self._push(request, self._waiting[id] + LATE)
                 self.late += 1
         return gone
 
     def wake_at(self) -> float | None:
-        while self._latest and self._latest[0][1] not in self._waiting:
+        """Decides nothing: a replay does not ask. (So an entry of a former wait must not count for a later one.)"""
+        while self._latest and self._is_leftover(self._latest[0]):
             heappop(self._latest)
         return self._latest[0][0] if self._latest else None
 
     def check(self) -> None:
-        """Each waiting request stands once in the queue of its class."""
+        """Each waiting request stands once in the queue of its class, and all but the late ones are watched."""
         places = [id for heap in self._all() for place, id, _ in heap if self._waiting.get(id) == place]
         assert sorted(places) == sorted(self._waiting), "queue"
+        late = [id for id, place in self._waiting.items() if place >= LATE]
+        assert len(late) == self.late, "late"
+        assert self._must.keys() == self._waiting.keys() - set(late), "watched"
 
     def _candidates(self, heap: list[Entry], stream: Stream) -> list[Entry]:
         """Its first entries: as many as are this device's share of all that waits, and as some runtime takes."""
@@ -144,6 +151,13 @@ class SharedPool:
         at = bisect_left(self._classes[request.task], request.length)
         self._waiting[request.id] = place
         heappush(self._heaps[request.task][at], (place, request.id, request))
+
+    def _watch(self, request: Request, start: float) -> None:
+        self._must[request.id] = start
+        heappush(self._latest, (start, request.id, request))
+
+    def _is_leftover(self, entry: Entry) -> bool:
+        return self._must.get(entry[1]) != entry[0]
 
     def _alone(self, request: Request) -> float:
         return self._streams[request.task].cost(request.length)[1]

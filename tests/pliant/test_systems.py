@@ -7,11 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pliant.bins.knowledge import Config, knowledge_of
+from pliant.bins.reference import capacity as bins_capacity
+from pliant.bins.simulated import SimulatedBins
 from pliant.cascade.simulated import SimulatedCascade, capacity
+from pliant.report import report
 from pliant.simulate import simulate
-from pliant.systems import CASCADE, SYSTEMS, TOKENS, tokens_knowledge
+from pliant.systems import BINS, CASCADE, SYSTEMS, TOKENS, tokens_knowledge
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.simulated import SimulatedDevice
+from tests.pliant.bins.worlds import bins
 from tests.pliant.cascade.loads import WALKED, fared, known
 from tests.tokens_samples import tiny_profile, tiny_task
 
@@ -19,6 +24,7 @@ from tests.tokens_samples import tiny_profile, tiny_task
 def test_every_system_is_listed_under_its_name():
     assert all(name == system.name for name, system in SYSTEMS.items())
     assert SYSTEMS["tokens"] is TOKENS
+    assert SYSTEMS["bins"] is BINS
     assert SYSTEMS["cascade"] is CASCADE
 
 
@@ -59,6 +65,19 @@ def test_the_cascades_reference_load_runs_through_its_scheduler(seed):
     device = SimulatedCascade(known(), WALKED, load.requests, load.rows, np.random.default_rng(0))
     journal = simulate(scheduler, load.requests[:500], device, lambda entry: scheduler.check())
     assert fared(journal).attained == 1.0
+
+
+@pytest.mark.parametrize("placement", ["shared", "single"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_reference_load_of_bins_runs_through_its_scheduler(seed, placement):
+    artifact = bins(placement=placement)
+    known = knowledge_of([artifact])
+    lengths = {"mail": np.flatnonzero(artifact.lengths)}
+    load = BINS.load(lengths, {"mail": artifact.slo}, bins_capacity(known) / 4, seed)
+    scheduler = BINS.scheduler(known, Config(workers=2))
+    device = SimulatedBins(known, load.requests, np.random.default_rng(0))
+    journal = simulate(scheduler, load.requests[:500], device, lambda entry: scheduler.check())
+    assert report(journal).attainment == 1.0
 
 
 def test_the_reference_loads_loud_half_is_loud():

@@ -1,0 +1,170 @@
+"""Each policy decides as its plain reference, which looks at every instance; and the heaps keep track of any change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.bins.dispatch import DISPATCHES, GONE, Instances, policy
+
+SECONDS = (0.25, 0.5, 1.0, 0.75, 2.0)  # of two streams' runtimes; the fourth is the first of the other one
+CAPACITY = (4.0, 2.0, 1.0, 3.0, 1.0)
+ENDS = (3, 3, 3, 5, 5)
+WORKERS = 6
+
+
+@dataclass
+class Plain:
+    """Every worker's runtime, when it will be free, and how many requests it has."""
+
+    runtime: list[int] = field(default_factory=lambda: [GONE] * WORKERS)
+    free_at: list[float] = field(default_factory=lambda: [0.0] * WORKERS)
+    outstanding: list[int] = field(default_factory=lambda: [0] * WORKERS)
+
+    def of(self, runtime: int) -> list[int]:
+        return [worker for worker in range(WORKERS) if self.runtime[worker] == runtime]
+
+    def least(self, runtime: int) -> int | None:
+        """The one with the fewest requests."""
+        return min(self.of(runtime), key=lambda worker: (self.outstanding[worker], worker), default=None)
+
+    def congestion(self, worker: int) -> float:
+        return self.outstanding[worker] / CAPACITY[self.runtime[worker]]
+
+    def completion(self, first: int, now: float) -> int:
+        """The argmin over all instances; of equals that of the shorter runtime, then the one free for longest."""
+        able = [worker for runtime in range(first, ENDS[first]) for worker in self.of(runtime)]
+        return min(
+            able,
+            key=lambda worker: (self.ends(worker, now), self.runtime[worker], self.free_at[worker], worker),
+            default=-1,
+        )
+
+    def ends(self, worker: int, now: float) -> float:
+        return max(self.free_at[worker], now) + SECONDS[self.runtime[worker]]
+
+    def published(self, first: int, now: float) -> int:
+        """Algorithm 1, line by line."""
+        threshold = 0.85
+        heads = [head for runtime in range(first, ENDS[first]) if (head := self.least(runtime)) is not None]
+        for head in heads[:6]:
+            if self.congestion(head) < threshold:
+                return head
+            threshold *= 0.9
+        return heads[0] if heads else -1
+
+    def intra(self, first: int, now: float) -> int:
+        heads = [head for runtime in range(first, ENDS[first]) if (head := self.least(runtime)) is not None]
+        return heads[0] if heads else -1
+
+    def inter(self, first: int, now: float) -> int:
+        able = [worker for runtime in range(first, ENDS[first]) for worker in self.of(runtime)]
+        return min(
+            able,
+            key=lambda worker: (self.congestion(worker), self.runtime[worker], self.outstanding[worker], worker),
+            default=-1,
+        )
+
+    def packing(self, first: int, now: float) -> int:
+        for runtime in range(first, ENDS[first]):
+            room = [worker for worker in self.of(runtime) if self.outstanding[worker] + 1 <= CAPACITY[runtime]]
+            if room:
+                return max(room, key=lambda worker: (self.outstanding[worker], -worker))
+        return self.intra(first, now)
+
+
+times = st.integers(0, 12).map(lambda quarter: quarter / 4)
+workers = st.integers(0, WORKERS - 1)
+changes = st.lists(
+    st.one_of(
+        st.tuples(st.just("join"), workers, st.integers(0, 4)),
+        st.tuples(st.just("leave"), workers),
+        st.tuples(st.just("change"), workers, times, st.integers(-2, 3)),
+    ),
+    max_size=60,
+)
+
+
+def apply(change: tuple, instances: Instances, plain: Plain) -> None:
+    match change:
+        case ("join", worker, runtime):
+            instances.join(worker, runtime)
+            plain.runtime[worker] = runtime
+        case ("leave", worker):
+            instances.leave(worker)
+            plain.runtime[worker] = GONE
+        case ("change", worker, free_at, more):
+            more = max(more, -plain.outstanding[worker])
+            instances.change(worker, free_at, more)
+            plain.free_at[worker] = free_at
+            plain.outstanding[worker] += more
+
+
+@pytest.mark.parametrize("name", DISPATCHES)
+@given(changes, times)
+def test_a_policy_decides_as_its_plain_reference_after_any_changes(name, some, now):
+    instances, plain = Instances(WORKERS, len(SECONDS), name == "completion"), Plain()
+    choose = policy(name, instances, SECONDS, CAPACITY, ENDS)
+    for change in [("join", 0, 2), ("join", 1, 0), ("join", 2, 4), *some]:
+        apply(change, instances, plain)
+        instances.check()
+        for first, end in enumerate(ENDS):
+            assert choose(first, end, now) == getattr(plain, name)(first, now)
+
+
+def alone(name: str, capacity: tuple[float, ...], held: list[int], outstanding: list[int]):
+    """The decision for a request that all runtimes take."""
+    runtimes = len(capacity)
+    instances = Instances(len(held), runtimes, name == "completion")
+    for worker, (runtime, count) in enumerate(zip(held, outstanding, strict=True)):
+        instances.join(worker, runtime)
+        instances.change(worker, 0.0, count)
+    return policy(name, instances, [1.0] * runtimes, capacity, [runtimes] * runtimes)(0, runtimes, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("outstanding", "chosen"),
+    [
+        ([84, 0, 0], 0),  # 0.84 < 0.85
+        ([85, 76, 0], 1),  # 0.85 is not below, 0.76 is below 0.85 * 0.9 = 0.765
+        ([85, 77, 68], 2),  # 0.68 < 0.6885
+        ([85, 77, 69], 0),  # none: the first
+    ],
+)
+def test_the_published_threshold_falls_from_one_candidate_to_the_next(outstanding, chosen):
+    assert alone("published", (100.0,) * 3, [0, 1, 2], outstanding) == chosen
+
+
+def test_the_published_algorithm_looks_at_six_candidates_and_passes_over_runtimes_without_instances():
+    held = [0, 1, 2, 3, 4, 5, 7]
+    assert alone("published", (100.0,) * 8, held, [99] * 5 + [0, 0]) == 5
+    assert alone("published", (100.0,) * 8, held, [99] * 6 + [0]) == 0
+
+
+def test_completion_goes_to_a_longer_runtime_only_where_that_ends_sooner():
+    instances = Instances(2, 2, True)
+    for worker in (0, 1):
+        instances.join(worker, worker)
+    choose = policy("completion", instances, [1.0, 3.0], [1.0, 1.0], [2, 2])
+    instances.change(0, 2.0, 1)  # ends at 3, as on the longer one
+    assert choose(0, 2, 0.0) == 0
+    instances.change(0, 2.25, 0)
+    assert choose(0, 2, 0.0) == 1
+    assert choose(1, 2, 0.0) == 1
+
+
+def test_a_heap_of_a_runtime_does_not_grow_with_every_request():
+    instances = Instances(3, 1, True)
+    for worker in range(3):
+        instances.join(worker, 0)
+    for step in range(1000):
+        instances.change(instances.least(0), float(step), 1)
+    assert sum(map(len, instances._heaps)) <= 4 * 3 + 17
+
+
+def test_where_no_instance_would_do_none_is_chosen():
+    for name in DISPATCHES:
+        assert policy(name, Instances(2, 2, name == "completion"), [1.0, 2.0], [1.0, 1.0], [2, 2])(0, 2, 0.0) == -1

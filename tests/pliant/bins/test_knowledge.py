@@ -1,0 +1,152 @@
+"""What a scheduler knows is what the artifacts say: shapes, costs, classes of length; and artifacts that make no sense."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.bins.artifact import Encoder, Shape
+from pliant.bins.knowledge import CLASSES, RUNTIMES, knowledge_of
+from pliant.errors import InputError
+from tests.pliant.bins.loads import batch, known
+from tests.pliant.bins.worlds import bins, cost
+
+MAIL, CHAT = bins("mail", batches=(1, 4)), bins("chat", (32, 128), (2,), slo=0.05)
+
+
+@pytest.mark.parametrize("runtimes", RUNTIMES)
+@pytest.mark.parametrize("placement", ["shared", "single"])
+def test_a_setting_is_the_index_of_a_shape_among_those_of_all_streams(runtimes, placement):
+    shapes = [*MAIL.shapes, *CHAT.shapes]
+    knowledge = knowledge_of([MAIL, CHAT], runtimes, placement)
+    for runtime in knowledge.runtimes:
+        for setting in runtime.settings:
+            assert shapes[setting].length == runtime.length
+            assert shapes[setting].batch == batch(runtime, setting)
+            assert shapes[setting].dynamic == (runtime.table is not None)
+            assert (setting < len(MAIL.shapes)) == (knowledge.streams[runtime.stream].name == "mail")
+
+
+def lengths(runtimes: str, placement: str) -> list[tuple[int, bool]]:
+    return [(one.length, one.table is None) for one in knowledge_of([MAIL], runtimes, placement).runtimes]
+
+
+def test_the_runtimes_that_are_used_are_those_asked_for():
+    static = [(length, True) for length in (64, 128, 256, 512)]
+    assert lengths("all", "shared") == [*static, (512, False)]
+    assert lengths("all", "single") == static
+    assert lengths("static", "shared") == static
+    assert lengths("longest", "shared") == [(512, True)]
+    assert lengths("dynamic", "single") == [(512, False)]
+
+
+def test_where_there_is_no_static_runtime_the_dynamic_one_serves():
+    only = replace(MAIL, shapes=MAIL.shapes[-1:], seconds=())
+    for runtimes in RUNTIMES:
+        (runtime,) = knowledge_of([only], runtimes, "single").runtimes
+        assert runtime.table is not None
+
+
+def test_streams_know_where_their_runtimes_stand_among_all():
+    mail, chat = knowledge_of([MAIL, CHAT], "static").streams
+    assert (mail.first, len(mail.runtimes), chat.first, len(chat.runtimes)) == (0, 4, 4, 2)
+    assert [one.stream for one in knowledge_of([MAIL, CHAT], "static").runtimes] == [0] * 4 + [1] * 2
+
+
+@given(st.integers(0, 512), st.integers(1, 8), st.sampled_from([(1,), (1, 2, 8), ()]), st.sampled_from(RUNTIMES))
+def test_a_cost_is_that_of_the_fastest_shape_that_takes_the_texts(length, texts, batches, runtimes):
+    knowledge = known("shared", 1, batches, runtimes)
+    (stream,) = knowledge.streams
+    fits = []
+    for runtime in knowledge.runtimes:
+        for setting in runtime.settings:
+            if runtime.length >= length and batch(runtime, setting) >= texts:
+                rows = texts if runtime.table else batch(runtime, setting)
+                fits.append(runtime.table.between(length, rows) if runtime.table else cost(runtime.length, rows))
+    if not fits:
+        with pytest.raises(InputError, match="texts"):
+            stream.cost(length, texts)
+        assert texts > stream.most_of(length)
+        return
+    assert stream.cost(length, texts)[1] == pytest.approx(min(fits))
+    assert texts <= stream.most_of(length)
+
+
+def test_texts_beyond_a_runtime_are_refused():
+    (stream,) = knowledge_of([MAIL], "static").streams
+    for wrong in ((513, 1), (10, 5)):
+        with pytest.raises(InputError, match="texts"):
+            stream.cost(*wrong)
+        with pytest.raises(InputError, match="texts"):
+            stream.runtimes[-1].cost(*wrong)
+
+
+def test_waiting_texts_are_grouped_by_static_runtimes_or_by_a_ladder():
+    assert knowledge_of([MAIL], "all", "shared").streams[0].classes == (64, 128, 256, 512)
+    ladder = (*[length for length in CLASSES if length < 512], 512)
+    assert knowledge_of([MAIL], "dynamic").streams[0].classes == ladder
+    assert knowledge_of([MAIL], "longest").streams[0].classes == ladder
+
+
+def test_the_mean_work_is_that_of_the_observed_lengths():
+    seen = np.zeros(513, np.int64)
+    seen[20], seen[400] = 3, 1
+    (stream,) = knowledge_of([replace(MAIL, lengths=seen)], "static").streams
+    assert stream.mean_seconds == pytest.approx((3 * cost(64, 1) + cost(512, 1)) / 4)
+    (unseen,) = knowledge_of([replace(MAIL, lengths=np.zeros(513, np.int64))], "static").streams
+    assert unseen.mean_seconds == pytest.approx(cost(512, 1))
+
+
+def test_a_swap_takes_what_the_slowest_of_the_artifacts_says():
+    assert knowledge_of([MAIL, replace(CHAT, load_seconds=3.0)]).load_seconds == 3.0
+
+
+@pytest.mark.parametrize("some", [[], [MAIL, MAIL]])
+def test_streams_are_at_least_one_and_each_has_a_name_of_its_own(some):
+    with pytest.raises(InputError, match="streams"):
+        knowledge_of(some)
+
+
+def test_what_is_not_known_by_name_is_refused():
+    with pytest.raises(InputError, match="runtimes"):
+        knowledge_of([MAIL], "quick")
+    with pytest.raises(InputError, match="task"):
+        knowledge_of([MAIL]).stream("chat")
+
+
+# Artifacts
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("placement", {"placement": "apart"}),
+        ("engine", {"engine": "steam"}),
+        ("shapes", {"shapes": (Shape(64, 1), Shape(32, 1), Shape(64, 1, True)), "seconds": (1.0, 1.0)}),
+        ("shapes", {"shapes": (Shape(64, 1), Shape(64, 1), Shape(64, 1, True)), "seconds": (1.0, 1.0)}),
+        ("shapes", {"shapes": (Shape(64, 1),), "seconds": (1.0,)}),
+        ("shapes", {"shapes": (Shape(64, 1, True), Shape(64, 1)), "seconds": (1.0,)}),
+        ("seconds", {"seconds": MAIL.seconds[1:]}),
+        ("seconds", {"seconds": (0.0, *MAIL.seconds[1:])}),
+        ("seconds", {"seconds": (float("nan"), *MAIL.seconds[1:])}),
+    ],
+)
+def test_bins_that_make_no_sense_are_refused_by_name(name, wrong):
+    with pytest.raises(InputError, match=name):
+        replace(MAIL, **wrong)
+
+
+def test_a_shape_holds_at_least_one_token_of_one_text():
+    for wrong in ((0, 1), (1, 0)):
+        with pytest.raises(InputError, match="shape"):
+            Shape(*wrong)
+
+
+@pytest.mark.parametrize(("name", "head", "pooling"), [("head", "poem", ""), ("pooling", "embedding", "max")])
+def test_an_encoder_has_a_head_and_an_embedding_a_pooling(name, head, pooling):
+    with pytest.raises(InputError, match=name):
+        Encoder("mail", head, (), pooling, False, "{}", "{}", 8, "made up", {})

@@ -1,0 +1,219 @@
+"""The bins scheduler in virtual time: the fates of requests under any load, failures, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.bins.dispatch import DISPATCHES
+from pliant.bins.knowledge import Scaling
+from pliant.bins.plan import PLANS
+from pliant.bins.scheduler import BinsScheduler
+from pliant.errors import InputError
+from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
+from tests.pliant.bins.loads import SLOS, World, ask, bursty, done, known, launches, reasons, run, scheduler
+
+ROUGH = World(9, failing=0.2, failing_restarts=0.3, failing_loads=0.3, jitter=0.3)
+SCALING = Scaling(pause=0.03, window=0.06, high=0.6, low=0.4)
+PLACEMENTS = pytest.mark.parametrize("placement", ["shared", "single"])
+
+# A whole load
+
+worlds = st.builds(
+    World,
+    seed=st.integers(0, 10_000),
+    slow=st.sampled_from([0.5, 1.0, 3.0]),
+    failing=st.sampled_from([0.0, 0.05, 0.3]),
+    failing_restarts=st.sampled_from([0.0, 0.4]),
+    failing_loads=st.sampled_from([0.0, 0.4]),
+    jitter=st.sampled_from([0.0, 0.4]),
+)
+configs = st.fixed_dictionaries(
+    {
+        "workers": st.sampled_from([2, 3, 7]),
+        "dispatch": st.sampled_from(DISPATCHES),
+        "plan": st.sampled_from(PLANS),
+        "swaps": st.sampled_from([0.1, 0.5]),
+        "margin": st.sampled_from([0.0, 0.15]),
+        "max_waiting": st.sampled_from([5, 2048]),
+        "drop_late": st.booleans(),
+        "patience": st.sampled_from([None, 0.0, 1e3]),
+        "attempts": st.sampled_from([1, 2, 3]),
+        "period": st.sampled_from([0.05, 0.2]),
+        "scaling": st.sampled_from([None, SCALING]),
+    }
+)
+
+
+@settings(max_examples=120)
+@given(
+    worlds, configs, st.sampled_from(["shared", "single"]), st.sampled_from([1, 2]),
+    st.sampled_from([(1,), (1, 2, 8), (4,), ()]), st.sampled_from(["all", "static", "longest", "dynamic"]),
+)  # fmt: skip
+def test_any_load_and_world_keep_the_books_and_come_to_an_end(world, config, placement, streams, batches, runtimes):
+    """See `Books`. `simulate` itself refuses a scheduler that asks for a wake-up that is not later.
+
+    A replay asks for no wake-ups. Asking once decided: it removed entries that later events would have come upon.
+    """
+    load, knowledge = bursty(world.seed, 0.05, streams=streams), known(placement, streams, batches, runtimes)
+    journal, books = run(load, knowledge, world, **config)
+    assert config["scaling"] or books.most_loading <= max(1, int(config["swaps"] * config["workers"]))
+    assert replay(BinsScheduler(knowledge, books.config), journal) == journal
+
+
+@PLACEMENTS
+def test_a_load_gives_the_same_journal_again(placement):
+    knowledge, load = known(placement, 2, (1, 4)), bursty(3, streams=2)
+    journal, books = run(load, knowledge, ROUGH, workers=4)
+    assert run(load, knowledge, ROUGH, workers=4)[0] == journal
+    kinds = {launch.kind for launch in books.launches.values()}
+    assert kinds == {"run", "restart", *(["load"] if placement == "single" else [])}
+
+
+@pytest.mark.parametrize("drop_late", [True, False])
+def test_where_durations_are_as_profiled_nobody_is_answered_late_that_could_be_dropped(drop_late):
+    load = bursty(5, rates=(200, 6000, 300))
+    _, books = run(load, known("shared", batches=(1, 8)), workers=2, drop_late=drop_late)
+    late = [i for i, fate in books.fates.items() if isinstance(fate, Answer) and books.when[i] > load[i].deadline]
+    assert bool(late) != drop_late
+    assert ("late" in reasons(books)) == drop_late
+
+
+def test_two_streams_share_devices_and_no_launch():
+    _, books = run(bursty(5, streams=2), known("shared", 2, (1, 8)), workers=2)
+    tasks = {id: request.task for id, request in books.arrived.items()}
+    shapes = {(len(launch.requests) > 1, tasks[launch.requests[0]]) for launch in books.launches.values()}
+    assert shapes >= {(True, "mail"), (True, "chat")}
+
+
+# One request
+
+DYNAMIC = 4  # the setting: faster than a static runtime of 64 tokens for very short texts
+
+
+@pytest.mark.parametrize(("length", "setting"), [(0, DYNAMIC), (16, DYNAMIC), (64, 0), (65, 1), (512, 3)])
+def test_a_request_runs_at_once_in_the_fastest_runtime_that_takes_it(length, setting):
+    fresh = scheduler(known("shared"))
+    (launch,) = fresh.handle(Arrived(ask(7, length=length)), 0.0)
+    assert launch == Launch(0, 0, (7,), setting)
+    assert fresh.handle(done(launch), 0.001) == [Answer(7, 0)]
+
+
+def test_who_waits_is_dropped_at_the_last_moment_at_which_it_could_have_been_in_time():
+    fresh = scheduler(known("shared"))
+    fresh.handle(Arrived(ask(0)), 0.0)
+    fresh.handle(Arrived(ask(1, length=512)), 0.0)
+    at = SLOS["mail"] - known("shared").streams[0].cost(512)[1]
+    assert fresh.wake_at() == pytest.approx(at)
+    assert fresh.handle(Woke(), fresh.wake_at()) == [Drop(1, "late")]
+    assert fresh.wake_at() is None
+
+
+def test_the_margin_is_kept_for_the_way_back():
+    fresh = scheduler(known("shared"), margin=0.5)
+    fresh.handle(Arrived(ask(0)), 0.0)
+    fresh.handle(Arrived(ask(1, length=512)), 0.0)
+    assert fresh.wake_at() == pytest.approx(SLOS["mail"] / 2 - known("shared").streams[0].cost(512)[1])
+
+
+@PLACEMENTS
+def test_who_cannot_be_in_time_by_the_profile_is_dropped_as_it_comes_or_served_where_nobody_is_dropped(placement):
+    late = ask(7, length=512, within=0.001)
+    assert scheduler(known(placement)).handle(Arrived(late), 0.0) == [Drop(7, "late")]
+    (launch,) = scheduler(known(placement), drop_late=False).handle(Arrived(late), 0.0)
+    assert launch.requests == (7,)
+
+
+@PLACEMENTS
+def test_a_device_that_was_slow_for_a_while_is_not_taken_for_slow_for_ever(placement):
+    """Whoever came was once dropped by what had been learnt, and as nothing ran, nothing else was learnt."""
+    fresh = scheduler(known(placement, 2, runtimes="static"), deployed=(3, 5), workers=2)
+    for number in range(60):
+        (launch,) = fresh.handle(Arrived(ask(number, number, 128, "chat")), number)
+        fresh.handle(done(launch, 0.02), number + 0.3)
+    assert launches(fresh.handle(Arrived(ask(100, 100, 128, "chat")), 100.0))
+
+
+@PLACEMENTS
+def test_a_full_house_drops_who_comes(placement):
+    fresh = scheduler(known(placement), max_waiting=2, deployed=(3,))
+    assert launches(fresh.handle(Arrived(ask(0)), 0.0))
+    assert [fresh.handle(Arrived(ask(i)), 0.0) for i in (1, 2, 3)] == [[], [], [Drop(3, "full")]]
+
+
+@pytest.mark.parametrize("wrong", [{"task": "chat"}, {"length": 513}, {"length": -1}])
+@PLACEMENTS
+def test_a_request_for_what_is_not_served_is_refused_and_changes_nothing(placement, wrong):
+    fresh = scheduler(known(placement))
+    with pytest.raises(InputError, match="task and length"):
+        fresh.handle(Arrived(ask(1, **wrong)), 0.0)
+    assert fresh.waiting == 0
+
+
+def test_a_change_of_facts_is_refused():
+    with pytest.raises(InputError, match="facts"):
+        scheduler(known()).handle(Changed({}), 0.0)
+
+
+# Failures
+
+
+@PLACEMENTS
+def test_what_a_failed_device_ran_runs_on_another_and_is_then_given_up(placement):
+    fresh = scheduler(known(placement), workers=2, deployed=(3, 3))
+    (launch,) = fresh.handle(Arrived(ask(7)), 0.0)
+    restart, again = fresh.handle(Failed(launch.id, "planted"), 0.01)
+    assert (restart.kind, restart.worker, again.requests) == ("restart", launch.worker, (7,))
+    assert again.worker != launch.worker
+    assert Drop(7, "failed") in fresh.handle(Failed(again.id, "planted"), 0.02)
+
+
+def test_without_time_for_another_attempt_the_reason_is_the_failure():
+    fresh = scheduler(known("shared"), workers=2)
+    (launch,) = fresh.handle(Arrived(ask(7)), 0.0)
+    drop, _ = fresh.handle(Failed(launch.id, "planted"), SLOS["mail"])
+    assert drop == Drop(7, "failed")
+    assert fresh.waiting == 0
+
+
+def test_who_waits_for_another_attempt_in_vain_is_dropped_as_failed_before_its_deadline():
+    fresh = scheduler(known("shared"))
+    (launch,) = fresh.handle(Arrived(ask(7)), 0.0)
+    fresh.handle(Failed(launch.id, "planted"), 0.01)
+    assert fresh.wake_at() < SLOS["mail"]
+    assert fresh.handle(Woke(), fresh.wake_at()) == [Drop(7, "failed")]
+
+
+def test_what_a_failed_launch_held_goes_to_every_device_that_idles():
+    """All of it once went to the first idle device, and what that did not take waited beside the others."""
+    fresh = scheduler(known("shared", batches=(1, 2)), workers=3)
+    held = [launches(fresh.handle(Arrived(ask(i)), 0.0))[0] for i in range(3)]
+    for number in range(3, 9):
+        fresh.handle(Arrived(ask(number)), 0.0)
+    (pair,) = launches(fresh.handle(done(held[0]), 0.001))
+    assert len(pair.requests) == 2
+    running = [pair, held[1], held[2]]
+    while len(running) > 1:  # the others serve all the rest
+        running += launches(fresh.handle(done(running.pop()), 0.002))
+    assert fresh.waiting == 0
+    _, *more = fresh.handle(Failed(pair.id, "planted"), 0.003)
+    assert sorted(launch.requests for launch in more) == [(request,) for request in sorted(pair.requests)]
+
+
+def test_a_restart_that_fails_is_tried_again_after_a_pause():
+    fresh = scheduler(known("shared"), restart_pause=0.5)
+    (launch,) = fresh.handle(Arrived(ask(7)), 0.0)
+    (restart,) = fresh.handle(Failed(launch.id, "planted"), 0.01)
+    assert fresh.handle(Failed(restart.id, "planted"), 0.02) == []
+    fresh.handle(Woke(), SLOS["mail"])
+    assert fresh.wake_at() == 0.52
+    (again,) = fresh.handle(Woke(), 0.52)
+    assert again.kind == "restart"
+    assert fresh.handle(Finished(again.id, 0.0), 0.6) == []
+
+
+def test_a_worker_that_is_lost_costs_no_more_than_what_it_could_do():
+    world = World(lost={1: (0.1, 0.6)})
+    _, books = run(bursty(4, 0.2, (300, 300)), known("shared"), world, workers=3)
+    assert reasons(books) == {""}

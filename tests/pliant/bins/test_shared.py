@@ -1,0 +1,184 @@
+"""Every runtime on every device: who comes first, who goes last, and how many run together."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.bins.knowledge import Knowledge
+from pliant.protocol import Answer, Arrived, Failed, Launch, Request, Woke
+from tests.pliant.bins.loads import ask, bursty, done, known, launches, run, scheduler
+
+CLOSE = 1e-9
+
+
+class Queue:
+    """Who waits, from the journal alone; asserts that each launch takes who comes first by the plain rule."""
+
+    def __init__(self, knowledge: Knowledge, patience: float, workers: int) -> None:
+        self._knowledge, self._patience, self._workers = knowledge, patience, workers
+        self._requests: dict[int, Request] = {}
+        self.waiting: dict[int, Request] = {}
+        self.demoted: set[int] = set()
+
+    def follow(self, journal) -> None:
+        for entry in journal:
+            if isinstance(entry.event, Arrived):
+                request = entry.event.request
+                self._requests[request.id] = self.waiting[request.id] = request
+            for launch in launches(entry.actions):
+                self._judge(launch, entry.now)
+                for id in launch.requests:
+                    del self.waiting[id]
+
+    def _judge(self, launch: Launch, now: float) -> None:
+        head, *others = [self._requests[id] for id in launch.requests]
+        rest = [one for one in self.waiting.values() if one.id not in launch.requests]
+        place = self._place(head, now)
+        assert all(place <= self._place(one, now, CLOSE) for one in rest), "the first of all comes first"
+        self.demoted |= {head.id} if place[0] else set()
+        assert len(launch.requests) <= -(-len(self.waiting) // self._workers), "no more than the device's share"
+        peers = [one for one in rest if self._class(one) == self._class(head)]
+        for one in others:
+            assert self._class(one) == self._class(head), "a launch holds texts of about one length"
+            assert not self._place(one, now)[0], "who is late anyway joins nobody"
+            assert all(self._place(one, now) <= self._place(peer, now, CLOSE) for peer in peers), "in their order"
+
+    def _place(self, request: Request, now: float, slack: float = 0.0) -> tuple[bool, float]:
+        """(whether it cannot be in time any more, arrival + patience x seconds of its own work)."""
+        seconds = self._knowledge.stream(request.task).cost(request.length)[1]
+        late = now - CLOSE + slack >= request.deadline - seconds
+        rough = 1e-3 if late and slack else slack  # so far back in the queue places are rounded
+        return late, request.arrival + self._patience * seconds + rough
+
+    def _class(self, request: Request) -> tuple[str, int]:
+        classes = self._knowledge.stream(request.task).classes
+        return request.task, next(length for length in classes if length >= request.length)
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(0, 1000),
+    st.sampled_from([0.0, 10.0, 100.0, 1e4]),
+    st.sampled_from([(1,), (1, 2, 8)]),
+    st.integers(1, 2),
+    st.integers(1, 3),
+)
+def test_each_launch_takes_who_comes_first_by_arrival_and_patience(seed, patience, batches, streams, workers):
+    knowledge = known("shared", streams, batches)
+    load = bursty(seed, 0.1, (300 * workers, 2000 * workers), streams)
+    journal, _ = run(load, knowledge, workers=workers, patience=patience, drop_late=False)
+    Queue(knowledge, patience, workers).follow(journal)
+
+
+def test_under_overload_some_are_put_after_all_others():
+    """What the property above would otherwise not have seen."""
+    load = bursty(1, 0.2, (3000,))
+    journal, _ = run(load, known("shared"), patience=10.0, drop_late=False)
+    queue = Queue(known("shared"), 10.0, 1)
+    queue.follow(journal)
+    assert len(queue.demoted) > 20
+    assert not queue.waiting
+
+
+def order(patience: float, asks) -> list[int]:
+    """Ids in the order in which one device runs them; all but the first wait for it."""
+    fresh = scheduler(known("shared", runtimes="static"), patience=patience, drop_late=False)
+    now, ran = 0.0, []
+    (launch,) = fresh.handle(Arrived(ask(0, within=9.0)), now)
+    for request in asks:
+        now = max(now, request.arrival)
+        assert fresh.handle(Arrived(request), now) == []
+    while True:
+        now += 0.001
+        more = launches(fresh.handle(done(launch), now))
+        if not more:
+            return ran
+        (launch,) = more
+        ran += launch.requests
+
+
+def test_without_patience_it_is_first_come_first_served_and_with_much_the_shortest_come_first():
+    asks = [ask(1, 0.001, 500, within=9.0), ask(2, 0.002, 200, within=9.0), ask(3, 0.003, 20, within=9.0)]
+    assert order(0.0, asks) == [1, 2, 3]
+    assert order(1e6, asks) == [3, 2, 1]
+
+
+def test_nobody_is_overtaken_by_who_came_later_than_its_patience_lasts():
+    (stream,) = known("shared", runtimes="static").streams
+    long, short = stream.cost(500)[1], stream.cost(20)[1]
+    overtakes = 100 * (long - short)
+    asks = [ask(1, 0.0, 500, within=9.0), ask(2, overtakes * 0.99, within=9.0), ask(3, overtakes * 1.01, within=9.0)]
+    assert order(100.0, asks) == [2, 1, 3]
+
+
+def test_who_cannot_be_in_time_any_more_goes_after_all_others_where_nobody_is_dropped():
+    fresh = scheduler(known("shared"), patience=0.0, drop_late=False)
+    (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
+    fresh.handle(Arrived(ask(1, 0.0, within=0.05)), 0.0)
+    fresh.handle(Arrived(ask(2, 0.01, within=1.0)), 0.01)
+    assert fresh.wake_at() < 0.05
+    assert fresh.handle(Woke(), fresh.wake_at()) == []
+    _, second = fresh.handle(done(launch), 0.06)
+    _, last = fresh.handle(done(second), 0.07)
+    assert (second.requests, last.requests) == ((2,), (1,))
+    assert fresh.handle(done(last), 0.08) == [Answer(1, last.id)]
+
+
+def test_a_failure_does_not_put_who_is_late_behind_the_others_that_are():
+    """An entry of its first wait was once found at its second one, and it was put back twice."""
+    fresh = scheduler(known("shared"), patience=0.0, drop_late=False, workers=2)
+    first, second = (launches(fresh.handle(Arrived(ask(i, within=w)), 0.0))[0] for i, w in ((0, 0.05), (1, 1.0)))
+    fresh.handle(Failed(first.id, "planted"), 0.01)
+    fresh.handle(Arrived(ask(2, 0.011, within=0.039)), 0.011)
+    while fresh.wake_at() is not None and fresh.wake_at() < 0.06:
+        fresh.handle(Woke(), fresh.wake_at())
+        fresh.check()
+    (third,) = launches(fresh.handle(done(second), 0.06))
+    assert third.requests == (0,)
+
+
+# Batches
+
+
+def sizes(rate: float, batches: tuple[int, ...], workers: int = 1) -> list[int]:
+    _, books = run(bursty(3, 0.5, (rate,)), known("shared", batches=batches, runtimes="static"), workers=workers)
+    return [len(one.requests) for one in books.launches.values() if one.kind == "run"]
+
+
+def test_at_low_load_texts_run_alone_and_under_load_together():
+    low, high = sizes(30, (1, 2, 4, 8)), sizes(4000, (1, 2, 4, 8))
+    assert set(low) == {1}
+    assert max(high) == 8
+    assert sum(high) / len(high) > 2
+
+
+def test_together_more_are_served_in_time_than_alone():
+    answered = []
+    for batches in ((1,), (1, 2, 4, 8)):
+        _, books = run(bursty(3, 0.5, (1500,)), known("shared", batches=batches, runtimes="static"))
+        answered.append(sum(isinstance(fate, Answer) for fate in books.fates.values()))
+    assert answered[1] > 1.1 * answered[0]
+
+
+def test_what_waits_is_shared_among_the_devices():
+    fresh = scheduler(known("shared", batches=(1, 2, 4, 8)), workers=4)
+    (first, *_) = [launches(fresh.handle(Arrived(ask(i)), 0.0))[0] for i in range(4)]
+    for number in range(4, 12):
+        fresh.handle(Arrived(ask(number)), 0.0)
+    _, more = fresh.handle(done(first), 0.001)
+    assert len(more.requests) == 2
+
+
+@pytest.mark.parametrize("batches", [(1, 2, 8), ()])
+def test_texts_run_together_only_in_a_shape_that_takes_all_of_them(batches):
+    """Where long texts had smaller batches than short ones, the largest of any length was once tried, and it broke."""
+    load = [ask(i, 0.0, 20 if i % 2 else 400, within=9.0) for i in range(40)]
+    _, books = run(load, known("shared", batches=batches, runtimes="static"))
+    sizes = {400: 0, 20: 0}
+    for launch in books.launches.values():
+        length = max(load[id].length for id in launch.requests)
+        sizes[length] = max(sizes[length], len(launch.requests))
+    assert sizes[20] == 8
+    assert sizes[400] == (1 if not batches else max(sizes[400], 1))

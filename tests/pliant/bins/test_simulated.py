@@ -1,0 +1,75 @@
+"""Simulated devices take what the profile says; the reference load's loud half is loud."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pliant.bins.reference import ReferenceConfig, capacity, reference_load
+from pliant.bins.simulated import SimulatedBins
+from pliant.protocol import Finished, Launch, Result
+from tests.pliant.bins.loads import LOAD, SLOS, ask, known
+from tests.pliant.bins.worlds import cost
+
+KNOWN = known("shared", 2, (1, 4))
+TEXTS = [ask(0, length=20), ask(1, length=300), ask(2, length=30, task="chat")]
+SHARES = {"mail": [20, 20, 400], "chat": [8, 100]}
+
+
+def device(jitter: float = 0.0, seed: int = 0, beyond: float = 0.0) -> SimulatedBins:
+    return SimulatedBins(KNOWN, TEXTS, np.random.default_rng(seed), jitter, beyond)
+
+
+def test_a_static_launch_takes_what_its_shape_takes_whatever_it_holds():
+    seconds, end = device()(Launch(7, 0, (0, 0, 0), 1))  # 64 tokens, 4 texts
+    assert seconds == pytest.approx(cost(64, 4))
+    assert end == Finished(7, seconds, (Result(0), Result(0), Result(0)))
+
+
+def test_a_dynamic_launch_takes_what_its_longest_text_makes_it_take():
+    (dynamic,) = [one for one in KNOWN.streams[0].runtimes if one.table]
+    seconds, _ = device()(Launch(7, 0, (0, 1), dynamic.settings[0]))
+    assert seconds == pytest.approx(dynamic.table.between(300, 2))
+
+
+def test_a_load_takes_the_profiles_time_and_a_restart_a_second():
+    assert device()(Launch(5, 0, kind="load")) == (LOAD, Finished(5, LOAD))
+    assert device()(Launch(5, 0, kind="restart")) == (1.0, Finished(5, 1.0))
+
+
+def test_jitter_scatters_durations_around_the_median_and_a_seed_gives_them_again():
+    noisy, again = device(0.2, 5), device(0.2, 5)
+    seconds = [noisy(Launch(i, 0, (0,), 0))[0] for i in range(1000)]
+    assert [again(Launch(i, 0, (0,), 0))[0] for i in range(1000)] == seconds
+    assert np.median(seconds) == pytest.approx(cost(64, 1), rel=0.03)
+    assert np.log(seconds).std() == pytest.approx(0.2, rel=0.1)
+
+
+def test_what_a_launch_takes_beyond_the_device_is_not_the_devices_time():
+    seconds, end = device(beyond=0.0008)(Launch(7, 0, (0,), 0))
+    assert seconds == pytest.approx(cost(64, 1) + 0.0008)
+    assert end.seconds == pytest.approx(cost(64, 1))
+
+
+# The reference load
+
+
+def test_capacity_is_that_of_the_mean_text_of_all_streams():
+    means = [stream.mean_seconds for stream in KNOWN.streams]
+    assert capacity(KNOWN) == pytest.approx(1 / np.mean(means))
+
+
+def test_the_reference_load_asks_for_texts_of_the_observed_lengths():
+    load = reference_load(SHARES, SLOS, 100.0, 7)
+    assert load == reference_load(SHARES, SLOS, 100.0, 7)
+    assert load != reference_load(SHARES, SLOS, 100.0, 8)
+    assert {(one.task, one.length) for one in load.requests} == {(t, n) for t, some in SHARES.items() for n in some}
+    assert all(one.deadline - one.arrival == pytest.approx(SLOS[one.task]) for one in load.requests)
+    assert [one.id for one in load.requests] == list(range(len(load.requests)))
+
+
+def test_the_reference_loads_loud_half_is_loud():
+    load = reference_load(SHARES, SLOS, 200.0, 1, ReferenceConfig(quiet=(0.5,), loud=(2.0,)))
+    assert [segment.rate for segment in load.segments] == [100.0, 400.0]
+    loud = sum(one.arrival >= 4.0 for one in load.requests)
+    assert loud / (len(load.requests) - loud) == pytest.approx(4.0, rel=0.15)

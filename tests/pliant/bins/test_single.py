@@ -1,0 +1,186 @@
+"""One runtime a device: swaps at a plan, devices that fail while they swap, and capacity after one is lost for good."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.bins.plan import PLANS
+from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Launch, Woke
+from tests.pliant.bins.loads import LOAD, SLOS, World, ask, bursty, done, known, launches, reasons, run, scheduler
+
+PERIOD = 0.1
+LONGEST = 3  # runtime of `mail`
+
+
+def shorts(until: float, rate: float = 400, length: int = 20) -> list:
+    return [ask(i, i / rate, length) for i in range(int(until * rate))]
+
+
+# Swaps
+
+
+def test_devices_swap_a_share_at_a_time_and_nobody_waits_for_them_in_vain():
+    load = shorts(0.5)
+    _, books = run(load, known(), workers=10, deployed=(3,) * 10, plan="published", swaps=0.2, period=PERIOD)
+    assert books.counts[0][1] == (0, 0, 0, 10)
+    assert books.counts[-1][1][0] >= 5
+    assert books.most_loading == 2
+    assert reasons(books) == {""}
+
+
+def test_a_device_serves_what_it_has_before_it_loads_and_gets_nothing_meanwhile():
+    fresh = scheduler(known(), workers=2, deployed=(3, 3), plan="published", period=PERIOD)
+    first, second = (launches(fresh.handle(Arrived(ask(i, 0.09)), 0.09))[0] for i in range(2))
+    for number in range(2, 4):  # one more for each
+        assert fresh.handle(Arrived(ask(number, 0.09)), 0.09) == []
+    assert fresh.handle(Woke(), PERIOD) == []  # worker 0 is to hold a shorter one, but has work
+    _, rest = fresh.handle(done(first), PERIOD)
+    assert rest == Launch(2, 0, (2,), LONGEST)
+    assert fresh.handle(Arrived(ask(4, PERIOD)), PERIOD) == []
+    _, load = fresh.handle(done(rest), PERIOD)
+    assert (load.worker, load.kind, load.requests) == (0, "load", ())
+    assert load.setting < LONGEST
+    _, more = fresh.handle(done(second), PERIOD)
+    assert more.requests == (3,)
+    assert [fresh.handle(done(more), PERIOD)[1].requests] == [(4,)]
+    assert fresh.handle(Finished(load.id, LOAD), PERIOD + LOAD) == []
+    (short,) = fresh.handle(Arrived(ask(5, 0.2)), 0.2)
+    assert (short.worker, short.setting) == (0, load.setting)
+    fresh.check()
+
+
+def test_silence_needs_no_plan():
+    _, books = run(shorts(0.05), known(), workers=2, deployed=(3, 3), period=PERIOD)
+    fresh = books.scheduler
+    assert fresh.wake_at() is None
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("plan", PLANS)
+def test_there_is_always_a_device_for_the_longest_texts_of_each_stream(plan, streams):
+    knowledge = known(streams=streams)
+    _, books = run(bursty(4, 0.2, streams=streams), knowledge, workers=5, plan=plan, period=0.04, swaps=0.5)
+    ends = [stream.first + len(stream.runtimes) - 1 for stream in knowledge.streams]
+    assert all(counts[end] for _, counts in books.counts for end in ends)
+    assert len({counts for _, counts in books.counts}) > 1
+
+
+def test_what_no_device_takes_waits_for_one_and_is_dropped_at_its_deadline():
+    fresh = scheduler(known(), workers=2, deployed=(0, 3), margin=0.1)
+    (long,) = fresh.handle(Arrived(ask(0, length=500)), 0.0)
+    fresh.handle(Failed(long.id, "planted"), 0.01)
+    assert fresh.waiting == 1
+    assert fresh.wake_at() == pytest.approx(0.9 * SLOS["mail"])
+    assert fresh.handle(Woke(), fresh.wake_at()) == [Drop(0, "failed")]
+    assert fresh.handle(Arrived(ask(1, 0.14, length=500)), 0.14) == []
+    fresh.check()
+
+
+def test_what_no_device_took_goes_to_the_first_that_has_loaded():
+    fresh = scheduler(known(), workers=2, deployed=(0, 3))
+    (long,) = fresh.handle(Arrived(ask(0, length=500)), 0.0)
+    (restart,) = fresh.handle(Failed(long.id, "planted"), 0.01)
+    (load,) = fresh.handle(Finished(restart.id, 0.01), 0.02)
+    assert (load.kind, load.worker, load.setting) == ("load", 1, LONGEST)
+    (again,) = fresh.handle(Finished(load.id, 0.02), 0.04)
+    assert (again.worker, again.requests) == (1, (0,))
+
+
+# Devices that are lost
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("lost", range(4))
+def test_capacity_is_planned_again_within_one_period_after_a_device_is_lost_for_good(lost, plan):
+    """The last one holds the only longest runtime."""
+    load = bursty(4, 0.9, (600,))
+    world = World(lost={lost: (0.01, 1.0)})
+    _, books = run(load, known(), world, workers=4, deployed=(0, 1, 2, 3), plan=plan, period=0.3, swaps=0.5)
+    planned = 0.01 + 0.3 + 2 * LOAD
+    ends = [counts for when, counts in books.counts if planned < when < 1.0]
+    assert all(counts[LONGEST] and sum(counts) in (2, 3) for counts in ends)
+    assert all(isinstance(books.fates[one.id], Answer) for one in load if one.arrival > planned)
+    assert lost < LONGEST or reasons(books) > {""}
+
+
+def test_a_device_that_loads_just_then_puts_off_no_plan():
+    """A plan was once left out where any device loaded: one that was up again, and one that was lost as it loaded."""
+    fresh = scheduler(known(), workers=3, deployed=(0, 0, 3), plan="published", period=PERIOD)
+    launched = [
+        launches(fresh.handle(Arrived(ask(i, length=length)), 0.0))[0] for i, length in enumerate((20, 20, 500))
+    ]
+    restarts = [fresh.handle(Failed(launched[i].id, "planted"), 0.01)[0] for i in (2, 0)]  # the longest is lost
+    (load,) = fresh.handle(Finished(restarts[1].id, 0.01), PERIOD - 0.001)
+    assert (load.worker, load.kind) == (0, "load")
+    (again,) = launches(fresh.handle(done(launched[1]), PERIOD - 0.001))
+    fresh.handle(done(again), PERIOD - 0.001)
+    assert fresh.handle(Woke(), PERIOD) == []  # as many load as may at one time
+    more = launches(fresh.handle(Finished(load.id, LOAD), PERIOD + LOAD))
+    assert [one.setting for one in more if one.kind == "load"] == [LONGEST]
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 1000),
+    st.dictionaries(st.integers(0, 3), st.tuples(st.floats(0, 0.2), st.floats(0.2, 0.4)), max_size=4),
+    st.sampled_from(PLANS),
+    st.sampled_from([1, 2]),
+)
+def test_any_devices_may_be_lost_for_any_while(seed, lost, plan, streams):
+    """A plan for no devices at all was once asked for, and the scheduler broke."""
+    load = bursty(seed, 0.1, streams=streams)
+    run(load, known(streams=streams), World(seed, lost=lost), workers=4, plan=plan, period=0.05, swaps=0.5)
+
+
+PAUSE = 0.02  # before a restart, where it was a load that failed
+
+
+def about_to_swap():
+    """All three devices hold the longest runtime, and two are to swap, one at a time. The first has begun."""
+    told = {"plan": "published", "period": PERIOD, "swaps": 0.1, "restart_pause": PAUSE}
+    fresh = scheduler(known(), workers=3, deployed=(LONGEST,) * 3, **told)
+    for number in range(40):
+        at = number / 400
+        for launch in launches(fresh.handle(Arrived(ask(number, at)), at)):
+            fresh.handle(done(launch), at + 0.001)
+    (load,) = fresh.handle(Woke(), PERIOD)
+    assert load.kind == "load"
+    return fresh, load
+
+
+def test_a_device_that_fails_at_its_load_lets_the_next_one_begin():
+    """It was once counted among those that load for as long as it was down, be it for ever."""
+    fresh, load = about_to_swap()
+    (other,) = fresh.handle(Failed(load.id, "planted"), PERIOD)
+    assert other.kind == "load"
+    assert other.worker != load.worker
+
+
+def test_a_device_that_is_up_again_loads_what_it_was_to_hold():
+    fresh, load = about_to_swap()
+    fresh.handle(Failed(load.id, "planted"), PERIOD)
+    (restart,) = fresh.handle(Woke(), PERIOD + PAUSE)
+    (again,) = fresh.handle(Finished(restart.id, 0.0), PERIOD + PAUSE)
+    assert (again.worker, again.kind, again.setting) == (load.worker, "load", load.setting)
+
+
+def test_a_device_that_fails_before_its_turn_runs_only_what_it_has_loaded():
+    """Its turn came while it loaded what it had held; it was then taken to hold the other one, which it had not loaded."""
+    fresh, first = about_to_swap()
+    asked = [launches(fresh.handle(Arrived(ask(100 + i, PERIOD)), PERIOD))[0] for i in range(2)]
+    restarted: dict[int, Launch] = {}
+    for launch in asked:  # both others fail; it is the turn of one of these
+        (restart, *_) = launches(fresh.handle(Failed(launch.id, "planted"), PERIOD))
+        (reload,) = launches(fresh.handle(Finished(restart.id, 0.0), PERIOD))
+        restarted[reload.worker] = reload
+    held = {first.worker: first.setting, **{worker: load.setting for worker, load in restarted.items()}}
+    for load in (first, *restarted.values()):
+        for launch in launches(fresh.handle(Finished(load.id, LOAD), PERIOD + LOAD)):
+            assert launch.kind == "run"
+            assert held[launch.worker] == launch.setting
+        fresh.check()
+    ran = [launches(fresh.handle(Arrived(ask(i, 0.2, 400)), 0.2)) for i in range(200, 204)]
+    assert all(held[one.worker] == one.setting for some in ran for one in some)
+    assert list(held.values()).count(LONGEST) == 1

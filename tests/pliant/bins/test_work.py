@@ -1,0 +1,102 @@
+"""How many texts go into one launch: more only where that pays, costs no request its deadline and the mean nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.bins.work import LEAST_GAIN, batch_size, until
+from tests.pliant.bins.loads import ask
+
+LADDER = (1, 2, 4, 8)  # 4 for another length's sake
+FIXED = 0.010  # seconds of a launch beside those of its texts
+
+
+def cost(length: int, texts: int) -> tuple[int, float]:
+    """A launch has a fixed part, which is what a larger batch saves. There is no shape for 4 texts."""
+    made = next(size for size in (1, 2, 8) if size >= texts)
+    return 0, FIXED + 1e-4 * length * made
+
+
+def linear(length: int, texts: int) -> tuple[int, float]:
+    return 0, 1e-4 * length * texts
+
+
+def size(texts, of=cost, now: float = 0.0, waiting: float = 0.0) -> int:
+    return batch_size(texts, LADDER, of, lambda request: request.deadline, now, waiting)
+
+
+def alike(count: int, length: int = 10, within: float = 10.0):
+    return [ask(i, 0.0, length, within=within) for i in range(count)]
+
+
+some_texts = st.lists(
+    st.builds(ask, st.just(0), st.just(0.0), st.integers(1, 200), st.just("mail"), st.floats(0.001, 0.3)),
+    min_size=1,
+    max_size=9,
+)
+
+
+@given(some_texts, st.floats(0.0, 0.1))
+def test_a_batch_costs_nobody_a_deadline_that_it_would_meet_alone_and_the_mean_nothing(texts, now):
+    found = size(texts, now=now)
+    seconds = cost(max(one.length for one in texts[:found]), found)[1]
+    alone = cost(texts[0].length, 1)[1]
+    assert found in LADDER and found <= len(texts)
+    assert found == 1 or seconds <= alone * (found + 1) / 2
+    able = [one for one in texts[:found] if now + cost(one.length, 1)[1] <= one.deadline]
+    assert found == 1 or all(now + seconds <= one.deadline for one in able)
+
+
+@given(some_texts, st.floats(0.0, 0.1))
+def test_of_all_that_these_rules_allow_it_is_the_one_of_most_texts_a_second(texts, now):
+    """But for gains that are too small to count."""
+
+    def allowed(n: int) -> bool:
+        seconds = cost(max(one.length for one in texts[:n]), n)[1]
+        able = [one.deadline for one in texts[:n] if now + cost(one.length, 1)[1] <= one.deadline]
+        return seconds <= cost(texts[0].length, 1)[1] * (n + 1) / 2 and all(now + seconds <= end for end in able)
+
+    def rate(n: int) -> float:
+        return n / cost(max(one.length for one in texts[:n]), n)[1]
+
+    tried = [1, *(n for n in LADDER[1:] if n <= len(texts) and allowed(n))]
+    found = size(texts, now=now)
+    assert found in tried
+    assert all(rate(found) * LEAST_GAIN > rate(n) * 0.999999 for n in tried)
+
+
+@pytest.mark.parametrize(("waiting", "found"), [(1, 1), (2, 2), (3, 2), (4, 4), (7, 4), (8, 8), (20, 8)])
+def test_where_it_pays_as_many_run_as_wait_and_as_there_is_a_shape_for(waiting, found):
+    assert size(alike(waiting)) == found
+
+
+def test_where_a_batch_saves_nothing_one_text_runs():
+    assert size(alike(8), linear) == 1
+
+
+def test_a_batch_that_ends_later_than_the_mean_of_one_after_the_other_is_not_made():
+    assert size(alike(2, 1000), cost) == 1  # 0.21 against a mean of 0.165
+
+
+def test_where_others_wait_behind_a_batch_is_made_for_their_sake():
+    """Two texts end 0.02 s later on average, and each of those behind 0.01 s sooner. Queues once grew instead."""
+    assert [size(alike(2, 500), waiting=waiting) for waiting in (2, 5, 7, 40)] == [1, 1, 2, 2]
+
+
+def test_a_size_that_does_not_pay_hides_no_larger_one_that_does():
+    """A ladder holds the sizes of all lengths. Where 4 texts had to run as 8, those 8 were once not looked at."""
+    texts = alike(8, 60)
+    assert cost(60, 4)[1] > cost(60, 1)[1] * 5 / 2
+    assert size(texts) == 8
+    assert size(texts[:7]) == 2
+
+
+def test_one_urgent_text_keeps_the_batch_small_unless_it_is_late_anyway():
+    assert size([*alike(7), ask(9, length=10, within=cost(10, 2)[1])]) == 4
+    assert size([*alike(7), ask(9, length=10, within=FIXED)]) == 8
+
+
+def test_a_share_of_the_time_is_kept_for_the_way_back():
+    assert until(ask(1, 2.0, within=10.0), 0.15) == pytest.approx(10.5)
