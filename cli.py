@@ -140,7 +140,9 @@ def _dispatch(parser: argparse.ArgumentParser) -> None:
 
 def _pool(parser: argparse.ArgumentParser) -> None:
     _dispatch(parser)
-    parser.add_argument("--pool", choices=("processes", "ray"), help="devices of this machine, or Ray actors (processes)")
+    parser.add_argument(
+        "--pool", choices=("processes", "ray"), help="devices of this machine, or Ray actors (processes)"
+    )
     parser.add_argument("--ray-address", help="of a running cluster, HOST:PORT; without it one is started here")
 
 
@@ -170,7 +172,7 @@ def _simulate_options(parser: argparse.ArgumentParser, system: str) -> None:
 def _bench_options(parser: argparse.ArgumentParser, system: str) -> None:
     parts = {
         "tokens": "planner, kernels, gpu, policies, house or live",
-        "bins": "planner, dispatch, contest, scaling, batches, live, fidelity, nodes, input or gpu",
+        "bins": "planner, dispatch, contest, scaling, batches, streams, live, fidelity, nodes, input or gpu",
         "cascade": "contest, alone, importance, control, input or load",
     }
     parser.add_argument("--full", action="store_true", help="the long setting")

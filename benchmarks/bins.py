@@ -23,6 +23,7 @@ from benchmarks import (
     bins_nodes,
     bins_planner,
     bins_scaling,
+    bins_streams,
     shown,
 )
 from benchmarks.results import Bar, exit_status, write
@@ -70,7 +71,7 @@ def _planner(full: bool, stage: Any) -> Found:
     return found.bars(), found.plain()
 
 
-def _dispatch(full: bool, stage: Any) -> Found:
+def _dispatch(_full: bool, stage: Any) -> Found:
     _traces()
     with stage("dispatch") as progress:
         found = bins_dispatch.measure(progress)
@@ -83,7 +84,11 @@ def _contest(full: bool, stage: Any) -> Found:
     with stage("simulations of all schemes") as progress:
         found = bins_contest.measure(full, progress)
     shown.table("mean latency over the published pair's", bins_contest.HEADINGS, found.table())
-    shown.table("the published order, stable traces", bins_contest.ORDER_HEADINGS, found.order())
+    shown.table(
+        "the published order: the pair below each rival, ten devices, 1,000 requests/s of BERT-base",
+        bins_contest.ORDER_HEADINGS,
+        found.order(),
+    )
     shown.picture(bins_contest.figure(found), RESULTS, "bins-contest")
     return found.bars(), found.plain()
 
@@ -91,17 +96,24 @@ def _contest(full: bool, stage: Any) -> Found:
 def _scaling(full: bool, stage: Any) -> Found:
     _traces()
     with stage("autoscaling") as progress:
-        found = bins_scaling.measure(progress)
+        found = bins_scaling.measure(bins_scaling.FULL if full else bins_scaling.QUICK, progress)
     shown.table("autoscaling, one rule for all", bins_scaling.HEAD, found.table())
     return [], found.plain()
 
 
 def _batches(full: bool, stage: Any) -> Found:
     _traces()
-    with stage("batches and streams") as progress:
-        found = bins_batches.measure(progress)
-    for title, head, rows in found.tables():
-        shown.table(title, head, rows)
+    with stage("batches by load") as progress:
+        found = bins_batches.measure(bins_batches.FULL if full else bins_batches.QUICK, progress)
+    shown.table(f"batches by load, {found.profile}", bins_batches.HEAD, found.table())
+    return [], found.plain()
+
+
+def _streams(full: bool, stage: Any) -> Found:
+    _traces()
+    with stage("streams on one pool") as progress:
+        found = bins_streams.measure(bins_streams.FULL if full else bins_streams.QUICK, progress)
+    shown.table("two streams on one pool", bins_streams.HEAD, found.table())
     return [], found.plain()
 
 
@@ -121,7 +133,7 @@ def _fidelity(full: bool, stage: Any) -> Found:
     return found.bars(), found.plain()
 
 
-def _nodes(full: bool, stage: Any) -> Found:
+def _nodes(_full: bool, stage: Any) -> Found:
     if missing := bins_nodes.missing():
         raise Skipped(missing)
     with stage("a node lost under load") as progress:
@@ -130,7 +142,7 @@ def _nodes(full: bool, stage: Any) -> Found:
     return found.bars(), found.plain()
 
 
-def _input(full: bool, stage: Any) -> Found:
+def _input(_full: bool, stage: Any) -> Found:
     try:
         bins_input.live_stream(settings.read())
     except RegistryError as error:
@@ -141,7 +153,7 @@ def _input(full: bool, stage: Any) -> Found:
     return [bins_input.bar(found)], {"cases": [asdict(one) for one in found]}
 
 
-def _gpu(full: bool, stage: Any) -> Found:
+def _gpu(_full: bool, _stage: Any) -> Found:
     from benchmarks import bins_gpu
 
     if missing := bins_gpu.missing():
@@ -165,6 +177,7 @@ PARTS: Mapping[str, Callable[[bool, Any], Found]] = {
     "contest": _contest,
     "scaling": _scaling,
     "batches": _batches,
+    "streams": _streams,
     "live": _live,
     "fidelity": _fidelity,
     "nodes": _nodes,

@@ -66,7 +66,7 @@ class LiveConfig:
     seed: int = 0
 
 
-QUICK = LiveConfig(seconds=10.0, rounds=2, low=192, sweep=0.0, probe=3.0)
+QUICK = LiveConfig(seconds=6.0, rounds=2, low=160, sweep=0.0, probe=3.0)
 FULL = LiveConfig(seconds=20.0, rounds=6, low=1280, sweep=15.0, probe=10.0)
 
 

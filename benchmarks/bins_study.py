@@ -143,7 +143,7 @@ def _shared(job: Job, _scheme: Scheme, known: Knowledge, trace: Trace) -> Floats
     (stream,) = known.streams
     seconds = np.array([stream.cost(max(length, 1))[1] for length in range(stream.max_length + 1)])[trace.lengths]
     patience = np.full(len(seconds), stream.slo / stream.mean_seconds)
-    until = trace.times + (1 - Config().margin) * stream.slo
+    until = trace.times + stream.slo  # nobody needs time for a way back here
     return shared(trace.times, seconds, patience, until, job.devices)
 
 

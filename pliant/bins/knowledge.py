@@ -60,6 +60,7 @@ class Stream:
     first: int  # index of its first runtime among all
     runtimes: tuple[Runtime, ...]
     mean_seconds: float  # of one text alone, over the observed lengths
+    shares: tuple[float, ...]  # of the observed requests, by the shortest runtime with sufficient length
     _costs: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -181,12 +182,14 @@ def _stream(bins: Bins, number: int, first: int, setting: int, which: str) -> St
     if which in ("all", "dynamic") or not made:
         dynamic = _dynamic(bins, number, setting + len(bins.shapes) - 1)
         made = [dynamic] if which == "dynamic" else [*made, dynamic]
-    stream = Stream(bins.name, bins.slo, first, tuple(made), 0.0)
+    stream = Stream(bins.name, bins.slo, first, tuple(made), 0.0, ())
     lengths = np.flatnonzero(bins.lengths[: stream.max_length + 1])
     weights = bins.lengths[lengths]
     seconds = [stream.cost(max(int(length), 1))[1] for length in lengths] or [stream.cost(stream.max_length)[1]]
     mean = float(np.average(seconds, weights=weights if len(weights) else None))
-    return Stream(bins.name, bins.slo, first, tuple(made), mean)
+    at = np.searchsorted([runtime.length for runtime in made], lengths)
+    came = np.bincount(at, weights=weights, minlength=len(made)) if len(lengths) else np.ones(len(made))
+    return Stream(bins.name, bins.slo, first, tuple(made), mean, tuple((came / came.sum()).tolist()))
 
 
 def _statics(bins: Bins) -> list[tuple[int, Shape]]:

@@ -109,9 +109,12 @@ def queueing(knowledge: Knowledge, window: Window, devices: int) -> list[int]:
 
 
 def start_plan(knowledge: Knowledge, workers: int, shares: Sequence[float] = ()) -> list[int]:
-    """The runtime of every device before any request: by the observed lengths (`shares` of each runtime), at half load."""
+    """The runtime of every device before any request: by the lengths observed, streams alike, at half load.
+
+    `shares` of the requests that each runtime's bin gets, if others than those are expected.
+    """
     runtimes = knowledge.runtimes
-    alike = shares or [1.0 / len(runtimes)] * len(runtimes)
+    alike = shares or [share / len(knowledge.streams) for stream in knowledge.streams for share in stream.shares]
     work = sum(share * runtime.alone for share, runtime in zip(alike, runtimes, strict=True))
     rate = 0.5 * workers / work
     slos = [knowledge.streams[runtime.stream].slo for runtime in runtimes]
