@@ -83,7 +83,7 @@ def _contest(full: bool, stage: Any) -> Found:
     _traces()
     with stage("simulations of all schemes") as progress:
         found = bins_contest.measure(full, progress)
-    shown.table("mean latency over the published pair's", bins_contest.HEADINGS, found.table())
+    shown.table("mean latency over the published pair's (worst seed)", bins_contest.HEADINGS, found.table())
     shown.table(
         "the published order: the pair below each rival, ten devices, 1,000 requests/s of BERT-base",
         bins_contest.ORDER_HEADINGS,
