@@ -140,6 +140,8 @@ def _dispatch(parser: argparse.ArgumentParser) -> None:
 
 def _pool(parser: argparse.ArgumentParser) -> None:
     _dispatch(parser)
+    text = "scale between so many and --workers with the tail of latencies (no scaling)"
+    parser.add_argument("--least-workers", type=int, metavar="N", help=text)
     parser.add_argument(
         "--pool", choices=("processes", "ray"), help="devices of this machine, or Ray actors (processes)"
     )
@@ -228,7 +230,7 @@ def _service_options(told: argparse.Namespace) -> dict[str, Any]:
     names = (
         *("policy", "gamma", "margin", "device", "threads", "any_profile", "journal"),  # tokens, or both
         *("workers", "placement"),  # bins and cascade
-        *("dispatch", "pool", "ray_address"),  # bins
+        *("least_workers", "dispatch", "pool", "ray_address"),  # bins
     )
     options = {name: getattr(told, name) for name in names if getattr(told, name, None) is not None}
     return options if told.refresh is None else {**options, "refresh_seconds": told.refresh}

@@ -15,7 +15,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.bins.cache import cache_folder, verify
-from pliant.bins.knowledge import Config, knowledge_of
+from pliant.bins.knowledge import Config, Scaling, knowledge_of
 from pliant.bins.plan import start_plan
 from pliant.bins.scheduler import BinsScheduler
 from pliant.errors import DeviceError, WorkerError
@@ -159,6 +159,7 @@ def make_scheduler(settings: Settings, catalog: Catalog) -> BinsScheduler:
         margin=settings.margin,
         max_waiting=-(-settings.max_waiting // settings.workers),
         deployed=deployed(settings, catalog),
+        scaling=Scaling(least=settings.least_workers) if settings.least_workers else None,
     )
     return BinsScheduler(knowledge_of(catalog.plans), config)
 

@@ -183,6 +183,7 @@ class BinsEndpoint:
             "generation": present.number,
             "leaving": self._generations.leaving,
             "workers": self.settings.workers,
+            "least_workers": self.settings.least_workers or self.settings.workers,
             "pool": self.settings.pool,
             "dispatch": self.settings.dispatch,
             "placement": present.catalog.placement,

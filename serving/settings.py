@@ -25,7 +25,7 @@ CHOICES = (
 )
 POSITIVE = (
     *("max_body_bytes", "max_image_pixels", "max_texts", "max_waiting", "max_deadline"),
-    *("launch_limit", "threads", "workers"),
+    *("launch_limit", "threads", "workers", "least_workers"),
 )
 
 
@@ -41,6 +41,7 @@ class Settings:
     policy: str = "default"  # tokens: one of pliant/tokens/policies.py
     gamma: int | None = None  # tokens: for the policies that keep to one
     workers: int = 1  # bins, cascade: devices
+    least_workers: int | None = None  # bins: fewest that are in use at low load; None: always all
     pool: str = "processes"  # bins: where devices are: processes of this machine's, or actors of Ray's nodes
     ray_address: str = ""  # bins: of the cluster that this machine is a node of (host:port, auto); empty: a local one
     dispatch: str = "completion"  # bins: one of pliant/bins/dispatch.py, where each device holds one runtime
@@ -71,6 +72,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(_variable(name), value, "positive and finite")
+        if self.least_workers is not None and self.least_workers > self.workers:
+            raise InputError(_variable("least_workers"), self.least_workers, f"at most the workers, {self.workers}")
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:

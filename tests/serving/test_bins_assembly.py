@@ -10,10 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.bins.artifact import Shape
+from pliant.bins.knowledge import knowledge_of
 from pliant.bins.runtime import BinsRuntime
+from pliant.bins.simulated import SimulatedBins
 from pliant.errors import ArtifactError, DeviceError, DigestError, RegistryError, WorkerError
+from pliant.protocol import Request
+from pliant.simulate import simulate
 from serving import bins_assembly
-from serving.bins_assembly import assemble, check, compiled
+from serving.bins_assembly import assemble, check, compiled, make_scheduler
 from serving.bins_catalog import ENCODER_PREFIX, PREFIX, load_catalog
 from serving.bins_question import Question
 from serving.bins_reading import TokenReader
@@ -94,6 +98,17 @@ def test_under_placement_single_each_device_begins_with_the_runtime_that_the_sch
         assert {told.headers["x-pliant-bin"]} <= {f"{MOST}x1"}
         assert not any(device.loads for device in service.devices)
         assert len({device.build.first for device in service.devices}) > 1
+
+
+@pytest.mark.parametrize(("least", "used"), [(None, 3), (1, 1)])
+def test_a_low_load_is_served_by_few_devices_where_that_is_asked_for(registry, least, used):
+    publish_tiny(registry)
+    catalog = load_catalog(registry, "champion")
+    scheduler = make_scheduler(replace(QUIET, workers=3, least_workers=least), catalog)
+    stream = catalog.plans[0].name
+    asked = [Request(i, float(i), i + 1.0, stream, 1.0, 8) for i in range(300)]
+    simulate(scheduler, asked, SimulatedBins(knowledge_of(catalog.plans), asked))
+    assert scheduler.active == used
 
 
 def test_of_a_text_no_more_is_read_than_the_longest_runtime_takes(registry):
