@@ -115,6 +115,7 @@ def test_what_the_scheduler_does_not_know_is_refused(dispatch, placement, match)
 
 
 def test_without_a_champion_it_is_told_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path))
     with pytest.raises(RegistryError, match="pliant train bins"):
         simulate_load("reference", "completion", None, 1, 0)
