@@ -15,13 +15,13 @@ from math import ceil
 
 import numpy as np
 
+from pliant.bins.edges import fixed_edges
 from pliant.errors import InputError
 
 STEP = 64  # tokens from one step of the latency to the next
 LONGEST = 512
-EDGES = tuple(range(STEP, LONGEST + 1, STEP))  # the paper's bins
+EDGES = fixed_edges(LONGEST, STEP)  # the paper's bins
 DYNAMIC = (1.22, 3.56)  # least and largest factor of dynamic shapes
-REQUEST_SECONDS = 0.0008  # that the paper's simulator adds to a request
 
 
 def _flops(layers: int, width: int, length: int) -> float:

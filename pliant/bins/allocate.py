@@ -107,11 +107,6 @@ def allocate_streams(
     return tuple(Allocation(n, published_cost(s, n), feasible, gap) for s, n in zip(streams, split, strict=True))
 
 
-def costs_by_devices(demands: Sequence[Demand], devices: int) -> Floats:
-    """[G + 1] the cost of `allocate` with 0 (infinite), 1, ... `devices` devices: one solution each."""
-    return np.array([np.inf, *(allocate(demands, count).cost for count in range(1, devices + 1))])
-
-
 def least_counts(demands: Sequence[Demand]) -> list[int]:
     """The bounds on N_i: floor(Q_i / M_i), and one device for the last runtime."""
     least = [int(demand.requests / demand.capacity) for demand in demands]

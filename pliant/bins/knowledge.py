@@ -15,11 +15,14 @@ from itertools import groupby
 import numpy as np
 
 from pliant.bins.artifact import Bins, Shape
+from pliant.bins.dispatch import DISPATCHES
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 
 RUNTIMES = ("all", "static", "longest", "dynamic")
 """Which runtimes are used: all; the static ones alone; the longest static one (ST, padding); the dynamic one (DT)."""
+
+PLANS = ("published", "queueing", "better")
 
 CLASSES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 """Lengths (tokens) by which waiting requests are grouped where no static runtimes group them."""
@@ -152,6 +155,13 @@ class Config:
     patience: float | None = None  # seconds a request may be overtaken, per second of its own work; None: by the SLO
     scaling: Scaling | None = None
     deployed: tuple[int, ...] = ()  # runtime of each worker at the start (placement "single"); none: planned
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (("dispatch", self.dispatch, DISPATCHES), ("plan", self.plan, PLANS)):
+            if value not in choices:
+                raise InputError(name, value, f"one of {', '.join(choices)}")
+        if self.deployed and len(self.deployed) != self.workers:
+            raise InputError("deployed", self.deployed, f"one runtime a worker, {self.workers}")
 
 
 def knowledge_of(bins: Sequence[Bins], runtimes: str = "all", placement: str | None = None) -> Knowledge:

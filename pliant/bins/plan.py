@@ -22,7 +22,6 @@ from pliant.bins.replay import Pool, replay
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-PLANS = ("published", "queueing", "better")
 REPLAYED = 20_000  # requests at most, the latest: planning must not hold up what is served
 WORTH = 0.02  # a swap occupies a device for a second
 INTERVALS = 64  # that a window is cut into

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.bins.allocate import Demand, allocate, allocate_streams, costs_by_devices, least_counts, published_cost
+from pliant.bins.allocate import Demand, allocate, allocate_streams, least_counts, published_cost
 from pliant.bins.allocate_reference import (
     all_streams_tried,
     all_tried,
@@ -160,13 +160,6 @@ def test_bounds_are_never_above_what_is_still_to_pay(demands, spare, levels, car
     options = compositions(spare, len(rest))
     costs = [published_cost(rest, [int(n) for n in least[latest:] + np.array(extra)]) for extra in options]
     assert bound <= min(costs) * (1 + 1e-11) + 1e-15
-
-
-def test_costs_by_devices_are_those_of_single_solutions():
-    demands = long_tailed(1, 4, 9, 0.7)
-    costs = costs_by_devices(demands, 12)
-    assert np.isinf(costs[0])
-    assert costs[1:].tolist() == [allocate(demands, n).cost for n in range(1, 13)]
 
 
 @pytest.mark.parametrize("utilisation", [0.3, 0.7, 0.95])

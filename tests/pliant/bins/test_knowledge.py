@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.bins.artifact import Encoder, Shape
-from pliant.bins.knowledge import CLASSES, RUNTIMES, knowledge_of
+from pliant.bins.knowledge import CLASSES, RUNTIMES, Config, knowledge_of
 from pliant.errors import InputError
 from tests.pliant.bins.loads import batch, known
 from tests.pliant.bins.worlds import bins, cost
@@ -150,3 +150,12 @@ def test_a_shape_holds_at_least_one_token_of_one_text():
 def test_an_encoder_has_a_head_and_an_embedding_a_pooling(name, head, pooling):
     with pytest.raises(InputError, match=name):
         Encoder("mail", head, (), pooling, False, "{}", "{}", 8, "made up", {})
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [({"dispatch": "random"}, "dispatch"), ({"plan": "best"}, "plan"), ({"deployed": (0, 0)}, "deployed")],
+)
+def test_a_configuration_that_nobody_knows_is_refused_with_what_is_known(told, name):
+    with pytest.raises(InputError, match=name):
+        Config(workers=3, **told)

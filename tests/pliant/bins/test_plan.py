@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.dispatch import DISPATCHES
-from pliant.bins.plan import PLANS, WORTH, Window, demands, plan, published, queueing, start_plan, swaps
+from pliant.bins.knowledge import PLANS
+from pliant.bins.plan import WORTH, Window, demands, plan, published, queueing, start_plan, swaps
 from pliant.bins.replay import Pool, replay
 from tests.pliant.bins.loads import bursty, known
 

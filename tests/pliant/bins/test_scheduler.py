@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.dispatch import DISPATCHES
-from pliant.bins.knowledge import Scaling
-from pliant.bins.plan import PLANS
+from pliant.bins.knowledge import PLANS, Scaling
 from pliant.bins.scheduler import BinsScheduler
 from pliant.errors import InputError
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.bins.plan import PLANS
+from pliant.bins.knowledge import PLANS
 from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Launch, Woke
 from tests.pliant.bins.loads import LOAD, SLOS, World, ask, bursty, done, known, launches, reasons, run, scheduler
 
