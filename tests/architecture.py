@@ -30,11 +30,16 @@ FRAMEWORK_HOMES = {
             f"pliant/*/{name}.py"
             for name in ("model", "merge", "attention", "runtime", "packed", "graphs", "resident", "staging", "compile")
         ),
+        *(f"pliant/packing/{name}.py" for name in ("adapter", "sampling", "parallel")),
         *OFFLINE,
         "serving/*_device.py",
     ),
     "timm": ("pliant/*/model.py", *OFFLINE),
-    "transformers": ("pliant/*/model.py", "pliant/*/attention.py", "pliant/*/runtime.py", *OFFLINE),
+    "transformers": (
+        *(f"pliant/*/{name}.py" for name in ("model", "attention", "runtime")),
+        *(f"pliant/packing/{name}.py" for name in ("adapter", "sampling", "parallel")),
+        *OFFLINE,
+    ),
     "numba": ("pliant/bins/*_kernel.py",),
     "onnx": ("pliant/bins/compile.py", "pliant/bins/onnx_*.py"),
     "onnxruntime": ("pliant/bins/onnx_*.py",),

@@ -1,0 +1,1 @@
+"""S3: predicted output lengths steer the generation of texts."""
