@@ -48,6 +48,21 @@ class Running:
     def at(self, id: int) -> int:
         return self._at[id]
 
+    def needed(self, more: int, page_tokens: int) -> Ints:
+        """[N] pages of each with all that it has yet to read, or where it has read all with so many more tokens."""
+        unread = self.column("unread")
+        needed: Ints = -(-(self.column("cached") + unread + more * (unread == 0)) // page_tokens)
+        return needed
+
+    def held(self, page_tokens: int) -> int:
+        """Pages of all."""
+        return int((-(-self.column("cached") // page_tokens)).sum())
+
+    def by_turn(self, which: NDArray[np.bool_]) -> Ints:
+        """Places of those chosen, the first admitted first."""
+        at = np.flatnonzero(which)
+        return at[np.argsort(self.column("turn")[at], kind="stable")]
+
     def add(self, values: tuple[int, ...], key: float, row: NDArray[np.float64]) -> None:
         """`values` as in WHOLE."""
         if self.count == self._key.shape[0]:

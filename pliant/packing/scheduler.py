@@ -11,7 +11,6 @@ import heapq
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pliant.errors import InputError
 from pliant.packing import policy
@@ -111,7 +110,7 @@ class Packer:
         self._since += iterations
         self._running.column("cached")[:] += iterations
         self._running.column("made")[:] += iterations
-        self._pages = self._held()
+        self._pages = self._running.held(self.memory.page_tokens)
 
     @property
     def next_deadline(self) -> float:
@@ -129,7 +128,7 @@ class Packer:
     def check(self) -> None:
         """Raises AssertionError where the books do not balance."""
         running, memory = self._running, self.memory
-        assert self._pages == self._held(), "pages of the running sequences"
+        assert self._pages == self._running.held(self.memory.page_tokens), "pages of the running sequences"
         assert 0 <= self._pages <= int(self._needed(0).sum()) <= memory.pages, f"{self._pages} of {memory.pages} pages"
         assert running.count <= memory.sequences
         assert not [id for id in running.ids() if id in self._line], "both waiting and running"
@@ -143,14 +142,7 @@ class Packer:
             assert (running.column("cached") <= running.column("reserved")).all(), "beyond what is reserved"
 
     def _needed(self, more: int) -> Ints:
-        """[N] pages of every running sequence with all that it has yet to read, or else with so many more tokens."""
-        running = self._running
-        unread = running.column("unread")
-        needed: Ints = -(-(running.column("cached") + unread + more * (unread == 0)) // self.memory.page_tokens)
-        return needed
-
-    def _held(self) -> int:
-        return int((-(-self._running.column("cached") // self.memory.page_tokens)).sum())
+        return self._running.needed(more, self.memory.page_tokens)
 
     def _fitting(self, most: int) -> int:
         low, high = 0, most
@@ -280,7 +272,7 @@ class Packer:
         """One token of each that generates, then prompts by turn, as far as the queries go; the books follow."""
         running = self._running
         unread, cached, made = (running.column(name) for name in ("unread", "cached", "made"))
-        going, reading = self._by_turn(unread == 0), self._by_turn(unread > 0)
+        going, reading = running.by_turn(unread == 0), running.by_turn(unread > 0)
         now, idle = going[: self.memory.step_tokens], going[self.memory.step_tokens :].tolist()
         cached[now] += 1
         made[now] += 1
@@ -295,11 +287,7 @@ class Packer:
             unread[at] -= tokens
             queries -= tokens
             made[at] += int(unread[at] == 0)
-        self._pages = self._held()
+        self._pages = self._running.held(self.memory.page_tokens)
         left = tuple(int(running.column("id")[at]) for at in idle)
         self._idle = frozenset(left)
         return tuple(chunks), left
-
-    def _by_turn(self, which: NDArray[np.bool_]) -> Ints:
-        at = np.flatnonzero(which)
-        return at[np.argsort(self._running.column("turn")[at], kind="stable")]
