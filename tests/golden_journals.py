@@ -16,10 +16,13 @@ from pliant.bins.knowledge import Config, Knowledge
 from pliant.bins.scheduler import BinsScheduler
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.journal import decode, encode
+from pliant.packing import journal as packing
+from pliant.packing.scheduler import Packer
 from pliant.protocol import Journal, Scheduler
 from pliant.tokens.scheduler import TokensScheduler
 from tests.pliant.bins import loads as bins
 from tests.pliant.cascade import loads as cascades
+from tests.pliant.packing import samples
 from tests.pliant.tokens import loads
 
 FOLDER = Path(__file__).resolve().parent / "golden"
@@ -80,7 +83,22 @@ GOLDEN: dict[str, tuple[Callable[[], Scheduler], Callable[[], Journal]]] = {
     "bins": (partial(bins_scheduler, "single"), partial(bins_journal, "single")),
     "bins_shared": (partial(bins_scheduler, "shared"), partial(bins_journal, "shared")),
 }
-"""Name -> a fresh scheduler, and how the journal is made."""
+"""Name -> a fresh scheduler, and how the journal is made. packing's is of another kind: see `packer`."""
+
+
+def packer() -> Packer:
+    return Packer(packing_scene().rules("default", level=0.0), packing_scene().memory)
+
+
+def packing_scene() -> samples.Scene:
+    return samples.crowded(6)
+
+
+def packing_journal() -> packing.Journal:
+    """One is cancelled as it finishes, and later one in seven wherever they are."""
+    _, plain = samples.play(packing_scene(), packer())
+    at, ids = next((at, told.finished) for at, (_, told, _) in enumerate(plain) if at > 30 and told.finished)
+    return samples.play(packing_scene(), packer(), {at: ids, at + 9: range(0, 150, 7)})[1]
 
 
 def file(name: str) -> Path:
@@ -91,11 +109,19 @@ def read(name: str) -> Journal:
     return [decode(line) for line in file(name).read_text(encoding="utf-8").splitlines()]
 
 
+def read_packing() -> packing.Journal:
+    return [packing.decode(line) for line in file("packing").read_text(encoding="utf-8").splitlines()]
+
+
 def main() -> None:
     for name, (_, make) in GOLDEN.items():
-        lines = [encode(entry) for entry in make()]
-        file(name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        sys.stdout.write(f"{file(name).name}: {len(lines)} entries\n")
+        write(name, [encode(entry) for entry in make()])
+    write("packing", [packing.encode(*entry) for entry in packing_journal()])
+
+
+def write(name: str, lines: list[str]) -> None:
+    file(name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    sys.stdout.write(f"{file(name).name}: {len(lines)} entries\n")
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class Packing:
     kv_bytes: int  # of the keys and values of one token in all layers
     steps: LinearSteps
     level: float  # where the adaptive confidence of admission starts (pliant/packing/policy.py)
-    patience: float  # seconds by which a predicted token puts a request back in the line
+    patience: float  # times the delay of late by which a request of typical size is put back in the line
     prompt_tokens: NDArray[np.int32]  # [R] of observed requests, which the reference workload draws from
     output_tokens: NDArray[np.int32]  # [R] what the generator made of them
     forecasts: NDArray[np.float32]  # [R, L] what the predictor said, in tokens

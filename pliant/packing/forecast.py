@@ -57,8 +57,8 @@ class Grid:
         at = np.log(np.maximum(tokens_NT, 1.0)) / self.step
         low = np.minimum(at.astype(np.int64), POINTS - 2)
         share = np.minimum(at - low, 1.0)
-        n = np.arange(len(rows_NG))[:, None]
-        below: Floats = rows_NG[n, low] * (1 - share) + rows_NG[n, low + 1] * share
+        rows, at_NT = rows_NG.ravel(), low + POINTS * np.arange(len(rows_NG))[:, None]
+        below: Floats = rows.take(at_NT) * (1 - share) + rows.take(at_NT + 1) * share
         return below
 
     def alive(self, rows_NG: Floats, made_N: Floats, horizons_T: Floats) -> Floats:

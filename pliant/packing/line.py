@@ -52,6 +52,9 @@ class Line:
     def first(self) -> Waiting | None:
         return self._by_id[self._places[0][2]] if self._places else None
 
+    def last(self) -> Waiting | None:
+        return self._by_id[self._places[-1][2]] if self._places else None
+
     def after(self, place: Place) -> Waiting | None:
         """The first whose place comes after this one, which nobody need have."""
         at = bisect_right(self._places, place)

@@ -15,6 +15,7 @@ Shapes: N sequences, T horizons in iterations, G points of a forecast's grid.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ POLICIES = {
 }
 RESERVING = ("orca", "s3", "oracle")
 HORIZONS = 20
+LARGEST = 5.0  # times the typical size: beyond it nobody is put back further
 WATERMARK = 0.01  # of the pages that `paged` keeps free when it admits, so that it does not preempt at once
 
 
@@ -43,9 +45,9 @@ class Rules:
 
     policy: str = "default"
     context: int = 2048
-    level: float = 0.5  # of confidence at first: standard deviations of the pages that will be held
-    target: float = 0.02  # preemptions per finished sequence that the level is steered to
-    patience: float = 0.05  # seconds by which an expected token puts a request back in the line
+    level: float = 1.0  # of confidence at first: standard deviations of the pages that will be held
+    target: float = 0.05  # preemptions per finished sequence that the level is steered to
+    patience: float = 1.5  # times the delay of late that a request of typical size is put back in the line
     recalibrate: bool = True  # forecasts by what came of the earlier ones
 
     def __post_init__(self) -> None:
@@ -53,6 +55,10 @@ class Rules:
             raise InputError("policy", self.policy, f"one of {', '.join(POLICIES)}")
         if self.context < 2:
             raise InputError("context", self.context, "at least 2 tokens")
+        if not isfinite(self.level):
+            raise InputError("level", self.level, "finite")
+        if not 0 <= self.target < float("inf"):
+            raise InputError("target", self.target, "at least 0 and finite")
         if not 0 <= self.patience < float("inf"):
             raise InputError("patience", self.patience, "at least 0 and finite")
 
@@ -75,7 +81,7 @@ def reserve(rules: Rules, prompt: Prompt) -> int:
     if rules.policy == "oracle":
         if prompt.exact < 1:
             raise InputError("exact", prompt.exact, "the output's tokens, which the policy oracle must be told")
-        return prompt.tokens + prompt.exact
+        return prompt.tokens + min(prompt.exact, prompt.limit)
     most = min(prompt.limit, rules.context - prompt.tokens)
     if rules.policy == "s3" and prompt.bucket:
         return prompt.tokens + min(prompt.bucket, most)
@@ -88,37 +94,48 @@ def doubled(rules: Rules, prompt: Prompt, reserved: int) -> int:
     return min(prompt.tokens + 2 * max(reserved - prompt.tokens, 1), most)
 
 
-def place(rules: Rules, prompt: Prompt, forecast: tuple[float, ...], reserved: int, typical: float) -> Place:
-    """`typical`: tokens that a sequence holds on average while it runs."""
+def size(prompt: Prompt, forecast: tuple[float, ...]) -> float:
+    """What a request takes of the cache over time: tokens held, summed over its iterations, as expected."""
+    output = mean(forecast)
+    return output * (prompt.tokens + output / 2)
+
+
+def place(
+    rules: Rules, prompt: Prompt, forecast: tuple[float, ...], reserved: int, typical: float, delay: float
+) -> Place:
+    """`typical`: the mean size of late, `delay`: the mean seconds that were waited of late.
+
+    A request is put back by `patience` times the delay for a typical one, by LARGEST times as much at most: those who come
+    later than that never overtake it, and where nobody waits nobody is put back.
+    """
     if rules.policy in ("s3", "oracle"):
         return 0, -float(reserved), prompt.id
     if rules.policy != "default":
         return 0, prompt.arrival, prompt.id
-    output = mean(forecast)
-    size = output * (prompt.tokens + output / 2) / typical  # what it takes of the cache, over time
+    large = size(prompt, forecast) / typical / max(prompt.utility, 1e-9)
     if prompt.offline:
-        return 1, -size, prompt.id
-    return 0, prompt.arrival + rules.patience * size / max(prompt.utility, 1e-9), prompt.id
+        return 1, -large, prompt.id
+    return 0, prompt.arrival + rules.patience * delay * min(large, LARGEST), prompt.id
 
 
-def admit(rules: Rules, line: Line, smallest: int, view: View) -> list[Waiting]:
-    """Those of the line that are to run from the next iteration on. `smallest`: the least reservation that waits."""
+def admit(rules: Rules, line: Line, view: View) -> list[Waiting]:
+    """Those of the line that are to run from the next iteration on."""
     room = view.memory.sequences - view.running.count
     if room <= 0 or view.queries <= 0:
         return []
     if rules.policy in RESERVING:
-        return _reserving(line, view, room, smallest, rules.policy != "orca")
+        return _reserving(line, view, room, rules.policy != "orca")
     if rules.policy == "paged":
         return _on_demand(line, view, room)
     return _predicted(line, view, room)
 
 
-def _reserving(line: Line, view: View, room: int, smallest: int, search: bool) -> list[Waiting]:
+def _reserving(line: Line, view: View, room: int, search: bool) -> list[Waiting]:
     """First fit: `search` goes on behind one that does not fit. Reservations and the pages held both must fit."""
     left, free, queries = view.memory.pages - view.reserved, view.free, view.queries
     taken: list[Waiting] = []
-    least = view.memory.need(smallest)
-    waiting = line.first()
+    waiting, last = line.first(), line.last()
+    least = view.memory.need(last.reserve) if search and last else 0  # of all: the line goes by what is reserved
     while waiting is not None and len(taken) < room and queries > 0 and left >= least:
         pages, first = view.memory.need(waiting.reserve), view.memory.need(waiting.first_tokens)
         fits = pages <= left and first <= free
@@ -222,5 +239,5 @@ def victims(rules: Rules, running: Running, needed: NDArray[np.int64], pages: in
 def _last_first(rules: Rules, running: Running) -> NDArray[np.int64]:
     """By their place in the line, the last first; `paged` by when they were admitted."""
     if rules.policy == "default":
-        return np.lexsort((running.column("turn"), running.key))[::-1]
+        return np.lexsort((running.column("turn"), running.key, running.column("group")))[::-1]
     return np.argsort(running.column("turn"))[::-1]

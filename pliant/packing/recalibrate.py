@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp
+from math import exp, inf
 
 from pliant.packing.forecast import LEVELS, ordered
 
@@ -30,13 +30,16 @@ class Calibration:
         """The forecast as it is to be used: shifted, ascending, within 1 and `limit` tokens."""
         return ordered([tokens * exp(shift) for tokens, shift in zip(forecast, self.shifts, strict=True)], limit)
 
-    def after(self, used: Sequence[float], tokens: int) -> Calibration:
-        """With one more output of `tokens` for which the forecast `used` (as `apply` gave it) had been made."""
-        within = [float(tokens <= quantile) for quantile in used]
-        moved = [
-            min(max(shift + STEP * (level - inside), -MOST), MOST)
-            for shift, level, inside in zip(self.shifts, LEVELS, within, strict=True)
-        ]
+    def after(self, used: Sequence[float], tokens: int, limit: float = inf) -> Calibration:
+        """With one more output of `tokens` for which the forecast `used` (as `apply` gave it) had been made.
+
+        A quantile at the request's `limit` is left alone: every output stays within it, whatever its level says.
+        """
         forget = max(FORGET, 1 / (self.seen + 1))
-        coverage = [(1 - forget) * old + forget * inside for old, inside in zip(self.coverage, within, strict=True)]
-        return Calibration(tuple(moved), tuple(coverage), self.seen + 1)
+        shifts, coverage = list(self.shifts), list(self.coverage)
+        for at, (level, quantile) in enumerate(zip(LEVELS, used, strict=True)):
+            if quantile < limit:
+                inside = float(tokens <= quantile)
+                shifts[at] = min(max(shifts[at] + STEP * (level - inside), -MOST), MOST)
+                coverage[at] += forget * (inside - coverage[at])
+        return Calibration(tuple(shifts), tuple(coverage), self.seen + 1)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf, isfinite, isnan
 
 from pliant.errors import InputError
+from pliant.packing.forecast import LEVELS
 
-FOREVER = float("inf")
+FOREVER = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,24 @@ class Prompt:
     utility: float = 1.0
     offline: bool = False  # one of a batch that somebody waits for as a whole
     exact: int = 0  # the output's tokens, for the policy `oracle` alone; 0: not known
+
+
+def sound(prompt: Prompt) -> None:
+    """Raises `InputError` for numbers that mean nothing, or by which nobody could be put in order."""
+    wrong = (
+        ("id", prompt.id, prompt.id >= 0, "at least 0"),
+        ("prompt", f"{prompt.tokens} tokens", prompt.tokens >= 1, "at least 1 token"),
+        ("max_tokens", prompt.limit, prompt.limit >= 1, "at least 1"),
+        ("arrival", prompt.arrival, isfinite(prompt.arrival), "finite"),
+        ("deadline", prompt.deadline, not isnan(prompt.deadline), "a number of seconds"),
+        ("utility", prompt.utility, 0 <= prompt.utility < inf, "at least 0 and finite"),
+        ("bucket", prompt.bucket, prompt.bucket >= 0, "at least 0"),
+        ("forecast", prompt.forecast, len(prompt.forecast) == len(LEVELS), f"{len(LEVELS)} quantiles"),
+        ("forecast", prompt.forecast, all(map(isfinite, prompt.forecast)), "finite"),
+    )
+    for name, value, right, limit in wrong:
+        if not right:
+            raise InputError(name, value, limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pliant.packing.forecast import POINTS
 
 Ints = NDArray[np.int64]
-WHOLE = ("id", "made", "cached", "unread", "limit", "reserved", "turn", "prompt")
+WHOLE = ("id", "made", "cached", "unread", "limit", "reserved", "turn", "prompt", "group")
 FIRST = 16  # rows made room for at first
 
 
@@ -32,12 +32,12 @@ class Running:
         return list(self._at)
 
     def column(self, name: str) -> Ints:
-        """[N] a view that may be written to: id | made | cached | unread | limit | reserved | turn | prompt."""
+        """[N] a view that may be written to: id | made | cached | unread | limit | reserved | turn | prompt | group."""
         return self._whole[WHOLE.index(name), : self.count]
 
     @property
     def key(self) -> NDArray[np.float64]:
-        """[N] the place in the line that each was admitted from."""
+        """[N] the key, within the column `group`, of the place in the line that each was admitted from."""
         return self._key[: self.count]
 
     @property

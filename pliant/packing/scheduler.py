@@ -8,22 +8,23 @@ the books stand as they will when the iteration has run.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 
 from pliant.errors import InputError
 from pliant.packing import policy
-from pliant.packing.forecast import Grid, mean
+from pliant.packing.forecast import Grid
 from pliant.packing.line import Line, Waiting
 from pliant.packing.policy import Rules, View
 from pliant.packing.recalibrate import Calibration
-from pliant.packing.request import FOREVER, Chunk, Decision, Memory, Prompt, Round
+from pliant.packing.request import FOREVER, Chunk, Decision, Memory, Prompt, Round, sound
 from pliant.packing.running import Ints, Running
 
 EVERY = 16  # iterations after which admission is looked at again although nothing has happened
 GAIN = 0.1  # of the level of confidence, a preemption
-LEVELS = (-2.0, 4.0)
+LEVELS = (0.0, 4.0)
 RECENT = 0.02  # weight of one arrival in what is typical
 
 
@@ -42,10 +43,8 @@ class Packer:
         self._deadlines: list[tuple[float, int]] = []
         self._pages = 0
         self._turn = 0
-        self._typical = 0.0
+        self._typical = self._delay = 0.0
         self._since = EVERY
-        self._idle: frozenset[int] = frozenset()
-        self._reserves: list[tuple[int, int]] = []  # a heap over the line, with ids that may have left
 
     @property
     def waiting(self) -> int:
@@ -66,11 +65,9 @@ class Packer:
         return self.memory.need(int(self._running.column("cached")[self._running.at(id)]))
 
     def refuse(self, prompt: Prompt) -> None:
-        """Raises `InputError` for a prompt that can never run."""
-        if prompt.tokens < 1:
-            raise InputError("prompt", f"{prompt.tokens} tokens", "at least 1 token")
-        if prompt.limit < 1:
-            raise InputError("max_tokens", prompt.limit, "at least 1")
+        """Raises `InputError` for a prompt that can never run. Any thread may ask."""
+        sound(prompt)
+        policy.reserve(self.rules, prompt)
         whole = prompt.tokens + prompt.limit
         if whole > self.rules.context:
             raise InputError("prompt and max_tokens", f"{whole} tokens", f"at most the context, {self.rules.context}")
@@ -79,9 +76,13 @@ class Packer:
             raise InputError("prompt and max_tokens", f"{whole} tokens", f"at most what the cache holds, {most}")
 
     def handle(self, round: Round, now: float) -> Decision:
-        """What the next iteration does. `now` never goes back. Raises `InputError` from `refuse`, nothing changed."""
+        """What the next iteration does. `now` never goes back.
+
+        Raises `InputError`, nothing changed, from `refuse` and for an id that is still waiting or running.
+        """
         for prompt in round.arrived:
             self.refuse(prompt)
+        self._distinct(round)
         self._end(round)
         for prompt in round.arrived:
             self._arrive(prompt)
@@ -89,14 +90,16 @@ class Packer:
         if round.arrived or round.finished or round.cancelled:
             self._since = EVERY
         dropped = self._late(now)
+        if dropped or not self._running.count:
+            self._since = EVERY
         offloaded, discarded = self._make_room()
-        admitted = [] if offloaded or discarded else self._admit()
+        admitted = [] if offloaded or discarded else self._admit(now)
         chunks, idle = self._read()
         return Decision(dropped, offloaded, discarded, tuple(admitted), chunks, idle)
 
     def quiet(self) -> int:
         """So many further iterations `handle` would decide nothing, if nothing happened (deadlines aside)."""
-        if (self._running.column("unread") > 0).any() or self._running.count > self.memory.step_tokens:
+        if (self._running.column("unread") > 0).any():
             return 0
         most = EVERY - 1 - self._since if len(self._line) else 1 << 20
         if self.rules.policy == "s3" and self._running.count:
@@ -118,8 +121,7 @@ class Packer:
 
     def making(self) -> set[int]:
         """Those that make a token in the coming iteration."""
-        read = self._running.column("unread") == 0
-        return set(self._running.column("id")[read].tolist()) - self._idle
+        return set(self._running.column("id")[self._running.column("unread") == 0].tolist())
 
     def cached_tokens(self) -> int:
         """Of all that run."""
@@ -130,7 +132,7 @@ class Packer:
         running, memory = self._running, self.memory
         assert self._pages == self._running.held(self.memory.page_tokens), "pages of the running sequences"
         assert 0 <= self._pages <= int(self._needed(0).sum()) <= memory.pages, f"{self._pages} of {memory.pages} pages"
-        assert running.count <= memory.sequences
+        assert running.count <= min(memory.sequences, memory.step_tokens)  # so whoever generates has its query
         assert not [id for id in running.ids() if id in self._line], "both waiting and running"
         assert set(running.ids()) == set(self._prompts)
         hosted = sum(memory.need(waiting.cached) for waiting in self._line if waiting.cached)
@@ -154,12 +156,25 @@ class Packer:
                 high = middle - 1
         return low
 
+    def _distinct(self, round: Round) -> None:
+        """An id may come again with the round that ends its sequence."""
+        free = {*round.finished, *round.cancelled}
+        for id, often in Counter(prompt.id for prompt in round.arrived).items():
+            if often > 1 or (id not in free and self._known(id)):
+                raise InputError("id", id, "one that neither waits nor runs")
+
+    def _known(self, id: int) -> Waiting | None:
+        return self._line[id] if id in self._line else self._prompts.get(id)
+
     def _end(self, round: Round) -> None:
         for id in round.finished:
             values, waiting = self._leave(id), self._prompts.pop(id)
             if self.rules.recalibrate:
-                self.calibration = self.calibration.after(waiting.forecast, values["made"])
-            self._steer(-GAIN * self.rules.target)
+                # Judged by what would be said now: a forecast from before a long wait would go on moving the shifts.
+                said = self.calibration.apply(waiting.prompt.forecast, values["limit"])
+                self.calibration = self.calibration.after(said, values["made"], values["limit"])
+            if len(self._line):  # else the level is not what holds anybody back
+                self._steer(-GAIN * self.rules.target)
         for id in round.cancelled:
             self._forget(id)
 
@@ -181,28 +196,19 @@ class Packer:
     def _arrive(self, prompt: Prompt) -> None:
         forecast = self.calibration.apply(prompt.forecast, prompt.limit)
         reserved = policy.reserve(self.rules, prompt)
-        holds = prompt.tokens + 0.5 * mean(forecast)
-        self._typical += (RECENT if self._typical else 1.0) * (holds - self._typical)
-        where = policy.place(self.rules, prompt, forecast, reserved, self._typical)
-        self._wait(Waiting(prompt, where, forecast, reserved, unread=prompt.tokens))
+        size = policy.size(prompt, forecast)
+        self._typical += (RECENT if self._typical else 1.0) * (size - self._typical)
+        where = policy.place(self.rules, prompt, forecast, reserved, self._typical, self._delay)
+        self._line.add(Waiting(prompt, where, forecast, reserved, unread=prompt.tokens))
         if prompt.deadline < FOREVER:
             heapq.heappush(self._deadlines, (prompt.deadline, prompt.id))
-
-    def _wait(self, waiting: Waiting) -> None:
-        self._line.add(waiting)
-        if self.rules.policy in policy.RESERVING:
-            heapq.heappush(self._reserves, (waiting.reserve, waiting.prompt.id))
-
-    def _smallest(self) -> int:
-        while self._reserves and self._reserves[0][1] not in self._line:
-            heapq.heappop(self._reserves)
-        return self._reserves[0][0] if self._reserves else 0
 
     def _late(self, now: float) -> tuple[tuple[int, str], ...]:
         dropped = []
         while self._deadlines and self._deadlines[0][0] < now:
             id = heapq.heappop(self._deadlines)[1]
-            if id in self._line or id in self._running:
+            known = self._known(id)  # an id may have ended before its deadline, and may be another prompt's by now
+            if known is not None and known.prompt.deadline < now:
                 dropped.append((id, "late"))
                 self._forget(id)
         return tuple(dropped)
@@ -217,26 +223,23 @@ class Packer:
     def _preempt(self, id: int) -> bool:
         """Back into the line; whether its pages go to the host."""
         values, waiting = self._leave(id), self._prompts.pop(id)
-        pages = self.memory.need(values["cached"])
+        made, pages = values["made"], self.memory.need(values["cached"])
         kept = 0 < pages <= self.memory.host_pages - self.host_used
-        reserved = waiting.reserve
-        if self.rules.policy == "s3":
-            reserved = policy.doubled(self.rules, waiting.prompt, reserved)
-        whole = waiting.prompt.tokens + values["made"]
-        cached, unread = (values["cached"], values["unread"]) if kept else (0, whole)
+        cached, unread = (values["cached"], values["unread"]) if kept else (0, waiting.prompt.tokens + made)
         if kept:
             self.host_used += pages
             self.swapped += cached
         else:
             self.discarded += values["cached"]
-        where = waiting.place
+        where, reserved = waiting.place, waiting.reserve
         if self.rules.policy == "s3":
+            reserved = policy.doubled(self.rules, waiting.prompt, reserved)
             where = (0, -float(reserved), id)
-        self._wait(replace(waiting, place=where, reserve=reserved, made=values["made"], cached=cached, unread=unread))
+        self._line.add(replace(waiting, place=where, reserve=reserved, made=made, cached=cached, unread=unread))
         self._steer(GAIN)
         return kept
 
-    def _admit(self) -> list[int]:
+    def _admit(self, now: float) -> list[int]:
         if self._since < EVERY or not len(self._line):
             return []
         self._since = 0
@@ -244,8 +247,10 @@ class Packer:
         queries = self.memory.step_tokens - int(np.maximum(running.column("unread"), 1).sum())
         free = self.memory.pages - int(self._needed(1).sum())
         view = View(self.memory, free, self._reserved(), queries, self.level, running, self._grid)
-        taken = policy.admit(self.rules, self._line, self._smallest(), view)
+        taken = policy.admit(self.rules, self._line, view)
         for waiting in taken:
+            if not waiting.turn and not waiting.prompt.offline:
+                self._delay += RECENT * (now - waiting.prompt.arrival - self._delay)
             self._start(waiting)
         if sum(max(waiting.unread, 1) for waiting in taken) >= queries:
             self._since = EVERY  # the queries ended it, not the pages
@@ -265,29 +270,27 @@ class Packer:
         self.host_used -= self.memory.need(waiting.cached)
         self.restored += waiting.cached
         self._prompts[id] = waiting
+        group, key, _ = waiting.place
         values = (id, waiting.made, waiting.cached, waiting.unread, prompt.limit, waiting.reserve, waiting.turn)
-        self._running.add((*values, prompt.tokens), waiting.place[1], self._grid.row(waiting.forecast, prompt.limit))
+        self._running.add((*values, prompt.tokens, group), key, self._grid.row(waiting.forecast, prompt.limit))
 
     def _read(self) -> tuple[tuple[Chunk, ...], tuple[int, ...]]:
         """One token of each that generates, then prompts by turn, as far as the queries go; the books follow."""
         running = self._running
         unread, cached, made = (running.column(name) for name in ("unread", "cached", "made"))
-        going, reading = running.by_turn(unread == 0), running.by_turn(unread > 0)
-        now, idle = going[: self.memory.step_tokens], going[self.memory.step_tokens :].tolist()
-        cached[now] += 1
-        made[now] += 1
-        queries, chunks = self.memory.step_tokens - len(now), []
+        going, reading = unread == 0, running.by_turn(unread > 0)
+        cached[going] += 1
+        made[going] += 1
+        queries, chunks, idle = self.memory.step_tokens - int(going.sum()), [], []
         for at in reading.tolist():
-            tokens = min(int(unread[at]), queries)
+            id, tokens = int(running.column("id")[at]), min(int(unread[at]), queries)
             if tokens == 0:
-                idle.append(at)
+                idle.append(id)
                 continue
-            chunks.append(Chunk(int(running.column("id")[at]), tokens))
+            chunks.append(Chunk(id, tokens))
             cached[at] += tokens
             unread[at] -= tokens
             queries -= tokens
             made[at] += int(unread[at] == 0)
         self._pages = self._running.held(self.memory.page_tokens)
-        left = tuple(int(running.column("id")[at]) for at in idle)
-        self._idle = frozenset(left)
-        return tuple(chunks), left
+        return tuple(chunks), tuple(idle)

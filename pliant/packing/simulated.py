@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pliant.errors import InputError
 from pliant.packing.policy import Rules
 from pliant.packing.request import Decision, Memory, Prompt, Round
 from pliant.packing.scheduler import Packer
@@ -59,7 +60,7 @@ def simulate(
     """Generate `lengths[id]` tokens (the prompt's limit at most) for every prompt, until all are done.
 
     `observe` sees every decision as it is made, with the scheduler after it. Raises `InputError` for a prompt that can
-    never run.
+    never run, for one without a length and for an id that two have.
     """
     simulation = _Simulation(prompts, lengths, Packer(rules, memory), steps, observe)
     simulation.run(leaps)
@@ -93,6 +94,13 @@ class _Life:
         )
 
 
+def _length(prompt: Prompt, lengths: Mapping[int, int]) -> int:
+    length = lengths.get(prompt.id, 0)
+    if length < 1:
+        raise InputError(f"length of prompt {prompt.id}", length, "at least 1 token")
+    return length
+
+
 class _Simulation:
     def __init__(
         self,
@@ -104,7 +112,11 @@ class _Simulation:
     ) -> None:
         self.packer, self.steps, self.observe = packer, steps, observe
         self.coming = sorted(prompts, key=lambda prompt: (prompt.arrival, prompt.id))
-        self.lives = {p.id: _Life(p, min(lengths[p.id], p.limit)) for p in prompts}
+        for prompt in prompts:
+            packer.refuse(prompt)
+        self.lives = {p.id: _Life(p, min(_length(p, lengths), p.limit)) for p in prompts}
+        if len(self.lives) < len(prompts):
+            raise InputError("ids", f"{len(self.lives)} for {len(prompts)} prompts", "all different")
         self.next = 0
         self.now = self.coming[0].arrival if prompts else 0.0
         self.finished: tuple[int, ...] = ()

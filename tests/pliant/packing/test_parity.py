@@ -1,0 +1,99 @@
+"""A journal of packing goes through its lines unharmed, and its rounds give its decisions again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.packing.journal import decode, encode, replay
+from pliant.packing.policy import Rules
+from pliant.packing.request import Chunk, Decision, Memory, Prompt, Round
+from pliant.packing.scheduler import Packer
+from pliant.packing.simulated import simulate
+from tests.pliant.packing.samples import STEPS, play, policies, prompt, scene, seeds
+
+ids = st.integers(0, 2**53)
+some = st.lists(ids, max_size=4).map(tuple)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+prompts = st.builds(
+    Prompt, ids, finite, ids, ids, st.lists(finite, min_size=8, max_size=8).map(tuple), ids,
+    st.floats(allow_nan=False), finite, st.booleans(), ids,
+)  # fmt: skip
+rounds = st.builds(Round, st.lists(prompts, max_size=2).map(tuple), some, some)
+dropped = st.lists(st.tuples(ids, st.text(max_size=9)), max_size=2).map(tuple)
+chunks = st.lists(st.builds(Chunk, ids, ids), max_size=3).map(tuple)
+decisions = st.builds(Decision, dropped, some, some, some, chunks, some)
+
+
+@given(finite, rounds, decisions)
+def test_an_entry_comes_back_from_its_line_to_the_last_bit(now, round_, decision):
+    line = encode(now, round_, decision)
+    assert decode(line) == (now, round_, decision) and "\n" not in line
+    assert repr(decode(line)) == repr((now, round_, decision))
+
+
+def test_an_iteration_in_which_nothing_happens_takes_a_few_bytes():
+    assert encode(12.5, Round(), Decision()) == '{"now": 12.5}'
+
+
+@given(seeds, policies)
+def test_a_journal_replays_after_the_way_through_its_lines(seed, policy):
+    load = scene(seed)
+    _, journal = play(load, Packer(load.rules(policy), load.memory))
+    again = [decode(encode(*entry)) for entry in journal]
+    assert again == journal == replay(Packer(load.rules(policy), load.memory), again)
+
+
+@given(seeds, policies)
+def test_a_simulated_journal_replays_where_no_iteration_is_left_out(seed, policy):
+    load, journal = scene(seed), []
+
+    def note(now, round_, decision, packer):
+        journal.append((now, round_, decision))
+
+    simulate(load.prompts, load.lengths, load.rules(policy), load.memory, STEPS, leaps=False, observe=note)
+    assert replay(Packer(load.rules(policy), load.memory), journal) == journal
+
+
+def test_the_comparison_fails_under_other_rules():
+    load = scene(7, most=30, least=25)
+    _, journal = play(load, Packer(load.rules("default"), load.memory))
+    for other in ("paged", "s3", "orca"):
+        fresh = Packer(load.rules(other), load.memory)
+        with pytest.raises((AssertionError, KeyError, InputError)):
+            assert replay(fresh, journal) == journal
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "null",
+        "[]",
+        "{",
+        '{"finished": [1]}',
+        '{"now": "soon"}',
+        '{"now": 1.0, "finished": 7}',
+        '{"now": 1.0, "vanished": [7]}',
+        '{"now": 1.0, "chunks": [[1]]}',
+        '{"now": 1.0, "dropped": [3]}',
+        '{"now": 1.0, "arrived": [{"id": 3}]}',
+        '{"now": 1.0, "arrived": [{"id": 3, "colour": 2}]}',
+    ],
+)
+def test_a_line_that_is_no_entry_is_refused(line):
+    with pytest.raises(InputError, match="journal line"):
+        decode(line)
+
+
+def test_what_is_decided_follows_from_the_times_too():
+    packer, late = (Packer(Rules("default", 64), Memory(8, 4)) for _ in range(2))
+    journal = [(0.0, Round((prompt(1, deadline=1.0),)), Decision()), (0.5, Round(), Decision())]
+    on_time = replay(packer, journal)
+    shifted = replay(late, [(now + 3.0, round_, decision) for now, round_, decision in journal])
+    assert [decision for *_, decision in on_time] != [decision for *_, decision in shifted]
+    assert replace(shifted[0][2]).dropped == ((1, "late"),)

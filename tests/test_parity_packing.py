@@ -1,0 +1,110 @@
+"""One scheduler, two clocks, for packing: see tests/test_parity.py. Its rounds and decisions have a journal of their own."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from pliant.packing import policy
+from pliant.packing.journal import Journal, encode, replay
+from pliant.packing.policy import POLICIES
+from pliant.packing.request import Decision, Round
+from pliant.packing.scheduler import Packer
+from pliant.packing.simulated import simulate
+from tests import golden_journals
+from tests.pliant.packing import samples
+
+
+def first_difference(fresh: Packer, journal: Journal) -> int | None:
+    """Index of the first decision that comes out otherwise. Stops there: what has gone astray may not know a later id."""
+    return next((at for at, entry in enumerate(journal) if replay(fresh, [entry]) != [entry]), None)
+
+
+def counts(journal: Journal) -> dict[str, int]:
+    told = {field.name: 0 for kind in (Round, Decision) for field in fields(kind)}
+    for _, round_, decision in journal:
+        for of in (round_, decision):
+            for field in fields(of):
+                told[field.name] += len(getattr(of, field.name))
+    return told
+
+
+def test_the_golden_journal_of_packing_replays_exactly():
+    """If decisions were meant to change: `python -m tests.golden_journals`."""
+    journal = golden_journals.read_packing()
+    assert first_difference(golden_journals.packer(), journal) is None
+    assert [encode(*entry) for entry in journal] == golden_journals.file("packing").read_text("utf-8").splitlines()
+
+
+def test_the_golden_journal_of_packing_holds_every_kind_of_event_and_stays_small():
+    journal = golden_journals.read_packing()
+    told = counts(journal)
+    assert all(told[name] for name in told if name != "idle"), told
+    assert any(set(round_.finished) & set(round_.cancelled) for _, round_, _ in journal)
+    assert {reason for *_, decision in journal for _, reason in decision.dropped} == {"late"}
+    assert golden_journals.file("packing").stat().st_size < 100_000
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_simulated_journal_of_packing_replays_exactly(name):
+    load, journal = samples.crowded(2), []
+
+    def note(now, round_, decision, packer):
+        journal.append((now, round_, decision))
+
+    simulate(load.prompts, load.lengths, load.rules(name), load.memory, samples.STEPS, leaps=False, observe=note)
+    assert first_difference(Packer(load.rules(name), load.memory), journal) is None
+    assert len(journal) > 100
+
+
+def test_what_the_device_does_and_what_the_simulator_does_is_decided_alike():
+    """The same seconds an iteration: the plain device's journal is the simulator's."""
+    load, seen = samples.without_deadlines(samples.crowded(3)), []
+
+    def note(now, round_, decision, packer):
+        seen.append((now, round_, decision))
+
+    _, journal = samples.play(load, Packer(load.rules("default"), load.memory))
+    even = replace(samples.STEPS, base=samples.SECONDS, query=0.0, sequence=0.0, token=0.0, swap=0.0)
+    simulate(load.prompts, load.lengths, load.rules("default"), load.memory, even, leaps=False, observe=note)
+    assert [decision for *_, decision in seen] == [decision for *_, decision in journal[: len(seen)]]
+    assert len(seen) >= len(journal) - 1  # the simulator does not tell who finished last
+
+
+def test_the_comparison_fails_for_other_forecasts_and_for_one_changed_decision():
+    journal = golden_journals.read_packing()
+    doubled = [(now, replace(round_, arrived=tuple(map(more, round_.arrived))), told) for now, round_, told in journal]
+    assert first_difference(golden_journals.packer(), doubled) is not None
+    at = next(at for at, (*_, decision) in enumerate(journal) if decision.offloaded)
+    now, round_, decision = journal[at]
+    changed = replace(decision, offloaded=(), discarded=decision.offloaded)
+    assert first_difference(golden_journals.packer(), [*journal[:at], (now, round_, changed), *journal[at + 1 :]]) == at
+
+
+def more(prompt):
+    return replace(prompt, forecast=tuple(2 * tokens for tokens in prompt.forecast))
+
+
+def test_the_comparison_fails_for_an_impure_scheduler(monkeypatch):
+    """Planted: the victims are drawn by lot."""
+    import random
+
+    load = samples.crowded(2)
+    plain = policy.victims
+
+    def by_lot(rules, running, needed, pages):
+        count = len(plain(rules, running, needed, pages))
+        return random.sample(running.ids(), count)
+
+    monkeypatch.setattr(policy, "victims", by_lot)
+    packer = Packer(load.rules("paged"), load.memory)
+    seen: Journal = []
+    now, coming = 0.0, list(load.prompts)
+    for _ in range(60):
+        round_ = Round(tuple(one for one in coming if one.arrival <= now))
+        coming = [one for one in coming if one.arrival > now]
+        seen.append((now, round_, packer.handle(round_, now)))
+        now += samples.SECONDS
+    assert any(decision.discarded for *_, decision in seen)
+    assert first_difference(Packer(load.rules("paged"), load.memory), seen) is not None
