@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.packing.forecast import LEVELS
+from pliant.packing.policy import Rules
 from pliant.packing.recalibrate import FORGET, MOST, Calibration
+from pliant.packing.request import Memory, Prompt
+from pliant.packing.simulated import simulate
+from pliant.packing.steps import LinearSteps
 
 Z = np.array([-1.6449, -1.2816, -0.6745, 0.0, 0.6745, 1.2816, 1.6449, 2.3263])
 
@@ -87,3 +91,26 @@ def test_shifts_and_coverage_stay_within_their_bounds(outputs, limit):
 def test_a_fault_beyond_the_bound_is_not_made_up_for():
     """An observed drift, not another model: it needs training."""
     assert covered(lambda i: 4.0, 3000, 1000)[LEVELS.index(0.5)] < 0.05
+
+
+def test_a_long_wait_between_forecast_and_end_does_not_wind_the_shifts_up():
+    """Outputs were once judged by the forecast given at their arrival: with a backlog of thousands the shifts went on moving
+    for minutes after they were right, to their limit, and a cache of 33B held 49 sequences instead of 62."""
+    rng = np.random.default_rng(0)
+    lengths = np.maximum(np.rint(rng.lognormal(4.0, 0.6, 3000)), 1).astype(int).tolist()
+    told = tuple(float(x) for x in np.quantile(lengths, LEVELS))
+    drifted = tuple(2 * x for x in told)
+    prompts = [Prompt(i, 0.0, 10, 2000, drifted) for i in range(3000)]  # all of them wait from the start
+    memory = Memory(pages=400, page_tokens=16, step_tokens=2048, sequences=512)
+    seen: list[tuple[float, ...]] = []
+    simulate(
+        prompts,
+        dict(enumerate(lengths)),
+        Rules("paged", 2048),
+        memory,
+        LinearSteps(0.01, 1e-5, 0.0, 0.0, 0.0),
+        observe=lambda now, round, decision, packer: seen.append(packer.calibration.shifts),
+    )
+    median = [shifts[LEVELS.index(0.5)] for shifts in seen]
+    assert min(median) > np.log(0.5) - 0.25
+    assert abs(np.mean(median[len(median) // 2 :]) - np.log(0.5)) < 0.15
