@@ -16,13 +16,13 @@ from typing import Any
 
 from pliant.errors import InputError, PliantError
 
-WHAT = {
+WHAT = {  # the systems, for `--help`
     "tokens": "vision transformers that add or merge tokens with the load",
     "bins": "encoders of texts as statically shaped runtimes, one or more a length",
     "cascade": "text classifiers, small first, large when unsure",
+    "packing": "generation of texts, packed into memory by predicted output lengths",
 }
-"""The systems, for `--help`."""
-
+OVERRIDES = ("data", "upstream", "backbone", "encoder", "lengths", "slo", "generator", "predictor", "device", "limit")
 Run = Callable[[argparse.Namespace], int | None]
 
 
@@ -86,6 +86,7 @@ def _train_options(parser: argparse.ArgumentParser, system: str) -> None:
         "tokens": "digits:TASK, parquet:PATH, folder:PATH, hub:NAME",
         "bins": "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH, hub:NAME",
         "cascade": "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH, hub:NAME",
+        "packing": "prompts: docstrings, parquet:PATH, json:PATH",
     }
     parser.add_argument("--config", help="TOML file (see README, 'Your own data')")
     parser.add_argument("--data", action="append", metavar="[NAME=]ADDRESS", help=f"one a task: {addresses[system]}")
@@ -100,14 +101,16 @@ def _train_options(parser: argparse.ArgumentParser, system: str) -> None:
             help="where lengths are observed: data, journal:PATH or parquet:PATH; the first that tells of enough",
         )
         parser.add_argument("--slo", type=float, help="seconds from arrival to answer (0.15)")
+    if system == "packing":
+        text = "train its predictor further on what it got wrong in service (FILE, or what the service has written)"
+        parser.add_argument("--observed", metavar="FILE", nargs="?", const="", help=text)
+        parser.add_argument("--generator", metavar="ADDRESS", help="embedded, path:FOLDER or hub:NAME")
+        parser.add_argument("--predictor", metavar="ADDRESS", help="its encoder: embedded, path:FOLDER or hub:NAME")
     if system == "tokens":
         parser.add_argument("--upstream", metavar="ADDRESS", help="data that the embedded backbone is trained on")
         parser.add_argument("--backbone", help="embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
-        parser.add_argument(
-            "--variants",
-            action="store_true",
-            help="models of other sizes instead, which --policy infaas switches between",
-        )
+        text = "models of other sizes instead, which --policy infaas switches between"
+        parser.add_argument("--variants", action="store_true", help=text)
 
 
 def _serve_options(parser: argparse.ArgumentParser, system: str) -> None:
@@ -119,6 +122,12 @@ def _serve_options(parser: argparse.ArgumentParser, system: str) -> None:
     parser.add_argument("--journal", type=Path, help="append every event and decision to this file")
     if system == "tokens":
         _policy(parser)
+        return
+    if system == "packing":
+        _packing_policy(parser)
+        parser.add_argument(
+            "--observe", action="store_true", default=None, help="keep prompts and lengths, to learn from"
+        )
         return
     parser.add_argument("--workers", type=int, help="devices, each a process of its own (1)")
     if system == "bins":
@@ -156,12 +165,25 @@ def _policy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gamma", type=int, help="for the policies that keep to one")
 
 
+def _packing_policy(parser: argparse.ArgumentParser) -> None:
+    from pliant.packing.policy import POLICIES
+
+    told = "; ".join(f"{name}: {text}" for name, text in POLICIES.items())
+    parser.add_argument("--policy", choices=tuple(POLICIES), help=told)
+
+
 def _simulate_options(parser: argparse.ArgumentParser, system: str) -> None:
     files = "" if system == "cascade" else ", or a parquet file (requests each second)"
-    traces = ", twitter-stable:RATE:SECONDS, twitter-bursty:RATE:SECONDS[:drift]" if system == "bins" else ""
+    traces = {
+        "bins": ", twitter-stable:RATE:SECONDS, twitter-bursty:RATE:SECONDS[:drift]",
+        "packing": ", azure, sharegpt:RATE:SECONDS",
+    }.get(system, "")
     parser.add_argument("--load", default="reference", help=f"reference, poisson:RATE:SECONDS{traces}{files}")
-    parser.add_argument("--workers", type=int, default=1, help="devices (default: 1)")
     parser.add_argument("--seed", type=int, default=0)
+    if system == "packing":
+        _packing_policy(parser)
+        return
+    parser.add_argument("--workers", type=int, default=1, help="devices (default: 1)")
     if system == "tokens":
         _policy(parser)
     elif system == "bins":
@@ -176,6 +198,7 @@ def _bench_options(parser: argparse.ArgumentParser, system: str) -> None:
         "tokens": "planner, kernels, gpu, policies, house or live",
         "bins": "planner, dispatch, contest, scaling, batches, streams, live, fidelity, nodes, input or gpu",
         "cascade": "contest, alone, importance, control, input or load",
+        "packing": "study, published, predictor, engine, load or input",
     }
     parser.add_argument("--full", action="store_true", help="the long setting")
     parser.add_argument("--part", action="append", default=[], help=f"{parts[system]}; may be repeated (all)")
@@ -188,28 +211,30 @@ def _demo(told: argparse.Namespace) -> int:
 
 
 def _train(told: argparse.Namespace) -> None:
-    from flows import bins_run, cascade_run, run, tokens_run
+    from flows import bins_run, cascade_run, packing_run, run, tokens_run
 
-    names = ("data", "upstream", "backbone", "encoder", "lengths", "slo", "device", "limit")
-    overrides = {name: getattr(told, name) for name in names if getattr(told, name, None) is not None}
+    overrides = {name: getattr(told, name) for name in OVERRIDES if getattr(told, name, None) is not None}
     if told.system == "tokens":
         run.show(tokens_run.run_flow(told.config, overrides, told.variants))
+    elif getattr(told, "observed", None) is not None:
+        run.show(packing_run.run_retraining(Path(told.observed) if told.observed else None))
     else:
-        flow = {"bins": bins_run.run_flow, "cascade": cascade_run.run_flow}[told.system]
-        run.show(flow(told.config, overrides))
+        system = {"bins": bins_run, "cascade": cascade_run, "packing": packing_run}[told.system]
+        run.show(system.run_flow(told.config, overrides))
 
 
 def _profile(told: argparse.Namespace) -> None:
     from flows import settings
 
     settings.prepare(settings.read())
-    from flows import bins_reprofile, cascade_reprofile, tokens_reprofile
+    from flows import bins_reprofile, cascade_reprofile, packing_reprofile, tokens_reprofile
     from flows.progress import stage
 
     reprofile = {
         "tokens": tokens_reprofile.reprofile,
         "bins": bins_reprofile.reprofile,
         "cascade": cascade_reprofile.reprofile,
+        "packing": packing_reprofile.reprofile,
     }[told.system]
     with stage("latency profile") as progress:
         reprofile(told.device, told.threads, progress)
@@ -231,16 +256,22 @@ def _service_options(told: argparse.Namespace) -> dict[str, Any]:
         *("policy", "gamma", "margin", "device", "threads", "any_profile", "journal"),  # tokens, or both
         *("workers", "placement"),  # bins and cascade
         *("least_workers", "dispatch", "pool", "ray_address"),  # bins
+        "observe",  # packing
     )
     options = {name: getattr(told, name) for name in names if getattr(told, name, None) is not None}
     return options if told.refresh is None else {**options, "refresh_seconds": told.refresh}
 
 
 def _simulate(told: argparse.Namespace) -> None:
-    if told.workers < 1:
-        raise InputError("workers", told.workers, "at least 1")
     if told.seed < 0:
         raise InputError("seed", told.seed, "at least 0")
+    if told.system == "packing":
+        from benchmarks.packing_simulate import simulate_load as simulate_packing
+
+        simulate_packing(told.load, told.policy, told.seed)
+        return
+    if told.workers < 1:
+        raise InputError("workers", told.workers, "at least 1")
     if told.system == "tokens":
         from benchmarks.tokens_simulate import simulate_load
 
@@ -256,9 +287,10 @@ def _simulate(told: argparse.Namespace) -> None:
 
 
 def _bench(told: argparse.Namespace) -> int:
-    from benchmarks import bins, cascade, tokens
+    from benchmarks import bins, cascade, packing, tokens
 
-    return {"tokens": tokens.bench, "bins": bins.bench, "cascade": cascade.bench}[told.system](told.full, told.part)
+    benches = {"tokens": tokens.bench, "bins": bins.bench, "cascade": cascade.bench, "packing": packing.bench}
+    return benches[told.system](told.full, told.part)
 
 
 if __name__ == "__main__":

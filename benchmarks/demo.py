@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 from rich.console import Console
 
-from benchmarks import bins_demo, cascade_demo, tokens_demo
+from benchmarks import bins_demo, cascade_demo, packing_demo, tokens_demo
 from benchmarks.endpoint import serving
-from flows import bins_run, cascade_run, servers, settings, tokens_run
+from flows import bins_run, cascade_run, packing_run, servers, settings, tokens_run
 from flows.run import show, with_prefect
 from flows.settings import Settings
 
@@ -30,6 +30,12 @@ def demo(keep: bool) -> int:
         show(cascade_run.run_connected(None, {}))
         console.rule("6  cascade, endpoint: the same texts with the cascade and its large model")
         cascade_demo.demo(told, console)
+        console.rule(
+            f"7  packing, flow: train, observe lengths, predict, profile, plan, publish (after {_since(start)})"
+        )
+        show(packing_run.run_connected(None, {}))
+        console.rule("8  packing, endpoint: chats packed by predicted lengths, and what others would have made of them")
+        packing_demo.demo(told, console)
         console.rule(f"Done after {_since(start)}")
         _point_on(console)
         if keep:
@@ -54,9 +60,17 @@ def _keep(console: Console, told: Settings, prefect: str) -> None:
         tokens = stack.enter_context(serving("tokens", 3000))
         cascade = stack.enter_context(serving("cascade", 3001))
         bins = stack.enter_context(serving("bins", 3002))
+        packing = stack.enter_context(serving("packing", 3003))
         console.rule("Left running until Ctrl-C")
         console.print(f"MLflow    {mlflow}\nPrefect   {prefect}")
-        console.print(f"tokens    {tokens.url}/v1/docs\ncascade   {cascade.url}/v1/docs\nbins      {bins.url}/docs")
+        pages = {
+            "tokens": f"{tokens.url}/v1",
+            "cascade": f"{cascade.url}/v1",
+            "bins": bins.url,
+            "packing": f"{packing.url}/v1",
+        }
+        for name, url in pages.items():
+            console.print(f"{name:<10}{url}/docs")
         try:
             tokens.process.wait()
         except KeyboardInterrupt:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.load_generator import allow_many_connections
-from flows import bins_live, cascade_live, servers, settings, tokens_publish
+from flows import bins_live, cascade_live, packing_live, servers, settings, tokens_publish
 from pliant.errors import PliantError
 from serving.launch import Service, launch
 from serving.settings import Settings
@@ -15,6 +15,7 @@ EXPERIMENTS = {
     "tokens": tokens_publish.EXPERIMENT,
     "bins": bins_live.EXPERIMENT,
     "cascade": cascade_live.EXPERIMENT,
+    "packing": packing_live.EXPERIMENT,
 }
 
 

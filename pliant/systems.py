@@ -14,6 +14,10 @@ from pliant.cascade.reference import ReferenceLoad as CascadeLoad
 from pliant.cascade.reference import reference_load as cascade_load
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.latency import LatencyTable
+from pliant.packing.artifact import Generator, Packing, Predictor
+from pliant.packing.reference import ReferenceLoad as PackingLoad
+from pliant.packing.reference import reference_load as packing_load
+from pliant.packing.scheduler import Packer
 from pliant.protocol import Scheduler
 from pliant.tokens.artifact import Backbone, Profile, Task, Variant
 from pliant.tokens.policies import make
@@ -26,12 +30,14 @@ class System:
     """`artifacts`: dataclasses that the registry holds for it. `load(tasks, capacity, seed)`: its reference workload.
 
     Tasks are names, or where lengths matter (cascade, bins) the lengths of texts by name; bins then takes its SLOs by name.
+    packing takes a plan and its generator's context. Its scheduler decides once an iteration (pliant/packing/request.py),
+    the others at every event.
     """
 
     name: str
     artifacts: tuple[type, ...]
-    scheduler: Callable[..., Scheduler]
-    load: Callable[..., ReferenceLoad | BinsLoad | CascadeLoad]
+    scheduler: Callable[..., Scheduler | Packer]
+    load: Callable[..., ReferenceLoad | BinsLoad | CascadeLoad | PackingLoad]
 
 
 def tokens_knowledge(profile: Profile, tasks: Sequence[Task]) -> Knowledge:
@@ -45,5 +51,6 @@ def tokens_knowledge(profile: Profile, tasks: Sequence[Task]) -> Knowledge:
 TOKENS = System("tokens", (Backbone, Task, Profile, Variant), make, reference_load)
 BINS = System("bins", (Encoder, Bins), BinsScheduler, bins_load)
 CASCADE = System("cascade", (Classifier, Outputs, Cascade), CascadeScheduler, cascade_load)
+PACKING = System("packing", (Generator, Predictor, Packing), Packer, packing_load)
 
-SYSTEMS = {system.name: system for system in (TOKENS, BINS, CASCADE)}
+SYSTEMS = {system.name: system for system in (TOKENS, BINS, CASCADE, PACKING)}

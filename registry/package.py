@@ -25,6 +25,7 @@ NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "safetensors", "torch")
 NEEDED_BY_SYSTEM: Mapping[str, tuple[str, ...]] = {
     "bins": ("scipy", "tokenizers", "transformers"),
     "cascade": ("scipy", "tokenizers", "transformers"),
+    "packing": ("scipy", "tokenizers", "transformers"),
     "tokens": ("pillow", "timm", "torchvision"),
 }
 """What a system's models need besides; the system is the first word of an artifact's kind."""

@@ -12,25 +12,36 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol
+
+from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
 
 from serving.driver import Driver
 from serving.journal import FileRecorder
 
 logger = logging.getLogger("pliant.serving")
 
+
+class Running(Protocol):
+    """What answers the requests of a generation."""
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
 C = TypeVar("C")
 W = TypeVar("W")
+D = TypeVar("D", bound=Running, default=Driver)
 
 
 @dataclass(frozen=True, slots=True)
-class Generation(Generic[C, W]):
-    """`C` is the system's catalog, `W` what it keeps for the requests of one task."""
+class Generation(Generic[C, W, D]):
+    """`C` is the system's catalog, `W` what it keeps for the requests of one task, `D` what answers them."""
 
     number: int  # from 1 on
     catalog: C
     ways: Mapping[str, W]  # by task
-    driver: Driver
+    driver: D
     recorder: FileRecorder | None = None
 
     async def start(self) -> None:
@@ -48,25 +59,27 @@ class Generation(Generic[C, W]):
             self.recorder.close()
 
 
-class Generations(Generic[C, W]):
+class Generations(Generic[C, W, D]):
     """The present one, and former ones that are on their way out."""
 
     def __init__(
-        self, first: Generation[C, W], gone: Callable[[Generation[C, W], Generation[C, W]], None] = lambda *_: None
+        self,
+        first: Generation[C, W, D],
+        gone: Callable[[Generation[C, W, D], Generation[C, W, D]], None] = lambda *_: None,
     ) -> None:
         """`gone` is called with each that has ended while the service goes on, and with the present one."""
         self._present, self._gone = first, gone
         self._leaving: set[asyncio.Task[None]] = set()
 
     @property
-    def present(self) -> Generation[C, W]:
+    def present(self) -> Generation[C, W, D]:
         return self._present
 
     @property
     def leaving(self) -> int:
         return len(self._leaving)
 
-    def become(self, started: Generation[C, W]) -> None:
+    def become(self, started: Generation[C, W, D]) -> None:
         """Requests go to `started` from now on. Nothing is awaited between looking at `present` and submitting to it."""
         former, self._present = self._present, started
         task = asyncio.create_task(self._leave(former))
@@ -77,7 +90,7 @@ class Generations(Generic[C, W]):
         """Answer everything in flight, of whatever generation."""
         await asyncio.gather(self._present.stop(), *self._leaving)
 
-    async def _leave(self, former: Generation[C, W]) -> None:
+    async def _leave(self, former: Generation[C, W, D]) -> None:
         try:
             await former.stop()
         except Exception as error:  # nobody waits for this task but the end of the service

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from pliant.errors import InputError
 from pliant.journal import decode, encode
@@ -27,9 +28,9 @@ class FileRecorder:
     Buffered, and flushed with the first entry that comes a second after the last flush.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Raises `InputError` where the file cannot be made, before anything is served."""
-        self._path = path
+    def __init__(self, path: Path, line: Callable[[Any], str] = encode) -> None:
+        """`line`: of one entry. Raises `InputError` where the file cannot be made, before anything is served."""
+        self._path, self._line = path, line
         self._flushed = time.monotonic()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,11 +38,11 @@ class FileRecorder:
         except OSError as error:
             raise InputError("journal", path, f"a file that can be written ({error.strerror})") from None
 
-    def __call__(self, entry: JournalEntry) -> None:
+    def __call__(self, entry: Any) -> None:
         if self._file is None:
             return
         try:
-            self._file.write(encode(entry) + "\n")
+            self._file.write(self._line(entry) + "\n")
             self._flush_now_and_then(self._file)
         except OSError as error:
             self._give_up(error)

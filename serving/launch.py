@@ -29,6 +29,7 @@ SERVICES = {
     "tokens": "serving.tokens_service:TokensService",
     "bins": "serving.bins_service:BinsService",
     "cascade": "serving.cascade_service:CascadeService",
+    "packing": "serving.packing_service:PackingService",
 }
 PROBE_SECONDS = 1.0  # of one look at /readyz: a service that starts accepts connections and leaves them hanging
 DRAIN_SECONDS = 120  # in which requests in flight end after SIGTERM
@@ -53,6 +54,8 @@ def check(settings: Settings) -> None:
         from serving.bins_assembly import check as check_system
     elif settings.system == "cascade":
         from serving.cascade_assembly import check as check_system
+    elif settings.system == "packing":
+        from serving.packing_assembly import check as check_system
     else:
         from serving.tokens_assembly import check as check_system
     check_system(settings)

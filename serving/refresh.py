@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self
+
+from typing_extensions import TypeVar
 
 from pliant.errors import ArtifactError
 from serving.artifacts import Registry
-from serving.generation import Generation, Generations
-from serving.metrics import Metrics
-from serving.watch import Outcome, Watch, listed
+from serving.driver import Driver
+from serving.generation import Generation, Generations, Running
+from serving.watch import Counter, Outcome, Watch, listed
 
 
 class Catalog(Protocol):
@@ -29,6 +31,7 @@ class Catalog(Protocol):
 
 C = TypeVar("C", bound=Catalog)
 W = TypeVar("W")
+D = TypeVar("D", bound=Running, default=Driver)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +45,16 @@ class Source(Generic[C]):
     discard: Callable[[Registry, C, C], None]  # files that only the first one needs go
 
 
-class Refresher(Generic[C, W]):
+class Refresher(Generic[C, W, D]):
     """`watch` says when there is a look, and how the last one ended."""
 
     def __init__(
         self,
-        generations: Generations[C, W],
+        generations: Generations[C, W, D],
         source: Source[C],
-        start: Callable[[C], Awaitable[Generation[C, W]]],
+        start: Callable[[C], Awaitable[Generation[C, W, D]]],
         seconds: float,
-        metrics: Metrics,
+        metrics: Counter,
     ) -> None:
         """`start` gives the next generation, started. It raises `PliantError`, and nothing of it is left then."""
         self._generations, self._source, self._start = generations, source, start

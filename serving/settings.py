@@ -13,19 +13,21 @@ from typing import Any
 
 from pliant.bins.dispatch import DISPATCHES
 from pliant.errors import InputError
+from pliant.packing.policy import POLICIES as PACKING_POLICIES
 from pliant.tokens.policies import POLICIES
 
 PREFIX = "PLIANT_"
-SYSTEMS = ("tokens", "bins", "cascade")
+SYSTEMS = ("tokens", "bins", "cascade", "packing")
 PLACEMENTS = ("shared", "own")
 POOLS = ("processes", "ray")
 CHOICES = (
-    *(("system", SYSTEMS), ("policy", tuple(POLICIES)), ("placement", PLACEMENTS)),
+    *(("system", SYSTEMS), ("placement", PLACEMENTS)),
     *(("pool", POOLS), ("dispatch", DISPATCHES)),
 )
 POSITIVE = (
     *("max_body_bytes", "max_image_pixels", "max_texts", "max_waiting", "max_deadline"),
     *("launch_limit", "threads", "workers", "least_workers"),
+    *("predict_limit", "stream_limit", "observed_bytes"),
 )
 
 
@@ -38,30 +40,35 @@ class Settings:
     experiment: str = "pliant-tokens"
     artifact_root: str = "mlruns/artifacts"
     alias: str = "champion"
-    policy: str = "default"  # tokens: one of pliant/tokens/policies.py
+    policy: str = "default"  # tokens: one of pliant/tokens/policies.py; packing: of pliant/packing/policy.py
     gamma: int | None = None  # tokens: for the policies that keep to one
     workers: int = 1  # bins, cascade: devices
     least_workers: int | None = None  # bins: fewest that are in use at low load; None: always all
     pool: str = "processes"  # bins: where devices are: processes of this machine's, or actors of Ray's nodes
     ray_address: str = ""  # bins: of the cluster that this machine is a node of (host:port, auto); empty: a local one
     dispatch: str = "completion"  # bins: one of pliant/bins/dispatch.py, where each device holds one runtime
-    home: Path = Path(".pliant")  # bins: the folder `compiled` in it holds what the flow compiled
+    home: Path = Path(".pliant")  # bins: `compiled` in it holds what the flow compiled; packing: see `observe`
     placement: str = "shared"  # cascade: every worker runs every level, or ("own") the first the first one, and so on
     margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
     refresh_seconds: float = 30.0  # between two looks at what the alias points to; 0 for none
-    device: str = "cpu"  # bins, cascade: several, separated by commas, are given to the workers in turn
+    device: str = "cpu"  # bins, cascade, packing: several, separated by commas, are given to the workers in turn
     threads: int | None = None  # torch threads of the device process; None: as many as torch takes by itself
     any_profile: bool = False  # serve with a profile that was measured on another class of device
     max_body_bytes: int = 10 * 1024 * 1024
     max_image_pixels: int = 25_000_000  # tokens
-    max_texts: int = 256  # bins, cascade: in one request
+    max_texts: int = 256  # bins, cascade: in one request; packing: outputs
     max_waiting: int = 2048
     max_deadline: float = 60.0
-    launch_limit: float = 60.0  # seconds after which a running launch counts as hung
+    launch_limit: float = 60.0  # seconds after which a running launch (packing: a silent engine) counts as hung
+    predict_limit: float = 0.05  # packing: seconds that a request waits for the forecast of its output's length
+    stream_limit: float = 30.0  # packing: seconds in which a client must take a piece of its stream
+    observe: bool = False  # packing: keep prompts and the lengths of their outputs in `home`, to learn from
+    observed_bytes: int = 64 * 1024 * 1024  # packing: of them before the oldest go, twice
     journal: Path | None = None
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES:
+        policies = tuple(PACKING_POLICIES if self.system == "packing" else POLICIES)
+        for name, choices in (*CHOICES, ("policy", policies)):
             if getattr(self, name) not in choices:
                 raise InputError(_variable(name), repr(getattr(self, name)), f"one of {', '.join(choices)}")
         if not 0 <= self.margin < 1:

@@ -6,12 +6,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pliant.errors import PliantError
-from serving.metrics import Metrics
 
 logger = logging.getLogger("pliant.serving")
+
+
+class Counter(Protocol):
+    def refreshed(self, outcome: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ Look = Callable[[bool], Awaitable[Outcome]]
 class Watch:
     """`seconds` between two looks; 0 for none but those that are asked for. Whoever holds `busy` keeps looks off."""
 
-    def __init__(self, look: Look, seconds: float, metrics: Metrics) -> None:
+    def __init__(self, look: Look, seconds: float, metrics: Counter) -> None:
         self._look, self.seconds, self._metrics = look, seconds, metrics
         self.busy = asyncio.Lock()
         self.last = Outcome("unchanged", "not looked yet", {})

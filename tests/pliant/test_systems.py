@@ -11,13 +11,17 @@ from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.reference import capacity as bins_capacity
 from pliant.bins.simulated import SimulatedBins
 from pliant.cascade.simulated import SimulatedCascade, capacity
+from pliant.packing.policy import Rules
+from pliant.packing.reference import capacity as packing_capacity
 from pliant.report import report
 from pliant.simulate import simulate
-from pliant.systems import BINS, CASCADE, SYSTEMS, TOKENS, tokens_knowledge
+from pliant.systems import BINS, CASCADE, PACKING, SYSTEMS, TOKENS, tokens_knowledge
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.simulated import SimulatedDevice
+from tests.flows.packing_tiny import CONTEXT, some_packing
 from tests.pliant.bins.worlds import bins
 from tests.pliant.cascade.loads import WALKED, fared, known
+from tests.pliant.packing.samples import Scene, play
 from tests.tokens_samples import tiny_profile, tiny_task
 
 
@@ -26,6 +30,7 @@ def test_every_system_is_listed_under_its_name():
     assert SYSTEMS["tokens"] is TOKENS
     assert SYSTEMS["bins"] is BINS
     assert SYSTEMS["cascade"] is CASCADE
+    assert SYSTEMS["packing"] is PACKING
 
 
 def test_a_scheduler_knows_the_gammas_that_were_profiled_and_that_every_task_was_measured_at():
@@ -78,6 +83,17 @@ def test_the_reference_load_of_bins_runs_through_its_scheduler(seed, placement):
     device = SimulatedBins(known, load.requests, np.random.default_rng(0))
     journal = simulate(scheduler, load.requests[:500], device, lambda entry: scheduler.check())
     assert report(journal).attainment == 1.0
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_reference_load_of_packing_runs_through_its_scheduler(seed):
+    """On a device that keeps books of its own: all are done in the end."""
+    packing = some_packing()
+    load = PACKING.load(packing, CONTEXT, packing_capacity(packing), seed)
+    packer = PACKING.scheduler(Rules(context=CONTEXT, level=packing.level, patience=packing.patience), packing.memory)
+    device, _ = play(Scene(CONTEXT, packing.memory, load.prompts, load.lengths), packer)
+    assert device.ended == dict.fromkeys(load.lengths, "finished")
+    assert device.made == load.lengths
 
 
 def test_the_reference_loads_loud_half_is_loud():

@@ -43,7 +43,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one():
         ("PLIANT_MAX_DEADLINE", "nan", "PLIANT_MAX_DEADLINE is nan, but must be positive and finite"),
         ("PLIANT_MARGIN", "1", "PLIANT_MARGIN is 1.0, but must be at least 0 and below 1"),
         ("PLIANT_REFRESH_SECONDS", "-1", "PLIANT_REFRESH_SECONDS is -1.0, but must be 0 for never"),
-        ("PLIANT_SYSTEM", "packing", "PLIANT_SYSTEM is 'packing', but must be one of tokens, bins, cascade"),
+        ("PLIANT_SYSTEM", "packng", "PLIANT_SYSTEM is 'packng', but must be one of tokens, bins, cascade, packing"),
         ("PLIANT_PLACEMENT", "any", "PLIANT_PLACEMENT is 'any', but must be one of shared, own"),
         ("PLIANT_WORKERS", "0", "PLIANT_WORKERS is 0, but must be positive"),
         ("PLIANT_POLICY", "fixd", "PLIANT_POLICY is 'fixd', but must be one of default, otas"),
@@ -52,3 +52,9 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one():
 def test_a_value_outside_its_limit_is_refused_with_its_variable(name, text, sentence):
     with pytest.raises(InputError, match=sentence):
         from_environment({name: text})
+
+
+def test_each_system_has_its_own_policies():
+    assert Settings(system="packing", policy="s3").policy == "s3"
+    with pytest.raises(InputError, match="PLIANT_POLICY is 's3', but must be one of default, otas"):
+        Settings(policy="s3")

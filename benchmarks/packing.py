@@ -1,0 +1,137 @@
+"""`pliant bench packing`: every bar of the packing system, measured or simulated (each says which), written as JSON.
+
+Parts can be asked for by name. Knows in which order parts run and what each is given; measures nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import (
+    packing_contest,
+    packing_forecasts,
+    packing_input,
+    packing_load,
+    packing_predictor,
+    packing_published,
+    packing_study,
+    shown,
+)
+from benchmarks.packing_vicuna import WAY, encoder
+from benchmarks.results import Bar, exit_status, write
+from flows import settings
+from pliant.errors import InputError, PliantError, RegistryError
+
+RESULTS = Path("benchmarks/results")
+SHARES = (0.8, 1.2)  # of what the profile says that the device bears, over HTTP
+
+Found = tuple[list[Bar], dict[str, Any]]
+
+
+def bench(full: bool, parts: Sequence[str] = ()) -> int:
+    """Measure the parts (none named: all), print, write; 1 if a bar falls short."""
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        raise InputError("part", unknown[0], f"one of {', '.join(PARTS)}")
+    settings.prepare(settings.read())
+    from flows.progress import stage
+
+    bars: list[Bar] = []
+    for name in parts or PARTS:
+        Console().rule(name)
+        try:
+            found, details = PARTS[name](full, stage)
+        except Skipped as reason:
+            Console().print(f"Skipped: {reason}.")
+            continue
+        bars += found
+        if found:
+            shown.bars(found)
+        write(RESULTS, f"packing-{name}", found, details | {"setting": "full" if full else "quick"})
+    Console().rule("all bars")
+    shown.bars(bars)
+    return exit_status(bars)
+
+
+class Skipped(PliantError):  # noqa: N818
+    """A part cannot be measured here; says what is missing."""
+
+
+def _study(full: bool, stage: Any) -> Found:
+    _need(packing_contest.missing())
+    config = packing_contest.FULL if full else packing_contest.QUICK
+    with stage("predictor for Vicuna's lengths") as progress:
+        packing_contest.prepare(settings.read().home, encoder, WAY, progress)
+    with stage("simulations of all policies") as progress:
+        found = packing_contest.measure(config, settings.read().home, encoder, WAY, progress)
+    shown.table("predictors, on rows that they were not fitted on", packing_forecasts.HEADINGS, found.qualities())
+    for name, rows in found.sections.items():
+        shown.table(f"{name}: {rows[0].load}", packing_study.HEADINGS, found.table(name))
+    shown.table("the default against the others, worst seed (simulated)", packing_contest.VERDICTS, found.verdicts())
+    return found.bars(), found.plain()
+
+
+def _published(full: bool, stage: Any) -> Found:
+    _need(packing_published.missing())
+    with stage("the published tables, simulated") as progress:
+        found = packing_published.measure(full, progress)
+    shown.table("S3's Table 2: mean batch on an A100", packing_published.HEADINGS, found.table())
+    shown.table("GPT-3 in a pipeline", packing_published.PIPELINE_HEADINGS, found.stages())
+    if found.variants:
+        shown.table("one assumption changed", packing_published.VARIANT_HEADINGS, found.changes())
+    return found.bars(), found.plain()
+
+
+def _predictor(full: bool, stage: Any) -> Found:
+    with stage("predictors, trained and judged") as progress:
+        found = packing_predictor.measure(full, progress)
+    shown.table("predictors of the output's length, on unseen prompts", packing_predictor.HEADINGS, found.table())
+    if found.skipped:
+        Console().print(f"Not measured: Alpaca, {found.skipped}.")
+    return found.bars(), found.plain()
+
+
+def _load(full: bool, stage: Any) -> Found:
+    _live()
+    config, found = packing_load.FULL if full else packing_load.QUICK, {}
+    for times in SHARES:
+        with stage(f"chats over HTTP, {times:g} of what the device bears") as progress:
+            told = replace(config, share=times)
+            found[f"{times:g}"] = packing_load.measure(packing_load.POLICIES, told, progress)
+        title = f"chats over HTTP, {times:g} of what the device bears by its profile"
+        shown.table(title, packing_load.HEADINGS, found[f"{times:g}"].rows())
+    return [], packing_load.details(found, config)
+
+
+def _input(_full: bool, stage: Any) -> Found:
+    _live()
+    with stage("bad input against a real endpoint, then a soak") as progress:
+        found = packing_input.measure(progress)
+    shown.table("bad input", packing_input.HEADINGS, [one.row() for one in found.cases])
+    return found.bars(), found.plain()
+
+
+def _need(missing: str) -> None:
+    if missing:
+        raise Skipped(missing)
+
+
+def _live() -> None:
+    try:
+        packing_load.live_packing()
+    except RegistryError as error:
+        raise Skipped(f"needs a champion: pliant train packing ({error})") from None
+
+
+PARTS: Mapping[str, Callable[[bool, Any], Found]] = {
+    "study": _study,
+    "published": _published,
+    "predictor": _predictor,
+    "load": _load,
+    "input": _input,
+}

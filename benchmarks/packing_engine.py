@@ -1,0 +1,296 @@
+"""Real generation on this machine: every policy in our engine against transformers' own scheduler in the same engine.
+
+The model is a Llama with random weights; output lengths are Vicuna's, scaled and forced, with forecasts of a predictor that
+was trained on prompts (benchmarks/packing_vicuna.py). The cache's pages are few enough that paging on demand preempts.
+Everybody gets the same requests: once all together, and once by Poisson arrivals at more than anybody serves. Transformers'
+scheduler is tried at several safety margins, and the best of them is compared. On a machine without an accelerator it has no
+memory on the host, since it pins that; with such memory, which we make for it, it is shown beside. Times are of the wall.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import packing_vicuna
+from benchmarks.packing_forecasts import Foretold
+from benchmarks.packing_vicuna import Train
+from benchmarks.results import Bar
+from pliant.errors import WorkerError
+from pliant.packing.artifact import Generator
+from pliant.packing.model import load_generator, weights
+from pliant.packing.policy import Rules
+from pliant.packing.request import Memory, Prompt
+from pliant.packing.runtime import Engine
+from pliant.packing.submission import Progress as News
+from pliant.packing.submission import Status, Submission
+from pliant.progress import Progress, silent
+
+FIFO, FIFO_HOST, OURS = "transformers", "transformers, host", "default"
+OFFLINE, ONLINE = "all at once", "Poisson"
+LONGEST = 512  # Vicuna's longest output
+PLAIN = 3  # requests that plain `generate` is asked for, too
+MEMORY = Memory(pages=40, page_tokens=8, host_pages=2000, step_tokens=128, sequences=64)
+HEADINGS = (
+    "load", "contender", "sequences/s", "tokens/s", "mean s", "p99 s", "ms a token", "preemptions", "recomputed", "batch",
+    "iteration ms", "deciding ms",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """`scale`: of Vicuna's tokens; `overload`: arrivals over what transformers' scheduler serves of the batch."""
+
+    requests: int = 160
+    rounds: int = 1  # of everybody in turn; medians count
+    policies: tuple[str, ...] = (OURS, "paged")
+    margins: tuple[float, ...] = (0.0, 0.15, 0.3)
+    with_host: bool = False  # transformers' scheduler with memory on the host, too
+    scale: float = 0.25
+    overload: float = 1.4
+    memory: Memory = MEMORY
+    hidden: int = 256
+    layers: int = 6
+    context: int = 512
+    seed: int = 0
+
+
+QUICK = EngineConfig()
+FULL = EngineConfig(requests=400, rounds=3, policies=(OURS, "paged", "s3", "orca", "oracle"), with_host=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """`rules=None`: transformers' scheduler with that safety margin."""
+
+    name: str
+    rules: Rules | None
+    memory: Memory
+    margin: float = 0.0
+
+    @property
+    def title(self) -> str:
+        return self.name if self.rules else f"{self.name}, margin {self.margin:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One turn of one contender. Times in seconds; `texts`: the tokens that each request got."""
+
+    load: str
+    contender: Contender
+    seconds: float  # from the first arrival to the last end
+    taken: tuple[float, ...]  # from arrival to end, by request
+    texts: tuple[tuple[int, ...], ...]
+    status: Status
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.texts))
+
+    def figures(self) -> tuple[float, ...]:
+        """As HEADINGS has them, from `sequences/s` on."""
+        status, taken = self.status, np.array(self.taken)
+        a_token = float((taken / [len(text) for text in self.texts]).mean())
+        iterations = max(status.iterations, 1)
+        return (
+            len(taken) / self.seconds, self.tokens / self.seconds, float(taken.mean()), float(np.quantile(taken, 0.99)),
+            1e3 * a_token, status.preemptions, status.recomputed / max(status.tokens, 1), status.sequences / iterations,
+            1e3 * status.busy / iterations, 1e3 * status.deciding / iterations,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    rows: tuple[Row, ...]
+    rate: float  # requests/s of ONLINE
+    plain: tuple[tuple[int, ...], ...]  # what plain `generate` made of the first requests
+
+    def figure(self, load: str, title: str, heading: str) -> float:
+        """The median over the rounds."""
+        at = HEADINGS.index(heading) - 2
+        told = [row.figures()[at] for row in self.rows if (row.load, row.contender.title) == (load, title)]
+        return float(np.median(told))
+
+    def best(self, load: str, heading: str, most: bool) -> float:
+        """Of transformers' scheduler as it is, over its margins: the rival of every figure is its best setting for that."""
+        titles = {row.contender.title for row in self.rows if row.contender.name == FIFO}
+        told = [self.figure(load, title, heading) for title in titles]
+        return max(told) if most else min(told)
+
+    def differing(self) -> int:
+        """Texts that are not everybody's, or not plain `generate`'s."""
+        first = self.rows[0].texts
+        others = sum(text != same for row in self.rows for text, same in zip(row.texts, first, strict=True))
+        return others + sum(text != same for text, same in zip(first, self.plain, strict=False))
+
+    def bars(self) -> list[Bar]:
+        faster = {
+            load: self.figure(load, OURS, "tokens/s") / self.best(load, "tokens/s", True) for load in (OFFLINE, ONLINE)
+        }
+        sooner = self.figure(ONLINE, OURS, "mean s") / self.best(ONLINE, "mean s", False)
+        preempted = min(self.figure(load, "paged", "preemptions") for load in (OFFLINE, ONLINE))
+        return [
+            *(
+                Bar(f"{load}: tokens/s over transformers' best margin", ratio, ">=", 1.1, "x")
+                for load, ratio in faster.items()
+            ),
+            Bar(f"{ONLINE}: mean completion over transformers' best margin", sooner, "<=", 0.75, "x"),
+            Bar("preemptions by paging on demand", preempted, ">=", 1),
+            Bar("greedy texts that differ from others' or from plain generate's", self.differing(), "<=", 0),
+        ]
+
+    def table(self) -> list[tuple[str, ...]]:
+        keys = dict.fromkeys((row.load, row.contender.title) for row in self.rows)
+        return [(*key, *_cells([self.figure(*key, heading) for heading in HEADINGS[2:]])) for key in keys]
+
+    def details(self) -> dict[str, Any]:
+        """For JSON."""
+        rows = [
+            {"load": row.load, "contender": row.contender.title, **dict(zip(HEADINGS[2:], row.figures(), strict=True))}
+            | {"status": asdict(row.status)}
+            for row in self.rows
+        ]
+        return {"rate": self.rate, "device": _device(), "rows": rows}
+
+
+def _cells(figures: Sequence[float]) -> tuple[str, ...]:
+    forms = ("{:.1f}", "{:,.0f}", "{:.2f}", "{:.2f}", "{:.1f}", "{:.0f}", "{:.1%}", "{:.1f}", "{:.2f}", "{:.2f}")
+    return tuple(form.format(figure) for form, figure in zip(forms, figures, strict=True))
+
+
+def missing() -> str:
+    return packing_vicuna.missing()
+
+
+def measure(config: EngineConfig, home: Path, train: Train, way: str, progress: Progress = silent) -> Found:
+    """`train` and `way` as in packing_vicuna.cached: the predictor is trained once and kept in `home`."""
+    told = packing_vicuna.vicuna(packing_vicuna.cached(home, train, way))
+    generator, contenders = _generator(config), list(_contenders(config))
+    done, total = 0, 2 * config.rounds * len(contenders)
+    rows: list[Row] = []
+    rate = 0.0
+    for load in (OFFLINE, ONLINE):
+        submissions = _submissions(told, config, rate)
+        for _ in range(config.rounds):
+            for contender in contenders:
+                rows.append(_turn(load, contender, generator, submissions))
+                done += 1
+                progress(done, total)
+        rate = rate or config.overload * max(len(row.taken) / row.seconds for row in rows if row.contender.name == FIFO)
+    return Found(tuple(rows), rate, _generated(generator, submissions[:PLAIN]))
+
+
+def _contenders(config: EngineConfig) -> Iterator[Contender]:
+    """Of ours, preemption is a copy to the host: it need not be rare (`target`), and nothing is kept free for it."""
+    memory = config.memory
+    for margin in config.margins:
+        yield Contender(FIFO, None, replace(memory, host_pages=memory.host_pages if _device() != "cpu" else 0), margin)
+        if config.with_host:
+            yield Contender(FIFO_HOST, None, memory, margin)
+    for policy in config.policies:
+        yield Contender(policy, Rules(policy, config.context, level=0.0, target=1.0), memory)
+
+
+def _generator(config: EngineConfig) -> Generator:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(config.seed)
+    heads = config.hidden // 32
+    made = LlamaConfig(
+        vocab_size=2048, hidden_size=config.hidden, intermediate_size=11 * config.hidden // 4,
+        num_hidden_layers=config.layers, num_attention_heads=heads, num_key_value_heads=heads,
+        max_position_embeddings=config.context,
+    )  # fmt: skip
+    return Generator("random", made.to_json_string(), "", "", config.context, (2,), "", weights(LlamaForCausalLM(made)))
+
+
+def _submissions(told: Foretold, config: EngineConfig, rate: float) -> list[Submission]:
+    """In order of arrival, seconds from the start; all at 0 where the rate is."""
+    rng, times = np.random.default_rng([config.seed, 3]), np.random.default_rng([config.seed, 4])
+    rows = rng.choice(len(told.lengths.output), config.requests, replace=False)
+    arrivals = np.cumsum(times.exponential(1 / rate, config.requests)) if rate else np.zeros(config.requests)
+    limit = int(np.ceil(LONGEST * config.scale))
+    most = config.memory.pages * config.memory.page_tokens - limit
+    return [_submission(told, config, number, int(row), float(arrivals[number]), limit, most, rng, not rate)
+            for number, row in enumerate(rows)]  # fmt: skip
+
+
+def _submission(
+    told: Foretold, config: EngineConfig, id: int, row: int, arrival: float, limit: int, most: int,
+    rng: np.random.Generator, offline: bool,
+) -> Submission:  # fmt: skip
+    def scaled(tokens: Any) -> int:
+        return max(int(np.ceil(tokens * config.scale)), 1)
+
+    ids = tuple(int(one) for one in rng.integers(3, 2048, min(scaled(told.lengths.prompt[row]), most)))
+    output, bucket = scaled(told.lengths.output[row]), min(scaled(told.buckets[row]), limit)
+    forecast = tuple(float(max(tokens * config.scale, 1.0)) for tokens in told.forecasts_NL[row])
+    prompt = Prompt(id, arrival, len(ids), limit, forecast, bucket, offline=offline, exact=output)
+    return Submission(prompt, ids, force=output)
+
+
+class _Desk:
+    """When each text ended, and its tokens; `done` when all have."""
+
+    def __init__(self, count: int) -> None:
+        self.texts: list[list[int]] = [[] for _ in range(count)]
+        self.ended = [0.0] * count
+        self.left, self.done, self.failed = count, threading.Event(), ""
+
+    def deliver(self, news: list[News]) -> None:
+        now = time.monotonic()
+        for one in news:
+            self.texts[one.id].extend(one.tokens)
+            if one.finished:
+                self.ended[one.id], self.left = now, self.left - 1
+                self.failed = self.failed if one.finished == "length" else one.finished
+        if not self.left or self.failed:
+            self.done.set()
+
+
+def _turn(load: str, contender: Contender, generator: Generator, submissions: Sequence[Submission]) -> Row:
+    """Raises `WorkerError` where the engine dies."""
+    desk = _Desk(len(submissions))
+    engine = Engine(
+        generator, contender.memory, contender.rules, desk.deliver, _device(), sampling=False, margin=contender.margin
+    )
+    engine.start()
+    engine.check()  # answered when it runs
+    start = time.monotonic()
+    for submission in submissions:
+        time.sleep(max(start + submission.prompt.arrival - time.monotonic(), 0))
+        due = replace(submission.prompt, arrival=start + submission.prompt.arrival)
+        engine.submit(replace(submission, prompt=due))
+    desk.done.wait()
+    status = engine.status()
+    engine.stop()
+    if desk.failed:
+        raise WorkerError(f"{contender.title}: a text ended as {desk.failed} ({status.error})")
+    taken = tuple(at - start - one.prompt.arrival for at, one in zip(desk.ended, submissions, strict=True))
+    return Row(load, contender, max(desk.ended) - start, taken, tuple(map(tuple, desk.texts)), status)
+
+
+def _generated(generator: Generator, submissions: Sequence[Submission]) -> tuple[tuple[int, ...], ...]:
+    """By plain `generate`, one by one."""
+    model, found = load_generator(generator, _device()), []
+    model.generation_config.eos_token_id = None
+    for submission in submissions:
+        ids = torch.tensor([submission.ids], device=model.device)
+        mask = torch.ones_like(ids)
+        made = model.generate(
+            ids, attention_mask=mask, max_new_tokens=submission.force, do_sample=False, pad_token_id=0
+        )
+        found.append(tuple(made[0, len(submission.ids) :].tolist()))
+    return tuple(found)
+
+
+def _device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,152 @@
+"""The packing flow: generator -> lengths -> predictor -> steps -> plan -> gate -> publish. Prefect's part only.
+
+The work is in packing_stages.py. Stages are cached under keys of what they depend on, so a second run with nothing changed
+trains and measures nothing. A cached result whose artifact has gone from the store is made again. What a service has
+observed since is learnt from by flows/packing_retrain.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+
+from flows import packing_config, packing_lengths, packing_live, packing_stages, settings
+from flows.keys import Made
+from flows.packing_config import PackingFlowConfig
+from flows.packing_contest import against, contender
+from flows.packing_gate import Contender, Verdict, judge
+from flows.packing_lengths import Asked
+from flows.packing_live import Live
+from flows.packing_packages import choice_of, figures
+from flows.packing_plan import Choice
+from flows.packing_plan import told as plan_told
+from flows.packing_publish import publish
+from flows.packing_stages import ModelMade
+from flows.progress import stage
+from flows.release import Release
+from flows.tasks import by_key, fresh, passing
+from registry.store import FolderStore
+from training.packing_corpus import Corpus
+
+
+@task(
+    name="generator",
+    cache_key_fn=by_key,
+    persist_result=True,
+    result_serializer="json",
+    retries=2,
+    retry_delay_seconds=5,
+    retry_condition_fn=passing,
+)
+def get_generator(key: str, config: PackingFlowConfig, corpus: Corpus | None, store: FolderStore) -> Made:
+    with stage(f"{config.name}: generator") as progress:
+        return packing_stages.make_generator(config, corpus, key, store, progress)
+
+
+@task(name="lengths", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+def observe(key: str, config: PackingFlowConfig, generator: Made, asked: Asked, store: FolderStore) -> Made:
+    with stage(f"{config.name}: lengths") as progress:
+        return packing_stages.make_lengths(config, generator, asked, key, store, progress)
+
+
+@task(name="predictor", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+def train_predictor(key: str, config: PackingFlowConfig, generator: Made, lengths: Made, store: FolderStore) -> Made:
+    with stage(f"{config.name}: predictor") as progress:
+        return packing_stages.make_predictor(config, generator, lengths, key, store, progress)
+
+
+@task(name="steps", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+def profile(key: str, config: PackingFlowConfig, generator: Made, store: FolderStore) -> Made:
+    with stage(f"{config.name}: step profile") as progress:
+        return packing_stages.make_steps(config, generator, key, store, progress)
+
+
+@task(name="plan", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+def plan(key: str, config: PackingFlowConfig, made: dict[str, Made], store: FolderStore) -> Made:
+    with stage(f"{config.name}: plan") as progress:
+        return packing_stages.make_plan(config, made, key, store, progress)
+
+
+@task(name="gate", cache_policy=NO_CACHE)
+def gate(config: PackingFlowConfig, champion: Contender | None, challenger: Contender) -> Verdict:
+    with stage(f"{config.name}: gate") as progress:
+        return judge(champion, challenger, config.gate, config.reference, progress)
+
+
+@task(name="publish", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=passing)
+def release(config: PackingFlowConfig, made: ModelMade, verdict: Verdict, store: FolderStore) -> Release:
+    with stage("publish") as progress:
+        released = publish(settings.read(), config, made, verdict, store, progress)
+    show(choice_of(made.plan["notes"]), verdict, released)
+    return released
+
+
+@flow(name="packing", validate_parameters=True)
+def packing(config: str | None = None, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Get a generator, observe and predict its lengths, profile, plan, judge and publish the packing system.
+
+    `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/packing_config.py).
+    Returns what was released: model name -> version, and whether it was promoted.
+    """
+    told = packing_config.read(Path(config) if config else None, overrides)
+    packing_stages.here(told)  # a device that is not there is told before anything is trained
+    store = FolderStore(settings.read().store)
+    with stage("texts") as progress:
+        corpus = packing_stages.load_corpus(told)
+        asked = packing_lengths.asked(told, corpus)
+        progress(1, 1)
+    made = one_model(told, corpus, asked, store)
+    registry = packing_live.open_registry(settings.read())
+    kept = descended(packing_live.live(registry).get(told.name), made)
+    if kept is not None:
+        return kept.plain()
+    challenger = contender(store, made)
+    champion = against(registry, challenger)
+    verdict = gate(told, champion, challenger.contender)
+    return release(told, made, verdict, store).plain()
+
+
+def descended(champion: Live | None, made: ModelMade) -> Release | None:
+    """Where the champion was trained or measured further from the very plan that this run made: it stays, unjudged."""
+    if champion is None or champion.published.digest == made.plan["digest"] or champion.origin != made.plan["digest"]:
+        return None
+    name, version = champion.published.name, champion.published.version
+    return Release(False, "nothing has changed since the plan that the champion descends from", {name: version}, (), "")
+
+
+def one_model(told: PackingFlowConfig, corpus: Corpus | None, asked: Asked, store: FolderStore) -> ModelMade:
+    """Every stage, each from the cache where what it depends on has not changed."""
+    key = packing_stages.generator_key(told, corpus)
+    generator: Made = fresh(get_generator, store, key)(key, told, corpus, store)
+    key = packing_stages.lengths_key(told, generator, asked)
+    lengths: Made = fresh(observe, store, key)(key, told, generator, asked, store)
+    key = packing_stages.predictor_key(told, lengths)
+    predictor: Made = fresh(train_predictor, store, key)(key, told, generator, lengths, store)
+    key = packing_stages.steps_key(told, generator)
+    steps: Made = fresh(profile, store, key)(key, told, generator, store)
+    named = {"generator": generator, "lengths": lengths, "predictor": predictor, "steps": steps}
+    key = packing_stages.plan_key(told, named)
+    planned: Made = fresh(plan, store, key)(key, told, named, store)
+    return ModelMade(told.name, generator, lengths, predictor, steps, planned)
+
+
+def show(choice: Choice, verdict: Verdict, released: Release) -> None:
+    """Results in Prefect's UI."""
+    rows = [{"policy": one.policy, **figures(one)} for one in choice.policies]
+    create_table_artifact(rows, key="packing-policies", description="Policies on the reference workload, simulated")
+    create_markdown_artifact(
+        _text(choice, verdict, released, list(released.versions)),
+        key="packing-release",
+        description="What the gate said and what was published",
+    )
+
+
+def _text(choice: Choice, verdict: Verdict, released: Release, names: Sequence[str]) -> str:
+    outcome = "promoted" if released.promoted else "not promoted"
+    lines = [f"- `{name}` version {released.versions[name]}" for name in names]
+    return f"# packing: {outcome}\n\nThe gate: {verdict.reason}\n\nPlan: {plan_told(choice)}\n\n" + "\n".join(lines)

@@ -1,0 +1,115 @@
+"""What of the packing system is live in the registry, and what its versions remember of how they were made."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from flows import config, release
+from flows.packing_config import PARTS, MemoryConfig, PlanConfig
+from flows.settings import Settings
+from pliant.errors import InputError, RegistryError
+from pliant.packing.artifact import Generator, Packing, Predictor
+from pliant.packing.reference import ReferenceConfig
+from profiling.packing_steps import StepsConfig
+from registry import codec
+from registry.mlflow_store import MlflowRegistry
+from registry.package import Published
+
+EXPERIMENT = "pliant-packing"
+PREFIX = "pliant-packing-"
+RECORD = "pliant.record"
+"""Tag of a plan's version: a `Record` as JSON."""
+GENERATOR, PREDICTOR = "pliant.generator", "pliant.predictor"
+"""Tags of a plan's version: the numbers of the versions of its generator's and its predictor's models."""
+ORIGIN = "pliant.origin"
+"""Tag of a version of a plan that was measured or trained further from another: that one's digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a plan was made with: enough to make it again on another device or with another predictor."""
+
+    memory: MemoryConfig
+    steps: StepsConfig
+    plan: PlanConfig
+    reference: ReferenceConfig
+    threads: int
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A model as it is served now."""
+
+    packing: Packing
+    published: Published
+
+    @property
+    def record(self) -> Record:
+        """Raises `RegistryError` for a version that the flow did not publish, or one of other settings than today's."""
+        text = self.published.tags.get(RECORD)
+        if text is None:
+            raise RegistryError(f"{self.published.uri} was not published by the packing flow: it has no tag {RECORD}")
+        try:
+            return config.read(Record, None, json.loads(text))
+        except (InputError, ValueError) as error:
+            raise RegistryError(f"the tag {RECORD} of {self.published.uri} cannot be read: {error}") from error
+
+    @property
+    def origin(self) -> str:
+        """Digest of the plan that the flow made from the beginning, and that this one descends from: maybe this one."""
+        return self.published.tags.get(ORIGIN) or self.published.digest
+
+    def version(self, tag: str) -> int:
+        """Of the generator's or the predictor's model (GENERATOR, PREDICTOR). Raises `RegistryError`."""
+        number = self.published.tags.get(tag, "")
+        if not number.isdecimal():
+            raise RegistryError(f"{self.published.uri} was not published by the packing flow: it has no tag {tag}")
+        return int(number)
+
+
+def generator_model(name: str) -> str:
+    """The registered model of a generator."""
+    return f"{PREFIX}{PARTS[0]}{name}"
+
+
+def predictor_model(name: str) -> str:
+    """The registered model of a predictor."""
+    return f"{PREFIX}{PARTS[1]}{name}"
+
+
+def open_registry(settings: Settings) -> MlflowRegistry:
+    return release.open_registry(settings, EXPERIMENT)
+
+
+def live(registry: MlflowRegistry) -> dict[str, Live]:
+    """Every model with a champion, by name; nothing before the first release."""
+    if not registry.exists():
+        return {}
+    found = {}
+    for name in registry.versions(PREFIX):
+        if not name.removeprefix(PREFIX).startswith(PARTS):
+            folder, published = registry.fetch(name)
+            packing = codec.load(Packing, folder, published.digest)
+            found[packing.name] = Live(packing, published)
+    return found
+
+
+def champion(settings: Settings) -> dict[str, Packing]:
+    """What is served now, by name."""
+    return {name: one.packing for name, one in live(open_registry(settings)).items()}
+
+
+def generator(registry: MlflowRegistry, one: Live) -> Generator:
+    """That which the plan was made for. Raises `RegistryError`, `ArtifactError`."""
+    folder, _ = registry.fetch(generator_model(one.packing.name), one.version(GENERATOR))
+    return codec.load(Generator, folder, one.packing.generator)
+
+
+def predictor(registry: MlflowRegistry, one: Live) -> Predictor:
+    """That whose forecasts the plan holds. Raises `RegistryError`, `ArtifactError`."""
+    folder, _ = registry.fetch(predictor_model(one.packing.name), one.version(PREDICTOR))
+    return codec.load(Predictor, folder, one.packing.predictor)

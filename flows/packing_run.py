@@ -1,0 +1,45 @@
+"""Runs the packing flows from a command line (see flows/run.py), and measures what is live on another device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flows import settings
+from flows.packing_live import champion
+from flows.packing_reprofile import reprofile
+from flows.run import run, show, with_prefect
+
+__all__ = ["champion", "reprofile", "run_connected", "run_flow", "run_retraining", "run_retraining_connected", "show"]
+
+
+def run_flow(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the flow here and give its release as plain values. A failed stage is raised as one sentence."""
+    with with_prefect(settings.read()):
+        return run_connected(config, overrides)
+
+
+def run_connected(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with Prefect's server already there."""
+    from flows import packing_flow
+
+    return run(packing_flow.packing, config, overrides)
+
+
+def run_retraining(
+    observed: Path | None = None, config: str | None = None, overrides: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Learn from what a service observed (`observed`, or the files of every champion); gives the release as above."""
+    with with_prefect(settings.read()):
+        return run_retraining_connected(observed, config, overrides)
+
+
+def run_retraining_connected(
+    observed: Path | None = None, config: str | None = None, overrides: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The same, with Prefect's server already there."""
+    from flows import packing_retrain
+
+    path = str(observed) if observed else None
+    return run(lambda file, laid: packing_retrain.packing_retrain(path, file, laid), config, overrides or {})

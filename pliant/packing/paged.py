@@ -1,0 +1,73 @@
+"""The paged cache inside transformers' continuous batching, as version 5.17 has it (blocks) and 5.23 (sectors of blocks).
+
+Beside adapter.py the one file that knows that engine's internals: it asks the objects at hand and imports nothing of it.
+A page here is one block there: the keys and values of `page_tokens` tokens of one sequence in all layers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.errors import InputError
+
+
+class PagedCache:
+    """Raises `InputError` where some layers do not attend to everything: their pages are of another kind."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+        self._sectors = hasattr(cache, "cache_allocators")
+        groups = list(cache.cache_allocators.values()) if self._sectors else cache.group_cache_managers
+        windows = groups[0].layer_type != "full_attention" if self._sectors else cache.num_sliding_attention_groups
+        if len(groups) != 1 or windows:
+            raise InputError("the model's attention", "limited to a window in some layers", "full in every layer")
+        self._group = groups[0]
+        self.table: dict[str, list[int]] = self._group.block_table  # pages of each request, in order
+
+    @property
+    def pages(self) -> int:
+        return int(self._cache.num_blocks)
+
+    @property
+    def used(self) -> int:
+        return sum(len(pages) for pages in self.table.values())
+
+    @property
+    def free(self) -> int:
+        if not self._sectors:
+            return int(self._cache.get_num_free_blocks())
+        pool, group = self._cache.pool, self._group
+        return int(pool.num_free_sectors * group.blocks_per_sector + pool.count_free_blocks(group.index))
+
+    def views(self) -> list[Any]:
+        """Tensors whose first axis is pages, numbered as in `table`."""
+        if self._sectors:
+            return [self._group._copy_view]
+        blocks = self._cache.num_blocks + 2  # two of padding behind
+        return [one.view(blocks, -1) for one in (*self._cache.key_cache, *self._cache.value_cache)]
+
+    def allocate(self, state: Any, tokens: int, missing: int) -> bool:
+        """The `missing` pages that hold `tokens` more of a request; False, and nothing done, where they are not free."""
+        if self._sectors:
+            return bool(self._cache.can_store_request_tokens(state, tokens))
+        got = self._cache.allocate_blocks(missing, state.request_id, state.allocated_blocks)
+        state.allocated_blocks += got or 0
+        return got is not None
+
+    def give_back(self, state: Any) -> None:
+        self._cache.free_blocks(state.request_id)
+        state.allocated_blocks = 0
+
+    def unpinned_pool(self, manager: Any, pages: int) -> None:
+        """The engine's own swap pool where there is no accelerator: it would pin the memory, which fails there.
+
+        The older version has none then: what it preempts it computes again.
+        """
+        if not self._sectors:
+            return
+        cache, group = self._cache, self._group
+        sectors = -(-pages // group.blocks_per_sector)
+        manager._cpu_pool = type(cache.pool)(sectors, 1, num_reserved_sectors=0)
+        manager._cpu_pool.set_blocks_per_sector(group.index, group.blocks_per_sector)
+        kept = cache.cache_tensor.new_empty(sectors * cache.bytes_per_sector)
+        manager._cpu_views[group.layer_type] = kept.view(-1, group.bytes_per_block)

@@ -1,0 +1,167 @@
+"""Puts the packing service together: registry, generations with their engines and forecasters, refresher, endpoint.
+
+The one place that turns settings and artifacts into an engine's build plan. A new champion is started beside the present
+one and takes what is asked from then on, while the former one's outputs come to their ends; so both must fit into the
+device's memory for that while. Where they do not, the refresh fails with that sentence, and the present one goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from pliant.errors import DeviceError, InputError
+from pliant.packing.policy import Rules
+from serving.artifacts import Registry, open_registry
+from serving.clock import Clock
+from serving.device_plan import DevicePlan
+from serving.generation import Generation, Generations, numbered
+from serving.packing_catalog import Catalog, ServedModel, discard, load_catalog, look
+from serving.packing_endpoint import PackingEndpoint, Parts, Served, Way
+from serving.packing_engine import EngineDriver, Limits
+from serving.packing_fleet import Fleet
+from serving.packing_forecaster import Forecaster, Predict
+from serving.packing_metrics import PackingMetrics
+from serving.packing_observed import ObservedLengths, observed_path
+from serving.packing_payload import Build, EngineBuild
+from serving.packing_reading import PromptReader
+from serving.packing_worker import ProcessWorker, Worker
+from serving.refresh import Refresher, Source
+from serving.settings import Settings
+
+Hire = Callable[[Callable[[], Build]], Worker]
+"""A worker, not yet started, that asks for its build plan at each start."""
+LoadPredictor = Callable[[ServedModel], Predict]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    endpoint: PackingEndpoint
+    generations: Generations[Catalog, Way, Fleet]
+    refresher: Refresher[Catalog, Way, Fleet]
+    watch: asyncio.Task[None]  # its own
+
+    async def stop(self) -> None:
+        self.watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.watch
+        await self.generations.stop()
+
+
+def check(settings: Settings) -> None:
+    """What launch.py's `check` says, for this system."""
+    catalog = load_catalog(open_registry(settings), settings.alias)
+    for served in catalog.models.values():
+        rules(settings, served)
+        PromptReader(served.generator, served.context)
+    if not settings.any_profile:
+        from serving.on_device import check_device
+
+        for device in devices(settings):
+            check_device(catalog.device, device, settings.threads)
+
+
+def load_predictor(served: ServedModel) -> Predict:
+    """Called in the thread that it will run in."""
+    from serving.packing_predictor_device import load
+
+    return load(served.predictor.folder, served.predictor.digest)
+
+
+async def assemble(
+    settings: Settings,
+    registry: Registry | None = None,
+    hire: Hire = ProcessWorker,
+    load: LoadPredictor = load_predictor,
+    counted: CollectorRegistry = REGISTRY,
+) -> Assembly:
+    """A service whose engines run. Raises `PliantError`."""
+    registry, metrics = registry or open_registry(settings), PackingMetrics(counted)
+    clock: Clock = time.monotonic  # the engines' processes read the same one: deadlines are on it
+    builder = Builder(settings, clock, metrics, hire, load)
+    first = await builder.start(load_catalog(registry, settings.alias))
+    generations = Generations(first, lambda former, present: discard(registry, former.catalog, present.catalog))
+    source = Source(registry, settings.alias, look, load_catalog, discard)
+    refresher = Refresher(generations, source, builder.start, settings.refresh_seconds, metrics)
+    endpoint = PackingEndpoint(Parts(settings, generations, refresher, metrics, clock))
+    return Assembly(endpoint, generations, refresher, asyncio.create_task(refresher.watch.run()))
+
+
+class Builder:
+    """Makes one generation after the other."""
+
+    def __init__(
+        self, settings: Settings, clock: Clock, metrics: PackingMetrics, hire: Hire, load: LoadPredictor
+    ) -> None:
+        self._settings, self._clock, self._metrics = settings, clock, metrics
+        self._hire, self._load = hire, load
+        self._made, self._processes = count(1), count(1)
+        self._device: str | None = None  # class that the first one was profiled on
+
+    async def start(self, catalog: Catalog) -> Served:
+        """Raises `DeviceError` for another class of device than the first one's, and as `Generation.start`."""
+        self._check_device(catalog)
+        every = devices(self._settings)
+        ways = {
+            name: self._way(served, every[place % len(every)])
+            for place, (name, served) in enumerate(catalog.models.items())
+        }
+        used = list(ways.values())
+        observed = [way.observed for way in used if way.observed is not None]
+        fleet = Fleet([way.engine for way in used], [way.forecaster for way in used], observed)
+        made = Generation(next(self._made), catalog, ways, fleet)
+        await made.start()
+        return made
+
+    def _way(self, served: ServedModel, device: str) -> Way:
+        settings, name = self._settings, served.packing.name
+        reader = PromptReader(served.generator, served.context)
+        forecaster = Forecaster(partial(self._load, served), served.predictor.marginal, settings.predict_limit)
+        worker = self._hire(partial(self._build, served, device))
+        engine = EngineDriver(worker, self._clock, Limits(settings.launch_limit), self._metrics.died)
+        path = observed_path(settings.home, name)
+        observed = ObservedLengths(path, settings.observed_bytes) if settings.observe else None
+        return Way(served, int(time.time()), reader, forecaster, engine, observed)
+
+    def _build(self, served: ServedModel, device: str) -> EngineBuild:
+        """Each process has a journal of its own, which replays by itself."""
+        settings, number = self._settings, next(self._processes)
+        insisted = None if settings.any_profile else served.packing.device_class
+        return EngineBuild(
+            folder=served.generator.folder,
+            digest=served.generator.digest,
+            memory=served.packing.memory,
+            rules=rules(settings, served),
+            plan=DevicePlan(device, settings.threads, insisted, ()),
+            journal=numbered(settings.journal, number) if settings.journal else None,
+        )
+
+    def _check_device(self, catalog: Catalog) -> None:
+        """Before any process is started: it would find the same, and later."""
+        if self._settings.any_profile:
+            return
+        if self._device not in (None, catalog.device):
+            raise DeviceError(
+                f"the new models were profiled on {catalog.device}, but this device is {self._device}: "
+                "profile again on it, or serve regardless (--any-profile)"
+            )
+        self._device = catalog.device
+
+
+def rules(settings: Settings, served: ServedModel) -> Rules:
+    """What the model's scheduler goes by. Raises `InputError` for a policy that cannot be served with."""
+    if settings.policy == "oracle":
+        raise InputError("policy", "oracle", "one that does without the outputs' exact lengths: it is for simulations")
+    packing = served.packing
+    return Rules(settings.policy, served.generator.context, level=packing.level, patience=packing.patience)
+
+
+def devices(settings: Settings) -> list[str]:
+    return [device.strip() for device in settings.device.split(",")]

@@ -1,0 +1,61 @@
+"""From a conversation to the text that its model continues, by the model's own template. Knows Jinja; no tokens.
+
+A template is run as transformers runs one: in Jinja's sandbox, with the same settings, names and filters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from pliant.errors import ArtifactError, InputError
+
+Message = Mapping[str, Any]
+"""`role` and `content`, both texts; maybe `name`."""
+
+
+class ChatTemplate:
+    """`source` empty: the contents, joined by newlines. `special`: bos_token, eos_token and so on, as texts."""
+
+    def __init__(self, source: str, special: Mapping[str, str]) -> None:
+        """Raises `ArtifactError` for a template that cannot be read."""
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        self._special = dict(special)
+        try:
+            self._template = environment.from_string(source) if source else None
+        except TemplateError as error:
+            raise ArtifactError(f"the chat template cannot be read: {error}") from error
+
+    @property
+    def given(self) -> bool:
+        """Whether it sets special tokens itself."""
+        return self._template is not None
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """Raises `InputError` for a conversation that the template refuses."""
+        if self._template is None:
+            return "\n".join(message["content"] for message in messages)
+        try:
+            return self._template.render(messages=messages, add_generation_prompt=True, **self._special)
+        except Exception as error:  # a template is a programme, and the messages are the asker's
+            told = str(error) or type(error).__name__
+            raise InputError(
+                "messages", f"refused by the model's template ({told})", "a conversation that it takes"
+            ) from None
+
+
+def _tojson(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _raise(message: str) -> NoReturn:
+    raise TemplateError(message)

@@ -1,0 +1,26 @@
+"""An engine in its process: load, start. Knows the engine's runtime; knows nothing of messages, texts or requests."""
+
+from __future__ import annotations
+
+from pliant.packing.artifact import Generator
+from pliant.packing.runtime import Engine
+from registry import codec
+from serving.on_device import prepare, room
+from serving.packing_journal import recorder
+from serving.packing_payload import Deliver, EngineBuild
+
+
+def build(told: EngineBuild, deliver: Deliver) -> Engine:
+    """A started engine.
+
+    Raises `DigestError` where the generator changed since it was published, `DeviceError` on another class of device than
+    was profiled, `WorkerError` where the device has no room.
+    """
+    prepare(told.plan)
+    generator = codec.load(Generator, told.folder, told.digest)
+    journal = recorder(told.journal) if told.journal else None
+    plan = told.plan
+    with room(plan.device):
+        engine = Engine(generator, told.memory, told.rules, deliver, plan.device, plan.threads or 1, journal=journal)
+        engine.start()
+    return engine

@@ -1,0 +1,143 @@
+"""Two processes on CPU that share every layer generate what one generates, whoever is preempted, sampled or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from pliant.errors import InputError, WorkerError
+from pliant.packing.adapter import Batching
+from pliant.packing.artifact import Generator
+from pliant.packing.model import load_generator, weights
+from pliant.packing.parallel import Parallel, check
+from pliant.packing.policy import Rules
+from pliant.packing.request import Memory, Prompt, Round
+from pliant.packing.sampling import arguments, processors
+from pliant.packing.scheduler import Packer
+from pliant.packing.submission import Sampling
+
+MEMORY = Memory(pages=16, page_tokens=8, host_pages=8, step_tokens=32, sequences=16)
+PATIENCE = 120.0  # seconds after which a group that hangs is killed
+VOCABULARY = 64
+needs_devices = pytest.mark.skipif(0 < torch.cuda.device_count() < 2, reason="needs a GPU a process, or none at all")
+
+
+def generator(kind: str = "llama", **changes) -> Generator:
+    told = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.3,  # scores that are far apart: sums in another order do not change the largest
+    }
+    config = AutoConfig.for_model(kind, **told | changes)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    return Generator("tiny", json.dumps(config.to_dict(), default=str), "", "", 128, (1,), "", weights(model))
+
+
+@contextmanager
+def two(of: Generator):
+    """Two processes, killed by their ids if they hang."""
+    with Parallel(of, MEMORY, processes=2) as group:
+        others = group.others
+        timer = threading.Timer(PATIENCE, lambda: [os.kill(pid, signal.SIGKILL) for pid in others])
+        timer.start()
+        try:
+            group.enter(1)
+            yield group
+        finally:
+            timer.cancel()
+
+
+def generate(batching, policy: str, temperature: float = 0.0, count: int = 12) -> tuple[dict[int, list[int]], int]:
+    """Tokens of each prompt, and how often one was preempted; books are compared after every iteration."""
+    rng, packer = np.random.default_rng(7), Packer(Rules(policy, 128), MEMORY)
+    prompts, made = [], {}
+    for id in range(count):
+        ids, limit = rng.integers(2, VOCABULARY, int(rng.integers(3, 20))).tolist(), int(rng.integers(8, 40))
+        prompts.append(Prompt(id, 0.0, len(ids), limit, (10.0,) * 8, bucket=8))
+        batching.add(id, ids, limit, (), arguments(Sampling(temperature, seed=id), VOCABULARY))
+        made[id] = []
+    told, preempted, now = Round(tuple(prompts)), 0, 0.0
+    while told.arrived or packer.waiting or packer.running:
+        decision = packer.handle(told, now)
+        now, preempted = now + 1.0, preempted + len(decision.offloaded) + len(decision.discarded)
+        batching.carry_out(decision)
+        step = batching.step()
+        for id, token, _ in step.tokens:
+            made[id].append(token)
+        ended = tuple(id for id, _, last in step.tokens if last)
+        batching.check()
+        assert packer.pages_used == batching.pages_used + sum(packer.held(id) for id in ended)
+        told = Round((), ended)
+    assert batching.pages_used == 0
+    return made, preempted
+
+
+LOADS = [("default", 0.0), ("paged", 0.0), ("s3", 0.0), ("paged", 1.0)]
+
+
+@needs_devices
+@pytest.mark.slow
+def test_two_processes_generate_token_for_token_what_one_generates():
+    """One group for all loads: it takes seconds to come up."""
+    of = generator()
+    with two(of) as group:
+        found = [generate(group, policy, temperature) for policy, temperature in LOADS]
+    alone = Batching(load_generator(of), MEMORY, processors(VOCABULARY))
+    assert found == [generate(alone, policy, temperature) for policy, temperature in LOADS]
+    assert sum(preempted for _, preempted in found) > 4
+    assert found[0][0] == found[1][0] == found[2][0] != found[3][0]
+
+
+@needs_devices
+@pytest.mark.slow
+def test_a_process_that_is_lost_is_an_error_and_leaves_nobody_behind():
+    with two(generator()) as group:
+        generate(group, "paged", count=2)
+        (other,) = group.others
+        os.kill(other, signal.SIGKILL)
+        began = time.monotonic()
+        with pytest.raises(WorkerError, match="process"):
+            generate(group, "paged")
+        assert time.monotonic() - began < 30
+        for id in range(12):
+            group.cancel(id)
+        assert group.others == () and group.pages_used == 0
+        with pytest.raises(WorkerError, match="another process of the group has ended"):
+            group.step()
+    with pytest.raises(ProcessLookupError):
+        os.kill(other, 0)
+
+
+def test_a_single_process_is_no_group():
+    with pytest.raises(InputError, match="processes is 1, but must be at least 2"):
+        check(generator(), 1)
+
+
+def test_heads_must_divide():
+    with pytest.raises(InputError, match="a divisor of 4 heads, 2 of them with keys of their own"):
+        check(generator(), 4)
+
+
+def test_a_model_without_a_plan_is_refused():
+    with pytest.raises(InputError, match="no plan for gptj"):
+        check(generator("gptj"), 2)
+
+
+def test_experts_are_not_shared():
+    with pytest.raises(InputError, match=r"packed_colwise|moe_tp_experts|grouped_gemm"):
+        check(generator("mixtral", num_local_experts=2), 2)

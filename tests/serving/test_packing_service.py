@@ -1,0 +1,248 @@
+"""The whole packing service over real HTTP: `bentoml serve`, an engine in its process, a registry, OpenAI's own client."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+import urllib.request
+
+import httpx2
+import openai
+import psutil
+import pytest
+
+from flows.packing_observed import read as read_observed
+from pliant.packing.journal import replay
+from pliant.packing.scheduler import Packer
+from serving.artifacts import open_registry
+from serving.launch import launch
+from serving.packing_assembly import rules
+from serving.packing_catalog import load_catalog
+from serving.packing_journal import read
+from serving.packing_observed import observed_path
+from tests.serving.clients import call, free_port, wait_for
+from tests.serving.packing_published import NAME, MlflowPublisher, publish_tiny, settings_for
+
+pytestmark = pytest.mark.slow
+
+LONG = 200  # tokens
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("registry")
+    publish_tiny(MlflowPublisher(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(folder):
+    told = {"launch_limit": 4.0, "max_waiting": 64, "observe": True, "predict_limit": 1.0, "refresh_seconds": 1.0}
+    return settings_for(folder, journal=folder / "journal.jsonl", **told)
+
+
+@pytest.fixture(scope="module")
+def service(folder, settings):
+    service = launch(settings, folder / "state", free_port(), folder / "serve.log")
+    try:
+        service.wait_until_ready(180)
+        yield service
+    finally:
+        service.stop(60)
+
+
+@pytest.fixture
+def client(service):
+    with httpx2.Client(trust_env=False) as http:
+        yield openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0, http_client=http)
+
+
+def status_of(service) -> dict:
+    return call(service, "GET", "/v1/status")[1]
+
+
+def is_idle(service) -> bool:
+    told = status_of(service)
+    engine = told["models"][0]["engine"]
+    return (told["pending"], engine["pages_used"], engine["books"]) == (0, 0, "balanced")
+
+
+def engines(service) -> list[psutil.Process]:
+    family = psutil.Process(service.process.pid).children(recursive=True)
+    return [process for process in family if any("packing_engine_process" in word for word in process.cmdline())]
+
+
+def whole(client, prompt: str = "Once there", **told) -> str:
+    fields = {"temperature": 1, "seed": 1, "max_tokens": LONG, **told}
+    return client.completions.create(model=NAME, prompt=prompt, **fields).choices[0].text
+
+
+def at_once(ask, count: int) -> tuple[list, list[threading.Thread]]:
+    answers: list = [None] * count
+
+    def one(place: int) -> None:
+        answers[place] = ask(place)
+
+    threads = [threading.Thread(target=one, args=(place,)) for place in range(count)]
+    for thread in threads:
+        thread.start()
+    return answers, threads
+
+
+def test_openais_client_works_unchanged(client):
+    assert [model.id for model in client.models.list()] == [NAME]
+    assert client.models.retrieve(NAME).owned_by == "pliant"
+    messages = [{"role": "user", "content": "Tell me of the shop"}]
+    told = {"model": NAME, "messages": messages, "temperature": 0.8, "seed": 3, "max_completion_tokens": 30}
+    answer = client.chat.completions.with_raw_response.create(**told)
+    chat = answer.parse()
+    facts = chat.choices[0].pliant
+    assert chat.usage.completion_tokens == facts["actual_tokens"] == int(answer.headers["x-pliant-actual-tokens"])
+    assert facts["predicted_tokens"] == int(answer.headers["x-pliant-predicted-tokens"]) > 0
+    assert facts["prediction"] == "predicted"
+    stream = client.chat.completions.create(**told, stream=True, stream_options={"include_usage": True})
+    *pieces, last = list(stream)
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == chat.choices[0].message.content
+    assert last.usage == chat.usage
+
+
+def test_the_same_seed_gives_the_same_text_in_a_crowd(client):
+    alone = whole(client)
+    answers, threads = at_once(lambda place: whole(client, seed=1 if place % 2 else place), 12)
+    for thread in threads:
+        thread.join(60)
+    assert {answers[place] for place in range(1, 12, 2)} == {alone}
+    assert len(set(answers)) > 3
+
+
+def test_a_stop_string_is_never_sent(client):
+    text = whole(client)
+    stop = text[len(text) // 2 : len(text) // 2 + 3]
+    pieces = client.completions.create(
+        model=NAME, prompt="Once there", temperature=1, seed=1, max_tokens=LONG, stop=stop, stream=True
+    )
+    assert "".join(piece.choices[0].text for piece in pieces) == text[: text.index(stop)]
+
+
+def test_errors_are_those_that_the_client_knows(client, service):
+    with pytest.raises(openai.NotFoundError):
+        client.completions.create(model="gpt", prompt="a")
+    with pytest.raises(openai.BadRequestError) as refused:
+        whole(client, max_tokens=100_000)
+    assert refused.value.code == "context_length_exceeded"
+    with pytest.raises(openai.InternalServerError) as late:
+        whole(client, extra_body={"deadline": 1e-6})
+    assert (late.value.status_code, late.value.code) == (503, "late")
+    assert call(service, "POST", "/v1/nothing", b"{}")[1]["error"]["code"] == "http"
+    for path in ("/livez", "/readyz", "/v1/docs", "/v1/openapi.json", "/metrics"):
+        with urllib.request.urlopen(service.url + path, timeout=30) as response:
+            assert response.status == 200, path
+            content = response.read()
+    assert b"pliant_observed_tokens_bucket" in content and b"pliant_refusals_total" in content
+
+
+def test_who_goes_holds_no_pages_in_the_next_moment(client, service):
+    for stream in (True, False):
+        engine = engines(service)[0]
+        engine.send_signal(signal.SIGSTOP)
+        fields = {"model": NAME, "prompt": "Once", "n": 8, "max_tokens": LONG, "temperature": 1, "stream": stream}
+        with pytest.raises(openai.APITimeoutError):
+            client.with_options(timeout=0.5).completions.create(**fields)
+        engine.send_signal(signal.SIGCONT)
+        wait_for(lambda: is_idle(service))
+    stream = client.completions.create(model=NAME, prompt="Once", n=8, max_tokens=LONG, temperature=1, stream=True)
+    next(iter(stream))
+    stream.close()
+    wait_for(lambda: is_idle(service))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_killed_or_hung_engine_is_replaced_and_every_text_goes_on(client, service, how):
+    """A stream that has begun, and whole answers, all to be the same as without the accident."""
+    expected = [whole(client, seed=seed) for seed in range(6)]
+    (victim,) = engines(service)
+    stream = client.completions.create(
+        model=NAME, prompt="Once there", temperature=1, seed=0, max_tokens=LONG, stream=True
+    )
+    first = next(iter(stream)).choices[0].text
+    answers, threads = at_once(lambda place: whole(client, seed=place), 6)
+    victim.send_signal(how)
+    text = first + "".join(piece.choices[0].text for piece in stream)
+    for thread in threads:
+        thread.join(120)
+    assert text == expected[0]
+    assert answers == expected
+    wait_for(lambda: not victim.is_running() and len(engines(service)) == 1)
+    wait_for(lambda: is_idle(service))
+
+
+def test_overload_is_refused_with_429_and_what_was_taken_is_answered(client, service):
+    engine = engines(service)[0]
+    engine.send_signal(signal.SIGSTOP)
+    body = json.dumps({"model": NAME, "prompt": "Once", "n": 16, "max_tokens": 4}).encode()
+    answers, threads = at_once(lambda _place: call(service, "POST", "/v1/completions", body), 8)
+    time.sleep(1.0)
+    engine.send_signal(signal.SIGCONT)
+    for thread in threads:
+        thread.join(60)
+    assert {status for status, _ in answers} == {200, 429}
+    assert {told["error"]["code"] for status, told in answers if status == 429} == {"rate_limit_exceeded"}
+
+
+def test_a_new_champion_takes_over_while_clients_ask(folder, client, service):
+    before, texts, stopped = whole(client), [], threading.Event()
+
+    def ask_on():
+        while not stopped.wait(0.02):
+            texts.append(whole(client))
+
+    thread = threading.Thread(target=ask_on)
+    thread.start()
+    try:
+        publish_tiny(MlflowPublisher(folder), seed=1)
+        wait_for(lambda: status_of(service)["generation"] == 2 and status_of(service)["leaving"] == 0, 300)
+        count = len(texts)
+        wait_for(lambda: len(texts) > count + 1)
+    finally:
+        stopped.set()
+        thread.join(60)
+    after = whole(client)
+    assert before != after and set(texts) == {before, after}
+    assert status_of(service)["models"][0]["generator"]["version"] == 2 and len(engines(service)) == 1
+
+
+def test_observed_lengths_are_what_was_served(folder, client):
+    text = whole(client, prompt="Of lengths")
+    assert text
+    last = read_observed(observed_path(folder / "home", NAME), 1)[0]
+    assert (last.prompt, last.prediction) == ("Of lengths", "predicted")
+
+
+def test_sigterm_with_outputs_on_their_way_ends_them_all_and_exits_with_status_0(client, service):
+    """Last of the tests that share the service."""
+    expected = [whole(client, seed=seed) for seed in range(5)]
+    (engine,) = engines(service)
+    engine.send_signal(signal.SIGSTOP)
+    answers, threads = at_once(lambda place: whole(client, seed=place), 5)
+    wait_for(lambda: status_of(service)["pending"] == 5)
+    os.kill(service.process.pid, signal.SIGTERM)
+    time.sleep(0.5)  # for the signal to reach the whole family
+    engine.send_signal(signal.SIGCONT)
+    for thread in threads:
+        thread.join(60)
+    assert answers == expected
+    assert service.process.wait(60) == 0
+    assert not engine.is_running()
+
+
+def test_the_live_journals_replay_to_themselves(folder, settings):
+    """One a process, each from its start; the last was closed with the service, whole."""
+    (served,) = load_catalog(open_registry(settings), "champion").models.values()
+    paths = sorted(folder.glob("journal*.jsonl"))
+    assert len(paths) == 4  # one killed, one hung, and the new champion's
+    for path in paths:
+        journal = read(path)
+        assert journal and replay(Packer(rules(settings, served), served.packing.memory), journal) == journal
