@@ -4,13 +4,13 @@ The model is a Llama with random weights; output lengths are Vicuna's, scaled an
 was trained on prompts (benchmarks/packing_vicuna.py). The cache's pages are few enough that paging on demand preempts.
 Everybody gets the same requests: once all together, and once by Poisson arrivals at more than anybody serves. Transformers'
 scheduler is tried at several safety margins, and the best of them is compared. On a machine without an accelerator it has no
-memory on the host, since it pins that; with such memory, which we make for it, it is shown beside. Times are of the wall.
+memory on the host, since it pins that; with such memory, which we make for it, it is shown beside.
+
+All run at once, in turns of an iteration (benchmarks/packing_turns.py), each on a clock of its own iterations.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,23 +21,22 @@ import torch
 
 from benchmarks import packing_vicuna
 from benchmarks.packing_forecasts import Foretold
+from benchmarks.packing_turns import Clock, Deliver, Make, Ran, in_turns
 from benchmarks.packing_vicuna import Train
 from benchmarks.results import Bar
-from pliant.errors import WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.model import load_generator, weights
 from pliant.packing.policy import Rules
 from pliant.packing.request import Memory, Prompt
 from pliant.packing.runtime import Engine
-from pliant.packing.submission import Progress as News
-from pliant.packing.submission import Status, Submission
+from pliant.packing.submission import Submission
 from pliant.progress import Progress, silent
 
 FIFO, FIFO_HOST, OURS = "transformers", "transformers, host", "default"
 OFFLINE, ONLINE = "all at once", "Poisson"
 LONGEST = 512  # Vicuna's longest output
 PLAIN = 3  # requests that plain `generate` is asked for, too
-MEMORY = Memory(pages=40, page_tokens=8, host_pages=2000, step_tokens=128, sequences=64)
+MEMORY = Memory(pages=48, page_tokens=4, host_pages=1000, step_tokens=128, sequences=64)
 HEADINGS = (
     "load", "contender", "sequences/s", "tokens/s", "mean s", "p99 s", "ms a token", "preemptions", "recomputed", "batch",
     "iteration ms", "deciding ms",
@@ -48,22 +47,21 @@ HEADINGS = (
 class EngineConfig:
     """`scale`: of Vicuna's tokens; `overload`: arrivals over what transformers' scheduler serves of the batch."""
 
-    requests: int = 160
-    rounds: int = 1  # of everybody in turn; medians count
+    requests: int = 240
     policies: tuple[str, ...] = (OURS, "paged")
     margins: tuple[float, ...] = (0.0, 0.15, 0.3)
     with_host: bool = False  # transformers' scheduler with memory on the host, too
-    scale: float = 0.25
+    scale: float = 0.125
     overload: float = 1.4
     memory: Memory = MEMORY
-    hidden: int = 256
-    layers: int = 6
+    hidden: int = 512
+    layers: int = 4
     context: int = 512
     seed: int = 0
 
 
 QUICK = EngineConfig()
-FULL = EngineConfig(requests=400, rounds=3, policies=(OURS, "paged", "s3", "orca", "oracle"), with_host=True)
+FULL = EngineConfig(requests=300, layers=8, policies=(OURS, "paged", "s3", "orca", "oracle"), with_host=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +80,19 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One turn of one contender. Times in seconds; `texts`: the tokens that each request got."""
+    """How one contender fared."""
 
     load: str
     contender: Contender
-    seconds: float  # from the first arrival to the last end
-    taken: tuple[float, ...]  # from arrival to end, by request
-    texts: tuple[tuple[int, ...], ...]
-    status: Status
-
-    @property
-    def tokens(self) -> int:
-        return sum(map(len, self.texts))
+    ran: Ran
 
     def figures(self) -> tuple[float, ...]:
-        """As HEADINGS has them, from `sequences/s` on."""
-        status, taken = self.status, np.array(self.taken)
-        a_token = float((taken / [len(text) for text in self.texts]).mean())
-        iterations = max(status.iterations, 1)
+        """As HEADINGS has them, from `sequences/s` on. Iterations and what was decided with the one that warmed up."""
+        ran, status, taken = self.ran, self.ran.status, np.array(self.ran.taken)
+        lengths, iterations = [len(text) for text in ran.texts], max(status.iterations, 1)
+        a_token = float((taken / lengths).mean())
         return (
-            len(taken) / self.seconds, self.tokens / self.seconds, float(taken.mean()), float(np.quantile(taken, 0.99)),
+            len(taken) / ran.seconds, sum(lengths) / ran.seconds, float(taken.mean()), float(np.quantile(taken, 0.99)),
             1e3 * a_token, status.preemptions, status.recomputed / max(status.tokens, 1), status.sequences / iterations,
             1e3 * status.busy / iterations, 1e3 * status.deciding / iterations,
         )  # fmt: skip
@@ -114,10 +105,8 @@ class Found:
     plain: tuple[tuple[int, ...], ...]  # what plain `generate` made of the first requests
 
     def figure(self, load: str, title: str, heading: str) -> float:
-        """The median over the rounds."""
-        at = HEADINGS.index(heading) - 2
-        told = [row.figures()[at] for row in self.rows if (row.load, row.contender.title) == (load, title)]
-        return float(np.median(told))
+        row = next(row for row in self.rows if (row.load, row.contender.title) == (load, title))
+        return row.figures()[HEADINGS.index(heading) - 2]
 
     def best(self, load: str, heading: str, most: bool) -> float:
         """Of transformers' scheduler as it is, over its margins: the rival of every figure is its best setting for that."""
@@ -127,8 +116,8 @@ class Found:
 
     def differing(self) -> int:
         """Texts that are not everybody's, or not plain `generate`'s."""
-        first = self.rows[0].texts
-        others = sum(text != same for row in self.rows for text, same in zip(row.texts, first, strict=True))
+        first = self.rows[0].ran.texts
+        others = sum(text != same for row in self.rows for text, same in zip(row.ran.texts, first, strict=True))
         return others + sum(text != same for text, same in zip(first, self.plain, strict=False))
 
     def bars(self) -> list[Bar]:
@@ -148,14 +137,13 @@ class Found:
         ]
 
     def table(self) -> list[tuple[str, ...]]:
-        keys = dict.fromkeys((row.load, row.contender.title) for row in self.rows)
-        return [(*key, *_cells([self.figure(*key, heading) for heading in HEADINGS[2:]])) for key in keys]
+        return [(row.load, row.contender.title, *_cells(row.figures())) for row in self.rows]
 
     def details(self) -> dict[str, Any]:
         """For JSON."""
         rows = [
             {"load": row.load, "contender": row.contender.title, **dict(zip(HEADINGS[2:], row.figures(), strict=True))}
-            | {"status": asdict(row.status)}
+            | {"status": asdict(row.ran.status)}
             for row in self.rows
         ]
         return {"rate": self.rate, "device": _device(), "rows": rows}
@@ -174,18 +162,30 @@ def measure(config: EngineConfig, home: Path, train: Train, way: str, progress: 
     """`train` and `way` as in packing_vicuna.cached: the predictor is trained once and kept in `home`."""
     told = packing_vicuna.vicuna(packing_vicuna.cached(home, train, way))
     generator, contenders = _generator(config), list(_contenders(config))
-    done, total = 0, 2 * config.rounds * len(contenders)
-    rows: list[Row] = []
-    rate = 0.0
-    for load in (OFFLINE, ONLINE):
-        submissions = _submissions(told, config, rate)
-        for _ in range(config.rounds):
-            for contender in contenders:
-                rows.append(_turn(load, contender, generator, submissions))
-                done += 1
-                progress(done, total)
-        rate = rate or config.overload * max(len(row.taken) / row.seconds for row in rows if row.contender.name == FIFO)
-    return Found(tuple(rows), rate, _generated(generator, submissions[:PLAIN]))
+    batch = _submissions(told, config, 0.0)
+    offline = _rows(OFFLINE, contenders, generator, batch)
+    progress(1, 2)
+    theirs = [row.ran.seconds for row in offline if row.contender.name == FIFO]
+    rate = config.overload * config.requests / min(theirs)
+    online = _rows(ONLINE, contenders, generator, _submissions(told, config, rate))
+    progress(2, 2)
+    return Found((*offline, *online), rate, _generated(generator, batch[:PLAIN]))
+
+
+def _rows(
+    load: str, contenders: Sequence[Contender], generator: Generator, submissions: Sequence[Submission]
+) -> list[Row]:
+    ran = in_turns([_maker(generator, contender) for contender in contenders], submissions)
+    return [Row(load, *pair) for pair in zip(contenders, ran, strict=True)]
+
+
+def _maker(generator: Generator, of: Contender) -> Make:
+    def make(deliver: Deliver, clock: Clock) -> Engine:
+        return Engine(
+            generator, of.memory, of.rules, deliver, _device(), sampling=False, margin=of.margin, clock=clock
+        )  # fmt: skip
+
+    return make
 
 
 def _contenders(config: EngineConfig) -> Iterator[Contender]:
@@ -235,47 +235,6 @@ def _submission(
     forecast = tuple(float(max(tokens * config.scale, 1.0)) for tokens in told.forecasts_NL[row])
     prompt = Prompt(id, arrival, len(ids), limit, forecast, bucket, offline=offline, exact=output)
     return Submission(prompt, ids, force=output)
-
-
-class _Desk:
-    """When each text ended, and its tokens; `done` when all have."""
-
-    def __init__(self, count: int) -> None:
-        self.texts: list[list[int]] = [[] for _ in range(count)]
-        self.ended = [0.0] * count
-        self.left, self.done, self.failed = count, threading.Event(), ""
-
-    def deliver(self, news: list[News]) -> None:
-        now = time.monotonic()
-        for one in news:
-            self.texts[one.id].extend(one.tokens)
-            if one.finished:
-                self.ended[one.id], self.left = now, self.left - 1
-                self.failed = self.failed if one.finished == "length" else one.finished
-        if not self.left or self.failed:
-            self.done.set()
-
-
-def _turn(load: str, contender: Contender, generator: Generator, submissions: Sequence[Submission]) -> Row:
-    """Raises `WorkerError` where the engine dies."""
-    desk = _Desk(len(submissions))
-    engine = Engine(
-        generator, contender.memory, contender.rules, desk.deliver, _device(), sampling=False, margin=contender.margin
-    )
-    engine.start()
-    engine.check()  # answered when it runs
-    start = time.monotonic()
-    for submission in submissions:
-        time.sleep(max(start + submission.prompt.arrival - time.monotonic(), 0))
-        due = replace(submission.prompt, arrival=start + submission.prompt.arrival)
-        engine.submit(replace(submission, prompt=due))
-    desk.done.wait()
-    status = engine.status()
-    engine.stop()
-    if desk.failed:
-        raise WorkerError(f"{contender.title}: a text ended as {desk.failed} ({status.error})")
-    taken = tuple(at - start - one.prompt.arrival for at, one in zip(desk.ended, submissions, strict=True))
-    return Row(load, contender, max(desk.ended) - start, taken, tuple(map(tuple, desk.texts)), status)
 
 
 def _generated(generator: Generator, submissions: Sequence[Submission]) -> tuple[tuple[int, ...], ...]:

@@ -15,11 +15,14 @@ from benchmarks.tokens_replay import ADAPTIVE, HEADINGS, ReplayConfig, Replayed,
 from flows.settings import Settings
 from flows.tokens_publish import open_registry
 from pliant.progress import Progress
+from pliant.tokens.reference import ReferenceConfig
+
+SHORT = ReplayConfig(probe=2.0, reference=ReferenceConfig(seconds=2.0))
 
 
 def demo(told: Settings, console: Console) -> None:
     """Replay the load under both, print the table and point at the picture."""
-    replayed = measure(ReplayConfig())
+    replayed = measure(SHORT)
     picture = record(told, replayed)
     print_table(console, replayed)
     console.print(f"\nThe picture of this run: {picture}")

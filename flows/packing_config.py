@@ -51,14 +51,17 @@ class LengthsConfig:
 
 @dataclass(frozen=True, slots=True)
 class MemoryConfig:
-    """The key-value cache that is served with: so many pages, or as many as `megabytes` hold."""
+    """The key-value cache that is served with: so many pages, or as many as `megabytes` hold.
 
-    pages: int = 96
+    The default is for the embedded generator on a CPU, small enough to bind: twice its context.
+    """
+
+    pages: int = 48
     megabytes: float | None = None  # in place of `pages`
     page_tokens: int = 16
-    host_pages: int = 96  # on the host, for what is preempted
+    host_pages: int = 48  # on the host, for what is preempted
     step_tokens: int = 256
-    sequences: int = 256
+    sequences: int = 256  # at most; the plan takes fewer where more make no more tokens
 
     def __post_init__(self) -> None:
         if self.megabytes is not None and self.megabytes <= 0:

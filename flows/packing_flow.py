@@ -7,7 +7,6 @@ observed since is learnt from by flows/packing_retrain.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from flows import packing_config, packing_lengths, packing_live, packing_stages, settings
+from flows import packing_config, packing_lengths, packing_live, packing_measure, packing_stages, settings
 from flows.keys import Made
 from flows.packing_config import PackingFlowConfig
 from flows.packing_contest import against, contender
@@ -94,7 +93,7 @@ def packing(config: str | None = None, overrides: dict[str, Any] | None = None) 
     Returns what was released: model name -> version, and whether it was promoted.
     """
     told = packing_config.read(Path(config) if config else None, overrides)
-    packing_stages.here(told)  # a device that is not there is told before anything is trained
+    packing_measure.here(told)  # a device that is not there is told before anything is trained
     store = FolderStore(settings.read().store)
     with stage("texts") as progress:
         corpus = packing_stages.load_corpus(told)
@@ -140,13 +139,13 @@ def show(choice: Choice, verdict: Verdict, released: Release) -> None:
     rows = [{"policy": one.policy, **figures(one)} for one in choice.policies]
     create_table_artifact(rows, key="packing-policies", description="Policies on the reference workload, simulated")
     create_markdown_artifact(
-        _text(choice, verdict, released, list(released.versions)),
+        _text(choice, verdict, released),
         key="packing-release",
         description="What the gate said and what was published",
     )
 
 
-def _text(choice: Choice, verdict: Verdict, released: Release, names: Sequence[str]) -> str:
+def _text(choice: Choice, verdict: Verdict, released: Release) -> str:
     outcome = "promoted" if released.promoted else "not promoted"
-    lines = [f"- `{name}` version {released.versions[name]}" for name in names]
+    lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
     return f"# packing: {outcome}\n\nThe gate: {verdict.reason}\n\nPlan: {plan_told(choice)}\n\n" + "\n".join(lines)

@@ -51,7 +51,7 @@ def observed_of(outputs: Sequence[Output], champion: Champion, config: LengthsCo
     """The rows to fit in front, as always."""
     packing, context = champion.live.packing, champion.generator.context
     kept = telling(outputs, packing.generator, context)
-    held = [_held_out(one.prompt, config.held_out) for one in kept]
+    held = [is_held_out(one.prompt, config.held_out) for one in kept]
     ordered = [one for wanted in (False, True) for one, out in zip(kept, held, strict=True) if out == wanted]
     tokens = np.array([one.tokens for one in ordered], np.int32)
     mark = sha256(tokens.tobytes())
@@ -68,7 +68,8 @@ def observed_of(outputs: Sequence[Output], champion: Champion, config: LengthsCo
     )
 
 
-def _held_out(prompt: str, part: float) -> bool:
+def is_held_out(prompt: str, part: float) -> bool:
+    """For `part` of all prompts."""
     mark = sha256(prompt.encode(errors="replace")).digest()
     return int.from_bytes(mark[:4]) < part * 2**32
 

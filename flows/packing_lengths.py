@@ -1,7 +1,7 @@
 """Which prompts a generator is asked, and how long its outputs to them are: run through the engine that serves.
 
-The predictor learns from the prompts to fit and is judged by those held out. Of the embedded corpus the former are of
-texts that the generator was trained on, the latter of texts that neither has seen. Knows no Prefect and no registry.
+The predictor learns from the prompts to fit and is judged by those held out. Of the embedded corpus neither are of texts
+that the generator was trained on: what it knows by heart it answers at another length. Knows no Prefect and no registry.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def asked(config: PackingFlowConfig, corpus: Corpus | None) -> Asked:
     if config.prompts == CORPUS:
         if corpus is None:
             raise InputError("prompts", CORPUS, "an address of prompts, where there is no corpus")
-        parts = [[turn.ask for turn in training.packing_corpus.select(corpus, part)] for part in ("fit", "profiling")]
+        parts = [[turn.ask for turn in training.packing_corpus.select(corpus, part)] for part in ("profiling", "test")]
         name, (fit, held) = CORPUS, (_drawn(part, rng) for part in parts)
     else:
         name, texts = training.packing_prompts.load(config.prompts)

@@ -1,4 +1,4 @@
-"""How a generator is run on a device: its pages, and the policy's parameters, chosen by replaying the reference workload.
+"""How a policy is run with a generator on a device: its parameters, chosen by replaying the reference workload.
 
 Of the grid of (level, patience) that pair is taken which completes requests soonest on average, among those that compute
 few tokens again and leave nobody waiting much longer than on-demand paging does. Everything here is simulated, with the
@@ -7,18 +7,15 @@ steps that were measured. Knows no Prefect and no registry.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flows.packing_config import MemoryConfig, PlanConfig
-from pliant.errors import InputError
-from pliant.packing.artifact import Generator, Packing
+from flows.packing_config import PlanConfig
+from pliant.packing.artifact import Packing
 from pliant.packing.policy import Rules
 from pliant.packing.reference import ReferenceConfig, ReferenceLoad, capacity, reference_load
-from pliant.packing.request import Memory
 from pliant.packing.simulated import simulate, summary
 from pliant.progress import Progress, silent
 
@@ -51,43 +48,6 @@ class Choice:
     within: bool  # whether the limits of the plan hold for it
     tried: tuple[Fared, ...]
     policies: tuple[Fared, ...]
-
-
-def kv_bytes(config: str, element: int) -> int:
-    """Of the keys and values of one token in all layers, by transformers' config.json; `element`: bytes of a number.
-
-    Raises `InputError` for a configuration that does not say how many heads and layers there are.
-    """
-    told = json.loads(config)
-    layers, heads, width = (
-        _first(told, *names)
-        for names in (
-            ("num_hidden_layers", "n_layer", "num_layers"),
-            ("num_attention_heads", "n_head", "num_heads"),
-            ("hidden_size", "n_embd", "d_model"),
-        )
-    )
-    each = int(told.get("head_dim") or width // heads)
-    return 2 * layers * int(told.get("num_key_value_heads") or heads) * each * element
-
-
-def _first(told: Mapping[str, object], *names: str) -> int:
-    found = next((told[name] for name in names if told.get(name)), None)
-    if not isinstance(found, int):
-        raise InputError("the generator's configuration", "incomplete", f"one that has {' or '.join(names)}")
-    return found
-
-
-def memory_of(config: MemoryConfig, generator: Generator, bytes_: int) -> Memory:
-    """`bytes_`: of one token's keys and values. Raises `InputError` where the memory holds no page."""
-    pages = config.pages
-    if config.megabytes is not None:
-        pages = int(config.megabytes * 2**20 // (bytes_ * config.page_tokens))
-    sequences = min(config.sequences, config.step_tokens)
-    made = Memory(pages, config.page_tokens, config.host_pages, config.step_tokens, sequences)
-    if made.pages * made.page_tokens < 2:
-        raise InputError("memory", f"{made.pages} pages of {made.page_tokens} tokens", "at least 2 tokens")
-    return replace(made, pages=min(made.pages, made.need(generator.context) * sequences))
 
 
 def fared(packing: Packing, rules: Rules, loads: Sequence[ReferenceLoad]) -> Fared:

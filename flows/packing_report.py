@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from flows import packing_figures
 from flows.packing_learn import Learnt
+from flows.packing_measure import Measured
 from flows.packing_packages import choice_of, plan_metrics, predictor_metrics
 from flows.packing_plan import Choice, told
-from flows.packing_stages import Measured, ModelMade, load_plan, load_predictor
+from flows.packing_stages import ModelMade, load_plan, load_predictor
 from pliant.packing.artifact import Packing
 from registry.mlflow_store import Run
 from registry.store import FolderStore

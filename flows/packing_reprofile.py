@@ -14,10 +14,11 @@ from rich.table import Table
 from flows import settings
 from flows.packing_config import PackingFlowConfig
 from flows.packing_live import GENERATOR, PREDICTOR, PREFIX, Live, generator, live, open_registry, predictor
+from flows.packing_measure import measure, token_bytes
 from flows.packing_packages import plan_package
 from flows.packing_plan import Choice, told
 from flows.packing_report import log_plan
-from flows.packing_stages import finish, measure, token_bytes
+from flows.packing_stages import finish
 from flows.release import commit
 from pliant.errors import RegistryError
 from pliant.packing.artifact import Packing

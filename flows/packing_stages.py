@@ -10,17 +10,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 import flows.packing_lengths
+import flows.packing_measure
 import flows.packing_plan
 import pliant.packing.adapter
 import pliant.packing.complete
 import pliant.packing.forecast
 import pliant.packing.model
+import pliant.packing.plan
 import pliant.packing.policy
 import pliant.packing.reference
 import pliant.packing.runtime
@@ -28,6 +29,7 @@ import pliant.packing.scheduler
 import pliant.packing.simulated
 import pliant.packing.steps
 import profiling.packing_steps
+import training.cascade_start
 import training.docstrings
 import training.packing_corpus
 import training.packing_encoder
@@ -38,40 +40,24 @@ import training.packing_predictor
 from flows.keys import Made, contents, stage_key
 from flows.packing_config import CORPUS, EMBEDDED, PackingFlowConfig
 from flows.packing_lengths import Asked, Observed
+from flows.packing_measure import Measured, here, measure, token_bytes
 from flows.packing_plan import Choice
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.model import PredictorModel
-from pliant.packing.request import Memory
-from pliant.packing.steps import LinearSteps, Point
+from pliant.packing.plan import sequences
 from pliant.progress import Progress
-from pliant.tokens.runtime import device_class, threads
 from registry.store import FolderStore
 from training.packing_corpus import Corpus
 
-FLOAT32 = 4
-"""Bytes of a number in the cache: the engine's own, on every device."""
 _ENGINE = (pliant.packing.runtime, pliant.packing.adapter, pliant.packing.model, pliant.packing.complete)
 _PREDICTOR = (
     *(training.packing_predictor, training.packing_judge, training.packing_encoder, training.packing_lengths),
-    *(pliant.packing.model, pliant.packing.forecast),
+    *(training.cascade_start, pliant.packing.model, pliant.packing.forecast),
 )
 _SIMULATOR = (
-    *(pliant.packing.policy, pliant.packing.scheduler, pliant.packing.simulated),
+    *(pliant.packing.policy, pliant.packing.plan, pliant.packing.scheduler, pliant.packing.simulated),
     *(pliant.packing.forecast, pliant.packing.reference, pliant.packing.steps),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A stage's result alone: iterations as they were measured, and their fit."""
-
-    KIND: ClassVar[str] = "packing-steps"
-    SCHEMA: ClassVar[int] = 1
-
-    device: str  # device class
-    memory: Memory
-    points: tuple[Point, ...]
-    steps: LinearSteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +181,14 @@ def steps_key(config: PackingFlowConfig, generator: Made) -> str:
         "versions": [version("transformers"), version("torch")],
         "cores": os.cpu_count(),
     }
-    return stage_key(f"packing/steps-{config.name}", depends, profiling.packing_steps, *_ENGINE, pliant.packing.steps)
+    return stage_key(
+        f"packing/steps-{config.name}",
+        depends,
+        profiling.packing_steps,
+        flows.packing_measure,
+        *_ENGINE,
+        pliant.packing.steps,
+    )
 
 
 def make_steps(config: PackingFlowConfig, generator: Made, key: str, store: FolderStore, progress: Progress) -> Made:
@@ -203,17 +196,6 @@ def make_steps(config: PackingFlowConfig, generator: Made, key: str, store: Fold
     measured = measure(config, load_generator(store, generator), progress)
     notes = {"seconds": time.monotonic() - began, "points": len(measured.points), "error": measured.steps.error}
     return {"key": key, "digest": store.save(key, measured), "notes": notes}
-
-
-def measure(config: PackingFlowConfig, generator: Generator, progress: Progress) -> Measured:
-    """Iterations of the engine on the device, with the memory that is served with."""
-    memory = flows.packing_plan.memory_of(config.memory, generator, token_bytes(generator))
-    found = profiling.packing_steps.profile(generator, memory, config.steps, config.device, config.threads, progress)
-    return Measured(here(config), memory, tuple(found.points), pliant.packing.steps.fit(found.points, found.swap))
-
-
-def token_bytes(generator: Generator) -> int:
-    return flows.packing_plan.kv_bytes(generator.config, FLOAT32)
 
 
 def plan_key(config: PackingFlowConfig, made: Mapping[str, Made]) -> str:
@@ -255,7 +237,10 @@ def make_plan(
 
 
 def finish(draft: Packing, context: int, config: PackingFlowConfig, progress: Progress) -> tuple[Packing, Choice]:
-    """With level and patience chosen."""
+    """With the sequences of an iteration, level and patience chosen."""
+    allowed = min(config.memory.sequences, config.memory.step_tokens)
+    best = sequences(draft.steps, draft.prompt_tokens.tolist(), draft.output_tokens.tolist(), allowed)
+    draft = replace(draft, memory=replace(draft.memory, sequences=best))
     choice = flows.packing_plan.choose(draft, context, config.plan, config.reference, progress)
     return replace(draft, level=choice.level, patience=choice.patience), choice
 
@@ -287,9 +272,3 @@ def load_observed(store: FolderStore, made: Made) -> Observed:
 
 def load_plan(store: FolderStore, made: Made) -> Packing:
     return store.load(Packing, made["key"], made["digest"])
-
-
-def here(config: PackingFlowConfig) -> str:
-    """The class of the configured device, with the configured threads."""
-    with threads(config.threads):
-        return device_class(config.device)

@@ -2,7 +2,7 @@
 
 The small one has a tokenizer of its own (byte-level BPE, trained on the questions and answers to fit) and learns to end
 by itself: every answer it sees ends with <|end|>. Its matrices are trained by Muon: after one pass over the texts the
-held-out loss of an answer's token was 3.65, where Adam alone came to 4.48 and had not learnt which question asks for what.
+held-out loss of an answer's token was 3.65, and 4.48 with Adam alone (one seed, one rate each, neither of them tuned).
 Knows no lengths and no scheduling.
 
 Shape suffixes: B texts of a batch, N tokens, V vocabulary, H width.
@@ -38,14 +38,17 @@ NO_TARGET = -100  # of torch's cross-entropy: counts for nothing
 
 @dataclass(frozen=True, slots=True)
 class GeneratorConfig:
-    """A Llama of this size, and for how long it is trained. The defaults take half a minute on two cores."""
+    """A Llama of this size, and for how long it is trained. The defaults take about half a minute of a core.
 
-    width: int = 128
-    layers: int = 3
+    They are the demo's: enough for lengths that follow from the question and for ends of its own, not for good texts.
+    """
+
+    width: int = 96
+    layers: int = 2
     heads: int = 4
     vocabulary: int = 1024
     context: int = 384  # tokens of a prompt and its output
-    epochs: float = 1.5  # passes over the texts to fit
+    epochs: float = 0.8  # passes over the texts to fit
     batch_tokens: int = 2048
     matrix_rate: float = 0.02  # Muon's
     rate: float = 4e-3  # Adam's

@@ -42,8 +42,8 @@ class Generator:
 class Predictor:
     """An encoder with two heads: quantiles of the log of the output's tokens, and the published classes of length.
 
-    Its last hidden state, mean-pooled, goes into `quantile.*` (L outputs) and `bucket.*` (BUCKETS outputs), linear each;
-    the keys of the encoder's own weights begin with `encoder.`.
+    Its last hidden state, mean-pooled, beside the largest of its word embeddings, goes into `quantile.*` (L outputs) and
+    `bucket.*` (BUCKETS outputs), linear each; `shift` calibrates the quantiles; its own keys begin with `encoder.`.
     """
 
     KIND: ClassVar[str] = "packing-predictor"

@@ -64,9 +64,9 @@ class LengthModel(nn.Module):
     """Prompts to the quantiles of the log of the output's tokens, and to the classes of length (S3, section 3.1).
 
     The heads see the mean of the last hidden states and, beside it, the largest of the input embeddings in each
-    dimension: which words there are, in however long a prompt, is learnt from a thousand examples, and what they mean
-    together from many more. Without the latter an encoder trained from nothing on 3,000 prompts of Alpaca was no better
-    than a constant; with the embeddings' mean in its place the pinball loss was 6 to 9% above.
+    dimension: which words there are, in however long a prompt. Without words beside it an encoder trained from nothing on
+    3,000 prompts of Alpaca was no better than a constant after at most five epochs (rate 1e-3, one seed); with the mean of
+    the embeddings for the largest the pinball loss on the embedded corpus was 6 and 10% above (two seeds).
     """
 
     shift: Tensor

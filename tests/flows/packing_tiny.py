@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from flows.packing_learn import is_held_out
 from flows.packing_live import Live
 from pliant.packing.artifact import Packing, Predictor
 from pliant.packing.forecast import LEVELS
@@ -97,14 +98,19 @@ def write_generator(folder: Path, seed: int = 0) -> Path:
     return made
 
 
-def write_observed(path: Path, one: Live, count: int) -> Path:
-    """What a service would write of the model's outputs: 20 to 40 tokens, far beyond what was forecast."""
-    rng = np.random.default_rng(count)
+def write_observed(path: Path, one: Live, count: int, misleading: bool = False) -> Path:
+    """What a service would write of the model's outputs: 20 to 40 tokens, far beyond what was forecast.
+
+    `misleading`: but for the prompts that are not held out 1 to 3 tokens.
+    """
+    rng, held_out = np.random.default_rng(count), SETTING["lengths"]["held_out"]
+    prompts = [f"tell me all about number {number}" for number in range(count)]
+    short = [misleading and not is_held_out(prompt, held_out) for prompt in prompts]
     lines = [
         {
-            "prompt": f"tell me all about number {number}",
+            "prompt": prompt,
             "prompt_tokens": int(rng.integers(5, 20)),
-            "tokens": int(rng.integers(20, 41)),
+            "tokens": int(rng.integers(1, 4) if little else rng.integers(20, 41)),
             "finish": "end",
             "limit": 44,
             "forecast": [float(tokens) for tokens in range(2, 2 + len(LEVELS))],
@@ -112,7 +118,7 @@ def write_observed(path: Path, one: Live, count: int) -> Path:
             "prediction": "predicted",
             "generator": one.packing.generator,
         }
-        for number in range(count)
+        for prompt, little in zip(prompts, short, strict=True)
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))

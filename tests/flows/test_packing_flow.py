@@ -88,7 +88,11 @@ def retrain(first, place):
         given = {key: value for key, value in setting(place, **changes).items() if key != "name"}
         return run_retraining_connected(None, None, given)
 
-    yield lambda count=120, **changes: (write_observed(path, live(registry())["things"], count), once(**changes))[1]
+    def written(count: int = 120, misleading: bool = False, **changes: Any) -> dict[str, Any]:
+        write_observed(path, live(registry())["things"], count, misleading)
+        return once(**changes)
+
+    yield written
     path.unlink(missing_ok=True)
 
 
@@ -232,11 +236,14 @@ def test_too_few_outputs_release_nothing_and_say_so(retrain):
 
 
 def test_a_retrained_predictor_that_the_gate_refuses_does_not_go_live(retrain):
+    """It has learnt from outputs that say nothing of those which it is judged by."""
+    retrain()
     before = versions()
-    hasty = {"least": 40, "predictor": {"epochs": 1, "rate": 5.0}}
-    released = retrain(count=150, retrain=hasty, gate={"seeds": 1, "tolerance": 0.0, "tail": 9.0})
+    released = retrain(count=150, misleading=True, gate={"seeds": 1, "tolerance": 0.02, "tail": 9.0})
     assert not released["promoted"]
+    assert "its predictor's pinball loss is" in released["reason"]
     assert versions() == before
+    assert versions("challenger")[PREDICTOR] > before[PREDICTOR]
 
 
 def test_without_a_champion_there_is_nothing_to_train_further(place, tmp_path, monkeypatch):

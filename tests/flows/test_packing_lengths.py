@@ -35,14 +35,14 @@ def generator(tmp_path_factory):
 
 def corpus(count: int = 60) -> Corpus:
     turns = tuple(Turn("file", "kind", f"what is {number}?", "a thing") for number in range(count))
-    return Corpus(turns, Split(np.arange(40), np.arange(40, 60), np.arange(0)), "sha256:c")
+    return Corpus(turns, Split(np.arange(0), np.arange(40), np.arange(40, 60)), "sha256:c")
 
 
 def config(**changes):
     return read(overrides={"lengths": {"requests": 40, "held_out": 0.25, **changes}})
 
 
-def test_of_the_corpus_those_held_out_are_of_texts_that_the_generator_never_saw():
+def test_of_the_corpus_neither_part_is_of_texts_that_the_generator_was_trained_on():
     found = asked(config(), corpus())
     assert (len(found.fit), len(found.held_out)) == (30, 10)
     assert set(found.fit) <= {f"what is {number}?" for number in range(40)}

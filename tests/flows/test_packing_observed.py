@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from flows.packing_observed import Output as Seen
 from flows.packing_observed import default_path, drift, read, telling
 from pliant.errors import InputError
 from pliant.packing.forecast import LEVELS
+from pliant.packing.request import Prompt
+from pliant.packing.submission import Submission
+from serving.packing_flight import Flight
+from serving.packing_forecaster import Forecast
+from serving.packing_observed import ObservedLengths, observed_path
+from serving.packing_reply import Output
 
 LINE = {
     "prompt": "Say it.",
@@ -43,6 +50,22 @@ def test_the_latest_outputs_are_read_across_both_files_the_oldest_first(tmp_path
     write(path, {"tokens": 4}, {"tokens": 5})
     assert [one.tokens for one in read(path, 100)] == [1, 2, 3, 4, 5]
     assert [one.tokens for one in read(path, 3)] == [3, 4, 5]
+
+
+@pytest.mark.parametrize(("by_string", "finish"), [(False, "end"), (True, "string")])
+def test_what_the_service_writes_is_what_is_read(tmp_path, by_string, finish):
+    """The two sides share no code: the file's form is all that they agree on."""
+    prompt = Prompt(0, 0.0, 3, 50, tuple(LINE["forecast"]))
+    flight = Flight(Submission(prompt, (1, 2, 3)), None, frozenset(), lambda flight: None)
+    flight.tokens, flight.finish, flight.by_string = [4, 5], "stop", by_string
+    forecast = Forecast(tuple(LINE["forecast"]), 20, "predicted")
+    path = default_path(tmp_path, "tales")
+    assert path == observed_path(tmp_path, "tales")
+    written = ObservedLengths(path, 10**6)
+    written.add(Output(0, flight, forecast, "", "Say\nit."), "g")
+    written.close()
+    expected = Seen("Say\nit.", 3, 2, finish, 50, tuple(LINE["forecast"]), 20, "predicted", "g")
+    assert read(path, 10) == (expected,)
 
 
 def test_no_file_is_no_outputs(tmp_path):

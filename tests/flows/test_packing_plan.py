@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from flows.packing_config import MemoryConfig, PlanConfig
-from flows.packing_plan import COMPARED, Fared, choose, excess, kv_bytes, memory_of, told
+from flows.packing_measure import kv_bytes, memory_of
+from flows.packing_plan import COMPARED, Fared, choose, excess, told
 from pliant.errors import InputError
 from pliant.packing.reference import ReferenceConfig
 from tests.flows.packing_tiny import CONTEXT, some_packing
