@@ -14,6 +14,7 @@ from rich.console import Console
 
 from benchmarks import (
     packing_contest,
+    packing_engine,
     packing_forecasts,
     packing_input,
     packing_load,
@@ -96,6 +97,17 @@ def _predictor(full: bool, stage: Any) -> Found:
     return found.bars(), found.plain()
 
 
+def _engine(full: bool, stage: Any) -> Found:
+    _need(packing_engine.missing())
+    config, home = packing_engine.FULL if full else packing_engine.QUICK, settings.read().home
+    with stage("predictor for Vicuna's lengths") as progress:
+        packing_contest.prepare(home, encoder, WAY, progress)
+    with stage("the real engine under every policy, in turns") as progress:
+        found = packing_engine.measure(config, home, encoder, WAY, progress)
+    shown.table("generation on this machine, lengths forced", packing_engine.HEADINGS, found.table())
+    return found.bars(), found.details()
+
+
 def _load(full: bool, stage: Any) -> Found:
     _live()
     config, found = packing_load.FULL if full else packing_load.QUICK, {}
@@ -132,6 +144,7 @@ PARTS: Mapping[str, Callable[[bool, Any], Found]] = {
     "study": _study,
     "published": _published,
     "predictor": _predictor,
+    "engine": _engine,
     "load": _load,
     "input": _input,
 }

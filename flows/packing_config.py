@@ -134,7 +134,8 @@ class PackingFlowConfig:
     prompts: str = CORPUS
     embedded: GeneratorConfig = field(default_factory=GeneratorConfig)
     lengths: LengthsConfig = field(default_factory=LengthsConfig)
-    predictor: PredictorConfig = field(default_factory=PredictorConfig)
+    # Of a thousand prompts twice the layers and epochs learn nothing more, in ten times as long (LOG.md).
+    predictor: PredictorConfig = field(default_factory=lambda: PredictorConfig(width=96, layers=1, epochs=6))
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     steps: StepsConfig = field(default_factory=StepsConfig)
     plan: PlanConfig = field(default_factory=PlanConfig)
