@@ -36,7 +36,7 @@ FIFO, FIFO_HOST, OURS = "transformers", "transformers, host", "default"
 OFFLINE, ONLINE = "all at once", "Poisson"
 LONGEST = 512  # Vicuna's longest output
 PLAIN = 3  # requests that plain `generate` is asked for, too
-MEMORY = Memory(pages=48, page_tokens=4, host_pages=1000, step_tokens=128, sequences=64)
+MEMORY = Memory(pages=32, page_tokens=4, host_pages=1000, step_tokens=128, sequences=64)
 HEADINGS = (
     "load", "contender", "sequences/s", "tokens/s", "mean s", "p99 s", "ms a token", "preemptions", "recomputed", "batch",
     "iteration ms", "deciding ms",
@@ -47,12 +47,12 @@ HEADINGS = (
 class EngineConfig:
     """`scale`: of Vicuna's tokens; `overload`: arrivals over what transformers' scheduler serves of the batch."""
 
-    requests: int = 240
+    requests: int = 300
     policies: tuple[str, ...] = (OURS, "paged")
     margins: tuple[float, ...] = (0.0, 0.15, 0.3)
     with_host: bool = False  # transformers' scheduler with memory on the host, too
     scale: float = 0.125
-    overload: float = 1.4
+    overload: float = 1.6
     memory: Memory = MEMORY
     hidden: int = 512
     layers: int = 4
@@ -61,7 +61,7 @@ class EngineConfig:
 
 
 QUICK = EngineConfig()
-FULL = EngineConfig(requests=300, layers=8, policies=(OURS, "paged", "s3", "orca", "oracle"), with_host=True)
+FULL = EngineConfig(requests=600, layers=8, policies=(OURS, "paged", "s3", "orca", "oracle"), with_host=True)
 
 
 @dataclass(frozen=True, slots=True)

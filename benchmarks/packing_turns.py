@@ -41,6 +41,8 @@ def in_turns(engines: Sequence[Make], submissions: Sequence[Submission]) -> list
     for desk in desks:
         desk.engine.start()
         desk.engine.submit(warm)
+    for desk in desks:
+        desk.stop()
     return [desk.result(submissions) for desk in desks]
 
 
@@ -55,12 +57,18 @@ class _Turns:
         with self._changed:
             self._changed.wait_for(lambda: self._order[self._at] is desk)
 
-    def end(self, leave: bool) -> None:
-        """Of whose turn it is; it may `leave` for good."""
+    def end(self) -> None:
+        """Of whose turn it is."""
         with self._changed:
-            if leave:
-                del self._order[self._at]
-            self._at = (self._at + (not leave)) % max(len(self._order), 1)
+            self._at = (self._at + 1) % len(self._order)
+            self._changed.notify_all()
+
+    def leave(self, desk: _Desk) -> None:
+        """For good, whether or not it was its turn."""
+        with self._changed:
+            place = self._order.index(desk)
+            del self._order[place]
+            self._at = (self._at - (place < self._at)) % max(len(self._order), 1)
             self._changed.notify_all()
 
 
@@ -72,43 +80,52 @@ class _Desk:
         self.ended = [0.0] * len(submissions)
         self.done, self.failed = threading.Event(), ""
         self._waiting, self._flying = list(reversed(submissions)), 0
-        self._passed, self._resumed = 0.0, time.monotonic()
+        self._passed, self._resumed, self._warm = 0.0, time.monotonic(), False
         self.turns: _Turns
         self.engine: Engine
+        self.status: Status
 
     def clock(self) -> float:
         return self._passed + time.monotonic() - self._resumed
 
     def deliver(self, news: list[Progress]) -> None:
         """After every iteration. The first news is of the text that warms the engine up: then the clock is set to 0."""
-        self._passed, warmed = self.clock(), all(one.id < len(self.ended) for one in news)
-        self._resumed = time.monotonic()
-        for one in news if warmed else ():
+        self._passed, self._resumed = self.clock(), time.monotonic()
+        for one in news:
             self._note(one)
-        if warmed:
-            self.turns.end(leave=self.done.is_set())
-        elif not news[-1].finished:
-            return
-        if not self.done.is_set():
-            self.turns.wait(self)
-            self._passed, self._resumed = self._passed if warmed else 0.0, time.monotonic()
-            self._feed()
+        if self.done.is_set():
+            self.turns.leave(self)
+        elif self._warm:
+            self.turns.end()
+            self._go_on(self._passed)
+        elif news[-1].finished:
+            self._warm = True
+            self._go_on(0.0)
+
+    def _go_on(self, passed: float) -> None:
+        self.turns.wait(self)
+        self._passed, self._resumed = passed, time.monotonic()
+        self._feed()
+
+    def stop(self) -> None:
+        """When all texts have ended, or one has not ended well."""
+        self.done.wait()
+        self.status = self.engine.status()
+        self.engine.stop()
 
     def result(self, submissions: Sequence[Submission]) -> Ran:
-        """Waits for the end."""
-        self.done.wait()
-        status = self.engine.status()
-        self.engine.stop()
         if self.failed:
-            raise WorkerError(f"a text ended as {self.failed} ({status.error or 'no error'})")
+            raise WorkerError(f"a text ended as {self.failed} ({self.status.error or 'no error'})")
         taken = tuple(at - one.prompt.arrival for at, one in zip(self.ended, submissions, strict=True))
-        return Ran(max(self.ended), taken, tuple(map(tuple, self.texts)), status)
+        return Ran(max(self.ended), taken, tuple(map(tuple, self.texts)), self.status)
 
     def _note(self, one: Progress) -> None:
-        self.texts[one.id].extend(one.tokens)
-        if one.finished:
+        if one.finished not in ("", "length"):
+            self.failed = one.finished
+        elif self._warm:
+            self.texts[one.id].extend(one.tokens)
+        if one.finished and self._warm:
             self.ended[one.id], self._flying = self._passed, self._flying - 1
-            self.failed = self.failed if one.finished == "length" else one.finished
         if self.failed or not (self._flying or self._waiting):
             self.done.set()
 

@@ -214,6 +214,19 @@ def test_one_that_is_being_read_can_leave_too() -> None:
         assert tuple(tokens) == generated(tiny_generator(), [ids], limit=3)[0]
 
 
+def test_transformers_own_scheduler_gets_memory_on_the_host_without_an_accelerator() -> None:
+    engine = batching(margin=0.0)
+    if not hasattr(engine._processor.offloading_manager, "_cpu_views"):
+        pytest.skip("this version of the engine computes again what it preempts")
+    for id, ids in enumerate(prompts(12)):
+        engine.add(id, ids, 20, (), {})
+    preempted = [one for _ in range(400) for one in engine.step().preempted]
+    assert preempted
+    assert all(again == 0 for _, again in preempted)
+    assert not engine._states
+    engine.check()
+
+
 def test_pages_that_are_not_free_are_our_own_fault() -> None:
     engine = batching(replace(SCARCE, pages=2))
     engine.add(0, range(12), 3, (), {})
