@@ -30,7 +30,7 @@ from pliant.packing.simulated import Run, simulate, summary
 from pliant.progress import Progress
 from serving.packing_journal import read
 
-LOAD = LoadConfig(seconds=6.0, share=0.55)
+LOAD = LoadConfig(seconds=6.0, share=0.3)
 LIVE = "live"
 WAYS = {
     "default": "simulated",
