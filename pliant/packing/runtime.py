@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from pliant.errors import InputError, WorkerError
-from pliant.packing import policy
 from pliant.packing import sampling as seeded
 from pliant.packing.adapter import Batching, Step
 from pliant.packing.artifact import Generator
@@ -150,9 +149,7 @@ class Engine:
         return self._thread is not None and self._thread.is_alive()
 
     def _refuse(self, submission: Submission) -> None:
-        prompt = submission.remaining()
-        self._packer.refuse(prompt)
-        policy.reserve(self._packer.rules, prompt)
+        self._packer.refuse(submission.remaining())
         outside = next((id for id in submission.ids if not 0 <= id < self._vocabulary), None)
         if outside is not None:
             raise InputError("ids", outside, f"from 0 to {self._vocabulary - 1}")
