@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pliant.packing.chat import Message
 from pliant.packing.submission import Sampling
-from serving.packing_chat import Message
 from serving.packing_reply import Reply
 
 

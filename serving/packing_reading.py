@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from tokenizers import Tokenizer
 
 from pliant.errors import ArtifactError, InputError
+from pliant.packing.chat import ChatTemplate, special_tokens
 from serving.packing_catalog import ServedGenerator
-from serving.packing_chat import ChatTemplate
 from serving.packing_question import Given
 from serving.packing_text import Detokenizer, Writer
 from serving.refusals import Refusal
 
 LEAST_CHARACTERS = 64  # that a token is taken to hold at most, should all in the vocabulary be shorter
-SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class PromptReader:
         self._context = context
         longest = max(map(len, self._tokenizer.get_vocab()), default=0)
         self._most_characters = context * max(longest, LEAST_CHARACTERS)
-        self._template = ChatTemplate(generator.chat_template, _special(config, self._tokenizer))
+        self._template = ChatTemplate(generator.chat_template, special_tokens(config, self._tokenizer))
 
     def read(self, given: Given) -> Tokens:
         """Raises `InputError` and `Refusal`."""
@@ -90,13 +89,3 @@ class PromptReader:
     def _too_long(self, name: str, found: str) -> Refusal:
         told = f"{name} is {found}, but must be at most {self._context - 1} tokens, so that one is left for the output"
         return Refusal(400, "context_length_exceeded", told, name)
-
-
-def _special(config: dict[str, object], tokenizer: Tokenizer) -> dict[str, str]:
-    """A template's names for special tokens; configurations give their ids."""
-    found = {}
-    for name in SPECIAL:
-        told = config.get(f"{name}_id")
-        id = told[0] if isinstance(told, list) and told else told
-        found[name] = tokenizer.id_to_token(id) or "" if isinstance(id, int) else ""
-    return found

@@ -51,7 +51,7 @@ FRAMEWORK_HOMES = {
 
 OPTIONAL = ("numba", "onnx", "onnxruntime")
 """A bare GPU machine lacks them: the files of `pliant` that are their homes are imported by those alone that need them."""
-_EVERYWHERE = ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "tokenizers")
+_EVERYWHERE = ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "tokenizers", "jinja2")
 BARE_MACHINE = {
     "pliant": (*_EVERYWHERE, *OPTIONAL),
     "training": (*_EVERYWHERE, "datasets", "sklearn", "safetensors"),

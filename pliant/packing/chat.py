@@ -13,11 +13,15 @@ from typing import Any, NoReturn
 from jinja2 import TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
 
 from pliant.errors import ArtifactError, InputError
 
 Message = Mapping[str, Any]
 """`role` and `content`, both texts; maybe `name`."""
+
+
+SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 class ChatTemplate:
@@ -51,6 +55,16 @@ class ChatTemplate:
             raise InputError(
                 "messages", f"refused by the model's template ({told})", "a conversation that it takes"
             ) from None
+
+
+def special_tokens(config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, str]:
+    """A template's names for special tokens; a model's configuration gives their ids."""
+    found = {}
+    for name in SPECIAL:
+        told = config.get(f"{name}_id")
+        id = told[0] if isinstance(told, list) and told else told
+        found[name] = (tokenizer.id_to_token(id) or "") if isinstance(id, int) else ""
+    return found
 
 
 def _tojson(value: Any, indent: int | None = None) -> str:
