@@ -18,13 +18,8 @@ from pliant.errors import WorkerError
 from serving.ray_pool import import_ray
 
 STORE_BYTES = 80 * 1024 * 1024  # the least that Ray takes is 75 MiB
-HEALTH = {
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 500,
-    "health_check_timeout_ms": 1000,
-    "health_check_failure_threshold": 3,
-}
-"""A lost node counts as dead after 1.5 s without a sign of it, instead of Ray's 15 s: no device is placed there again."""
+SILENCE = 1.5  # seconds without a sign of a node after which no device is placed there again, instead of Ray's 15
+CHECKS = 3
 START_LIMIT = 120.0
 
 
@@ -57,12 +52,15 @@ class Nodes:
 
 
 @contextmanager
-def cluster() -> Iterator[Nodes]:
-    """A head without devices; nothing of it is left afterwards. Raises `WorkerError` where Ray is not installed."""
+def cluster(silence: float = SILENCE) -> Iterator[Nodes]:
+    """A head without devices; nothing of it is left afterwards. Raises `WorkerError` where Ray is not installed.
+
+    A node counts as lost after `silence` seconds: too few, and a busy machine loses those that are well.
+    """
     import_ray()
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=_keep, args=(theirs,))
+    process = spawn.Process(target=_keep, args=(theirs, silence))
     process.start()
     theirs.close()
     try:
@@ -73,7 +71,7 @@ def cluster() -> Iterator[Nodes]:
         process.kill()
 
 
-def _keep(pipe: Connection) -> None:
+def _keep(pipe: Connection, silence: float) -> None:
     """Until the other end is closed, or its process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -81,7 +79,7 @@ def _keep(pipe: Connection) -> None:
 
     hosts = (f"127.0.0.{number}" for number in range(2, 255))  # Ray takes 127.0.0.1 for "whatever others call me"
     own = {"include_dashboard": False, "object_store_memory": STORE_BYTES}
-    head = {"num_cpus": 0, "node_ip_address": next(hosts), "_system_config": HEALTH, **own}
+    head = {"num_cpus": 0, "node_ip_address": next(hosts), "_system_config": _health(silence), **own}
     made = Cluster(initialize_head=True, head_node_args=head)
     nodes = {}
     try:
@@ -99,3 +97,14 @@ def _keep(pipe: Connection) -> None:
         return
     finally:
         made.shutdown()
+
+
+def _health(silence: float) -> dict[str, int]:
+    """As Ray names it, in milliseconds."""
+    each = round(1e3 * silence / CHECKS)
+    return {
+        "health_check_initial_delay_ms": 0,
+        "health_check_period_ms": each,
+        "health_check_timeout_ms": 2 * each,
+        "health_check_failure_threshold": CHECKS,
+    }

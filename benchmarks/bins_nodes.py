@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.bins_cluster import Nodes, cluster
-from benchmarks.bins_nodes_found import Loss, Moments, Reply, Story, loss
+from benchmarks.bins_nodes_found import NEVER, Loss, Moments, Reply, Story, back_in_use, loss
 from benchmarks.bins_turnaround import Turnaround, measure_turnarounds
 from benchmarks.results import Bar
 from pliant.bins.artifact import PLACEMENTS, Bins, Shape
@@ -56,6 +56,7 @@ class Load:
     short: float = 9.0  # without the lost one
     again: float = 6.0  # with a node in its place
     period: float = 4.0  # between two plans
+    patience: float = 60.0  # at most so much longer, unmeasured, until the new node is used
 
 
 class Multiplier:
@@ -180,6 +181,8 @@ async def lose_a_node(
         deadlines = [load.deadlines[number % len(load.deadlines)] for number in range(load.clients)]
         clients = [asyncio.create_task(_ask(driver, one, asking, payloads, replies)) for one in deadlines]
         moments = await _events(nodes, workers, driver, load, progress)
+        while back_in_use(journal, moments) == NEVER and driver.now < moments.ended + load.patience:
+            await asyncio.sleep(0.1)
         asking.set()
         await asyncio.gather(*clients)
     finally:

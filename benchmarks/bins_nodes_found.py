@@ -105,7 +105,7 @@ def loss(story: Story, placement: str, period: float) -> Loss:
         noticed=noticed - moments.killed,
         replanned=_replanned(journal, noticed, moments.lost, placement) - noticed,
         silence=max((after - before for before, after in pairwise(times)), default=NEVER),
-        returned=_returned(journal, moments) - moments.added,
+        returned=back_in_use(journal, moments) - moments.added,
         rates=_rates(times, moments),
     )
 
@@ -130,8 +130,8 @@ def _replanned(journal: Journal, noticed: float, lost: int, placement: str) -> f
     return _first(journal, noticed, makes_up)
 
 
-def _returned(journal: Journal, moments: Moments) -> float:
-    """When requests were first answered by the worker that had been lost."""
+def back_in_use(journal: Journal, moments: Moments) -> float:
+    """When requests were first answered by the worker that had been lost; `NEVER`: not yet."""
     launches = (a for entry in journal if entry.now >= moments.killed for a in entry.actions if isinstance(a, Launch))
     there = {launch.id for launch in launches if launch.worker == moments.lost and launch.kind == "run"}
     return _first(journal, moments.added, lambda e: isinstance(e.event, Finished) and e.event.launch in there)

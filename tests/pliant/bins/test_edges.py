@@ -77,9 +77,9 @@ def test_the_papers_edges_end_with_the_longest_length():
 def test_sixteen_of_512_candidates_take_far_below_a_second():
     rng = np.random.default_rng(0)
     requests, seconds = rng.random(513), np.sort(rng.random(513)) + 0.1
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(choose_edges(requests, seconds, 16)) == 16
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 def test_a_batch_is_worthwhile_while_each_text_still_takes_less_by_the_gain():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import perf_counter, process_time
 
 import numpy as np
 import pytest
@@ -182,9 +182,9 @@ def test_what_was_cut_off_is_declared(kind):
 def test_a_text_of_a_megabyte_is_read_at_once(kind, piece):
     reader = Reader(JSON[kind], 128)
     text = piece * (1_000_000 // len(piece))
-    started = perf_counter()
+    started = process_time()
     assert reader.read(text, text).truncated
-    assert perf_counter() - started < 1
+    assert process_time() - started < 1
 
 
 def test_a_long_text_gives_the_same_tokens_as_all_of_it():
