@@ -26,8 +26,8 @@ check: install ## ruff, mypy and the fast tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m "not slow and not gpu"
 
-test: install ## the whole test suite
-	$(BIN)/python -m pytest
+test: install ## the whole test suite, or of it what ONLY="slow or gpu" names
+	$(BIN)/python -m pytest $(if $(ONLY),-m "$(ONLY)")
 
 lock: install ## remake the exact pins from the ranges in pyproject.toml
 	$(BIN)/python -m pip install --quiet uv

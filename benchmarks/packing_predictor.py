@@ -1,7 +1,8 @@
 """The predictor of output lengths, judged beside what needs no predictor: on Alpaca and on the embedded generator's outputs.
 
 Alpaca's lengths are those of its reference answers (training/packing_lengths.py). Of the paper's ten classes of 2,048
-tokens 97% of them lie in the first, so that a constant is right as often; ten classes of 512 tokens are told as well. The
+tokens 97% of them lie in the first, so that whoever says that one is hardly to be beaten in classes told right: the bars
+are in pinball loss, and what is right stands beside. Ten classes of 512 tokens are judged as well. The
 embedded generator is the registry's champion, or else one trained here in the quick setting; its outputs are observed by
 the engine that serves. What is judged was never trained on.
 """
@@ -34,7 +35,7 @@ LIMITS = (512, 2048)  # tokens, of which a class is a tenth
 SEED = 1
 WARMUP = 20  # predictions before those that are timed
 HEADINGS = (
-    *("lengths", "class of", "prompts", "classes right", "majority", "tau", "pinball", "constant"),
+    *("lengths", "class of", "prompts", "classes right", "majority", "tau", "pinball", "constant", "of majority"),
     *("within 0.9", "over, 0.9", "under, 0.9", "over, constant", "ms", "ms p99"),
 )
 
@@ -74,17 +75,14 @@ class Judged:
         reserved = (f"{m[name]:.0f}" for name in ("over_0.9", "under_0.9", "over_constant"))
         times = (f"{one:.2f}" for one in self.milliseconds)
         named = self.data, str(self.class_tokens), str(self.prompts)
-        return *named, *shown, f"{m['constant_pinball']:.3f}", f"{m['coverage_0.9']:.1%}", *reserved, *times
+        plain = f"{m['constant_pinball']:.3f}", f"{m['majority_pinball']:.3f}"
+        return *named, *shown, *plain, f"{m['coverage_0.9']:.1%}", *reserved, *times
 
     def bars(self) -> list[Bar]:
         m, name = self.metrics, f"{self.data}, classes of {self.class_tokens} tokens"
-        better = m["bucket_accuracy"] - m["majority_class"]
-        return [
-            Bar(f"{name}: right above the majority class", better, ">=", 1 / self.prompts, "share"),
-            Bar(
-                f"{name}: pinball loss over the constant quantiles'", m["pinball"] / m["constant_pinball"], "<=", 0.999
-            ),
-        ]
+        rivals = {"constant quantiles'": m["constant_pinball"], "majority class's": m["majority_pinball"]}
+        return [Bar(f"{name}: pinball loss over the {of}", m["pinball"] / loss, "<=", 0.999, "x")
+                for of, loss in rivals.items()]  # fmt: skip
 
 
 @dataclass(frozen=True)

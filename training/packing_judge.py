@@ -15,6 +15,7 @@ from pliant.packing.model import Forecast, PredictorModel
 from training.packing_lengths import LengthData
 
 Floats = NDArray[np.float64]
+NUMBERS = 64  # of a class, that are tried
 
 
 def judge(predictor: Predictor, data: LengthData) -> dict[str, float]:
@@ -23,6 +24,7 @@ def judge(predictor: Predictor, data: LengthData) -> dict[str, float]:
     bucket_accuracy, majority_class   of the classes of length, and of the constant class that these prompts fit best
     tau                               Kendall's (b), of the predicted medians and the lengths
     pinball, constant_pinball         of the log lengths, mean over levels; of the training lengths' own quantiles
+    majority_pinball                  of the majority class, told as that one of its numbers that fits these prompts best
     coverage_LEVEL                    share of outputs of at most that quantile
     over_0.9, under_0.9               tokens a prompt reserved too many and too few, at the quantile 0.9
     over_bucket, under_bucket         the same at the predicted class's bound
@@ -37,6 +39,7 @@ def judge(predictor: Predictor, data: LengthData) -> dict[str, float]:
         "tau": float(np.nan_to_num(kendalltau(quantile_RL[:, MEDIAN], data.tokens).statistic)),
         "pinball": pinball(quantile_RL, data.tokens),
         "constant_pinball": pinball(constant_RL, data.tokens),
+        "majority_pinball": _majority_pinball(data.tokens, predictor.bucket_tokens),
         **{f"coverage_{level:g}": float(np.mean(data.tokens <= quantile_RL[:, k])) for k, level in enumerate(LEVELS)},
         **_reserved("0.9", quantile_RL[:, UPPER], data.tokens),
         **_reserved("bucket", bound_R, data.tokens),
@@ -51,11 +54,28 @@ def pinball(quantile_RL: Floats, tokens_R: NDArray[np.int32]) -> float:
     return float(np.mean(np.maximum(level_L * over_RL, (level_L - 1) * over_RL)))
 
 
+def _majority_pinball(tokens_R: NDArray[np.int32], width: int) -> float:
+    """A class says no more than one number at every level; which one it is to be judged by is chosen in its favour."""
+    majority = int(_shares(tokens_R, width).argmax())
+    told_RL = np.ones((len(tokens_R), len(LEVELS)))
+    numbers = np.unique(np.rint(np.geomspace(majority * width + 1, (majority + 1) * width, NUMBERS)))
+    return min(pinball(told_RL * number, tokens_R) for number in numbers)
+
+
+def _shares(tokens_R: NDArray[np.int32], width: int) -> Floats:
+    """[K] of the classes."""
+    counted: Floats = np.bincount(_class(tokens_R, width), minlength=BUCKETS) / len(tokens_R)
+    return counted
+
+
+def _class(tokens_R: NDArray[np.int32], width: int) -> NDArray[np.int32]:
+    return np.minimum((tokens_R - 1) // width, BUCKETS - 1)
+
+
 def _classes(said: list[Forecast], data: LengthData, width: int) -> dict[str, float]:
-    class_R = np.minimum((data.tokens - 1) // width, BUCKETS - 1)
     told_R = np.array([one.bucket // width - 1 for one in said])
-    shares = np.bincount(class_R, minlength=BUCKETS) / len(class_R)
-    return {"bucket_accuracy": float(np.mean(told_R == class_R)), "majority_class": float(shares.max())}
+    right = float(np.mean(told_R == _class(data.tokens, width)))
+    return {"bucket_accuracy": right, "majority_class": float(_shares(data.tokens, width).max())}
 
 
 def _reserved(name: str, bound_R: Floats, tokens_R: NDArray[np.int32]) -> dict[str, float]:

@@ -48,7 +48,7 @@ def judged(made):
 
 def test_it_beats_the_majority_class_and_the_constant_quantiles(judged):
     assert judged["bucket_accuracy"] > judged["majority_class"] + 0.2
-    assert judged["pinball"] < 0.4 * judged["constant_pinball"]
+    assert judged["pinball"] < 0.4 * judged["constant_pinball"] < 0.4 * judged["majority_pinball"]
     assert judged["tau"] > 0.7
 
 
