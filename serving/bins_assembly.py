@@ -21,9 +21,10 @@ from pliant.bins.scheduler import BinsScheduler
 from pliant.errors import DeviceError, WorkerError
 from pliant.protocol import JournalEntry
 from serving.artifacts import Registry, open_registry
-from serving.bins_catalog import Catalog, ServedStream, discard, load_catalog, look
+from serving.bins_catalog import PREFIX, Catalog, ServedStream, load_catalog
 from serving.bins_endpoint import ORIGINS, BinsEndpoint, Parts, Way, bin_name, ways
 from serving.bins_payload import BinsBuild, StreamBuild
+from serving.catalog import discard
 from serving.clock import Clock, loop_clock
 from serving.device_plan import DevicePlan
 from serving.device_process import Build
@@ -89,7 +90,7 @@ async def assemble(
         close()
         raise
     generations = Generations(first, lambda former, present: discard(registry, former.catalog, present.catalog))
-    source = Source(registry, settings.alias, look, load_catalog, discard)
+    source = Source(registry, settings.alias, PREFIX, load_catalog)
     refresher = Refresher(generations, source, builder.start, settings.refresh_seconds, metrics)
     endpoint = BinsEndpoint(Parts(settings, generations, refresher, metrics, clock))
     return Assembly(endpoint, generations, refresher, asyncio.create_task(refresher.watch.run()), close)

@@ -17,11 +17,12 @@ from pliant.cascade.scheduler import CascadeScheduler, Options
 from pliant.errors import DeviceError
 from pliant.protocol import JournalEntry
 from serving.artifacts import Registry, open_registry
-from serving.cascade_catalog import Catalog, discard, load_catalog, look
+from serving.cascade_catalog import PREFIX, Catalog, load_catalog
 from serving.cascade_endpoint import ORIGINS, CascadeEndpoint, Parts
 from serving.cascade_outcomes import Outcomes
 from serving.cascade_payload import CascadeBuild, ModelBuild
 from serving.cascade_reading import Way, read, way
+from serving.catalog import discard
 from serving.clock import Clock, loop_clock
 from serving.device_plan import DevicePlan
 from serving.device_process import Build
@@ -77,7 +78,7 @@ async def assemble(
     builder = Builder(settings, clock, metrics, hire)
     first = await builder.start(load_catalog(registry, settings.alias))
     generations = Generations(first, lambda former, present: discard(registry, former.catalog, present.catalog))
-    source = Source(registry, settings.alias, look, load_catalog, discard)
+    source = Source(registry, settings.alias, PREFIX, load_catalog)
     refresher = Refresher(generations, source, builder.start, settings.refresh_seconds, metrics)
     parts = Parts(settings, generations, refresher, metrics, Outcomes(counted), clock)
     watch = asyncio.create_task(refresher.watch.run())

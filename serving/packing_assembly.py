@@ -20,10 +20,11 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from pliant.errors import DeviceError, InputError
 from pliant.packing.policy import Rules
 from serving.artifacts import Registry, open_registry
+from serving.catalog import discard
 from serving.clock import Clock
 from serving.device_plan import DevicePlan
 from serving.generation import Generation, Generations, numbered
-from serving.packing_catalog import Catalog, ServedModel, discard, load_catalog, look
+from serving.packing_catalog import PREFIX, Catalog, ServedModel, load_catalog
 from serving.packing_endpoint import PackingEndpoint, Parts, Served, Way
 from serving.packing_engine import EngineDriver, Limits
 from serving.packing_fleet import Fleet
@@ -88,7 +89,7 @@ async def assemble(
     builder = Builder(settings, clock, metrics, hire, load)
     first = await builder.start(load_catalog(registry, settings.alias))
     generations = Generations(first, lambda former, present: discard(registry, former.catalog, present.catalog))
-    source = Source(registry, settings.alias, look, load_catalog, discard)
+    source = Source(registry, settings.alias, PREFIX, load_catalog)
     refresher = Refresher(generations, source, builder.start, settings.refresh_seconds, metrics)
     endpoint = PackingEndpoint(Parts(settings, generations, refresher, metrics, clock))
     return Assembly(endpoint, generations, refresher, asyncio.create_task(refresher.watch.run()))
