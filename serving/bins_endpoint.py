@@ -18,7 +18,7 @@ from serving.bins_catalog import Catalog, ServedEncoder, ServedStream
 from serving.bins_question import Answer, Question
 from serving.bins_reading import TokenReader, Tokens
 from serving.clock import Clock
-from serving.generation import Generation, Generations
+from serving.generation import Generation
 from serving.json_body import shorten
 from serving.metrics import Metrics
 from serving.refresh import Refresher
@@ -60,7 +60,6 @@ class Parts:
     """What the endpoint is put together from."""
 
     settings: Settings
-    generations: Generations[Catalog, Way]
     refresher: Refresher[Catalog, Way]
     metrics: Metrics
     clock: Clock
@@ -68,7 +67,7 @@ class Parts:
 
 class BinsEndpoint:
     def __init__(self, parts: Parts) -> None:
-        self._parts, self._generations = parts, parts.generations
+        self._parts, self._generations = parts, parts.refresher.generations
         self.settings, self.metrics, self._clock = parts.settings, parts.metrics, parts.clock
 
     @property

@@ -21,7 +21,6 @@ from serving.cascade_outcomes import Outcomes
 from serving.cascade_question import Question
 from serving.cascade_reading import Way, begin
 from serving.clock import Clock
-from serving.generation import Generations
 from serving.json_body import shorten
 from serving.metrics import Metrics
 from serving.refresh import Refresher
@@ -48,7 +47,6 @@ class Parts:
     """What the endpoint is put together from."""
 
     settings: Settings
-    generations: Generations[Catalog, Way]
     refresher: Refresher[Catalog, Way]
     metrics: Metrics
     outcomes: Outcomes
@@ -58,7 +56,7 @@ class Parts:
 class CascadeEndpoint:
     def __init__(self, parts: Parts, seed: int | None = None) -> None:
         """`seed` of what the published gates toss; None: another one each time."""
-        self._parts, self._generations = parts, parts.generations
+        self._parts, self._generations = parts, parts.refresher.generations
         self._draw = random.Random(seed).random
         self.settings, self.metrics = parts.settings, parts.metrics
 

@@ -35,6 +35,16 @@ class Source(Generic[C]):
     load: Callable[[Registry, str, C | None], C]  # what another one holds already is not fetched again
 
 
+async def follow(
+    source: Source[C], start: Callable[[C], Awaitable[Generation[C, W, D]]], seconds: float, metrics: Counter
+) -> Refresher[C, W, D]:
+    """With the first generation, of what the alias points to now. Raises as `load` and `start`."""
+    registry = source.registry
+    first = await start(source.load(registry, source.alias, None))
+    generations = Generations(first, lambda former, present: discard(registry, former.catalog, present.catalog))
+    return Refresher(generations, source, start, seconds, metrics)
+
+
 class Refresher(Generic[C, W, D]):
     """`watch` says when there is a look, and how the last one ended."""
 
@@ -47,14 +57,13 @@ class Refresher(Generic[C, W, D]):
         metrics: Counter,
     ) -> None:
         """`start` gives the next generation, started. It raises `PliantError`, and nothing of it is left then."""
-        self._generations, self._source, self._start = generations, source, start
+        self.generations, self._source, self._start = generations, source, start
         self._judged: tuple[Mapping[str, int], Outcome] = generations.present.catalog.pointers, _unchanged()
         self.watch = Watch(self._look, seconds, metrics)
 
     async def _look(self, patient: bool) -> Outcome:
         """Raises `RegistryError` and `WorkerError`. `patient`: what was held is not tried again before a pointer moves."""
-        running = self._generations.present.catalog
-        source = self._source
+        running, source = self.generations.present.catalog, self._source
         pointers = await asyncio.to_thread(source.registry.versions, source.prefix, source.alias)
         seen, outcome = self._judged
         if pointers == seen and (patient or outcome.outcome == "unchanged"):
@@ -72,7 +81,7 @@ class Refresher(Generic[C, W, D]):
         if target.serves_as(running):
             return _unchanged()
         try:
-            self._generations.become(await self._start(target))
+            self.generations.become(await self._start(target))
         except BaseException:
             discard(source.registry, target, running)
             raise
