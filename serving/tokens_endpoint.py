@@ -45,6 +45,14 @@ class TokensEndpoint:
     def now(self) -> float:
         return self._driver.now
 
+    @property
+    def ready(self) -> bool:
+        return self._driver.ready
+
+    @property
+    def alive(self) -> bool:
+        return self._driver.alive
+
     async def predict(self, question: Question, arrived: float) -> dict[str, Any]:
         """The answer to a question whose deadline counts from `arrived` on this endpoint's clock.
 
@@ -103,7 +111,7 @@ class TokensEndpoint:
     def status(self) -> dict[str, Any]:
         catalog, refresher = self._live.catalog, self._parts.refresher
         return {
-            "ready": self._driver.ready,
+            "ready": self.ready,
             "policy": self.settings.policy,
             "gammas": list(self._parts.used(catalog)),
             "alias": self.settings.alias,
