@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.bins.artifact import Shape
-from pliant.errors import InputError
 from serving import tei
 from serving.answers import Dropped, Served
 from serving.bins_catalog import Catalog, ServedEncoder, ServedStream
@@ -19,8 +18,8 @@ from serving.bins_question import Answer, Question
 from serving.bins_reading import TokenReader, Tokens
 from serving.clock import Clock
 from serving.generation import Generation
-from serving.json_body import shorten
 from serving.metrics import Metrics
+from serving.questions import unknown, which
 from serving.refresh import Refresher
 from serving.refusals import Refusal, refusal_of_drop
 from serving.settings import Settings
@@ -91,19 +90,11 @@ class BinsEndpoint:
         Raises `Refusal` (404) for one that is not served, and (424) for one with another head.
         """
         served = self._generations.present.ways
-        if name is None:
-            fitting = [one for one, way in served.items() if head in (None, way.served.encoder.head)]
-            choice = fitting or list(served)
-            if len(choice) > 1:
-                raise InputError(field, "missing", f"given, as there is not just one: {', '.join(choice)}")
-            (name,) = choice
-        if not isinstance(name, str):
-            raise InputError(field, shorten(name), "a text")
-        if name not in served:
-            raise _unknown(name, field, list(served))
-        if head not in (None, served[name].served.encoder.head):
+        fitting = [one for one, way in served.items() if head in (None, way.served.encoder.head)]
+        choice = which(name, field, list(served) if name is not None or not fitting else fitting)
+        if head not in (None, served[choice].served.encoder.head):
             raise Refusal(424, "wrong_head", WRONG_HEAD[str(head)], field)
-        return name
+        return choice
 
     def describe(self, task: str) -> ServedEncoder:
         """Of a stream that is served."""
@@ -142,7 +133,7 @@ class BinsEndpoint:
         while True:
             present = self._generations.present
             if question.task not in present.ways:  # the alias went since it was asked for
-                raise _unknown(question.task, "task", list(present.ways))
+                raise unknown(question.task, "task", present.ways)
             way = present.ways[question.task]
             tokens, read = [], 0
             for first, second in question.texts:
@@ -192,10 +183,6 @@ class BinsEndpoint:
             "waiting": present.driver.waiting,
             "pending": present.driver.pending,
         }
-
-
-def _unknown(name: str, field: str, served: Sequence[str]) -> Refusal:
-    return Refusal(404, "unknown_task", f"{field} is {shorten(name)}, but must be one of {', '.join(served)}", field)
 
 
 def _stream(served: ServedStream) -> dict[str, Any]:

@@ -13,11 +13,12 @@ from serving.answers import Dropped, Served
 from serving.driver import Driver
 from serving.images import decode
 from serving.metrics import Metrics
-from serving.refusals import Refusal, refusal_of_drop
+from serving.questions import unknown
+from serving.refusals import refusal_of_drop
 from serving.settings import Settings
 from serving.tokens_catalog import Servable
 from serving.tokens_live import Live
-from serving.tokens_question import Question, shorten
+from serving.tokens_question import Question
 from serving.tokens_refresh import Refresher
 
 ORIGINS = ("task_version", "backbone_version", "profile_version", "variant", "variant_version")
@@ -70,8 +71,7 @@ class TokensEndpoint:
 
     def _check_task(self, task: str) -> None:
         if not self._live.accepts(task):
-            known = ", ".join(sorted(self._live.tasks))
-            raise Refusal(404, "unknown_task", f"task is {shorten(task)}, but must be one of {known}", "task")
+            raise unknown(task, "task", self._live.tasks)
 
     def _answer(self, task: str, served: Served) -> dict[str, Any]:
         """The versions are those that the output itself names, whatever is live by now."""
