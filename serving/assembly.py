@@ -33,7 +33,7 @@ W = TypeVar("W")
 D = TypeVar("D", bound=Running, default=Driver)
 
 Hire = Callable[[Build], Worker]
-"""A worker, not yet started, for a build blueprint."""
+"""A worker, not yet started, for a build plan."""
 
 
 @dataclass(frozen=True, slots=True)
