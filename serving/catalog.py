@@ -39,7 +39,7 @@ class Catalog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Fetches what `pointers` name, and remembers the folders."""
+    """Fetches what `pointers` name, or else `alias`, and remembers the folders."""
 
     registry: Registry
     alias: str
@@ -47,28 +47,38 @@ class Fetcher:
     folders: list[Path] = field(default_factory=list)
 
     def fetch(self, name: str) -> tuple[Path, Published]:
-        folder, published = self.registry.fetch(name, self.pointers[name])
+        folder, published = self.registry.fetch(name, self.which(name))
         self.folders.append(folder)
         return folder, published
 
     def load(self, kind: type[T], name: str) -> tuple[T, Published]:
-        """Verified; the folder goes at once, as all of it is in memory."""
-        folder, published = self.fetch(name)
-        made = codec.load(kind, folder, published.digest)
-        self.registry.discard(folder)
-        return made, published
+        return load(self.registry, kind, name, self.which(name))
+
+    def which(self, name: str) -> str | int:
+        return self.pointers.get(name, self.alias)
 
 
 @contextmanager
-def fetching(registry: Registry, alias: str, prefix: str) -> Iterator[Fetcher]:
-    """By what `alias` points to now. Where the block raises, nothing that was fetched stays."""
-    fetcher = Fetcher(registry, alias, registry.versions(prefix, alias))
+def fetching(
+    registry: Registry, alias: str, prefix: str, pointers: Mapping[str, int] | None = None
+) -> Iterator[Fetcher]:
+    """By `pointers`, or what `alias` points to now. Where the block raises, nothing that was fetched stays."""
+    fetcher = Fetcher(registry, alias, registry.versions(prefix, alias) if pointers is None else pointers)
     try:
         yield fetcher
     except Exception:
         for folder in fetcher.folders:
             registry.discard(folder)
         raise
+
+
+def load(registry: Registry, kind: type[T], name: str, which: str | int) -> tuple[T, Published]:
+    """Verified, and all of it in memory: no folder stays."""
+    folder, published = registry.fetch(name, which)
+    try:
+        return codec.load(kind, folder, published.digest), published
+    finally:
+        registry.discard(folder)
 
 
 def discard(registry: Registry, idle: Catalog, kept: Catalog) -> None:
