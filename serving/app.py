@@ -44,14 +44,14 @@ def complete(app: FastAPI, hot: Mapping[str, Handler], swagger: Path) -> FastAPI
     return app
 
 
-def add_refresh(app: FastAPI, responses: Mapping[int | str, Mapping[str, Any]] | None = None) -> Handler:
-    """The same for all systems; `responses` in case of errors."""
+def add_refresh(app: FastAPI, errors: Mapping[int | str, dict[str, Any]] | None = None) -> Handler:
+    """The same for all systems, but for the `errors` that are documented."""
     app.add_api_route(
         "/refresh",
         _refresh,
         methods=["POST"],
         summary="Take up what the registry's alias points to",
-        responses={200: {"model": Refresh}, **{status: dict(told) for status, told in (responses or {}).items()}},
+        responses={200: {"model": Refresh}, **(errors or {})},
     )
     return _refresh
 

@@ -90,11 +90,13 @@ class BinsEndpoint:
         Raises `Refusal` (404) for one that is not served, and (424) for one with another head.
         """
         served = self._generations.present.ways
-        fitting = [one for one, way in served.items() if head in (None, way.served.encoder.head)]
-        choice = which(name, field, list(served) if name is not None or not fitting else fitting)
-        if head not in (None, served[choice].served.encoder.head):
+        choice = list(served)
+        if name is None:
+            choice = [one for one in choice if head in (None, served[one].served.encoder.head)] or choice
+        name = which(name, field, choice)
+        if head not in (None, served[name].served.encoder.head):
             raise Refusal(424, "wrong_head", WRONG_HEAD[str(head)], field)
-        return choice
+        return name
 
     def describe(self, task: str) -> ServedEncoder:
         """Of a stream that is served."""
