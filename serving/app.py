@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -17,7 +18,8 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from pliant.errors import PliantError
-from serving.refusals import Refusal, error_response, refusal_of
+from serving.documents import Refresh
+from serving.refusals import Refusal, error_response, json_response, refusal_of
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -40,6 +42,22 @@ def complete(app: FastAPI, hot: Mapping[str, Handler], swagger: Path) -> FastAPI
     for kind in (Refusal, PliantError, HTTPException, ClientDisconnect):
         app.add_exception_handler(kind, _answer_error)
     return app
+
+
+def add_refresh(app: FastAPI, errors: Mapping[int | str, dict[str, Any]] | None = None) -> Handler:
+    """The same for all systems, but for the `errors` that are documented."""
+    app.add_api_route(
+        "/refresh",
+        _refresh,
+        methods=["POST"],
+        summary="Take up what the registry's alias points to",
+        responses={200: {"model": Refresh}, **(errors or {})},
+    )
+    return _refresh
+
+
+async def _refresh(request: Request) -> Response:
+    return json_response(await request.app.state.endpoint.refresh())
 
 
 async def _docs(request: Request) -> Response:

@@ -13,10 +13,11 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serving import bins_openai, bins_tei, tei
-from serving.app import Handler, complete, new_app
-from serving.bins_documents import Refresh, Status, documents
+from serving import bins_openai, bins_tei
+from serving.app import Handler, add_refresh, complete, new_app
+from serving.bins_documents import Status, documents
 from serving.bins_question import Endpoint
+from serving.questions import guarded
 from serving.refusals import json_response
 
 TEI = {"/embed": bins_tei.embed, "/predict": bins_tei.predict, "/info": bins_tei.info, "/health": bins_tei.health}
@@ -29,34 +30,24 @@ def create_app(swagger: Path) -> FastAPI:
     """The app; `swagger` is a folder with Swagger UI's files, so that its page needs no internet."""
     app = new_app("Pliant bins")
     app.add_api_route("/status", _status, methods=["GET"], summary="What is served", responses={200: {"model": Status}})
-    app.add_api_route(
-        "/refresh",
-        _refresh,
-        methods=["POST"],
-        summary="Take up what the registry's alias points to",
-        responses={200: {"model": Refresh}},
-    )
+    refresh = add_refresh(app)
     handlers = _handlers()
     for path, handler in handlers.items():
         app.add_api_route(path, handler, name=path, **documents(path, path.endswith(POSTED)))
-    whole = tei.guarded(bins_tei.answer, _endpoint, bins_tei.KINDS)
+    whole = guarded(bins_tei.answer, _endpoint, bins_tei.error_response)
     hot = {path: handler for path, handler in handlers.items() if path.endswith(POSTED)}
-    return complete(app, {**hot, "/refresh": _refresh, "/": whole, BASE: whole}, swagger)
+    return complete(app, {**hot, "/refresh": refresh, "/": whole, BASE: whole}, swagger)
 
 
 def _handlers() -> dict[str, Handler]:
     """By path, those that are asked most and match fastest first."""
-    spoken = {path: tei.guarded(handle, _endpoint, bins_tei.KINDS) for path, handle in TEI.items()}
-    spoken |= {path: bins_openai.guarded(handle, _endpoint) for path, handle in OPENAI.items()}
+    spoken = {path: guarded(handle, _endpoint, bins_tei.error_response) for path, handle in TEI.items()}
+    spoken |= {path: guarded(handle, _endpoint, bins_openai.error_response) for path, handle in OPENAI.items()}
     return spoken | {BASE + path: handler for path, handler in spoken.items() if path != "/v1/models"}
 
 
 async def _status(request: Request) -> Response:
     return json_response(_endpoint(request).status())
-
-
-async def _refresh(request: Request) -> Response:
-    return json_response(await _endpoint(request).refresh())
 
 
 def _endpoint(request: Request) -> Endpoint:

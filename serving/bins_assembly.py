@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,41 +17,19 @@ from pliant.bins.cache import cache_folder, verify
 from pliant.bins.knowledge import Config, Scaling, knowledge_of
 from pliant.bins.plan import start_plan
 from pliant.bins.scheduler import BinsScheduler
-from pliant.errors import DeviceError, WorkerError
-from pliant.protocol import JournalEntry
+from pliant.errors import WorkerError
 from serving.artifacts import Registry, open_registry
-from serving.bins_catalog import Catalog, ServedStream, discard, load_catalog, look
+from serving.assembly import Assembly, Blueprint, Builder, Hire
+from serving.bins_catalog import PREFIX, Catalog, ServedStream, load_catalog
 from serving.bins_endpoint import ORIGINS, BinsEndpoint, Parts, Way, bin_name, ways
 from serving.bins_payload import BinsBuild, StreamBuild
-from serving.clock import Clock, loop_clock
+from serving.clock import loop_clock
 from serving.device_plan import DevicePlan
-from serving.device_process import Build
-from serving.driver import Driver, Limits
-from serving.generation import Generation, Generations, numbered
-from serving.journal import FileRecorder
+from serving.devices import SameDevice, check_devices, devices
 from serving.metrics import Metrics
-from serving.refresh import Refresher, Source
+from serving.refresh import Source, follow
 from serving.settings import Settings
-from serving.workers import ProcessWorker, Worker
-
-Hire = Callable[[Build], Worker]
-"""A worker, not yet started, for a build plan."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    endpoint: BinsEndpoint
-    generations: Generations[Catalog, Way]
-    refresher: Refresher[Catalog, Way]
-    watch: asyncio.Task[None]  # its own
-    close: Callable[[], None]  # the pool of devices
-
-    async def stop(self) -> None:
-        self.watch.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.watch
-        await self.generations.stop()
-        self.close()
+from serving.workers import ProcessWorker
 
 
 def check(settings: Settings) -> None:
@@ -64,11 +41,7 @@ def check(settings: Settings) -> None:
         if find_spec("ray") is None:
             raise WorkerError("the pool is ray, but Ray is missing here: pip install 'pliant[ray]'")
         return
-    if not settings.any_profile:
-        from serving.on_device import check_device
-
-        for device in devices(settings):
-            check_device(catalog.device, device, settings.threads)
+    check_devices(settings, catalog)
     for served in catalog.streams.values():
         verify(compiled(settings, served), served.bins.files)
 
@@ -78,21 +51,20 @@ async def assemble(
     registry: Registry | None = None,
     hire: Hire | None = None,
     counted: CollectorRegistry = REGISTRY,
-) -> Assembly:
+) -> Assembly[BinsEndpoint, Catalog, Way]:
     """A service whose models have run. Raises `PliantError`."""
     registry, clock, metrics = registry or open_registry(settings), loop_clock(), Metrics("bin", ORIGINS, counted)
     hire, close = (hire, _nothing) if hire else open_pool(settings)
+    source = Source(registry, settings.alias, PREFIX, load_catalog)
+    same = SameDevice("streams", settings.any_profile)
+    builder = Builder(settings, clock, metrics, hire, partial(blueprint, settings), same)
     try:
-        builder = Builder(settings, clock, metrics, hire)
-        first = await builder.start(load_catalog(registry, settings.alias))
+        refresher = await follow(source, builder.start, settings.refresh_seconds, metrics)
     except BaseException:
         close()
         raise
-    generations = Generations(first, lambda former, present: discard(registry, former.catalog, present.catalog))
-    source = Source(registry, settings.alias, look, load_catalog, discard)
-    refresher = Refresher(generations, source, builder.start, settings.refresh_seconds, metrics)
-    endpoint = BinsEndpoint(Parts(settings, generations, refresher, metrics, clock))
-    return Assembly(endpoint, generations, refresher, asyncio.create_task(refresher.watch.run()), close)
+    endpoint = BinsEndpoint(Parts(settings, refresher, metrics, clock))
+    return Assembly(endpoint, refresher, asyncio.create_task(refresher.watch.run()), close)
 
 
 def open_pool(settings: Settings) -> tuple[Hire, Callable[[], None]]:
@@ -105,50 +77,14 @@ def open_pool(settings: Settings) -> tuple[Hire, Callable[[], None]]:
     return pool.hire, pool.close
 
 
-class Builder:
-    """Makes one generation after the other."""
-
-    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics, hire: Hire) -> None:
-        self._settings, self._clock, self._metrics, self._hire = settings, clock, metrics, hire
-        self._made = 0
-        self._device: str | None = None  # class that the first one was profiled on
-
-    async def start(self, catalog: Catalog) -> Generation[Catalog, Way]:
-        """Raises `DeviceError` for another class of device than the first one's, and as `Generation.start`."""
-        made = self.make(catalog)
-        await made.start()
-        return made
-
-    def make(self, catalog: Catalog) -> Generation[Catalog, Way]:
-        self._check_device(catalog)
-        settings, number = self._settings, self._made + 1
-        made = make_scheduler(settings, catalog)
-        paths = ways(catalog)
-        workers = [self._hire(build_plan(settings, catalog, worker)) for worker in range(settings.workers)]
-        recorder = FileRecorder(numbered(settings.journal, number)) if settings.journal else None
-        names = [f"{stream}/{bin_name(shape)}" for stream, shape in catalog.shapes]
-
-        def record(entry: JournalEntry) -> None:
-            self._metrics.observe(entry, names.__getitem__)
-            self._metrics.waiting(driver.waiting)
-            if recorder is not None:
-                recorder(entry)
-
-        limits = Limits(launch=settings.launch_limit)
-        driver = Driver(made, workers, record, self._clock, limits, self._metrics.died_idle)
-        self._made = number
-        return Generation(number, catalog, paths, driver, recorder)
-
-    def _check_device(self, catalog: Catalog) -> None:
-        """Before any process is started: it would find the same, and later."""
-        if self._settings.any_profile:
-            return
-        if self._device not in (None, catalog.device):
-            raise DeviceError(
-                f"the new streams were profiled on {catalog.device}, but this device is {self._device}: "
-                "profile again on it, or serve regardless (--any-profile)"
-            )
-        self._device = catalog.device
+def blueprint(settings: Settings, catalog: Catalog) -> Blueprint[Way]:
+    return Blueprint(
+        scheduler=make_scheduler(settings, catalog),
+        ways=ways(catalog),
+        builds=[build_plan(settings, catalog, worker) for worker in range(settings.workers)],
+        names=[f"{stream}/{bin_name(shape)}" for stream, shape in catalog.shapes],
+        waiting=lambda driver: driver.waiting,
+    )
 
 
 def make_scheduler(settings: Settings, catalog: Catalog) -> BinsScheduler:
@@ -181,10 +117,6 @@ def build_plan(settings: Settings, catalog: Catalog, worker: int) -> BinsBuild:
 def compiled(settings: Settings, served: ServedStream) -> Path:
     """The folder of a stream's compiled files."""
     return cache_folder(settings.home, served.encoder.digest, served.bins.device_class)
-
-
-def devices(settings: Settings) -> list[str]:
-    return [device.strip() for device in settings.device.split(",")]
 
 
 def _first(settings: Settings, catalog: Catalog, worker: int) -> int | None:

@@ -16,6 +16,7 @@ from pliant.errors import ArtifactError, DeviceError, RegistryError
 from registry import codec
 from registry.package import Published
 from serving.artifacts import Registry
+from serving.catalog import Fetcher, fetching
 
 PREFIX = "pliant-bins-"
 ENCODER_PREFIX = PREFIX + "encoder-"
@@ -100,74 +101,48 @@ def load_catalog(registry: Registry, alias: str, running: Catalog | None = None)
 
     Raises `RegistryError` for what is not there, `ArtifactError` for what cannot be used or does not fit together.
     """
-    pointers = look(registry, alias)
-    names = sorted(name.removeprefix(PREFIX) for name in pointers if not name.startswith(ENCODER_PREFIX))
-    if not names:
-        raise RegistryError(f"no model {PREFIX}... has a version under the alias {alias}: train an encoder first")
-    loader = _Loader(registry, alias, pointers, running)
-    try:
+    with fetching(registry, alias, PREFIX) as fetcher:
+        pointers = fetcher.pointers
+        names = sorted(name.removeprefix(PREFIX) for name in pointers if not name.startswith(ENCODER_PREFIX))
+        if not names:
+            raise RegistryError(f"no model {PREFIX}... has a version under the alias {alias}: train an encoder first")
+        loader = _Loader(fetcher, running.streams if running else {})
         return Catalog({name: loader.stream(name) for name in names}, pointers)
-    except Exception:
-        loader.discard()
-        raise
 
 
-def look(registry: Registry, alias: str) -> Mapping[str, int]:
-    """Registered model -> version, of all that `alias` points to: one question."""
-    return registry.versions(PREFIX, alias)
-
-
-def discard(registry: Registry, idle: Catalog, kept: Catalog) -> None:
-    """Files that only `idle` needs go."""
-    for folder in idle.folders - kept.folders:
-        registry.discard(folder)
-
-
+@dataclass(frozen=True, slots=True)
 class _Loader:
-    """Fetches what the running catalog lacks, and remembers what it fetched."""
+    """Fetches what the running catalog lacks."""
 
-    def __init__(self, registry: Registry, alias: str, pointers: Mapping[str, int], running: Catalog | None) -> None:
-        self._registry, self._alias, self._pointers = registry, alias, pointers
-        self._running = running.streams if running else {}
-        self._fetched: list[Path] = []
+    fetcher: Fetcher
+    running: Mapping[str, ServedStream]
 
     def stream(self, name: str) -> ServedStream:
-        running = self._running.get(name)
+        running = self.running.get(name)
         if running and (running.version, running.encoder.version) == self._versions(name):
             return running
-        folder, published = self._fetch(PREFIX + name)
-        bins = codec.load(Bins, folder, published.digest)
-        self._registry.discard(folder)  # all of it is in memory
+        bins, published = self.fetcher.load(Bins, PREFIX + name)
         if bins.name != name:
             raise ArtifactError(f"{published.name} holds a plan that calls itself {bins.name}, but should be {name}")
         return ServedStream(bins, published.version, published.digest, self._encoder(bins))
 
-    def discard(self) -> None:
-        for folder in self._fetched:
-            self._registry.discard(folder)
-
     def _versions(self, name: str) -> tuple[int | None, int | None]:
-        return self._pointers.get(PREFIX + name), self._pointers.get(ENCODER_PREFIX + name)
+        return self.fetcher.pointers.get(PREFIX + name), self.fetcher.pointers.get(ENCODER_PREFIX + name)
 
     def _encoder(self, bins: Bins) -> ServedEncoder:
-        name = ENCODER_PREFIX + bins.name
-        if name not in self._pointers:
-            raise ArtifactError(f"stream {bins.name} needs {name}, which has no version under the alias {self._alias}")
-        running = self._running.get(bins.name)
-        if running and (running.encoder.digest, running.encoder.version) == (bins.encoder, self._pointers[name]):
+        name, alias, pointers = ENCODER_PREFIX + bins.name, self.fetcher.alias, self.fetcher.pointers
+        if name not in pointers:
+            raise ArtifactError(f"stream {bins.name} needs {name}, which has no version under the alias {alias}")
+        running = self.running.get(bins.name)
+        if running and (running.encoder.digest, running.encoder.version) == (bins.encoder, pointers[name]):
             return _limited(running.encoder, bins)
-        folder, found = self._fetch(name)
+        folder, found = self.fetcher.fetch(name)
         if found.digest != bins.encoder:
             raise ArtifactError(
-                f"stream {bins.name} was planned with encoder {bins.encoder[:12]}, but {self._alias} of {name} (version "
+                f"stream {bins.name} was planned with encoder {bins.encoder[:12]}, but {alias} of {name} (version "
                 f"{found.version}) is {found.digest[:12]}: promote the plan that was made with it"
             )
         return _limited(_served(codec.load(Encoder, folder, found.digest), folder, found), bins)
-
-    def _fetch(self, name: str) -> tuple[Path, Published]:
-        folder, published = self._registry.fetch(name, self._pointers[name])
-        self._fetched.append(folder)
-        return folder, published
 
 
 def _served(encoder: Encoder, folder: Path, found: Published) -> ServedEncoder:

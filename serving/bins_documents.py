@@ -7,29 +7,20 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.texts import TEXT_BYTES
-from serving.tokens_documents import Refresh
-
-
-class Score(BaseModel):
-    score: float
-    label: str
-
-
-class TeiError(BaseModel):
-    error: str
-    error_type: str
-
-
-class OpenaiError(BaseModel):
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class OpenaiErrorAnswer(BaseModel):
-    error: OpenaiError
+from serving.documents import (
+    BATCH,
+    CUT,
+    PAIR,
+    PARAMETERS,
+    TEXT,
+    Artifact,
+    OpenaiErrorAnswer,
+    OpenaiModels,
+    Refresh,
+    Score,
+    TeiError,
+    object_body,
+)
 
 
 class OpenaiEmbedding(BaseModel):
@@ -48,23 +39,6 @@ class OpenaiEmbeddings(BaseModel):
     data: list[OpenaiEmbedding]
     model: str
     usage: Usage
-
-
-class OpenaiModel(BaseModel):
-    id: str
-    object: str = "model"
-    created: int
-    owned_by: str
-
-
-class OpenaiModels(BaseModel):
-    object: str = "list"
-    data: list[OpenaiModel]
-
-
-class Artifact(BaseModel):
-    version: int
-    digest: str
 
 
 class Stream(BaseModel):
@@ -98,28 +72,18 @@ class Status(BaseModel):
     pending: int = Field(description="requests without an answer")
 
 
-_TEXT = {"type": "string", "description": f"at least one visible character, at most {TEXT_BYTES} bytes of UTF-8"}
-_TEXTS = {"oneOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}], "example": "What is Deep Learning?"}
-_PAIR = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2, "description": "a pair of texts"}
-_BATCH = {"type": "array", "items": {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 2}}
+_TEXTS = {"oneOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}], "example": "What is Deep Learning?"}
 _DEADLINE = {
     "type": "number",
     "exclusiveMinimum": 0,
     "description": "seconds from arrival; else the header x-pliant-deadline, else the stream's SLO",
 }
-_CUT = {
-    "truncate": {"type": "boolean", "nullable": True, "default": True},
-    "truncation_direction": {"type": "string", "enum": ["Left", "Right"], "default": "Right"},
-    "deadline": _DEADLINE,
-}
+_CUT = {**CUT, "deadline": _DEADLINE}
 _EMBED = {"inputs": _TEXTS, "normalize": {"type": "boolean", "default": True}, **_CUT}
 _PREDICT = {
-    "inputs": {"oneOf": [_TEXT, _PAIR, _BATCH], "description": "a text, a pair, or a batch of both"},
+    "inputs": {"oneOf": [TEXT, PAIR, BATCH], "description": "a text, a pair, or a batch of both"},
     "raw_scores": {"type": "boolean", "default": False, "description": "logits instead of their softmax or sigmoid"},
-    "parameters": {
-        "type": "object",
-        "description": "of Hugging Face's inference API: top_k, function_to_apply; the answer is then one list deeper",
-    },
+    "parameters": PARAMETERS,
     **_CUT,
 }
 _OPENAI = {
@@ -167,19 +131,11 @@ def documents(path: str, posted: bool) -> dict[str, Any]:
     }
     if posted:
         said["responses"] |= {status: {"model": error, "description": text} for status, text in _ERRORS.items()}
-        said["openapi_extra"]["requestBody"] = _body(*_BODIES[at])
+        said["openapi_extra"]["requestBody"] = object_body(*_BODIES[at])
     return said
-
-
-def _body(required: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    schema = {"type": "object", "required": [required], "properties": fields}
-    return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
 def _parameters(base: str, posted: bool) -> list[dict[str, Any]]:
     task = {"name": "task", "in": "path", "required": True, "schema": {"type": "string"}}
     header = {"name": "x-pliant-deadline", "in": "header", "required": False, "schema": {"type": "number"}}
     return ([task] if base else []) + ([header] if posted else [])
-
-
-__all__ = ["Refresh", "Status", "documents"]

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.bins.artifact import Shape
-from pliant.errors import InputError
 from serving import tei
 from serving.answers import Dropped, Served
 from serving.bins_catalog import Catalog, ServedEncoder, ServedStream
 from serving.bins_question import Answer, Question
 from serving.bins_reading import TokenReader, Tokens
 from serving.clock import Clock
-from serving.generation import Generation, Generations
-from serving.json_body import shorten
+from serving.generation import Generation
 from serving.metrics import Metrics
+from serving.questions import unknown, which
 from serving.refresh import Refresher
 from serving.refusals import Refusal, refusal_of_drop
 from serving.settings import Settings
@@ -60,7 +59,6 @@ class Parts:
     """What the endpoint is put together from."""
 
     settings: Settings
-    generations: Generations[Catalog, Way]
     refresher: Refresher[Catalog, Way]
     metrics: Metrics
     clock: Clock
@@ -68,7 +66,7 @@ class Parts:
 
 class BinsEndpoint:
     def __init__(self, parts: Parts) -> None:
-        self._parts, self._generations = parts, parts.generations
+        self._parts, self._generations = parts, parts.refresher.generations
         self.settings, self.metrics, self._clock = parts.settings, parts.metrics, parts.clock
 
     @property
@@ -92,16 +90,10 @@ class BinsEndpoint:
         Raises `Refusal` (404) for one that is not served, and (424) for one with another head.
         """
         served = self._generations.present.ways
+        choice = list(served)
         if name is None:
-            fitting = [one for one, way in served.items() if head in (None, way.served.encoder.head)]
-            choice = fitting or list(served)
-            if len(choice) > 1:
-                raise InputError(field, "missing", f"given, as there is not just one: {', '.join(choice)}")
-            (name,) = choice
-        if not isinstance(name, str):
-            raise InputError(field, shorten(name), "a text")
-        if name not in served:
-            raise _unknown(name, field, list(served))
+            choice = [one for one in choice if head in (None, served[one].served.encoder.head)] or choice
+        name = which(name, field, choice)
         if head not in (None, served[name].served.encoder.head):
             raise Refusal(424, "wrong_head", WRONG_HEAD[str(head)], field)
         return name
@@ -143,7 +135,7 @@ class BinsEndpoint:
         while True:
             present = self._generations.present
             if question.task not in present.ways:  # the alias went since it was asked for
-                raise _unknown(question.task, "task", list(present.ways))
+                raise unknown(question.task, "task", present.ways)
             way = present.ways[question.task]
             tokens, read = [], 0
             for first, second in question.texts:
@@ -193,10 +185,6 @@ class BinsEndpoint:
             "waiting": present.driver.waiting,
             "pending": present.driver.pending,
         }
-
-
-def _unknown(name: str, field: str, served: Sequence[str]) -> Refusal:
-    return Refusal(404, "unknown_task", f"{field} is {shorten(name)}, but must be one of {', '.join(served)}", field)
 
 
 def _stream(served: ServedStream) -> dict[str, Any]:

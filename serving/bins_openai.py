@@ -9,19 +9,20 @@ at this address.
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
-from pliant.errors import InputError, PliantError
+from pliant.errors import InputError
 from serving.bins_answer import embeddings, respond
 from serving.bins_payload import Output
-from serving.bins_question import Endpoint, Question, read_deadline, read_fields
-from serving.bins_tei import EMBEDDING, Handle, no_dimensions, plain_texts
+from serving.bins_question import Endpoint, Question, read_deadline
+from serving.bins_tei import EMBEDDING, no_dimensions, plain_texts
 from serving.json_body import shorten
-from serving.refusals import RETRY_AFTER, Refusal, json_response, refusal_of
+from serving.questions import read_fields
+from serving.refusals import RETRY_AFTER, Refusal, json_response
 
 STATUS: Mapping[str, int] = {"invalid": 400, "too_many_texts": 400, "text_too_long": 400, "wrong_head": 400}
 """Of our code, where it is not our own status."""
@@ -53,22 +54,7 @@ async def models(_: Request, endpoint: Endpoint) -> Response:
     return json_response({"object": "list", "data": told})
 
 
-def guarded(handle: Handle, endpoint_of: Callable[[Request], Endpoint]) -> Callable[[Request], Awaitable[Response]]:
-    """With errors in OpenAI's shape."""
-
-    async def answer(request: Request) -> Response:
-        endpoint = endpoint_of(request)
-        try:
-            return await handle(request, endpoint)
-        except (Refusal, PliantError, ClientDisconnect) as error:
-            refusal = refusal_of(error)
-            endpoint.metrics.refused(refusal.code)
-            return _error(refusal)
-
-    return answer
-
-
-def _error(refusal: Refusal) -> Response:
+def error_response(refusal: Refusal) -> Response:
     status = STATUS.get(refusal.code, refusal.status)
     content = {
         "message": str(refusal),

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from starlette.requests import Request
 
 from pliant.errors import InputError
+from serving import questions
 from serving.bins_payload import Output
-from serving.json_body import check_type, deadline, parse_json, read_body, shorten
-from serving.tei import Counter
+from serving.json_body import deadline, shorten
 from serving.texts import Texts
 
 DEADLINE = "x-pliant-deadline"
@@ -67,28 +67,9 @@ class Encoder(Protocol):
     def max_length(self) -> int: ...
 
 
-class Limits(Protocol):
-    """The settings that these files go by."""
-
-    @property
-    def max_body_bytes(self) -> int: ...
-    @property
-    def max_texts(self) -> int: ...
-    @property
-    def max_deadline(self) -> float: ...
-    @property
-    def max_waiting(self) -> int: ...
-
-
-class Endpoint(Protocol):
+class Endpoint(questions.Endpoint, Protocol):
     """What the routes ask of the service."""
 
-    @property
-    def settings(self) -> Limits: ...
-    @property
-    def metrics(self) -> Counter: ...
-    @property
-    def now(self) -> float: ...
     @property
     def ready(self) -> bool: ...
     def tasks(self) -> Sequence[str]: ...
@@ -96,13 +77,6 @@ class Endpoint(Protocol):
     def describe(self, task: str) -> Encoder: ...
     def status(self) -> dict[str, Any]: ...
     async def run(self, question: Question, arrived: float) -> Answer: ...
-    async def refresh(self) -> dict[str, Any]: ...
-
-
-async def read_fields(request: Request, limits: Limits) -> Mapping[str, Any]:
-    """Raises `Refusal` for a body that is no JSON object, or too large."""
-    check_type(request, ("application/json",), "application/json")
-    return parse_json(await read_body(request, limits.max_body_bytes))
 
 
 def read_deadline(request: Request, fields: Mapping[str, Any], most: float) -> float | None:

@@ -1,50 +1,33 @@
 """The bins system as a BentoML service: `bentoml serve serving.bins_service:BinsService`.
 
-Knows BentoML's life cycle and in which order the parts start and stop; everything else is in the parts. The supervisor
-imports this file too, so whatever is heavy is imported in the start-up hook, which runs in the service process alone.
+Knows BentoML's life cycle; what all services do in it says serving/hosting.py, everything else is in the parts.
 """
 
 from __future__ import annotations
 
-import os
-from importlib.resources import files
-from pathlib import Path
-
 import bentoml
 
-from serving.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
 from serving.bins_api import create_app
+from serving.hosting import OPTIONS, begin, hosted
 
 # The last resort against a request that nothing else answers: beyond any deadline and any hung launch.
 TIMEOUT = 300
 
-switch_off_tracing()
-patch_timeouts()
-app = create_app(swagger=Path(str(files("bentoml"))) / "_internal" / "server" / "static_content")
+app = hosted(create_app)
 
 
 # At the root, where clients of text-embeddings-inference look. BentoML's /livez, /readyz, /healthz and /metrics come first.
 @bentoml.asgi_app(app, path="/")
-@bentoml.service(
-    name="pliant_bins",
-    workers=1,  # the scheduler's state is this process's own
-    traffic={"timeout": TIMEOUT},
-    metrics={"enabled": True},
-    tracing={"excluded_urls": ".*"},  # see switch_off_tracing: even a span that goes nowhere costs time
-    logging={"access": {"enabled": False}},
-)
+@bentoml.service(name="pliant_bins", traffic={"timeout": TIMEOUT}, **OPTIONS)
 class BinsService:
     """Texts before a deadline, each by a runtime that is made for its length. See /docs."""
 
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     async def start(self) -> None:
-        """BentoML accepts connections only after this: every worker has run its models by then."""
+        """When this returns every worker has run its models."""
         from serving.bins_assembly import assemble
-        from serving.settings import from_environment
 
-        self._assembly = await assemble(from_environment(os.environ))
-        app.state.endpoint = self._assembly.endpoint
-        freeze_gc()
+        self._assembly = await begin(app, assemble)
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(self) -> None:

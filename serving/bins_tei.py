@@ -6,7 +6,8 @@ address without a path (POST) does what the stream's head does, as TEI's does.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -15,16 +16,15 @@ from starlette.responses import Response
 from pliant.errors import InputError
 from serving import tei
 from serving.bins_answer import check_normalize, embeddings, respond, scores
-from serving.bins_question import Answer, Endpoint, Question, read_deadline, read_fields
+from serving.bins_question import Answer, Endpoint, Question, read_deadline
 from serving.json_body import shorten
+from serving.questions import read_fields
 from serving.refusals import json_response
 from serving.texts import Texts, check_count, clean
 
-KINDS = {**tei.KINDS, 503: (503, "Unhealthy")}
+error_response = partial(tei.error_response, kinds={**tei.KINDS, 503: (503, "Unhealthy")})
 """A lost device comes back: its clients shall try again."""
 CLASSIFICATION, EMBEDDING = "classification", "embedding"
-
-Handle = Callable[[Request, Endpoint], Awaitable[Response]]
 
 
 async def embed(request: Request, endpoint: Endpoint) -> Response:

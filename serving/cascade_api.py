@@ -13,14 +13,13 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serving.app import complete, new_app
+from serving.app import add_refresh, complete, new_app
 from serving.cascade_documents import Prediction, Status, TakenOutcome, TaskList, errors, outcome_body, question_body
 from serving.cascade_outcomes import read_outcome, take_all
 from serving.cascade_question import Endpoint, Question, read_question
 from serving.cascade_tei import add_tei
 from serving.json_body import check_type, parse_value, read_body
 from serving.refusals import json_response
-from serving.tokens_documents import Refresh
 
 
 def create_app(swagger: Path) -> FastAPI:
@@ -51,13 +50,7 @@ def _add_routes(app: FastAPI) -> None:
     app.add_api_route(
         "/tasks", _tasks, methods=["GET"], summary="The tasks served", responses={200: {"model": TaskList}}
     )
-    app.add_api_route(
-        "/refresh",
-        _refresh,
-        methods=["POST"],
-        summary="Take up what the registry's alias points to",
-        responses={200: {"model": Refresh}, **errors(500, 503)},
-    )
+    add_refresh(app, errors(500, 503))
     app.add_api_route(
         "/status", _status, methods=["GET"], summary="What is served, and how well", responses={200: {"model": Status}}
     )
@@ -90,10 +83,6 @@ async def _outcomes(request: Request) -> Response:
 
 async def _tasks(request: Request) -> Response:
     return json_response({"tasks": list(_endpoint(request).tasks())})
-
-
-async def _refresh(request: Request) -> Response:
-    return json_response(await _endpoint(request).refresh())
 
 
 async def _status(request: Request) -> Response:

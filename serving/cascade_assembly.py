@@ -6,51 +6,28 @@ The one place that turns settings and artifacts into a scheduler and into a devi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.cascade.knowledge import Knowledge, knowledge, numbers, prunes
 from pliant.cascade.scheduler import CascadeScheduler, Options
-from pliant.errors import DeviceError
-from pliant.protocol import JournalEntry
 from serving.artifacts import Registry, open_registry
-from serving.cascade_catalog import Catalog, discard, load_catalog, look
+from serving.assembly import Assembly, Blueprint, Builder, Hire
+from serving.cascade_catalog import PREFIX, Catalog, load_catalog
 from serving.cascade_endpoint import ORIGINS, CascadeEndpoint, Parts
 from serving.cascade_outcomes import Outcomes
 from serving.cascade_payload import CascadeBuild, ModelBuild
 from serving.cascade_reading import Way, read, way
-from serving.clock import Clock, loop_clock
+from serving.clock import loop_clock
 from serving.device_plan import DevicePlan
-from serving.device_process import Build
-from serving.driver import Driver, Limits, Record
-from serving.generation import Generation, Generations, numbered
-from serving.journal import FileRecorder
+from serving.devices import SameDevice, check_devices, devices
 from serving.metrics import Metrics
-from serving.refresh import Refresher, Source
+from serving.refresh import Source, follow
 from serving.settings import Settings
-from serving.workers import ProcessWorker, Worker
+from serving.workers import ProcessWorker
 
 WARM_BATCHES = (1, 16)  # that every classifier runs before the first request
-
-Hire = Callable[[Build], Worker]
-"""A worker, not yet started, for a build plan."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    endpoint: CascadeEndpoint
-    generations: Generations[Catalog, Way]
-    refresher: Refresher[Catalog, Way]
-    watch: asyncio.Task[None]  # its own
-
-    async def stop(self) -> None:
-        self.watch.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.watch
-        await self.generations.stop()
 
 
 def check(settings: Settings) -> None:
@@ -59,11 +36,7 @@ def check(settings: Settings) -> None:
     make_scheduler(settings, make_knowledge(settings, catalog))
     for served in catalog.tasks.values():
         way(served)
-    if not settings.any_profile:
-        from serving.on_device import check_device
-
-        for device in devices(settings):
-            check_device(catalog.device, device, settings.threads)
+    check_devices(settings, catalog)
 
 
 async def assemble(
@@ -71,57 +44,27 @@ async def assemble(
     registry: Registry | None = None,
     hire: Hire = ProcessWorker,
     counted: CollectorRegistry = REGISTRY,
-) -> Assembly:
+) -> Assembly[CascadeEndpoint, Catalog, Way]:
     """A service whose models have run. Raises `PliantError`."""
     registry, clock, metrics = registry or open_registry(settings), loop_clock(), Metrics("model", ORIGINS, counted)
-    builder = Builder(settings, clock, metrics, hire)
-    first = await builder.start(load_catalog(registry, settings.alias))
-    generations = Generations(first, lambda former, present: discard(registry, former.catalog, present.catalog))
-    source = Source(registry, settings.alias, look, load_catalog, discard)
-    refresher = Refresher(generations, source, builder.start, settings.refresh_seconds, metrics)
-    parts = Parts(settings, generations, refresher, metrics, Outcomes(counted), clock)
-    watch = asyncio.create_task(refresher.watch.run())
-    return Assembly(CascadeEndpoint(parts), generations, refresher, watch)
+    source = Source(registry, settings.alias, PREFIX, load_catalog)
+    same = SameDevice("tasks", settings.any_profile)
+    builder = Builder(settings, clock, metrics, hire, partial(blueprint, settings), same)
+    refresher = await follow(source, builder.start, settings.refresh_seconds, metrics)
+    parts = Parts(settings, refresher, metrics, Outcomes(counted), clock)
+    return Assembly(CascadeEndpoint(parts), refresher, asyncio.create_task(refresher.watch.run()))
 
 
-class Builder:
-    """Makes one generation after the other."""
-
-    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics, hire: Hire = ProcessWorker) -> None:
-        self._settings, self._clock, self._metrics, self._hire = settings, clock, metrics, hire
-        self._made = 0
-        self._device: str | None = None  # class that the first one was profiled on
-
-    async def start(self, catalog: Catalog) -> Generation[Catalog, Way]:
-        """Raises `DeviceError` for another class of device than the first one's, and as `Generation.start`."""
-        made = self.make(catalog)
-        await made.start()
-        return made
-
-    def make(self, catalog: Catalog) -> Generation[Catalog, Way]:
-        self._check_device(catalog)
-        settings = self._settings
-        scheduler = make_scheduler(settings, make_knowledge(settings, catalog))
-        ways = {name: way(served) for name, served in catalog.tasks.items()}
-        workers = [self._hire(build_plan(settings, catalog, number)) for number in range(settings.workers)]
-        number = self._made + 1
-        recorder = FileRecorder(numbered(settings.journal, number)) if settings.journal else None
-        record = _record(scheduler, self._metrics, recorder, model_names(catalog))
-        limits = Limits(launch=settings.launch_limit)
-        driver = Driver(scheduler, workers, record, self._clock, limits, self._metrics.died_idle, read)
-        self._made = number
-        return Generation(number, catalog, ways, driver, recorder)
-
-    def _check_device(self, catalog: Catalog) -> None:
-        """Before any process is started: it would find the same, and later."""
-        if self._settings.any_profile:
-            return
-        if self._device not in (None, catalog.device):
-            raise DeviceError(
-                f"the new tasks were profiled on {catalog.device}, but this device is {self._device}: "
-                "profile again on it, or serve regardless (--any-profile)"
-            )
-        self._device = catalog.device
+def blueprint(settings: Settings, catalog: Catalog) -> Blueprint[Way]:
+    scheduler = make_scheduler(settings, make_knowledge(settings, catalog))
+    return Blueprint(
+        scheduler=scheduler,
+        ways={name: way(served) for name, served in catalog.tasks.items()},
+        builds=[build_plan(settings, catalog, worker) for worker in range(settings.workers)],
+        names=model_names(catalog),
+        waiting=lambda _: scheduler.waiting,
+        read=read,
+    )
 
 
 def make_knowledge(settings: Settings, catalog: Catalog) -> Knowledge:
@@ -146,20 +89,6 @@ def build_plan(settings: Settings, catalog: Catalog, worker: int) -> CascadeBuil
     return CascadeBuild(tuple(models), DevicePlan(every[worker % len(every)], settings.threads, insisted, WARM_BATCHES))
 
 
-def devices(settings: Settings) -> list[str]:
-    return [device.strip() for device in settings.device.split(",")]
-
-
 def model_names(catalog: Catalog) -> list[str]:
     """What metrics call the models, by their numbers."""
     return [f"{cascade.task}/{level.name}" for cascade in catalog.cascades for level in cascade.levels]
-
-
-def _record(scheduler: CascadeScheduler, metrics: Metrics, recorder: FileRecorder | None, names: list[str]) -> Record:
-    def record(entry: JournalEntry) -> None:
-        metrics.observe(entry, names.__getitem__)
-        metrics.waiting(scheduler.waiting)
-        if recorder is not None:
-            recorder(entry)
-
-    return record

@@ -13,8 +13,8 @@ from pathlib import Path
 from pliant.cascade.artifact import Cascade, Classifier, LevelProfile
 from pliant.errors import ArtifactError, DeviceError, RegistryError
 from registry import codec
-from registry.package import Published
 from serving.artifacts import Registry
+from serving.catalog import Fetcher, fetching
 
 PREFIX = "pliant-cascade-"
 TASK_PREFIX, MODEL_PREFIX = PREFIX + "task-", PREFIX + "model-"
@@ -87,84 +87,59 @@ def load_catalog(registry: Registry, alias: str, running: Catalog | None = None)
 
     Raises `RegistryError` for what is not there, `ArtifactError` for what cannot be used or does not fit together.
     """
-    pointers = look(registry, alias)
-    loader = _Loader(registry, alias, pointers, running)
-    names = sorted(name.removeprefix(TASK_PREFIX) for name in pointers if name.startswith(TASK_PREFIX))
-    if not names:
-        raise RegistryError(f"no model {TASK_PREFIX}... has a version under the alias {alias}: train a task first")
-    try:
+    with fetching(registry, alias, PREFIX) as fetcher:
+        pointers = fetcher.pointers
+        names = sorted(name.removeprefix(TASK_PREFIX) for name in pointers if name.startswith(TASK_PREFIX))
+        if not names:
+            raise RegistryError(f"no model {TASK_PREFIX}... has a version under the alias {alias}: train a task first")
+        loader = _Loader(fetcher, running.tasks if running else {})
         return Catalog({name: loader.task(name) for name in names}, pointers)
-    except Exception:
-        loader.discard()
-        raise
 
 
-def look(registry: Registry, alias: str) -> Mapping[str, int]:
-    """Registered model -> version, of all that `alias` points to: one question."""
-    return registry.versions(PREFIX, alias)
-
-
-def discard(registry: Registry, idle: Catalog, kept: Catalog) -> None:
-    """Files that only `idle` needs go."""
-    for folder in idle.folders - kept.folders:
-        registry.discard(folder)
-
-
+@dataclass(frozen=True, slots=True)
 class _Loader:
-    """Fetches what the running catalog lacks, and remembers what it fetched."""
+    """Fetches what the running catalog lacks."""
 
-    def __init__(self, registry: Registry, alias: str, pointers: Mapping[str, int], running: Catalog | None) -> None:
-        self._registry, self._alias, self._pointers = registry, alias, pointers
-        self._running = running.tasks if running else {}
-        self._fetched: list[Path] = []
+    fetcher: Fetcher
+    running: Mapping[str, ServedTask]
 
     def task(self, name: str) -> ServedTask:
-        running = self._running.get(name)
-        if running is not None and running.version == self._pointers[TASK_PREFIX + name]:
+        running = self.running.get(name)
+        if running is not None and running.version == self.fetcher.pointers[TASK_PREFIX + name]:
             served = running
         else:
             served = self._fetch_task(name)
         levels = tuple(self._level(served.cascade, profile) for profile in served.cascade.levels)
         return replace(served, levels=levels)
 
-    def discard(self) -> None:
-        for folder in self._fetched:
-            self._registry.discard(folder)
-
     def _fetch_task(self, name: str) -> ServedTask:
-        folder, published = self._fetch(TASK_PREFIX + name)
-        cascade = codec.load(Cascade, folder, published.digest)
+        cascade, published = self.fetcher.load(Cascade, TASK_PREFIX + name)
         if cascade.task != name:
             raise ArtifactError(f"{published.name} holds a task that calls itself {cascade.task}, but should be {name}")
         return ServedTask(cascade, published.version, published.digest, ())
 
     def _level(self, cascade: Cascade, profile: LevelProfile) -> ServedLevel:
-        name = model_name(cascade.task, profile.name)
-        if name not in self._pointers:
-            raise ArtifactError(f"task {cascade.task} needs {name}, which has no version under the alias {self._alias}")
-        running = self._running.get(cascade.task)
+        name, alias, pointers = model_name(cascade.task, profile.name), self.fetcher.alias, self.fetcher.pointers
+        if name not in pointers:
+            raise ArtifactError(f"task {cascade.task} needs {name}, which has no version under the alias {alias}")
+        running = self.running.get(cascade.task)
         for level in running.levels if running else ():
-            if (level.digest, level.version) == (profile.classifier, self._pointers[name]):
+            if (level.digest, level.version) == (profile.classifier, pointers[name]):
                 return level
         return self._fetch_level(cascade, profile, name)
 
     def _fetch_level(self, cascade: Cascade, profile: LevelProfile, name: str) -> ServedLevel:
-        folder, published = self._fetch(name)
+        folder, published = self.fetcher.fetch(name)
         if published.digest != profile.classifier:
             raise ArtifactError(
                 f"level {profile.name} of task {cascade.task} was planned with classifier {profile.classifier[:12]}, but "
-                f"{self._alias} of {name} (version {published.version}) is {published.digest[:12]}: promote the task "
+                f"{self.fetcher.alias} of {name} (version {published.version}) is {published.digest[:12]}: promote the task "
                 "that was planned with it"
             )
         classifier = codec.load(Classifier, folder, published.digest)
         if classifier.classes != cascade.classes:
             raise ArtifactError(f"{name} knows other classes than task {cascade.task}")
         return ServedLevel(folder, published.version, published.digest, classifier.tokenizer, classifier.max_length)
-
-    def _fetch(self, name: str) -> tuple[Path, Published]:
-        folder, published = self._registry.fetch(name, self._pointers[name])
-        self._fetched.append(folder)
-        return folder, published
 
 
 def _mark(served: ServedTask) -> tuple[object, ...]:

@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from serving.cascade_outcomes import MOST
-from serving.texts import TEXT_BYTES
-from serving.tokens_documents import Error, ErrorAnswer, Refresh
+from serving.documents import BATCH, CUT, PAIR, PARAMETERS, TEXT, Error, ErrorAnswer, Refresh, Score, TeiError
 
 
 class Word(BaseModel):
@@ -157,16 +156,6 @@ class TakenOutcome(BaseModel):
     promise: Promise = Field(description="as it stands with this label")
 
 
-class Score(BaseModel):
-    score: float
-    label: str
-
-
-class TeiError(BaseModel):
-    error: str
-    error_type: str
-
-
 _ERRORS = {
     400: "The body is no JSON in UTF-8.",
     404: "Unknown task, or an id that no answer remembered has.",
@@ -185,22 +174,20 @@ _TEI_ERRORS = {
     429: "Overload. See Retry-After.",
 }
 
-_TEXT = {"type": "string", "description": f"at least one visible character, at most {TEXT_BYTES} bytes of UTF-8"}
-_PAIR = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2, "description": "a pair of texts"}
 _OBJECT = {
     "type": "object",
     "required": ["text"],
     "additionalProperties": False,
-    "properties": {"text": _TEXT, "text_pair": _TEXT},
+    "properties": {"text": TEXT, "text_pair": TEXT},
 }
-_ANY = {"oneOf": [_TEXT, _PAIR, _OBJECT]}
+_ANY = {"oneOf": [TEXT, PAIR, _OBJECT]}
 _QUESTION = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
         "task": {"type": "string", "description": "as listed by GET tasks; may be left out where just one is served"},
         "text": _ANY,
-        "text_pair": _TEXT,
+        "text_pair": TEXT,
         "texts": {"type": "array", "items": _ANY, "minItems": 1, "description": "instead of text; 256 by default"},
         "accuracy": {"type": "number", "minimum": 0, "maximum": 1, "description": "at least, as planned"},
         "candidate": {"type": "string", "description": "by name, in place of what accuracy and latency would choose"},
@@ -228,25 +215,17 @@ _TEI: Mapping[str, Any] = {
     "required": ["inputs"],
     "properties": {
         "inputs": {
-            "oneOf": [
-                _TEXT,
-                _PAIR,
-                {"type": "array", "items": {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 2}},
-            ],
+            "oneOf": [TEXT, PAIR, BATCH],
             "description": "a text, a pair, or a batch [[text], [text, text], ...]",
             "example": "What is Deep Learning?",
         },
-        "truncate": {"type": "boolean", "nullable": True, "default": True},
-        "truncation_direction": {"type": "string", "enum": ["Left", "Right"], "default": "Right"},
+        **CUT,
         "raw_scores": {
             "type": "boolean",
             "default": False,
             "description": "logarithms of the probabilities, instead of these",
         },
-        "parameters": {
-            "type": "object",
-            "description": "of Hugging Face's inference API: top_k, function_to_apply; the answer is then one list deeper",
-        },
+        "parameters": PARAMETERS,
     },
 }
 

@@ -21,11 +21,10 @@ from serving.cascade_outcomes import Outcomes
 from serving.cascade_question import Question
 from serving.cascade_reading import Way, begin
 from serving.clock import Clock
-from serving.generation import Generations
-from serving.json_body import shorten
 from serving.metrics import Metrics
+from serving.questions import unknown
 from serving.refresh import Refresher
-from serving.refusals import Refusal, error_content, refusal_of, refusal_of_drop
+from serving.refusals import error_content, refusal_of, refusal_of_drop
 from serving.settings import Settings
 
 ORIGINS = ("task_version", "candidate", "level", "reason")
@@ -48,7 +47,6 @@ class Parts:
     """What the endpoint is put together from."""
 
     settings: Settings
-    generations: Generations[Catalog, Way]
     refresher: Refresher[Catalog, Way]
     metrics: Metrics
     outcomes: Outcomes
@@ -58,7 +56,7 @@ class Parts:
 class CascadeEndpoint:
     def __init__(self, parts: Parts, seed: int | None = None) -> None:
         """`seed` of what the published gates toss; None: another one each time."""
-        self._parts, self._generations = parts, parts.generations
+        self._parts, self._generations = parts, parts.refresher.generations
         self._draw = random.Random(seed).random
         self.settings, self.metrics = parts.settings, parts.metrics
 
@@ -126,8 +124,7 @@ class CascadeEndpoint:
     def _way(self, task: str) -> Way:
         ways = self._generations.present.ways
         if task not in ways:
-            known = ", ".join(ways)
-            raise Refusal(404, "unknown_task", f"task is {shorten(task)}, but must be one of {known}", "task")
+            raise unknown(task, "task", ways)
         return ways[task]
 
     def describe(self, task: str) -> Described:

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.json_body import check_names, check_type, deadline, number, parse_json, read_body, shorten, utility
-from serving.refusals import Refusal
+from serving import questions
+from serving.json_body import check_names, deadline, number, shorten, utility
+from serving.questions import read_fields, which
 from serving.texts import Given, Texts, check_count, clean
 
 FIELDS = ("task", "text", "text_pair", "texts", "accuracy", "latency", "candidate", "deadline", "utility")
@@ -34,19 +35,6 @@ class Question:
     cleaned: tuple[int, ...] = ()  # control characters of each of the texts that became spaces
 
 
-class Limits(Protocol):
-    """The settings that these files go by."""
-
-    @property
-    def max_body_bytes(self) -> int: ...
-    @property
-    def max_texts(self) -> int: ...
-    @property
-    def max_deadline(self) -> float: ...
-    @property
-    def max_waiting(self) -> int: ...
-
-
 class Described(Protocol):
     """A task as far as its questions depend on it."""
 
@@ -58,31 +46,19 @@ class Described(Protocol):
     def max_length(self) -> int: ...  # tokens
 
 
-class Counter(Protocol):
-    def refused(self, code: str) -> None: ...
-
-
-class Endpoint(Protocol):
+class Endpoint(questions.Endpoint, Protocol):
     """What the routes ask of the service."""
 
-    @property
-    def settings(self) -> Limits: ...
-    @property
-    def metrics(self) -> Counter: ...
-    @property
-    def now(self) -> float: ...
     def tasks(self) -> Sequence[Mapping[str, Any]]: ...
     def describe(self, task: str) -> Described: ...
     def status(self) -> dict[str, Any]: ...
     async def predict(self, question: Question, arrived: float) -> dict[str, Any]: ...
-    async def refresh(self) -> dict[str, Any]: ...
     def outcome(self, id: str, label: str | float) -> dict[str, Any]: ...
 
 
 async def read_question(request: Request, endpoint: Endpoint) -> Question:
     """Raises `Refusal` or `InputError` for anything but a whole, valid question."""
-    check_type(request, ("application/json",), "application/json")
-    fields = parse_json(await read_body(request, endpoint.settings.max_body_bytes))
+    fields = await read_fields(request, endpoint.settings)
     check_names(fields, FIELDS, ())
     task = which_task(fields.get("task"), endpoint)
     given = _given(fields, endpoint.settings.max_texts)
@@ -92,17 +68,7 @@ async def read_question(request: Request, endpoint: Endpoint) -> Question:
 
 def which_task(name: object, endpoint: Endpoint) -> str:
     """The one that is named, or the only one. Raises `Refusal` (404) for one that is not served."""
-    served = [str(task["name"]) for task in endpoint.tasks()]
-    if name is None and len(served) == 1:
-        return served[0]
-    if name is None:
-        raise InputError("task", "missing", f"given, as there is not just one: {', '.join(served)}")
-    if not isinstance(name, str):
-        raise InputError("task", shorten(name), "a text")
-    if name not in served:
-        message = f"task is {shorten(name)}, but must be one of {', '.join(sorted(served))}"
-        raise Refusal(404, "unknown_task", message, "task")
-    return name
+    return which(name, "task", [str(task["name"]) for task in endpoint.tasks()])
 
 
 def read_texts(given: Sequence[Given], task: str, pair: bool) -> tuple[Texts, tuple[int, ...]]:

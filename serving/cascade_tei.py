@@ -19,7 +19,7 @@ from starlette.responses import Response
 from serving import tei
 from serving.cascade_documents import task_parameter, tei_body, tei_responses
 from serving.cascade_question import Described, Endpoint, Question, read_texts, which_task
-from serving.json_body import check_type, parse_json, read_body
+from serving.questions import guarded, read_fields
 from serving.refusals import Refusal, json_response
 from serving.tei import Form
 
@@ -48,7 +48,7 @@ def add_tei(app: FastAPI, endpoint_of: Callable[[Request], Endpoint]) -> None:
             documents = tei_body() if method == "POST" else {}
             app.add_api_route(
                 base + path,
-                tei.guarded(handle, endpoint_of),
+                guarded(handle, endpoint_of, tei.error_response),
                 methods=[method],
                 include_in_schema=path != "",
                 responses=tei_responses(path),
@@ -61,8 +61,7 @@ def add_tei(app: FastAPI, endpoint_of: Callable[[Request], Endpoint]) -> None:
 
 async def _predict(request: Request, endpoint: Endpoint) -> Response:
     arrived = endpoint.now
-    check_type(request, ("application/json",), "application/json")
-    fields = parse_json(await read_body(request, endpoint.settings.max_body_bytes))
+    fields = await read_fields(request, endpoint.settings)
     task = which_task(request.path_params.get("task"), endpoint)
     described, form = endpoint.describe(task), tei.read_form(fields)
     given = tei.sequences(fields.get("inputs"), endpoint.settings.max_texts)

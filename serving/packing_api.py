@@ -16,8 +16,8 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from serving import packing_openai
-from serving.app import complete, new_app
-from serving.packing_documents import Refresh, Status, documents
+from serving.app import add_refresh, complete, new_app
+from serving.packing_documents import Status, documents
 from serving.packing_question import Endpoint
 from serving.refusals import Refusal, json_response
 
@@ -40,13 +40,7 @@ def create_app(swagger: Path) -> FastAPI:
     """The app, to be mounted at /v1; `swagger` is a folder with Swagger UI's files, so that its page needs no internet."""
     app = new_app("Pliant packing")
     app.add_api_route("/status", _status, methods=["GET"], summary="What is served", responses={200: {"model": Status}})
-    app.add_api_route(
-        "/refresh",
-        _refresh,
-        methods=["POST"],
-        summary="Take up what the registry's alias points to",
-        responses={200: {"model": Refresh}},
-    )
+    add_refresh(app)
     handlers = {path: packing_openai.guarded(handle, _endpoint) for path, handle in {**POSTED, **ASKED}.items()}
     for path, handler in handlers.items():
         app.add_api_route(path, handler, name=path, **documents(path))
@@ -58,10 +52,6 @@ def create_app(swagger: Path) -> FastAPI:
 
 async def _status(request: Request) -> Response:
     return json_response(await _endpoint(request).status())
-
-
-async def _refresh(request: Request) -> Response:
-    return json_response(await _endpoint(request).refresh())
 
 
 async def _refused_by_http(request: Request, error: Exception) -> Response:

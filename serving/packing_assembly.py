@@ -10,20 +10,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from pliant.errors import DeviceError, InputError
+from pliant.errors import InputError
 from pliant.packing.policy import Rules
 from serving.artifacts import Registry, open_registry
+from serving.assembly import Assembly
 from serving.clock import Clock
 from serving.device_plan import DevicePlan
-from serving.generation import Generation, Generations, numbered
-from serving.packing_catalog import Catalog, ServedModel, discard, load_catalog, look
+from serving.devices import SameDevice, check_devices, devices
+from serving.generation import Generation, numbered
+from serving.packing_catalog import PREFIX, Catalog, ServedModel, load_catalog
 from serving.packing_endpoint import PackingEndpoint, Parts, Served, Way
 from serving.packing_engine import EngineDriver, Limits
 from serving.packing_fleet import Fleet
@@ -33,26 +33,12 @@ from serving.packing_observed import ObservedLengths, observed_path
 from serving.packing_payload import Build, EngineBuild
 from serving.packing_reading import PromptReader
 from serving.packing_worker import ProcessWorker, Worker
-from serving.refresh import Refresher, Source
+from serving.refresh import Source, follow
 from serving.settings import Settings
 
 Hire = Callable[[Callable[[], Build]], Worker]
 """A worker, not yet started, that asks for its build plan at each start."""
 LoadPredictor = Callable[[ServedModel], Predict]
-
-
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    endpoint: PackingEndpoint
-    generations: Generations[Catalog, Way, Fleet]
-    refresher: Refresher[Catalog, Way, Fleet]
-    watch: asyncio.Task[None]  # its own
-
-    async def stop(self) -> None:
-        self.watch.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.watch
-        await self.generations.stop()
 
 
 def check(settings: Settings) -> None:
@@ -61,11 +47,7 @@ def check(settings: Settings) -> None:
     for served in catalog.models.values():
         rules(settings, served)
         PromptReader(served.generator, served.context)
-    if not settings.any_profile:
-        from serving.on_device import check_device
-
-        for device in devices(settings):
-            check_device(catalog.device, device, settings.threads)
+    check_devices(settings, catalog)
 
 
 def load_predictor(served: ServedModel) -> Predict:
@@ -81,17 +63,15 @@ async def assemble(
     hire: Hire = ProcessWorker,
     load: LoadPredictor = load_predictor,
     counted: CollectorRegistry = REGISTRY,
-) -> Assembly:
+) -> Assembly[PackingEndpoint, Catalog, Way, Fleet]:
     """A service whose engines run. Raises `PliantError`."""
     registry, metrics = registry or open_registry(settings), PackingMetrics(counted)
     clock: Clock = time.monotonic  # the engines' processes read the same one: deadlines are on it
+    source = Source(registry, settings.alias, PREFIX, load_catalog)
     builder = Builder(settings, clock, metrics, hire, load)
-    first = await builder.start(load_catalog(registry, settings.alias))
-    generations = Generations(first, lambda former, present: discard(registry, former.catalog, present.catalog))
-    source = Source(registry, settings.alias, look, load_catalog, discard)
-    refresher = Refresher(generations, source, builder.start, settings.refresh_seconds, metrics)
-    endpoint = PackingEndpoint(Parts(settings, generations, refresher, metrics, clock))
-    return Assembly(endpoint, generations, refresher, asyncio.create_task(refresher.watch.run()))
+    refresher = await follow(source, builder.start, settings.refresh_seconds, metrics)
+    endpoint = PackingEndpoint(Parts(settings, refresher, metrics, clock))
+    return Assembly(endpoint, refresher, asyncio.create_task(refresher.watch.run()))
 
 
 class Builder:
@@ -103,11 +83,11 @@ class Builder:
         self._settings, self._clock, self._metrics = settings, clock, metrics
         self._hire, self._load = hire, load
         self._made, self._processes = count(1), count(1)
-        self._device: str | None = None  # class that the first one was profiled on
+        self._same = SameDevice("models", settings.any_profile)
 
     async def start(self, catalog: Catalog) -> Served:
         """Raises `DeviceError` for another class of device than the first one's, and as `Generation.start`."""
-        self._check_device(catalog)
+        self._same.check(catalog)
         every = devices(self._settings)
         ways = {
             name: self._way(served, every[place % len(every)])
@@ -143,17 +123,6 @@ class Builder:
             journal=numbered(settings.journal, number) if settings.journal else None,
         )
 
-    def _check_device(self, catalog: Catalog) -> None:
-        """Before any process is started: it would find the same, and later."""
-        if self._settings.any_profile:
-            return
-        if self._device not in (None, catalog.device):
-            raise DeviceError(
-                f"the new models were profiled on {catalog.device}, but this device is {self._device}: "
-                "profile again on it, or serve regardless (--any-profile)"
-            )
-        self._device = catalog.device
-
 
 def rules(settings: Settings, served: ServedModel) -> Rules:
     """What the model's scheduler goes by. Raises `InputError` for a policy that cannot be served with."""
@@ -161,7 +130,3 @@ def rules(settings: Settings, served: ServedModel) -> Rules:
         raise InputError("policy", "oracle", "one that does without the outputs' exact lengths: it is for simulations")
     packing = served.packing
     return Rules(settings.policy, served.generator.context, level=packing.level, patience=packing.patience)
-
-
-def devices(settings: Settings) -> list[str]:
-    return [device.strip() for device in settings.device.split(",")]

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from pliant.errors import ArtifactError, DeviceError, RegistryError
 from pliant.packing.artifact import Generator, Packing, Predictor
 from registry import codec
-from registry.package import Published
 from serving.artifacts import Registry
+from serving.catalog import Fetcher, fetching
 
 PREFIX = "pliant-packing-"
 GENERATOR_PREFIX = PREFIX + "generator-"
@@ -100,53 +100,31 @@ def load_catalog(registry: Registry, alias: str, running: Catalog | None = None)
 
     Raises `RegistryError` for what is not there, `ArtifactError` for what cannot be used or does not belong together.
     """
-    pointers = look(registry, alias)
     parts = (GENERATOR_PREFIX, PREDICTOR_PREFIX)
-    names = sorted(name.removeprefix(PREFIX) for name in pointers if not name.startswith(parts))
-    if not names:
-        raise RegistryError(f"no model {PREFIX}... has a version under the alias {alias}: train one first")
-    loader = _Loader(registry, alias, pointers, running)
-    try:
-        return Catalog({name: loader.model(name) for name in names}, pointers)
-    except Exception:
-        loader.discard()
-        raise
+    with fetching(registry, alias, PREFIX) as fetcher:
+        names = sorted(name.removeprefix(PREFIX) for name in fetcher.pointers if not name.startswith(parts))
+        if not names:
+            raise RegistryError(f"no model {PREFIX}... has a version under the alias {alias}: train one first")
+        loader = _Loader(fetcher, running.models if running else {})
+        return Catalog({name: loader.model(name) for name in names}, fetcher.pointers)
 
 
-def look(registry: Registry, alias: str) -> Mapping[str, int]:
-    """Registered model -> version, of all that `alias` points to: one question."""
-    return registry.versions(PREFIX, alias)
-
-
-def discard(registry: Registry, idle: Catalog, kept: Catalog) -> None:
-    """Files that only `idle` needs go."""
-    for folder in idle.folders - kept.folders:
-        registry.discard(folder)
-
-
+@dataclass(frozen=True, slots=True)
 class _Loader:
-    """Fetches what the running catalog lacks, and remembers what it fetched."""
+    """Fetches what the running catalog lacks."""
 
-    def __init__(self, registry: Registry, alias: str, pointers: Mapping[str, int], running: Catalog | None) -> None:
-        self._registry, self._alias, self._pointers = registry, alias, pointers
-        self._running = running.models if running else {}
-        self._fetched: list[Path] = []
+    fetcher: Fetcher
+    running: Mapping[str, ServedModel]
 
     def model(self, name: str) -> ServedModel:
-        running = self._running.get(name)
+        running = self.running.get(name)
         if running and self._versions(name) == (running.version, running.generator.version, running.predictor.version):
             return running
-        folder, found = self._fetch(PREFIX + name)
-        packing = codec.load(Packing, folder, found.digest)
-        self._registry.discard(folder)  # all of it is in memory
+        packing, found = self.fetcher.load(Packing, PREFIX + name)
         if packing.name != name:
             raise ArtifactError(f"{found.name} holds a plan that calls itself {packing.name}, but should be {name}")
         generator = self._generator(packing, running)
         return ServedModel(packing, found.version, found.digest, generator, self._predictor(packing, running))
-
-    def discard(self) -> None:
-        for folder in self._fetched:
-            self._registry.discard(folder)
 
     def _generator(self, packing: Packing, running: ServedModel | None) -> ServedGenerator:
         name = GENERATOR_PREFIX + packing.name
@@ -169,23 +147,20 @@ class _Loader:
 
     def _part(self, kind: type[T], name: str, digest: str) -> tuple[T, tuple[Path, int, str]]:
         """Verified, and where it lies. Raises `ArtifactError` for another one than was planned with."""
-        if name not in self._pointers:
-            raise ArtifactError(f"{name} has no version under the alias {self._alias}")
-        folder, found = self._fetch(name)
+        if name not in self.fetcher.pointers:
+            raise ArtifactError(f"{name} has no version under the alias {self.fetcher.alias}")
+        folder, found = self.fetcher.fetch(name)
         if found.digest != digest:
             raise ArtifactError(
-                f"a model was planned with {digest[:12]} of {name}, but its {self._alias} (version {found.version}) is "
-                f"{found.digest[:12]}: promote the plan that was made with it"
+                f"a model was planned with {digest[:12]} of {name}, but its {self.fetcher.alias} (version "
+                f"{found.version}) is {found.digest[:12]}: promote the plan that was made with it"
             )
         return codec.load(kind, folder, digest), (folder, found.version, digest)
 
     def _holds(self, name: str, digest: str, part: ServedGenerator | ServedPredictor) -> bool:
-        return (part.digest, part.version) == (digest, self._pointers.get(name))
+        return (part.digest, part.version) == (digest, self.fetcher.pointers.get(name))
 
     def _versions(self, name: str) -> tuple[Any, ...]:
-        return tuple(self._pointers.get(prefix + name) for prefix in (PREFIX, GENERATOR_PREFIX, PREDICTOR_PREFIX))
-
-    def _fetch(self, name: str) -> tuple[Path, Published]:
-        folder, published = self._registry.fetch(name, self._pointers[name])
-        self._fetched.append(folder)
-        return folder, published
+        return tuple(
+            self.fetcher.pointers.get(prefix + name) for prefix in (PREFIX, GENERATOR_PREFIX, PREDICTOR_PREFIX)
+        )

@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.bins_documents import OpenaiErrorAnswer, OpenaiModel, OpenaiModels
+from serving.documents import Artifact, OpenaiErrorAnswer, OpenaiModel, OpenaiModels, Refresh, object_body
 from serving.packing_fields import STOP_CHARACTERS, STOPS
-from serving.tokens_documents import Refresh
 
 
 class Facts(BaseModel):
@@ -70,11 +69,6 @@ class ChatCompletion(BaseModel):
     system_fingerprint: str
     choices: list[ChatChoice]
     usage: Usage
-
-
-class Artifact(BaseModel):
-    version: int
-    digest: str
 
 
 class EngineStatus(BaseModel):
@@ -195,13 +189,5 @@ def documents(path: str) -> dict[str, Any]:
     if path in _BODIES:
         said["methods"] = ["POST"]
         said["responses"] |= {s: {"model": OpenaiErrorAnswer, "description": text} for s, text in _ERRORS.items()}
-        said["openapi_extra"] = {"requestBody": _body(*_BODIES[path])}
+        said["openapi_extra"] = {"requestBody": object_body(*_BODIES[path])}
     return said
-
-
-def _body(required: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    schema = {"type": "object", "required": [required], "properties": fields}
-    return {"required": True, "content": {"application/json": {"schema": schema}}}
-
-
-__all__ = ["Refresh", "Status", "documents"]

@@ -15,7 +15,7 @@ from pliant.packing.request import FOREVER, Prompt
 from pliant.packing.submission import Sampling, Submission
 from serving.answers import Dropped
 from serving.clock import Clock
-from serving.generation import Generation, Generations
+from serving.generation import Generation
 from serving.packing_catalog import Catalog, ServedModel
 from serving.packing_engine import EngineDriver, Looked
 from serving.packing_fleet import Fleet
@@ -56,7 +56,6 @@ class Parts:
     """What the endpoint is put together from."""
 
     settings: Settings
-    generations: Generations[Catalog, Way, Fleet]
     refresher: Refresher[Catalog, Way, Fleet]
     metrics: PackingMetrics
     clock: Clock
@@ -74,7 +73,7 @@ class _Read:
 
 class PackingEndpoint:
     def __init__(self, parts: Parts) -> None:
-        self._parts, self._generations = parts, parts.generations
+        self._parts, self._generations = parts, parts.refresher.generations
         self.settings, self.metrics, self._clock = parts.settings, parts.metrics, parts.clock
 
     @property

@@ -15,7 +15,8 @@ from starlette.datastructures import Headers
 from pliant.errors import InputError
 from pliant.packing.submission import Sampling
 from serving.json_body import deadline, number, shorten, utility
-from serving.packing_question import Given, Limits, Question
+from serving.packing_question import Given, Question
+from serving.questions import Limits
 from serving.refusals import Refusal
 from serving.texts import check_count
 

@@ -14,12 +14,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pliant.errors import PliantError
-from serving.json_body import check_type, parse_json, read_body, shorten
+from serving.json_body import shorten
 from serving.packing_answer import Form
 from serving.packing_fields import read_question
 from serving.packing_question import Endpoint
 from serving.packing_reply import Reply
 from serving.packing_stream import EventStream, GoneError, while_there
+from serving.questions import read_fields
 from serving.refusals import RETRY_AFTER, Refusal, json_response, refusal_of
 
 CODES: Mapping[str, str] = {"full": "rate_limit_exceeded", "invalid": "invalid_value"}
@@ -94,8 +95,7 @@ def error_content(refusal: Refusal) -> dict[str, Any]:
 async def _answer(request: Request, endpoint: Endpoint, prompt: str) -> Response:
     """The first token is waited for also where the answer is a stream: until then an error has a status of its own."""
     arrived = endpoint.now
-    check_type(request, ("application/json",), "application/json")
-    fields = parse_json(await read_body(request, endpoint.settings.max_body_bytes))
+    fields = await read_fields(request, endpoint.settings)
     question = read_question(fields, request.headers, prompt, endpoint.settings)
     form = Form(chat=prompt == "messages")
     reply = await endpoint.open(question, arrived)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from pliant.packing.chat import Message
 from pliant.packing.submission import Sampling
+from serving import questions
 from serving.packing_reply import Reply
 
 
@@ -43,33 +44,9 @@ class Question:
     offline: bool
 
 
-class Limits(Protocol):
-    """The settings that these files go by."""
-
-    @property
-    def max_body_bytes(self) -> int: ...
-    @property
-    def max_texts(self) -> int: ...
-    @property
-    def max_deadline(self) -> float: ...
-    @property
-    def stream_limit(self) -> float: ...
-
-
-class Counter(Protocol):
-    def refused(self, code: str) -> None: ...
-
-
-class Endpoint(Protocol):
+class Endpoint(questions.Endpoint, Protocol):
     """What the routes ask of the service."""
 
-    @property
-    def settings(self) -> Limits: ...
-    @property
-    def metrics(self) -> Counter: ...
-    @property
-    def now(self) -> float: ...
     def models(self) -> Mapping[str, int]: ...
     async def open(self, question: Question, arrived: float) -> Reply: ...
     async def status(self) -> dict[str, Any]: ...
-    async def refresh(self) -> dict[str, Any]: ...

@@ -9,25 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self
+from typing import Generic
 
 from typing_extensions import TypeVar
 
 from pliant.errors import ArtifactError
 from serving.artifacts import Registry
+from serving.catalog import Catalog, discard
 from serving.driver import Driver
 from serving.generation import Generation, Generations, Running
 from serving.watch import Counter, Outcome, Watch, listed
-
-
-class Catalog(Protocol):
-    """What a service serves, and the registry's pointers that it was found by."""
-
-    @property
-    def pointers(self) -> Mapping[str, int]: ...
-    def serves_as(self, other: Self) -> bool:
-        """Whether both serve the same artifacts under the same versions."""
-
 
 C = TypeVar("C", bound=Catalog)
 W = TypeVar("W")
@@ -40,9 +31,18 @@ class Source(Generic[C]):
 
     registry: Registry
     alias: str
-    look: Callable[[Registry, str], Mapping[str, int]]  # registered model -> version: one question
+    prefix: str  # of the names of all registered models that one is made of
     load: Callable[[Registry, str, C | None], C]  # what another one holds already is not fetched again
-    discard: Callable[[Registry, C, C], None]  # files that only the first one needs go
+
+
+async def follow(
+    source: Source[C], start: Callable[[C], Awaitable[Generation[C, W, D]]], seconds: float, metrics: Counter
+) -> Refresher[C, W, D]:
+    """With the first generation, of what the alias points to now. Raises as `load` and `start`."""
+    registry = source.registry
+    first = await start(source.load(registry, source.alias, None))
+    generations = Generations(first, lambda former, present: discard(registry, former.catalog, present.catalog))
+    return Refresher(generations, source, start, seconds, metrics)
 
 
 class Refresher(Generic[C, W, D]):
@@ -57,21 +57,21 @@ class Refresher(Generic[C, W, D]):
         metrics: Counter,
     ) -> None:
         """`start` gives the next generation, started. It raises `PliantError`, and nothing of it is left then."""
-        self._generations, self._source, self._start = generations, source, start
+        self.generations, self._source, self._start = generations, source, start
         self._judged: tuple[Mapping[str, int], Outcome] = generations.present.catalog.pointers, _unchanged()
         self.watch = Watch(self._look, seconds, metrics)
 
     async def _look(self, patient: bool) -> Outcome:
         """Raises `RegistryError` and `WorkerError`. `patient`: what was held is not tried again before a pointer moves."""
-        running = self._generations.present.catalog
-        pointers = await asyncio.to_thread(self._source.look, self._source.registry, self._source.alias)
+        running, source = self.generations.present.catalog, self._source
+        pointers = await asyncio.to_thread(source.registry.versions, source.prefix, source.alias)
         seen, outcome = self._judged
         if pointers == seen and (patient or outcome.outcome == "unchanged"):
             return outcome
         try:
             outcome = await self._take_up(running)
         except ArtifactError as error:
-            outcome = Outcome("held", f"what {self._source.alias} points to is not taken up: {error}", {})
+            outcome = Outcome("held", f"what {source.alias} points to is not taken up: {error}", {})
         self._judged = pointers, _unchanged() if outcome.outcome == "changed" else outcome
         return outcome
 
@@ -81,9 +81,9 @@ class Refresher(Generic[C, W, D]):
         if target.serves_as(running):
             return _unchanged()
         try:
-            self._generations.become(await self._start(target))
+            self.generations.become(await self._start(target))
         except BaseException:
-            source.discard(source.registry, target, running)
+            discard(source.registry, target, running)
             raise
         moved = {name: v for name, v in target.pointers.items() if running.pointers.get(name) != v}
         return Outcome("changed", f"taken up: {listed(moved) or 'fewer tasks'}", moved)

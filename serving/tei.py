@@ -8,16 +8,15 @@ not known are ignored. A body with `parameters` comes from a client of the Huggi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from pliant.errors import InputError, PliantError
+from pliant.errors import InputError
 from serving.json_body import shorten
-from serving.refusals import RETRY_AFTER, Refusal, json_response, refusal_of
+from serving.refusals import RETRY_AFTER, Refusal, json_response
 from serving.texts import Given, check_count
 
 VERSION = "1.6.0"  # of TEI's interface as spoken here
@@ -30,18 +29,6 @@ KINDS: Mapping[int, tuple[int, str]] = {
 """Our status -> TEI's status and error_type; all others stay as they are, as Validation."""
 
 
-class Counter(Protocol):
-    def refused(self, code: str) -> None: ...
-
-
-class Counting(Protocol):
-    @property
-    def metrics(self) -> Counter: ...
-
-
-E = TypeVar("E", bound=Counting)
-
-
 @dataclass(frozen=True, slots=True)
 class Form:
     """How the answer is wanted."""
@@ -52,25 +39,6 @@ class Form:
     truncate: bool
     left: bool  # cut at the beginning
     most: int | None  # classes
-
-
-def guarded(
-    handle: Callable[[Request, E], Awaitable[Response]],
-    endpoint_of: Callable[[Request], E],
-    kinds: Mapping[int, tuple[int, str]] = KINDS,
-) -> Callable[[Request], Awaitable[Response]]:
-    """With errors in TEI's shape."""
-
-    async def answer(request: Request) -> Response:
-        endpoint = endpoint_of(request)
-        try:
-            return await handle(request, endpoint)
-        except (Refusal, PliantError, ClientDisconnect) as error:
-            refusal = refusal_of(error)
-            endpoint.metrics.refused(refusal.code)
-            return error_response(refusal, kinds)
-
-    return answer
 
 
 def error_response(refusal: Refusal, kinds: Mapping[int, tuple[int, str]] = KINDS) -> Response:

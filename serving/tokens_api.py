@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pliant.errors import InputError
-from serving.app import complete, new_app
+from serving.app import add_refresh, complete, new_app
 from serving.json_body import check_names, parse_json, read_body, shorten, text
 from serving.refusals import json_response
-from serving.tokens_documents import Prediction, Refresh, Status, TaskDescription, TaskList, errors, question_body
+from serving.tokens_documents import Prediction, Status, TaskDescription, TaskList, errors, question_body
 from serving.tokens_documents import registration_body as registration
 from serving.tokens_endpoint import TokensEndpoint
 from serving.tokens_question import read_question
@@ -50,13 +50,7 @@ def _add_routes(app: FastAPI) -> None:
         responses={200: {"model": TaskDescription}, **errors(400, 404, 409, 413, 422, 500, 503)},
         openapi_extra=registration(),
     )
-    app.add_api_route(
-        "/refresh",
-        _refresh,
-        methods=["POST"],
-        summary="Take up what the registry's alias points to",
-        responses={200: {"model": Refresh}, **errors(500, 503)},
-    )
+    add_refresh(app, errors(500, 503))
     app.add_api_route(
         "/status", _status, methods=["GET"], summary="What is served, and how", responses={200: {"model": Status}}
     )
@@ -89,10 +83,6 @@ def _which(fields: Mapping[str, Any]) -> str | int | None:
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise InputError("version", shorten(version), "a whole number from 1 on")
     return version
-
-
-async def _refresh(request: Request) -> Response:
-    return json_response(await _endpoint(request).refresh())
 
 
 async def _status(request: Request) -> Response:

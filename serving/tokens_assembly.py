@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from pliant.errors import InputError
-from pliant.protocol import JournalEntry
 from pliant.tokens.policies import FIXED, make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.scheduler import Options, TokensScheduler
 from serving.artifacts import Registry, open_registry
+from serving.assembly import end, recording
 from serving.clock import loop_clock
 from serving.device_plan import DevicePlan
 from serving.device_process import Build
-from serving.driver import Driver, Limits, Record
+from serving.driver import Driver, Limits
 from serving.journal import FileRecorder
 from serving.metrics import Metrics
 from serving.settings import Settings
@@ -42,9 +41,7 @@ class Assembly:
     recorder: FileRecorder | None
 
     async def stop(self) -> None:
-        self.watch.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.watch
+        await end(self.watch)
         await self.driver.stop()
         if self.recorder is not None:
             self.recorder.close()
@@ -67,7 +64,7 @@ async def assemble(settings: Settings) -> Assembly:
     scheduler = make_scheduler(settings, catalog.knowledge())
     metrics = Metrics("gamma", ORIGINS)
     recorder = FileRecorder(settings.journal) if settings.journal else None
-    record = _record(scheduler, metrics, recorder)
+    record = recording(metrics, lambda: scheduler.waiting, recorder)
     worker = ProcessWorker(build_plan(settings, catalog))
     limits = Limits(launch=settings.launch_limit)
     driver = Driver(scheduler, [worker], record, loop_clock(), limits, metrics.died_idle)
@@ -77,16 +74,6 @@ async def assemble(settings: Settings) -> Assembly:
     refresher = Refresher(live, registry, settings.alias, settings.refresh_seconds, metrics)
     parts = Parts(settings, driver, live, refresher, metrics, lambda other: used_settings(settings, other))
     return Assembly(TokensEndpoint(parts), driver, asyncio.create_task(refresher.run()), recorder)
-
-
-def _record(scheduler: TokensScheduler, metrics: Metrics, recorder: FileRecorder | None) -> Record:
-    def record(entry: JournalEntry) -> None:
-        metrics.observe(entry)
-        metrics.waiting(scheduler.waiting)
-        if recorder is not None:
-            recorder(entry)
-
-    return record
 
 
 def load(registry: Registry, settings: Settings) -> Servable:

@@ -16,6 +16,7 @@ from pliant.tokens.artifact import Backbone, Profile, Task
 from pliant.tokens.policy import Knowledge
 from registry import codec
 from serving.artifacts import Registry as Registry  # benchmarks/rivals takes it from here
+from serving.catalog import Fetcher, fetching, load
 
 PREFIX = "pliant-tokens-"
 BACKBONE, PROFILE, TASK_PREFIX = PREFIX + "backbone", PREFIX + "profile", PREFIX + "task-"
@@ -150,23 +151,13 @@ def load_catalog(
     Raises `RegistryError` for what is not there, `ArtifactError` for what cannot be used, `InputError` for tasks whose
     gammas differ.
     """
-    known = registry.versions(PREFIX, alias) if pointers is None else pointers
-    base = _load_backbone(registry, known.get(BACKBONE, alias), running)
-    try:
-        return _complete(registry, base, alias, known, running)
-    except Exception:
-        if running is None or base.folder != running.folder:
-            registry.discard(base.folder)
-        raise
+    with fetching(registry, alias, PREFIX, pointers) as fetcher:
+        return _complete(fetcher, _load_backbone(fetcher, running), running)
 
 
 def load_task(registry: Registry, name: str, which: str | int, backbone: str) -> ServedTask:
     """The version under an alias or number. Raises `BackboneError` for one made for another backbone than `backbone`."""
-    folder, published = registry.fetch(TASK_PREFIX + name, which)
-    try:
-        task = codec.load(Task, folder, published.digest)
-    finally:
-        registry.discard(folder)
+    task, published = load(registry, Task, TASK_PREFIX + name, which)
     _check_backbone(f"task {name}", task.backbone, backbone)
     if task.name != name:
         raise ArtifactError(f"{published.name} holds a task that calls itself {task.name}, but should be {name}")
@@ -198,34 +189,28 @@ class _Base:
     source: str
 
 
-def _load_backbone(registry: Registry, which: str | int, running: Catalog | None) -> _Base:
-    if running is not None and which == running.backbone_version:
+def _load_backbone(fetcher: Fetcher, running: Catalog | None) -> _Base:
+    if running is not None and fetcher.which(BACKBONE) == running.backbone_version:
         return _Base(
             running.folder, running.backbone_version, running.backbone_digest, running.image_size, running.source
         )
-    folder, published = registry.fetch(BACKBONE, which)
-    try:
-        backbone = codec.load(Backbone, folder, published.digest)
-    except Exception:
-        registry.discard(folder)
-        raise
+    folder, published = fetcher.fetch(BACKBONE)
+    backbone = codec.load(Backbone, folder, published.digest)
     return _Base(folder, published.version, published.digest, backbone.image_size, backbone.source)
 
 
-def _complete(
-    registry: Registry, base: _Base, alias: str, known: Mapping[str, int], running: Catalog | None
-) -> Catalog:
-    profile, version, digest = _load_profile(registry, known.get(PROFILE, alias), base.digest, running)
-    held = running.tasks if running else {}
-    tasks = {}
+def _complete(fetcher: Fetcher, base: _Base, running: Catalog | None) -> Catalog:
+    profile, version, digest = _load_profile(fetcher, base.digest, running)
+    held, known, tasks = running.tasks if running else {}, fetcher.pointers, {}
     for model in sorted(name for name in known if name.startswith(TASK_PREFIX)):
         name = model.removeprefix(TASK_PREFIX)
         served = held.get(name)
         if served is None or served.version != known[model] or served.task.backbone != base.digest:
-            served = load_task(registry, name, known[model], base.digest)
+            served = load_task(fetcher.registry, name, known[model], base.digest)
         tasks[name] = served
     if not tasks:  # one without the alias waits to be promoted: it is not served, and no error
-        raise RegistryError(f"no model {TASK_PREFIX}... has a version under the alias {alias}: train a task first")
+        told = f"no model {TASK_PREFIX}... has a version under the alias {fetcher.alias}: train a task first"
+        raise RegistryError(told)
     for served in tasks.values():
         check_gammas(served.task, next(iter(tasks.values())).task, profile)
     return Catalog(
@@ -233,18 +218,12 @@ def _complete(
     )
 
 
-def _load_profile(
-    registry: Registry, which: str | int, backbone: str, running: Catalog | None
-) -> tuple[Profile, int, str]:
-    if running is not None and which == running.profile_version:
+def _load_profile(fetcher: Fetcher, backbone: str, running: Catalog | None) -> tuple[Profile, int, str]:
+    if running is not None and fetcher.which(PROFILE) == running.profile_version:
         profile, version, digest = running.profile, running.profile_version, running.profile_digest
     else:
-        folder, published = registry.fetch(PROFILE, which)
+        profile, published = fetcher.load(Profile, PROFILE)
         version, digest = published.version, published.digest
-        try:
-            profile = codec.load(Profile, folder, digest)
-        finally:
-            registry.discard(folder)
     _check_backbone("the profile", profile.backbone, backbone)
     return profile, version, digest
 

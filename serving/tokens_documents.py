@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from serving.documents import Artifact, ErrorAnswer, Refresh
+
 
 class Prediction(BaseModel):
     """An output, and how it came about."""
@@ -38,24 +40,11 @@ class TaskList(BaseModel):
     tasks: list[TaskDescription]
 
 
-class Artifact(BaseModel):
-    version: int
-    digest: str
-
-
 class Variant(BaseModel):
     name: str
     version: int
     digest: str
     loading: float = Field(description="seconds to load it, as measured when it was made")
-
-
-class Refresh(BaseModel):
-    """The last look at what the alias points to."""
-
-    outcome: str = Field(description="unchanged, changed, held (does not fit together, yet) or failed")
-    message: str
-    changed: dict[str, int] = Field(description="registered model -> version, of what was taken up")
 
 
 class Status(BaseModel):
@@ -71,16 +60,6 @@ class Status(BaseModel):
     tasks: list[TaskDescription]
     waiting: int = Field(description="requests that no worker has in hand")
     pending: int = Field(description="requests without an answer")
-
-
-class Error(BaseModel):
-    code: str
-    field: str | None = Field(description="the part of the request that is at fault, if one is")
-    message: str = Field(description="a sentence naming the field, the value and the limit")
-
-
-class ErrorAnswer(BaseModel):
-    error: Error
 
 
 _ERRORS = {

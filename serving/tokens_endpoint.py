@@ -13,11 +13,12 @@ from serving.answers import Dropped, Served
 from serving.driver import Driver
 from serving.images import decode
 from serving.metrics import Metrics
-from serving.refusals import Refusal, refusal_of_drop
+from serving.questions import unknown
+from serving.refusals import refusal_of_drop
 from serving.settings import Settings
 from serving.tokens_catalog import Servable
 from serving.tokens_live import Live
-from serving.tokens_question import Question, shorten
+from serving.tokens_question import Question
 from serving.tokens_refresh import Refresher
 
 ORIGINS = ("task_version", "backbone_version", "profile_version", "variant", "variant_version")
@@ -45,6 +46,14 @@ class TokensEndpoint:
     def now(self) -> float:
         return self._driver.now
 
+    @property
+    def ready(self) -> bool:
+        return self._driver.ready
+
+    @property
+    def alive(self) -> bool:
+        return self._driver.alive
+
     async def predict(self, question: Question, arrived: float) -> dict[str, Any]:
         """The answer to a question whose deadline counts from `arrived` on this endpoint's clock.
 
@@ -62,8 +71,7 @@ class TokensEndpoint:
 
     def _check_task(self, task: str) -> None:
         if not self._live.accepts(task):
-            known = ", ".join(sorted(self._live.tasks))
-            raise Refusal(404, "unknown_task", f"task is {shorten(task)}, but must be one of {known}", "task")
+            raise unknown(task, "task", self._live.tasks)
 
     def _answer(self, task: str, served: Served) -> dict[str, Any]:
         """The versions are those that the output itself names, whatever is live by now."""
@@ -103,7 +111,7 @@ class TokensEndpoint:
     def status(self) -> dict[str, Any]:
         catalog, refresher = self._live.catalog, self._parts.refresher
         return {
-            "ready": self._driver.ready,
+            "ready": self.ready,
             "policy": self.settings.policy,
             "gammas": list(self._parts.used(catalog)),
             "alias": self.settings.alias,

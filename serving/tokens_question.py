@@ -12,9 +12,8 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.json_body import check_names, check_type, parse_json, read_body, text
+from serving.json_body import check_names, check_type, parse_json, read_body, shorten, text
 from serving.json_body import deadline as read_deadline
-from serving.json_body import shorten as shorten  # for those who import it from here
 from serving.json_body import utility as read_utility
 from serving.refusals import Refusal
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from pliant.errors import ArtifactError, BackboneError, InputError, RegistryError
 from serving.artifacts import Registry
+from serving.json_body import shorten
 from serving.metrics import Metrics
 from serving.refusals import Refusal
 from serving.tokens_catalog import (
@@ -25,7 +26,6 @@ from serving.tokens_catalog import (
     load_task,
 )
 from serving.tokens_live import Live
-from serving.tokens_question import shorten
 from serving.tokens_variants import VariantCatalog, load_variants
 from serving.watch import Outcome, Watch, listed
 

@@ -1,49 +1,32 @@
 """The tokens system as a BentoML service: `bentoml serve serving.tokens_service:TokensService`.
 
-Knows BentoML's life cycle and in which order the parts start and stop; everything else is in the parts. The supervisor
-imports this file too, so whatever is heavy is imported in the start-up hook, which runs in the service process alone.
+Knows BentoML's life cycle; what all services do in it says serving/hosting.py, everything else is in the parts.
 """
 
 from __future__ import annotations
 
-import os
-from importlib.resources import files
-from pathlib import Path
-
 import bentoml
 
-from serving.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
+from serving.hosting import OPTIONS, begin, hosted
 from serving.tokens_api import create_app
 
 # The last resort against a request that nothing else answers: beyond any deadline and any hung launch.
 TIMEOUT = 300
 
-switch_off_tracing()
-patch_timeouts()
-app = create_app(swagger=Path(str(files("bentoml"))) / "_internal" / "server" / "static_content")
+app = hosted(create_app)
 
 
 @bentoml.asgi_app(app, path="/v1")
-@bentoml.service(
-    name="pliant_tokens",
-    workers=1,  # the scheduler's state is this process's own
-    traffic={"timeout": TIMEOUT},
-    metrics={"enabled": True},
-    tracing={"excluded_urls": ".*"},  # see switch_off_tracing: even a span that goes nowhere costs time
-    logging={"access": {"enabled": False}},
-)
+@bentoml.service(name="pliant_tokens", traffic={"timeout": TIMEOUT}, **OPTIONS)
 class TokensService:
     """Vision tasks before a deadline, by as many tokens as the load allows. See /v1/docs."""
 
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     async def start(self) -> None:
-        """BentoML accepts connections only after this: every worker has run its model by then."""
-        from serving.settings import from_environment
+        """When this returns every worker has run its model."""
         from serving.tokens_assembly import assemble
 
-        self._assembly = await assemble(from_environment(os.environ))
-        app.state.endpoint = self._assembly.endpoint
-        freeze_gc()
+        self._assembly = await begin(app, assemble)
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(self) -> None:
@@ -51,7 +34,7 @@ class TokensService:
         await self._assembly.stop()
 
     def __is_ready__(self) -> bool:
-        return self._assembly.driver.ready
+        return self._assembly.endpoint.ready
 
     def __is_alive__(self) -> bool:
-        return self._assembly.driver.alive
+        return self._assembly.endpoint.alive

@@ -17,6 +17,7 @@ from pliant.tokens.artifact import RateRule, Variant
 from pliant.tokens.policy import Knowledge
 from registry import codec
 from serving.artifacts import Registry
+from serving.catalog import Fetcher, fetching
 from serving.tokens_catalog import PREFIX, Servable, ServedTask, Source
 
 VARIANT_PREFIX = PREFIX + "variant-"
@@ -115,35 +116,24 @@ def load_variants(registry: Registry, alias: str, pointers: Mapping[str, int] | 
     Raises `RegistryError` where there are none, `ArtifactError` for what cannot be used, `InputError` for variants that
     cannot stand in for each other.
     """
-    known = registry.versions(VARIANT_PREFIX, alias) if pointers is None else pointers
-    if not known:
-        raise RegistryError(
-            f"the policy infaas needs variants, but no model {VARIANT_PREFIX}... has a version under the alias {alias}: "
-            "run `pliant train tokens --variants` first"
-        )
-    loaded: list[ServedVariant] = []
-    try:
-        for name, version in sorted(known.items()):
-            loaded.append(_load(registry, name, version))
+    with fetching(registry, alias, VARIANT_PREFIX, pointers) as fetcher:
+        if not fetcher.pointers:
+            raise RegistryError(
+                f"the policy infaas needs variants, but no model {VARIANT_PREFIX}... has a version under the alias "
+                f"{alias}: run `pliant train tokens --variants` first"
+            )
+        loaded = [_load(fetcher, name) for name in sorted(fetcher.pointers)]
         loaded.sort(key=lambda variant: variant.latency.row(0)[-1] / variant.latency.batches[-1])
         catalog = VariantCatalog(tuple(loaded))
         _check(catalog)
-    except Exception:
-        for variant in loaded:
-            registry.discard(variant.folder)
-        raise
-    return catalog
+        return catalog
 
 
-def _load(registry: Registry, name: str, version: int) -> ServedVariant:
-    folder, published = registry.fetch(name, version)
-    try:
-        variant = codec.load(Variant, folder, published.digest)
-        if VARIANT_PREFIX + variant.name != name:
-            raise ArtifactError(f"{name} holds a variant that calls itself {variant.name}")
-    except Exception:
-        registry.discard(folder)
-        raise
+def _load(fetcher: Fetcher, name: str) -> ServedVariant:
+    folder, published = fetcher.fetch(name)
+    variant = codec.load(Variant, folder, published.digest)
+    if VARIANT_PREFIX + variant.name != name:
+        raise ArtifactError(f"{name} holds a variant that calls itself {variant.name}")
     return ServedVariant(
         name=variant.name,
         folder=folder,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import threading
 import time
@@ -13,7 +12,6 @@ import urllib.request
 import httpx2
 import huggingface_hub
 import numpy as np
-import psutil
 import pytest
 from huggingface_hub.utils._http import default_client_factory
 
@@ -35,6 +33,7 @@ from tests.serving.bins_published import (
     settings_for,
 )
 from tests.serving.clients import call, free_port, wait_for
+from tests.serving.live import Asked, end_in_flight, processes, running
 
 pytestmark = pytest.mark.slow
 
@@ -56,12 +55,8 @@ def settings(folder):
 
 @pytest.fixture(scope="module")
 def service(folder, settings):
-    service = launch(settings, folder / "state", free_port(), folder / "serve.log")
-    try:
-        service.wait_until_ready(180)
+    with running(settings, folder) as service:
         yield service
-    finally:
-        service.stop(60)
 
 
 def post(service, path: str, value: object):
@@ -74,21 +69,6 @@ def embed(service, *texts: str, **told):
 
 def status_of(service) -> dict:
     return call(service, "GET", "/status")[1]
-
-
-def devices(service) -> list[psutil.Process]:
-    """By worker."""
-    family = psutil.Process(service.process.pid).children(recursive=True)
-    found = [process for process in family if any("device_process" in word for word in process.cmdline())]
-    return sorted(found, key=lambda process: process.create_time())
-
-
-def at_once(ask, count: int) -> tuple[list, list[threading.Thread]]:
-    answers: list = []
-    threads = [threading.Thread(target=lambda: answers.append(ask())) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    return answers, threads
 
 
 def test_both_apis_are_at_the_root_beside_what_bentoml_has_there(service):
@@ -161,26 +141,23 @@ def test_bad_input_is_refused_and_the_next_request_on_the_same_connection_served
 
 
 def test_a_hung_device_process_is_replaced_and_no_text_lost(service):
-    victim = devices(service)[0]
+    victim = processes(service)[0]
     victim.send_signal(signal.SIGSTOP)
-    answers, threads = at_once(lambda: embed(service, SHORT, LONG), 8)
-    for thread in threads:
-        thread.join(60)
-    assert [status for status, _ in answers] == [200] * 8
-    wait_for(lambda: not victim.is_running() and len(devices(service)) == 2)
+    asked = Asked(lambda _: embed(service, SHORT, LONG), 8)
+    assert [status for status, _ in asked.answers()] == [200] * 8
+    wait_for(lambda: not victim.is_running() and len(processes(service)) == 2)
 
 
 def test_overload_is_refused_with_429_and_what_was_taken_is_answered(service):
     """Both devices are held still for a moment, so that the queue fills up."""
-    stopped = devices(service)
+    stopped = processes(service)
     for device in stopped:
         device.send_signal(signal.SIGSTOP)
-    answers, threads = at_once(lambda: embed(service, *[SHORT] * 16), 12)
+    asked = Asked(lambda _: embed(service, *[SHORT] * 16), 12)
     time.sleep(0.7)
     for device in stopped:
         device.send_signal(signal.SIGCONT)
-    for thread in threads:
-        thread.join(60)
+    answers = asked.answers()
     assert {status for status, _ in answers} == {200, 429}
     assert {told["error_type"] for status, told in answers if status == 429} == {"Overloaded"}
     assert embed(service, SHORT)[0] == 200
@@ -205,7 +182,7 @@ def test_a_new_champion_takes_over_while_clients_ask(folder, service):
             thread.join(60)
     assert {status for status, _ in answers} == {200}
     assert status_of(service)["streams"][1]["encoder"]["version"] == 2
-    assert len(devices(service)) == 2
+    assert len(processes(service)) == 2
 
 
 def test_the_live_journals_replay_to_themselves(folder, settings, service):
@@ -219,20 +196,12 @@ def test_the_live_journals_replay_to_themselves(folder, settings, service):
 
 def test_sigterm_with_texts_in_flight_answers_them_all_and_exits_with_status_0(service):
     """Last of the tests that share the service. The device processes are held still so that nothing ends too early."""
-    held = devices(service)
+    held = processes(service)
     for device in held:
         device.send_signal(signal.SIGSTOP)
-    answers, threads = at_once(lambda: embed(service, TEXT), 10)
+    asked = Asked(lambda _: embed(service, TEXT), 10)
     wait_for(lambda: status_of(service)["pending"] == 10)
-    os.kill(service.process.pid, signal.SIGTERM)
-    time.sleep(0.5)  # for the signal to reach the whole family
-    for device in held:
-        device.send_signal(signal.SIGCONT)
-    for thread in threads:
-        thread.join(40)
-    assert [status for status, _ in answers] == [200] * 10
-    assert service.process.wait(30) == 0
-    assert not any(device.is_running() for device in held)
+    assert [status for status, _ in end_in_flight(service, held, asked)] == [200] * 10
 
 
 def test_altered_or_missing_native_code_is_refused_before_serving(folder, settings):

@@ -63,10 +63,10 @@ def test_a_new_champion_answers_what_is_asked_from_then_on_and_the_former_one_wh
         assert await before == {"task": 1, "models": {"small": 1, "large": 1}}
         await until(lambda: old.stopped)
         assert (service.present.number, service.endpoint.status()["generation"]) == (2, 2)
-        await until(lambda: len(registry.discarded) == 2)
-        assert {str(folder) for folder in registry.discarded} == {
-            f"{model_name('colours', x)}/1" for x in ("small", "large")
-        }
+        await until(lambda: len(registry.discarded) == 4)
+        models = [f"{model_name('colours', level)}/1" for level in ("small", "large")]
+        tasks = [f"{TASK_PREFIX}colours/{version}" for version in (1, 2)]  # as soon as they are in memory
+        assert {str(folder) for folder in registry.discarded} == {*models, *tasks}
         assert service.sample("pliant_refreshes_total", outcome="changed") == 1
 
     serve(registry, check)

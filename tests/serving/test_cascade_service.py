@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
-import time
 
-import psutil
 import pytest
 
 from pliant.errors import ArtifactError, DeviceError, RegistryError
@@ -27,6 +24,7 @@ from tests.serving.cascade_published import (
     tiny_classifier,
 )
 from tests.serving.clients import call, free_port, wait_for
+from tests.serving.live import Asked, end_in_flight, processes, running
 
 pytestmark = pytest.mark.slow
 
@@ -46,12 +44,8 @@ def settings(folder):
 
 @pytest.fixture(scope="module")
 def service(folder, settings):
-    service = launch(settings, folder / "state", free_port(), folder / "serve.log")
-    try:
-        service.wait_until_ready(180)
+    with running(settings, folder) as service:
         yield service
-    finally:
-        service.stop(60)
 
 
 def ask(service, *texts: str, **told):
@@ -61,13 +55,6 @@ def ask(service, *texts: str, **told):
 
 def status_of(service) -> dict:
     return call(service, "GET", "/v1/status")[1]
-
-
-def devices(service) -> list[psutil.Process]:
-    """By worker."""
-    family = psutil.Process(service.process.pid).children(recursive=True)
-    found = [process for process in family if any("device_process" in word for word in process.cmdline())]
-    return sorted(found, key=lambda process: process.create_time())
 
 
 def test_texts_are_answered_by_the_level_that_is_sure(service):
@@ -89,16 +76,12 @@ def test_a_later_label_is_taken(service):
 
 def test_a_killed_device_process_loses_no_text_and_comes_back(service):
     """Held still first, so that it dies in the midst of a launch."""
-    victim = devices(service)[1]
+    victim = processes(service)[1]
     victim.send_signal(signal.SIGSTOP)
-    answers = []
-    threads = [threading.Thread(target=lambda: answers.append(ask(service, UNSURE, SURE))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
+    asked = Asked(lambda _: ask(service, UNSURE, SURE), 8)
     wait_for(lambda: status_of(service)["pending"] >= 8)
     victim.kill()
-    for thread in threads:
-        thread.join(60)
+    answers = asked.answers()
     assert [status for status, _ in answers] == [200] * 8
     for _, answer in answers:
         unsure, sure = answer["answers"]
@@ -108,7 +91,7 @@ def test_a_killed_device_process_loses_no_text_and_comes_back(service):
 
 
 def test_a_hung_device_process_leaves_the_small_models_answers(service):
-    victim = devices(service)[1]
+    victim = processes(service)[1]
     victim.send_signal(signal.SIGSTOP)
     status, answer = ask(service, UNSURE, deadline=1.5)
     assert status == 200, answer
@@ -136,7 +119,7 @@ def test_a_new_champion_takes_over_while_clients_ask(folder, service):
             thread.join(60)
     assert {status for status, _ in answers} == {200}
     assert ask(service)[1]["answers"][0]["versions"] == {"task": 2, "models": {"small": 2, "large": 2}}
-    assert len(devices(service)) == 2
+    assert len(processes(service)) == 2
 
 
 def test_the_live_journals_replay_to_themselves(folder, settings, service):
@@ -150,21 +133,11 @@ def test_the_live_journals_replay_to_themselves(folder, settings, service):
 
 def test_sigterm_with_texts_in_flight_answers_them_all_and_exits_with_status_0(service):
     """Last of the tests that share the service. The device process is held still so that nothing ends too early."""
-    device = devices(service)[0]
+    device = processes(service)[0]
     device.send_signal(signal.SIGSTOP)
-    answers = []
-    threads = [threading.Thread(target=lambda: answers.append(ask(service))) for _ in range(10)]
-    for thread in threads:
-        thread.start()
+    asked = Asked(lambda _: ask(service), 10)
     wait_for(lambda: status_of(service)["pending"] == 10)
-    os.kill(service.process.pid, signal.SIGTERM)
-    time.sleep(0.5)  # for the signal to reach the whole family
-    device.send_signal(signal.SIGCONT)
-    for thread in threads:
-        thread.join(40)
-    assert [status for status, _ in answers] == [200] * 10
-    assert service.process.wait(30) == 0
-    assert not device.is_running()
+    assert [status for status, _ in end_in_flight(service, [device], asked)] == [200] * 10
 
 
 def test_what_can_be_known_before_serving_is_refused_before_serving(tmp_path):

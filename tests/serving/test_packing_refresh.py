@@ -99,7 +99,7 @@ def test_another_class_of_device_is_refused_unless_told_otherwise(registry):
 
     async def starting():
         builder = Builder(replace(QUIET, any_profile=False), lambda: 0.0, None, FakeWorker, None)
-        builder._check_device(catalog)
+        builder._same.check(catalog)
         with pytest.raises(DeviceError, match="profiled on other, but this device is a-device"):
             await builder.start(other)
 

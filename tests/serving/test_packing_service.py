@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
 import time
@@ -18,12 +17,12 @@ from flows.packing_observed import read as read_observed
 from pliant.packing.journal import replay
 from pliant.packing.scheduler import Packer
 from serving.artifacts import open_registry
-from serving.launch import launch
 from serving.packing_assembly import rules
 from serving.packing_catalog import load_catalog
 from serving.packing_journal import read
 from serving.packing_observed import observed_path
-from tests.serving.clients import call, free_port, wait_for
+from tests.serving.clients import call, wait_for
+from tests.serving.live import Asked, end_in_flight, processes, running
 from tests.serving.packing_published import NAME, MlflowPublisher, publish_tiny, settings_for
 
 pytestmark = pytest.mark.slow
@@ -46,12 +45,8 @@ def settings(folder):
 
 @pytest.fixture(scope="module")
 def service(folder, settings):
-    service = launch(settings, folder / "state", free_port(), folder / "serve.log")
-    try:
-        service.wait_until_ready(180)
+    with running(settings, folder) as service:
         yield service
-    finally:
-        service.stop(60)
 
 
 @pytest.fixture
@@ -71,25 +66,12 @@ def is_idle(service) -> bool:
 
 
 def engines(service) -> list[psutil.Process]:
-    family = psutil.Process(service.process.pid).children(recursive=True)
-    return [process for process in family if any("packing_engine_process" in word for word in process.cmdline())]
+    return processes(service, "packing_engine_process")
 
 
 def whole(client, prompt: str = "Once there", **told) -> str:
     fields = {"temperature": 1, "seed": 1, "max_tokens": LONG, **told}
     return client.completions.create(model=NAME, prompt=prompt, **fields).choices[0].text
-
-
-def at_once(ask, count: int) -> tuple[list, list[threading.Thread]]:
-    answers: list = [None] * count
-
-    def one(place: int) -> None:
-        answers[place] = ask(place)
-
-    threads = [threading.Thread(target=one, args=(place,)) for place in range(count)]
-    for thread in threads:
-        thread.start()
-    return answers, threads
 
 
 def test_openais_client_works_unchanged(client):
@@ -111,9 +93,7 @@ def test_openais_client_works_unchanged(client):
 
 def test_the_same_seed_gives_the_same_text_in_a_crowd(client):
     alone = whole(client)
-    answers, threads = at_once(lambda place: whole(client, seed=1 if place % 2 else place), 12)
-    for thread in threads:
-        thread.join(60)
+    answers = Asked(lambda place: whole(client, seed=1 if place % 2 else place), 12).answers()
     assert {answers[place] for place in range(1, 12, 2)} == {alone}
     assert len(set(answers)) > 3
 
@@ -168,11 +148,10 @@ def test_a_killed_or_hung_engine_is_replaced_and_every_text_goes_on(client, serv
         model=NAME, prompt="Once there", temperature=1, seed=0, max_tokens=LONG, stream=True
     )
     first = next(iter(stream)).choices[0].text
-    answers, threads = at_once(lambda place: whole(client, seed=place), 6)
+    asked = Asked(lambda place: whole(client, seed=place), 6)
     victim.send_signal(how)
     text = first + "".join(piece.choices[0].text for piece in stream)
-    for thread in threads:
-        thread.join(120)
+    answers = asked.answers()
     assert text == expected[0]
     assert answers == expected
     wait_for(lambda: not victim.is_running() and len(engines(service)) == 1)
@@ -183,11 +162,10 @@ def test_overload_is_refused_with_429_and_what_was_taken_is_answered(client, ser
     engine = engines(service)[0]
     engine.send_signal(signal.SIGSTOP)
     body = json.dumps({"model": NAME, "prompt": "Once", "n": 16, "max_tokens": 4}).encode()
-    answers, threads = at_once(lambda _place: call(service, "POST", "/v1/completions", body), 8)
+    asked = Asked(lambda _: call(service, "POST", "/v1/completions", body), 8)
     time.sleep(1.0)
     engine.send_signal(signal.SIGCONT)
-    for thread in threads:
-        thread.join(60)
+    answers = asked.answers()
     assert {status for status, _ in answers} == {200, 429}
     assert {told["error"]["code"] for status, told in answers if status == 429} == {"rate_limit_exceeded"}
 
@@ -226,16 +204,9 @@ def test_sigterm_with_outputs_on_their_way_ends_them_all_and_exits_with_status_0
     expected = [whole(client, seed=seed) for seed in range(5)]
     (engine,) = engines(service)
     engine.send_signal(signal.SIGSTOP)
-    answers, threads = at_once(lambda place: whole(client, seed=place), 5)
+    asked = Asked(lambda place: whole(client, seed=place), 5)
     wait_for(lambda: status_of(service)["pending"] == 5)
-    os.kill(service.process.pid, signal.SIGTERM)
-    time.sleep(0.5)  # for the signal to reach the whole family
-    engine.send_signal(signal.SIGCONT)
-    for thread in threads:
-        thread.join(60)
-    assert answers == expected
-    assert service.process.wait(60) == 0
-    assert not engine.is_running()
+    assert end_in_flight(service, [engine], asked) == expected
 
 
 def test_the_live_journals_replay_to_themselves(folder, settings):

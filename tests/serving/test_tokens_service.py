@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import signal
 import socket
-import threading
-import time
 import urllib.request
 
-import psutil
 import pytest
 
 from pliant.errors import DeviceError, DigestError, InputError, RegistryError, WorkerError
@@ -22,6 +18,7 @@ from serving.journal import read
 from serving.launch import launch
 from serving.tokens_catalog import BACKBONE
 from tests.serving.clients import ask, call, free_port, wait_for
+from tests.serving.live import Asked, end_in_flight, processes, running
 from tests.serving.published import publish_all, settings_for
 from tests.serving.tokens_http import png
 
@@ -40,17 +37,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def service(folder):
     settings = settings_for(folder, journal=folder / "journal.jsonl")
-    service = launch(settings, folder / "state", free_port(), folder / "serve.log")
-    try:
-        service.wait_until_ready(180)
+    with running(settings, folder) as service:
         yield service
-    finally:
-        service.stop(30)
-
-
-def device_process(service) -> psutil.Process:
-    family = psutil.Process(service.process.pid).children(recursive=True)
-    return next(process for process in family if any("device_process" in word for word in process.cmdline()))
 
 
 def metrics(service) -> str:
@@ -96,18 +84,18 @@ def test_a_task_without_the_alias_can_be_registered_by_its_version(service):
 
 def test_a_killed_device_process_comes_back_with_all_its_tasks_and_nobody_hangs(service):
     call(service, "POST", "/v1/tasks", b'{"name": "shapes", "version": 1}')
-    device_process(service).kill()
+    processes(service)[0].kill()
     status, answer = ask(service, "shapes")
     assert status == 200, answer
     assert "pliant_worker_failures_total 1.0" in metrics(service)
 
 
 def test_a_device_process_killed_idle_is_back_before_anybody_asks(service):
-    killed = device_process(service)
+    killed = processes(service)[0]
     killed.kill()
     wait_for(lambda: "pliant_worker_failures_total 2.0" in metrics(service))
     wait_for(lambda: call(service, "GET", "/v1/status")[1]["ready"])
-    assert device_process(service).pid != killed.pid
+    assert processes(service)[0].pid != killed.pid
     assert ask(service)[1]["on_time"]
 
 
@@ -130,21 +118,11 @@ def test_the_live_journal_replays_to_itself_from_start_to_end(folder, service):
 
 def test_sigterm_with_requests_in_flight_answers_them_all_and_exits_with_status_0(service):
     """Last of the tests that share the service. The device process is held still so that nothing ends too early."""
-    device = device_process(service)
+    device = processes(service)[0]
     device.send_signal(signal.SIGSTOP)
-    answers = []
-    threads = [threading.Thread(target=lambda: answers.append(ask(service))) for _ in range(20)]
-    for thread in threads:
-        thread.start()
+    asked = Asked(lambda _: ask(service), 20)
     wait_for(lambda: call(service, "GET", "/v1/status")[1]["pending"] == 20)
-    os.kill(service.process.pid, signal.SIGTERM)
-    time.sleep(0.5)  # for the signal to reach the whole family
-    device.send_signal(signal.SIGCONT)
-    for thread in threads:
-        thread.join(40)
-    assert [status for status, _ in answers] == [200] * 20
-    assert service.process.wait(30) == 0
-    assert not device.is_running()
+    assert [status for status, _ in end_in_flight(service, [device], asked)] == [200] * 20
 
 
 def test_a_service_that_cannot_start_ends_and_says_where_to_look(folder):
