@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow, task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from flows import cascade_config, cascade_live, cascade_stages, settings
@@ -20,10 +20,11 @@ from flows.cascade_gate import Contender, Verdict, judge
 from flows.cascade_packages import rerouted
 from flows.cascade_publish import publish
 from flows.cascade_stages import TaskMade
+from flows.gate import told as gate_told
 from flows.keys import Made
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import by_key, fresh, passing
+from flows.tasks import by_key, fresh, passing, show_release
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.tokens.runtime import device_class
 from registry.store import FolderStore
@@ -156,10 +157,4 @@ def _show(made: Sequence[TaskMade], verdicts: Mapping[str, Verdict], released: R
                 }
             )
     create_table_artifact(rows, key="cascade-candidates", description="Test accuracy and cost per candidate")
-    lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
-    told = [
-        f"- {name}: {'passed' if verdict.passed else 'failed'}, {verdict.reason}" for name, verdict in verdicts.items()
-    ]
-    outcome = "promoted" if released.promoted else "not promoted"
-    text = f"# cascade: {outcome}\n\nThe gate:\n\n" + "\n".join([*told, "", *lines])
-    create_markdown_artifact(text, key="cascade-release", description="What the gate said and what was published")
+    show_release("cascade", f"The gate:\n\n{gate_told(verdicts)}", released)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.cascade_live import LEVEL, RECORD, TASK, Record, level_model
+from flows.cascade_live import LEVEL, TASK, Record, level_model
 from flows.keys import Made
+from flows.live import RECORD, text_of
 from flows.release import TRAINING, commit
 from pliant.cascade.artifact import Candidate, Cascade, Classifier, LevelProfile
 from registry.package import Example, Option, Package
@@ -68,7 +69,7 @@ def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, reco
             "pliant.git_commit": commit(),
             "pliant.data": cascade.data,
             "pliant.device": cascade.device,
-            RECORD: record.text(),
+            RECORD: text_of(record),
             **versions,
         },
     )

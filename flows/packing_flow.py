@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow, task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from flows import packing_config, packing_lengths, packing_live, packing_measure, packing_stages, settings
@@ -28,7 +28,7 @@ from flows.packing_publish import publish
 from flows.packing_stages import ModelMade
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import by_key, fresh, passing
+from flows.tasks import by_key, fresh, passing, show_release
 from registry.store import FolderStore
 from training.packing_corpus import Corpus
 
@@ -138,14 +138,4 @@ def show(choice: Choice, verdict: Verdict, released: Release) -> None:
     """Results in Prefect's UI."""
     rows = [{"policy": one.policy, **figures(one)} for one in choice.policies]
     create_table_artifact(rows, key="packing-policies", description="Policies on the reference workload, simulated")
-    create_markdown_artifact(
-        _text(choice, verdict, released),
-        key="packing-release",
-        description="What the gate said and what was published",
-    )
-
-
-def _text(choice: Choice, verdict: Verdict, released: Release) -> str:
-    outcome = "promoted" if released.promoted else "not promoted"
-    lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
-    return f"# packing: {outcome}\n\nThe gate: {verdict.reason}\n\nPlan: {plan_told(choice)}\n\n" + "\n".join(lines)
+    show_release("packing", f"The gate: {verdict.reason}\n\nPlan: {plan_told(choice)}", released)

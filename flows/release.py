@@ -52,6 +52,12 @@ def register(
     return version, True
 
 
+def promote(registry: MlflowRegistry, versions: Mapping[str, int]) -> None:
+    """In their order: what names the others comes last, so that a service which sees it finds its parts."""
+    for name, version in versions.items():
+        registry.promote(name, version, CHAMPION)
+
+
 def flat(values: Mapping[str, Any], above: str = "") -> dict[str, object]:
     """Nested settings as one level of dotted names, tables in lists by their numbers: a run's parameters."""
     made: dict[str, object] = {}

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow, task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from flows import settings, tokens_config, tokens_stages
 from flows.keys import Made
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import by_key, fresh, passing
+from flows.tasks import by_key, fresh, passing, show_release
 from flows.tokens_config import TokensFlowConfig
 from flows.tokens_gate import Verdict, judge
 from flows.tokens_publish import champion, publish
@@ -119,7 +119,4 @@ def _show(bundle: Bundle, verdict: Verdict, released: Release) -> None:
     for row in rows:
         row["images/s at batch 32"] = round(32 / bundle.profile.latency.at(int(row["gamma"]), 32))
     create_table_artifact(rows, key="tokens-trade-off", description="Test accuracy and throughput per gamma")
-    lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
-    outcome = "promoted" if released.promoted else "not promoted"
-    text = f"# tokens: {outcome}\n\nThe gate: {verdict.reason}.\n\n" + "\n".join(lines)
-    create_markdown_artifact(text, key="tokens-release", description="What the gate said and what was published")
+    show_release("tokens", f"The gate: {verdict.reason}.", released)
