@@ -25,38 +25,30 @@ from flows.gate import told as gate_told
 from flows.keys import Made
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import by_key, fresh, passing, show_release
+from flows.tasks import fetched, fresh, kept, passing, show_release
 from pliant.bins.artifact import Bins
 from registry.store import FolderStore
 
 
-@task(
-    name="encoder",
-    cache_key_fn=by_key,
-    persist_result=True,
-    result_serializer="json",
-    retries=2,
-    retry_delay_seconds=5,
-    retry_condition_fn=passing,
-)
+@fetched("encoder")
 def get_encoder(key: str, config: BinsFlowConfig, stream: Stream, store: FolderStore) -> Made:
     with stage(f"{stream.name}: encoder") as progress:
         return bins_stages.make_encoder(config, stream, key, store, progress)
 
 
-@task(name="lengths", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("lengths")
 def observe(key: str, config: BinsFlowConfig, stream: Stream, encoder: Made, store: FolderStore) -> Made:
     with stage(f"{stream.name}: lengths") as progress:
         return bins_stages.make_lengths(config, stream, encoder, key, store, progress)
 
 
-@task(name="latencies", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("latencies")
 def profile(key: str, config: BinsFlowConfig, stream: Stream, encoder: Made, store: FolderStore, home: Path) -> Made:
     with stage(f"{stream.name}: compile, latency profile") as progress:
         return bins_stages.make_latencies(config, encoder, key, store, home, progress)
 
 
-@task(name="bins", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("bins")
 def plan(
     key: str, config: BinsFlowConfig, stream: Stream, made: dict[str, Made], store: FolderStore, home: Path
 ) -> Made:

@@ -13,7 +13,7 @@ from flows.keys import Made
 from flows.live import RECORD, text_of
 from flows.packing_live import GENERATOR, ORIGIN, PREDICTOR, PREFIX, Record, generator_model, predictor_model
 from flows.packing_plan import Choice, Fared, told
-from flows.release import TRAINING, commit
+from flows.release import TRAINING, commit, metric
 from pliant.packing.artifact import Generator, Packing, Predictor
 from registry.package import Package
 
@@ -141,11 +141,6 @@ def figures(one: Fared) -> dict[str, float]:
         "preemptions": one.preemptions,
         "batch": one.batch,
     }
-
-
-def metric(name: str) -> str:
-    """As MLflow takes it."""
-    return "".join(c if c.isalnum() or c in "_-. /" else "_" for c in name)
 
 
 def parameters(one: Generator | Predictor) -> int:

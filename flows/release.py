@@ -6,6 +6,7 @@ An artifact that is the champion already keeps its version; anything else become
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -69,6 +70,11 @@ def flat(values: Mapping[str, Any], above: str = "") -> dict[str, object]:
         else:
             made[above + key] = value
     return made
+
+
+def metric(name: str) -> str:
+    """As MLflow takes it for a metric, or within one's name."""
+    return re.sub(r"[^\w. /-]", "_", name)
 
 
 def commit() -> str:

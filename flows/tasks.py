@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
+from prefect import Task, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.context import TaskRunContext
 
@@ -11,9 +13,21 @@ from flows.release import Release
 from pliant.errors import RegistryError
 from registry.store import FolderStore
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def by_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
-    """A stage's result is cached under its parameter `key`."""
+
+def kept(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """A stage whose result is cached, under its parameter `key`."""
+    return task(name=name, cache_key_fn=_by_key, persist_result=True, result_serializer="json", **more)
+
+
+def fetched(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """The same of one that may have to fetch a model."""
+    return kept(name, retries=2, retry_delay_seconds=5, retry_condition_fn=passing, **more)
+
+
+def _by_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
     del context
     key: str = parameters["key"]
     return key
