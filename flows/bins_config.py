@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -176,17 +176,10 @@ def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
     addresses = told.pop("data", None)
     short: dict[str, Any] = {key: told.pop(key) for key in ("encoder", "limit", "lengths", "slo") if key in told}
     if addresses is not None:
-        told["streams"] = _streams(addresses)
+        told["streams"] = config.named(addresses)
     made = config.read(BinsFlowConfig, path, told)
     if not short:
         return made
     laid = config.read(StreamConfig, None, short)  # checked as a stream's own would be
     changed = {key: getattr(laid, key) for key in short}
     return replace(made, streams=tuple(replace(stream, **changed) for stream in made.streams))
-
-
-def _streams(addresses: Sequence[str]) -> list[dict[str, Any]]:
-    if not isinstance(addresses, list | tuple):
-        raise InputError("data", addresses, "a list of [NAME=]ADDRESS")
-    named = [str(entry).rpartition("=") for entry in addresses]
-    return [{"data": address, "name": name} if equals else {"data": address} for name, equals, address in named]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow, task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from flows import bins_config, bins_live, bins_stages, settings
@@ -21,41 +21,34 @@ from flows.bins_packages import weighed_of
 from flows.bins_plan import told as plan_told
 from flows.bins_publish import publish
 from flows.bins_stages import Stream, StreamMade
+from flows.gate import told as gate_told
 from flows.keys import Made
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import by_key, fresh, passing
+from flows.tasks import fetched, fresh, kept, passing, show_release
 from pliant.bins.artifact import Bins
 from registry.store import FolderStore
 
 
-@task(
-    name="encoder",
-    cache_key_fn=by_key,
-    persist_result=True,
-    result_serializer="json",
-    retries=2,
-    retry_delay_seconds=5,
-    retry_condition_fn=passing,
-)
+@fetched("encoder")
 def get_encoder(key: str, config: BinsFlowConfig, stream: Stream, store: FolderStore) -> Made:
     with stage(f"{stream.name}: encoder") as progress:
         return bins_stages.make_encoder(config, stream, key, store, progress)
 
 
-@task(name="lengths", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("lengths")
 def observe(key: str, config: BinsFlowConfig, stream: Stream, encoder: Made, store: FolderStore) -> Made:
     with stage(f"{stream.name}: lengths") as progress:
         return bins_stages.make_lengths(config, stream, encoder, key, store, progress)
 
 
-@task(name="latencies", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("latencies")
 def profile(key: str, config: BinsFlowConfig, stream: Stream, encoder: Made, store: FolderStore, home: Path) -> Made:
     with stage(f"{stream.name}: compile, latency profile") as progress:
         return bins_stages.make_latencies(config, encoder, key, store, home, progress)
 
 
-@task(name="bins", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("bins")
 def plan(
     key: str, config: BinsFlowConfig, stream: Stream, made: dict[str, Made], store: FolderStore, home: Path
 ) -> Made:
@@ -143,9 +136,5 @@ def _show(made: Sequence[StreamMade], verdicts: Mapping[str, Verdict], released:
         for weighed in weighed_of(one.bins["notes"])
     ]
     create_table_artifact(rows, key="bins-shapes", description="Static shapes against the dynamic runtime")
-    lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
-    told = [f"- {name}: {'passed' if one.passed else 'failed'}, {one.reason}" for name, one in verdicts.items()]
-    plans = [f"- {one.name}: {plan_told(weighed_of(one.bins['notes']))}" for one in made]
-    outcome = "promoted" if released.promoted else "not promoted"
-    text = f"# bins: {outcome}\n\nThe gate:\n\n" + "\n".join([*told, "", "Bins:", "", *plans, "", *lines])
-    create_markdown_artifact(text, key="bins-release", description="What the gate said and what was published")
+    plans = "\n".join(f"- {one.name}: {plan_told(weighed_of(one.bins['notes']))}" for one in made)
+    show_release("bins", f"The gate:\n\n{gate_told(verdicts)}\n\nBins:\n\n{plans}", released)

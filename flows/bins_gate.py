@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from flows.bins_config import GateConfig
 from flows.bins_live import Score
+from flows.gate import FIRST, Judged, worse
 from pliant.bins.artifact import Bins, Shape
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.reference import ReferenceConfig, ReferenceLoad, capacity, reference_load
@@ -46,14 +47,7 @@ class Side:
     score: Score | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`champion` is None where there is none."""
-
-    passed: bool
-    reason: str
-    challenger: Side
-    champion: Side | None = None
+Verdict = Judged[Side]
 
 
 def judge(
@@ -67,15 +61,15 @@ def judge(
     if champion is None:
         new = _replayed(challenger, challenger, challenger, config, reference)
         progress(1, 1)
-        return Verdict(True, "there is no champion yet", new)
+        return Judged(True, FIRST, new)
     champion = _measured_alike(champion, challenger)
     old = _replayed(champion, champion, challenger, config, reference)
     progress(1, 2)
     new = _replayed(challenger, champion, challenger, config, reference)
     progress(2, 2)
-    worse = _less_accurate(new, old, config) or _answers_fewer(new, old, config) or _slower(new, old, config)
+    bad = _worse(new, old, config.tolerance)
     good = f"a request takes {_ms(new)}, no worse than the champion's {_ms(old)}"
-    return Verdict(not worse, worse or good, new, old)
+    return Judged(not bad, bad or good, new, old)
 
 
 def _replayed(
@@ -138,25 +132,22 @@ def _ratio(shape: Shape, new: LatencyTable, old: LatencyTable) -> float:
     return new.between(shape.length, shape.batch) / old.between(shape.length, shape.batch)
 
 
-def _less_accurate(new: Side, old: Side, config: GateConfig) -> str:
+def _worse(new: Side, old: Side, tolerance: float) -> str:
+    fewer = worse(
+        new.attainment >= old.attainment - tolerance,
+        f"it answers {new.attainment:.2%} within the SLO",
+        f"{old.attainment:.2%}",
+    )
+    slower = worse(new.seconds <= old.seconds * (1 + tolerance), f"a request takes {_ms(new)}", _ms(old))
+    return _less_accurate(new.score, old.score, tolerance) or fewer or slower
+
+
+def _less_accurate(new: Score | None, old: Score | None, tolerance: float) -> str:
     """Tests on other texts cannot be compared."""
-    if new.score is None or old.score is None or new.score.data != old.score.data:
+    if new is None or old is None or new.data != old.data:
         return ""
-    if new.score.accuracy >= old.score.accuracy - config.tolerance:
-        return ""
-    return f"its encoder's accuracy is {new.score.accuracy:.4f}, worse than the champion's {old.score.accuracy:.4f}"
-
-
-def _answers_fewer(new: Side, old: Side, config: GateConfig) -> str:
-    if new.attainment >= old.attainment - config.tolerance:
-        return ""
-    return f"it answers {new.attainment:.2%} within the SLO, worse than the champion's {old.attainment:.2%}"
-
-
-def _slower(new: Side, old: Side, config: GateConfig) -> str:
-    if new.seconds <= old.seconds * (1 + config.tolerance):
-        return ""
-    return f"a request takes {_ms(new)}, worse than the champion's {_ms(old)}"
+    right = f"its encoder's accuracy is {new.accuracy:.4f}"
+    return worse(new.accuracy >= old.accuracy - tolerance, right, f"{old.accuracy:.4f}")
 
 
 def _ms(side: Side) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from flows import config, release
+from flows import release
 from flows.bins_config import ENCODER, EdgesConfig, EngineConfig
+from flows.live import champions, record_of, version_of
 from flows.release import TRAINING
 from flows.settings import Settings
 from pliant.bins.artifact import Bins, Encoder
-from pliant.errors import InputError, RegistryError
 from profiling.bins_latency import LatencyConfig
 from registry import codec
 from registry.mlflow_store import MlflowRegistry
@@ -18,8 +18,6 @@ from registry.package import Published
 
 EXPERIMENT = "pliant-bins"
 PREFIX = "pliant-bins-"
-RECORD = "pliant.record"
-"""Tag of a version of bins: a `Record` as JSON."""
 VERSION = "pliant.encoder"
 """Tag of a version of bins: the number of the version of its encoder's model."""
 
@@ -32,9 +30,6 @@ class Record:
     latency: LatencyConfig
     edges: EdgesConfig
     threads: int
-
-    def text(self) -> str:
-        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +49,7 @@ class Live:
 
     @property
     def record(self) -> Record:
-        """Raises `RegistryError` for a version that the flow did not publish, or one of other settings than today's."""
-        text = self.published.tags.get(RECORD)
-        if text is None:
-            raise RegistryError(f"{self.published.uri} was not published by the bins flow: it has no tag {RECORD}")
-        try:
-            return config.read(Record, None, json.loads(text))
-        except (InputError, ValueError) as error:
-            raise RegistryError(f"the tag {RECORD} of {self.published.uri} cannot be read: {error}") from error
+        return record_of(Record, self.published, "bins")
 
 
 def encoder_model(name: str) -> str:
@@ -75,15 +63,7 @@ def open_registry(settings: Settings) -> MlflowRegistry:
 
 def live(registry: MlflowRegistry) -> dict[str, Live]:
     """Every stream with a champion, by name; nothing before the first release."""
-    if not registry.exists():
-        return {}
-    found = {}
-    for name in registry.versions(PREFIX):
-        if not name.startswith(PREFIX + ENCODER):
-            folder, published = registry.fetch(name)
-            bins = codec.load(Bins, folder, published.digest)
-            found[bins.name] = Live(bins, published)
-    return found
+    return {bins.name: Live(bins, version) for bins, version in champions(registry, Bins, PREFIX, encoder_model(""))}
 
 
 def champion(settings: Settings) -> dict[str, Bins]:
@@ -93,9 +73,7 @@ def champion(settings: Settings) -> dict[str, Bins]:
 
 def encoder(registry: MlflowRegistry, one: Live) -> tuple[Encoder, int]:
     """That which the bins were chosen for, and its version. Raises `RegistryError`, `ArtifactError`."""
-    version = int(one.published.tags.get(VERSION, 0))
-    if not version:
-        raise RegistryError(f"{one.published.uri} was not published by the bins flow: it has no tag {VERSION}")
+    version = version_of(one.published, VERSION, "bins")
     folder, _ = registry.fetch(encoder_model(one.bins.name), version)
     return codec.load(Encoder, folder, one.bins.encoder), version
 

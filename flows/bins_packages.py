@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from flows.bins_live import PREFIX, RECORD, VERSION, Record, encoder_model
+from flows.bins_live import PREFIX, VERSION, Record, encoder_model
 from flows.bins_plan import Choice, Kept, told
 from flows.keys import Made
+from flows.live import RECORD, text_of
 from flows.release import TRAINING, commit
 from pliant.bins.artifact import Bins, Encoder
 from registry.package import Example, Package
@@ -73,7 +74,7 @@ def bins_package(bins: Bins, version: int, folder: Path, notes: Mapping[str, Any
             LENGTHS: notes.get("source", "unknown"),
             PLAN: told(weighed),
             VERSION: version,
-            RECORD: record.text(),
+            RECORD: text_of(record),
         },
     )
 

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from flows import release
+from flows import gate, release
 from flows.bins_config import BinsFlowConfig
 from flows.bins_gate import Verdict
 from flows.bins_live import EXPERIMENT, PREFIX, Record, encoder_model
 from flows.bins_packages import bins_package, encoder_package
 from flows.bins_report import log_stream
 from flows.bins_stages import StreamMade, load_encoder
-from flows.release import Release, commit, flat, register
+from flows.release import Release, commit, flat, promote, register
 from flows.settings import Settings
 from pliant.bins.artifact import Bins
 from pliant.progress import Progress
-from registry.mlflow_store import CHAMPION, MlflowRegistry, Run
+from registry.mlflow_store import MlflowRegistry, Run
 from registry.store import FolderStore
 
 
@@ -45,13 +45,12 @@ def publish(
             progress(2 * done + 1, 2 * len(made))
             known, fresh = _register(registry, run, config, one, store)
             if verdicts[one.name].passed:
-                for name, version in known.items():
-                    registry.promote(name, version, CHAMPION)
+                promote(registry, known)
             versions |= known
             new += fresh
             progress(2 * done + 2, 2 * len(made))
     passed = all(verdict.passed for verdict in verdicts.values())
-    return Release(passed, _reason(verdicts), versions, tuple(new), run.id)
+    return Release(passed, gate.reason(verdicts), versions, tuple(new), run.id)
 
 
 def record(config: BinsFlowConfig) -> Record:
@@ -71,9 +70,3 @@ def _register(
     package = partial(bins_package, bins, version, store.path(made.bins["key"]), notes, record(config))
     number, is_new = register(registry, run, bins_name, made.bins["digest"], package)
     return {encoder_name: version, bins_name: number}, [*new, bins_name] if is_new else new
-
-
-def _reason(verdicts: Mapping[str, Verdict]) -> str:
-    if len(verdicts) == 1:
-        return next(iter(verdicts.values())).reason
-    return "; ".join(f"{name}: {verdict.reason}" for name, verdict in verdicts.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -126,17 +126,10 @@ def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
     told = dict(overrides or {})
     addresses, limit = told.pop("data", None), told.pop("limit", None)
     if addresses is not None:
-        told["tasks"] = _tasks(addresses)
+        told["tasks"] = config.named(addresses)
     made = config.read(CascadeFlowConfig, path, told)
     if limit is not None:
         made = replace(made, tasks=tuple(replace(task, limit=limit) for task in made.tasks))
     for task in made.tasks:
         made.of(task)
     return made
-
-
-def _tasks(addresses: Sequence[str]) -> list[dict[str, Any]]:
-    if not isinstance(addresses, list | tuple):
-        raise InputError("data", addresses, "a list of [NAME=]ADDRESS")
-    named = [str(entry).rpartition("=") for entry in addresses]
-    return [{"data": address, "name": name} if equals else {"data": address} for name, equals, address in named]

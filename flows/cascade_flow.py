@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow, task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from flows import cascade_config, cascade_live, cascade_stages, settings
@@ -20,10 +20,11 @@ from flows.cascade_gate import Contender, Verdict, judge
 from flows.cascade_packages import rerouted
 from flows.cascade_publish import publish
 from flows.cascade_stages import TaskMade
+from flows.gate import told as gate_told
 from flows.keys import Made
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import by_key, fresh, passing
+from flows.tasks import fetched, fresh, kept, passing, show_release
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.tokens.runtime import device_class
 from registry.store import FolderStore
@@ -32,24 +33,13 @@ from training.texts import TextData
 Levels = dict[str, Made]
 
 
-@task(
-    name="level",
-    cache_key_fn=by_key,
-    persist_result=True,
-    result_serializer="json",
-    task_run_name="level-{level.name}",
-    retries=2,
-    retry_delay_seconds=5,
-    retry_condition_fn=passing,
-)
+@fetched("level", task_run_name="level-{level.name}")
 def train_level(key: str, level: LevelConfig, config: CascadeFlowConfig, data: TextData, store: FolderStore) -> Made:
     with stage(f"{data.name}: train {level.name}") as progress:
         return cascade_stages.make_level(config, level, data, key, store, progress)
 
 
-@task(
-    name="outputs", cache_key_fn=by_key, persist_result=True, result_serializer="json", task_run_name="outputs-{split}"
-)
+@kept("outputs", task_run_name="outputs-{split}")
 def run_outputs(
     key: str, split: str, config: CascadeFlowConfig, data: TextData, levels: Levels, store: FolderStore
 ) -> Made:
@@ -57,13 +47,13 @@ def run_outputs(
         return cascade_stages.make_outputs(config, data, levels, split, key, store, progress)
 
 
-@task(name="latencies", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("latencies")
 def profile(key: str, config: CascadeFlowConfig, data: TextData, levels: Levels, store: FolderStore) -> Made:
     with stage(f"{data.name}: latency profile") as progress:
         return cascade_stages.make_latencies(config, levels, key, store, progress)
 
 
-@task(name="plan", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("plan")
 def plan(
     key: str, config: CascadeFlowConfig, data: TextData, outputs: Made, test: Made, latencies: Made, store: FolderStore
 ) -> Made:
@@ -156,10 +146,4 @@ def _show(made: Sequence[TaskMade], verdicts: Mapping[str, Verdict], released: R
                 }
             )
     create_table_artifact(rows, key="cascade-candidates", description="Test accuracy and cost per candidate")
-    lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
-    told = [
-        f"- {name}: {'passed' if verdict.passed else 'failed'}, {verdict.reason}" for name, verdict in verdicts.items()
-    ]
-    outcome = "promoted" if released.promoted else "not promoted"
-    text = f"# cascade: {outcome}\n\nThe gate:\n\n" + "\n".join([*told, "", *lines])
-    create_markdown_artifact(text, key="cascade-release", description="What the gate said and what was published")
+    show_release("cascade", f"The gate:\n\n{gate_told(verdicts)}", released)

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.stats import beta
 
 from flows.cascade_config import GateConfig
+from flows.gate import FIRST, Judged, worse
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.evaluate import tested
 from pliant.cascade.knowledge import knowledge
@@ -48,14 +49,7 @@ class Side:
         return float(np.mean([report.utility for report in self.reports]))
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`champion` is None where there is none."""
-
-    passed: bool
-    reason: str
-    challenger: Side
-    champion: Side | None = None
+Verdict = Judged[Side]
 
 
 def judge(champion: Contender | None, challenger: Contender, config: GateConfig, reference: ReferenceConfig) -> Verdict:
@@ -63,18 +57,18 @@ def judge(champion: Contender | None, challenger: Contender, config: GateConfig,
     missed = _missed(challenger, config.confidence)
     if champion is None:
         new = _replayed(challenger, challenger, config, reference)
-        return Verdict(not missed, missed or "there is no champion yet", new)
+        return Judged(not missed, missed or FIRST, new)
     if champion.test is not None and champion.test.data == _test(challenger).data:
         champion = _measured_alike(champion, challenger)
         challenger = _judged_alike(challenger, champion)
         old, new = (_replayed(one, champion, config, reference) for one in (champion, challenger))
-        worse = _less_accurate(new, old, config) or _earns_less(new, old, config)
+        bad = _less_accurate(new, old, config) or _earns_less(new, old, config)
         good = f"it earns {new.utility:.1f}, no worse than the champion's {old.utility:.1f}"
     else:
         old, new = (_promised(one.cascade) for one in (champion, challenger))
-        worse = _less_accurate(new, old, config) or _slower(new, old, config)
+        bad = _less_accurate(new, old, config) or _slower(new, old, config)
         good = f"it promises {new.accuracy:.4f} in {1000 * new.seconds:.2f} ms, no worse than the champion"
-    return Verdict(not (missed or worse), missed or worse or good, new, old)
+    return Judged(not (missed or bad), missed or bad or good, new, old)
 
 
 def _missed(challenger: Contender, confidence: float) -> str:
@@ -115,21 +109,18 @@ def _promised(cascade: Cascade) -> Side:
 
 
 def _less_accurate(new: Side, old: Side, config: GateConfig) -> str:
-    if new.accuracy >= old.accuracy - config.tolerance:
-        return ""
-    return f"its accuracy is {new.accuracy:.4f}, worse than the champion's {old.accuracy:.4f}"
+    right = f"its accuracy is {new.accuracy:.4f}"
+    return worse(new.accuracy >= old.accuracy - config.tolerance, right, f"{old.accuracy:.4f}")
 
 
 def _earns_less(new: Side, old: Side, config: GateConfig) -> str:
-    if new.utility >= old.utility * (1 - config.tolerance):
-        return ""
-    return f"it earns {new.utility:.1f}, worse than the champion's {old.utility:.1f}"
+    least = old.utility * (1 - config.tolerance)
+    return worse(new.utility >= least, f"it earns {new.utility:.1f}", f"{old.utility:.1f}")
 
 
 def _slower(new: Side, old: Side, config: GateConfig) -> str:
-    if new.seconds <= old.seconds * (1 + config.tolerance):
-        return ""
-    return f"it takes {1000 * new.seconds:.2f} ms, worse than the champion's {1000 * old.seconds:.2f} ms"
+    most = old.seconds * (1 + config.tolerance)
+    return worse(new.seconds <= most, f"it takes {1000 * new.seconds:.2f} ms", f"{1000 * old.seconds:.2f} ms")
 
 
 def _judged_alike(challenger: Contender, champion: Contender) -> Contender:

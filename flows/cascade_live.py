@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from flows import config, release
+from flows import release
+from flows.live import champions, record_of
 from flows.settings import Settings
 from pliant.cascade.artifact import Cascade, Classifier, Outputs
 from pliant.cascade.plan import PlanConfig
-from pliant.errors import ArtifactError, InputError, RegistryError
+from pliant.errors import ArtifactError, RegistryError
 from profiling.cascade_latency import LatencyConfig
 from registry import codec
 from registry.mlflow_store import MlflowRegistry
@@ -20,8 +20,6 @@ from registry.store import FolderStore
 EXPERIMENT = "pliant-cascade"
 PREFIX = "pliant-cascade-"
 TASK = PREFIX + "task-"
-RECORD = "pliant.record"
-"""Tag of a task's version: a `Record` as JSON."""
 LEVEL = "pliant.model."
 """With a level's name: tag of a task's version, the number of the version of that level's model."""
 
@@ -44,9 +42,6 @@ class Record:
     outputs: Saved  # on the profiling split
     test: Saved  # on the test split
 
-    def text(self) -> str:
-        return json.dumps(asdict(self))
-
 
 @dataclass(frozen=True, slots=True)
 class Live:
@@ -57,14 +52,7 @@ class Live:
 
     @property
     def record(self) -> Record:
-        """Raises `RegistryError` for a version that the flow did not publish, or one of other settings than today's."""
-        text = self.published.tags.get(RECORD)
-        if text is None:
-            raise RegistryError(f"{self.published.uri} was not published by the cascade flow: it has no tag {RECORD}")
-        try:
-            return config.read(Record, None, json.loads(text))
-        except (InputError, ValueError) as error:
-            raise RegistryError(f"the tag {RECORD} of {self.published.uri} cannot be read: {error}") from error
+        return record_of(Record, self.published, "cascade")
 
     def test(self, store: FolderStore) -> Outputs | None:
         """Its outputs on its test split, where they are still known and there."""
@@ -85,14 +73,7 @@ def open_registry(settings: Settings) -> MlflowRegistry:
 
 def live(registry: MlflowRegistry) -> dict[str, Live]:
     """Every task with a champion, by name; nothing before the first release."""
-    if not registry.exists():
-        return {}
-    found = {}
-    for name in registry.versions(TASK):
-        folder, published = registry.fetch(name)
-        cascade = codec.load(Cascade, folder, published.digest)
-        found[cascade.task] = Live(cascade, published)
-    return found
+    return {cascade.task: Live(cascade, version) for cascade, version in champions(registry, Cascade, TASK)}
 
 
 def champion(settings: Settings) -> dict[str, Cascade]:

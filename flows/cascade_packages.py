@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from flows.cascade_live import LEVEL, RECORD, TASK, Record, level_model
+from flows.cascade_live import LEVEL, TASK, Record, level_model
 from flows.keys import Made
-from flows.release import TRAINING, commit
+from flows.live import RECORD, text_of
+from flows.release import TRAINING, commit, metric
 from pliant.cascade.artifact import Candidate, Cascade, Classifier, LevelProfile
 from registry.package import Example, Option, Package
 
@@ -68,7 +68,7 @@ def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, reco
             "pliant.git_commit": commit(),
             "pliant.data": cascade.data,
             "pliant.device": cascade.device,
-            RECORD: record.text(),
+            RECORD: text_of(record),
             **versions,
         },
     )
@@ -101,11 +101,6 @@ def task_metrics(cascade: Cascade) -> dict[str, float]:
 def rerouted(candidate: Candidate) -> float:
     """Share of the requests that its first level does not answer."""
     return candidate.shares[1] if len(candidate.shares) > 1 else 0.0
-
-
-def metric(name: str) -> str:
-    """A candidate's name as MLflow takes it within a metric's."""
-    return re.sub(r"[^\w. /-]", "_", name)
 
 
 def texts(pair: bool) -> Example:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from flows import release
+from flows import gate, release
 from flows.cascade_config import CascadeFlowConfig
 from flows.cascade_gate import Verdict
 from flows.cascade_live import EXPERIMENT, TASK, Record, Saved, level_model
@@ -18,11 +18,11 @@ from flows.cascade_packages import level_package, task_package
 from flows.cascade_report import log_task
 from flows.cascade_stages import TaskMade
 from flows.keys import Made
-from flows.release import Release, commit, flat, register
+from flows.release import Release, commit, flat, promote, register
 from flows.settings import Settings
 from pliant.cascade.artifact import Cascade, Classifier
 from pliant.progress import Progress
-from registry.mlflow_store import CHAMPION, MlflowRegistry, Run
+from registry.mlflow_store import MlflowRegistry, Run
 from registry.store import FolderStore
 
 
@@ -45,13 +45,12 @@ def publish(
             log_task(run, one, store)
             known, fresh = _register(registry, run, config, one, store)
             if verdicts[one.task].passed:
-                for name, version in known.items():
-                    registry.promote(name, version, CHAMPION)
+                promote(registry, known)
             versions |= known
             new += fresh
             progress(done + 1, len(made))
     passed = all(verdict.passed for verdict in verdicts.values())
-    return Release(passed, _reason(verdicts), versions, tuple(new), run.id)
+    return Release(passed, gate.reason(verdicts), versions, tuple(new), run.id)
 
 
 def _register(
@@ -78,9 +77,3 @@ def _register(
 
 def _saved(made: Made) -> Saved:
     return Saved(made["key"], made["digest"])
-
-
-def _reason(verdicts: Mapping[str, Verdict]) -> str:
-    if len(verdicts) == 1:
-        return next(iter(verdicts.values())).reason
-    return "; ".join(f"{task}: {verdict.reason}" for task, verdict in verdicts.items())

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from flows import cascade_figures
-from flows.cascade_packages import level_metrics, metric, task_metrics
+from flows.cascade_packages import level_metrics, task_metrics
 from flows.cascade_stages import TaskMade
+from flows.release import metric
 from pliant.cascade.artifact import Cascade, LevelProfile, Outputs
 from pliant.cascade.calibrate import Reliability, reliability
 from pliant.cascade.evaluate import Ground

@@ -37,6 +37,14 @@ def read(kind: type[T], path: Path | None = None, overrides: Mapping[str, Any] |
         raise InputError("config", told, f"as {kind.__name__} says ({where})") from error
 
 
+def named(addresses: Any) -> list[dict[str, Any]]:
+    """The short form of a list of data, [NAME=]ADDRESS, as the tables that it stands for. Raises `InputError`."""
+    if not isinstance(addresses, list | tuple):
+        raise InputError("data", addresses, "a list of [NAME=]ADDRESS")
+    parts = [str(entry).rpartition("=") for entry in addresses]
+    return [{"data": address, "name": name} if equals else {"data": address} for name, equals, address in parts]
+
+
 def _file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow, task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from flows import packing_config, packing_lengths, packing_live, packing_measure, packing_stages, settings
@@ -28,44 +28,36 @@ from flows.packing_publish import publish
 from flows.packing_stages import ModelMade
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import by_key, fresh, passing
+from flows.tasks import fetched, fresh, kept, passing, show_release
 from registry.store import FolderStore
 from training.packing_corpus import Corpus
 
 
-@task(
-    name="generator",
-    cache_key_fn=by_key,
-    persist_result=True,
-    result_serializer="json",
-    retries=2,
-    retry_delay_seconds=5,
-    retry_condition_fn=passing,
-)
+@fetched("generator")
 def get_generator(key: str, config: PackingFlowConfig, corpus: Corpus | None, store: FolderStore) -> Made:
     with stage(f"{config.name}: generator") as progress:
         return packing_stages.make_generator(config, corpus, key, store, progress)
 
 
-@task(name="lengths", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("lengths")
 def observe(key: str, config: PackingFlowConfig, generator: Made, asked: Asked, store: FolderStore) -> Made:
     with stage(f"{config.name}: lengths") as progress:
         return packing_stages.make_lengths(config, generator, asked, key, store, progress)
 
 
-@task(name="predictor", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("predictor")
 def train_predictor(key: str, config: PackingFlowConfig, generator: Made, lengths: Made, store: FolderStore) -> Made:
     with stage(f"{config.name}: predictor") as progress:
         return packing_stages.make_predictor(config, generator, lengths, key, store, progress)
 
 
-@task(name="steps", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("steps")
 def profile(key: str, config: PackingFlowConfig, generator: Made, store: FolderStore) -> Made:
     with stage(f"{config.name}: step profile") as progress:
         return packing_stages.make_steps(config, generator, key, store, progress)
 
 
-@task(name="plan", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("plan")
 def plan(key: str, config: PackingFlowConfig, made: dict[str, Made], store: FolderStore) -> Made:
     with stage(f"{config.name}: plan") as progress:
         return packing_stages.make_plan(config, made, key, store, progress)
@@ -138,14 +130,4 @@ def show(choice: Choice, verdict: Verdict, released: Release) -> None:
     """Results in Prefect's UI."""
     rows = [{"policy": one.policy, **figures(one)} for one in choice.policies]
     create_table_artifact(rows, key="packing-policies", description="Policies on the reference workload, simulated")
-    create_markdown_artifact(
-        _text(choice, verdict, released),
-        key="packing-release",
-        description="What the gate said and what was published",
-    )
-
-
-def _text(choice: Choice, verdict: Verdict, released: Release) -> str:
-    outcome = "promoted" if released.promoted else "not promoted"
-    lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
-    return f"# packing: {outcome}\n\nThe gate: {verdict.reason}\n\nPlan: {plan_told(choice)}\n\n" + "\n".join(lines)
+    show_release("packing", f"The gate: {verdict.reason}\n\nPlan: {plan_told(choice)}", released)

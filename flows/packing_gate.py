@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from flows.gate import FIRST, Judged, worse
 from flows.packing_config import GateConfig
 from flows.packing_plan import Fared, fared, rules_of
 from pliant.packing.artifact import Packing
@@ -36,14 +37,7 @@ class Side:
     fared: Fared
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`champion` is None where there is none."""
-
-    passed: bool
-    reason: str
-    challenger: Side
-    champion: Side | None = None
+Verdict = Judged[Side]
 
 
 def judge(
@@ -57,15 +51,15 @@ def judge(
     if champion is None:
         new = _side(challenger, challenger, challenger, config, reference)
         progress(1, 1)
-        return Verdict(True, "there is no champion yet", new)
+        return Judged(True, FIRST, new)
     champion = _measured_alike(champion, challenger)
     old = _side(champion, champion, challenger, config, reference)
     progress(1, 2)
     new = _side(challenger, champion, challenger, config, reference)
     progress(2, 2)
-    worse = _predicts_worse(new, old, config) or _completes_fewer(new, old, config) or _slower(new, old, config)
+    bad = _worse(new, old, config)
     good = f"a request takes {_ms(new.fared.mean)}, no worse than the champion's {_ms(old.fared.mean)}"
-    return Verdict(not worse, worse or good, new, old)
+    return Judged(not bad, bad or good, new, old)
 
 
 def _side(
@@ -92,27 +86,16 @@ def _measured_alike(champion: Contender, challenger: Contender) -> Contender:
     return replace(champion, packing=replace(old, steps=new.steps))
 
 
-def _predicts_worse(new: Side, old: Side, config: GateConfig) -> str:
-    if new.pinball <= old.pinball * (1 + config.tolerance):
-        return ""
-    return f"its predictor's pinball loss is {new.pinball:.4f}, worse than the champion's {old.pinball:.4f}"
-
-
-def _completes_fewer(new: Side, old: Side, config: GateConfig) -> str:
-    if new.fared.unfinished <= old.fared.unfinished + config.tolerance:
-        return ""
-    shares = (
-        f"{new.fared.unfinished:.1%} of the requests unfinished, worse than the champion's {old.fared.unfinished:.1%}"
+def _worse(new: Side, old: Side, config: GateConfig) -> str:
+    lax, mine, theirs = 1 + config.tolerance, new.fared, old.fared
+    loss = f"its predictor's pinball loss is {new.pinball:.4f}"
+    left = f"it leaves {mine.unfinished:.1%} of the requests unfinished"
+    return (
+        worse(new.pinball <= old.pinball * lax, loss, f"{old.pinball:.4f}")
+        or worse(mine.unfinished <= theirs.unfinished + config.tolerance, left, f"{theirs.unfinished:.1%}")
+        or worse(mine.mean <= theirs.mean * lax, f"a request takes {_ms(mine.mean)}", _ms(theirs.mean))
+        or worse(mine.p99 <= theirs.p99 * (1 + config.tail), f"its p99 is {_ms(mine.p99)}", _ms(theirs.p99))
     )
-    return f"it leaves {shares}"
-
-
-def _slower(new: Side, old: Side, config: GateConfig) -> str:
-    if new.fared.mean > old.fared.mean * (1 + config.tolerance):
-        return f"a request takes {_ms(new.fared.mean)}, worse than the champion's {_ms(old.fared.mean)}"
-    if new.fared.p99 > old.fared.p99 * (1 + config.tail):
-        return f"its p99 is {_ms(new.fared.p99)}, worse than the champion's {_ms(old.fared.p99)}"
-    return ""
 
 
 def _ms(seconds: float) -> str:

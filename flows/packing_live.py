@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from flows import config, release
+from flows import release
+from flows.live import champions, record_of, version_of
 from flows.packing_config import PARTS, MemoryConfig, PlanConfig
 from flows.settings import Settings
-from pliant.errors import InputError, RegistryError
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.reference import ReferenceConfig
 from profiling.packing_steps import StepsConfig
@@ -18,8 +17,6 @@ from registry.package import Published
 
 EXPERIMENT = "pliant-packing"
 PREFIX = "pliant-packing-"
-RECORD = "pliant.record"
-"""Tag of a plan's version: a `Record` as JSON."""
 GENERATOR, PREDICTOR = "pliant.generator", "pliant.predictor"
 """Tags of a plan's version: the numbers of the versions of its generator's and its predictor's models."""
 ORIGIN = "pliant.origin"
@@ -36,9 +33,6 @@ class Record:
     reference: ReferenceConfig
     threads: int
 
-    def text(self) -> str:
-        return json.dumps(asdict(self))
-
 
 @dataclass(frozen=True, slots=True)
 class Live:
@@ -49,14 +43,7 @@ class Live:
 
     @property
     def record(self) -> Record:
-        """Raises `RegistryError` for a version that the flow did not publish, or one of other settings than today's."""
-        text = self.published.tags.get(RECORD)
-        if text is None:
-            raise RegistryError(f"{self.published.uri} was not published by the packing flow: it has no tag {RECORD}")
-        try:
-            return config.read(Record, None, json.loads(text))
-        except (InputError, ValueError) as error:
-            raise RegistryError(f"the tag {RECORD} of {self.published.uri} cannot be read: {error}") from error
+        return record_of(Record, self.published, "packing")
 
     @property
     def origin(self) -> str:
@@ -65,10 +52,7 @@ class Live:
 
     def version(self, tag: str) -> int:
         """Of the generator's or the predictor's model (GENERATOR, PREDICTOR). Raises `RegistryError`."""
-        number = self.published.tags.get(tag, "")
-        if not number.isdecimal():
-            raise RegistryError(f"{self.published.uri} was not published by the packing flow: it has no tag {tag}")
-        return int(number)
+        return version_of(self.published, tag, "packing")
 
 
 def generator_model(name: str) -> str:
@@ -87,15 +71,8 @@ def open_registry(settings: Settings) -> MlflowRegistry:
 
 def live(registry: MlflowRegistry) -> dict[str, Live]:
     """Every model with a champion, by name; nothing before the first release."""
-    if not registry.exists():
-        return {}
-    found = {}
-    for name in registry.versions(PREFIX):
-        if not name.removeprefix(PREFIX).startswith(PARTS):
-            folder, published = registry.fetch(name)
-            packing = codec.load(Packing, folder, published.digest)
-            found[packing.name] = Live(packing, published)
-    return found
+    found = champions(registry, Packing, PREFIX, generator_model(""), predictor_model(""))
+    return {packing.name: Live(packing, published) for packing, published in found}
 
 
 def champion(settings: Settings) -> dict[str, Packing]:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from flows.keys import Made
-from flows.packing_live import GENERATOR, ORIGIN, PREDICTOR, PREFIX, RECORD, Record, generator_model, predictor_model
+from flows.live import RECORD, text_of
+from flows.packing_live import GENERATOR, ORIGIN, PREDICTOR, PREFIX, Record, generator_model, predictor_model
 from flows.packing_plan import Choice, Fared, told
-from flows.release import TRAINING, commit
+from flows.release import TRAINING, commit, metric
 from pliant.packing.artifact import Generator, Packing, Predictor
 from registry.package import Package
 
@@ -107,7 +108,7 @@ def plan_package(
             PLAN: told(choice),
             GENERATOR: versions[0],
             PREDICTOR: versions[1],
-            RECORD: record.text(),
+            RECORD: text_of(record),
             **({ORIGIN: origin} if origin else {}),
         },
     )
@@ -140,11 +141,6 @@ def figures(one: Fared) -> dict[str, float]:
         "preemptions": one.preemptions,
         "batch": one.batch,
     }
-
-
-def metric(name: str) -> str:
-    """As MLflow takes it."""
-    return "".join(c if c.isalnum() or c in "_-. /" else "_" for c in name)
 
 
 def parameters(one: Generator | Predictor) -> int:

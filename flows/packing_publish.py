@@ -18,11 +18,11 @@ from flows.packing_live import EXPERIMENT, GENERATOR, PREFIX, Record, generator_
 from flows.packing_packages import choice_of, generator_package, plan_package, predictor_package
 from flows.packing_report import log_learnt, log_model
 from flows.packing_stages import ModelMade, load_generator, load_plan, load_predictor
-from flows.release import Release, commit, flat, register
+from flows.release import Release, commit, flat, promote, register
 from flows.settings import Settings
 from pliant.packing.artifact import Generator
 from pliant.progress import Progress
-from registry.mlflow_store import CHAMPION, MlflowRegistry, Run
+from registry.mlflow_store import MlflowRegistry, Run
 from registry.store import FolderStore
 
 Registered = tuple[dict[str, int], list[str]]
@@ -78,12 +78,6 @@ def publish_learnt(
 
 def record(config: PackingFlowConfig) -> Record:
     return Record(config.memory, config.steps, config.plan, config.reference, config.threads)
-
-
-def promote(registry: MlflowRegistry, versions: dict[str, int]) -> None:
-    """The plan last: a service that sees it finds its parts."""
-    for name, version in versions.items():
-        registry.promote(name, version, CHAMPION)
 
 
 def _register(

@@ -27,18 +27,18 @@ from flows.packing_reprofile import config_of
 from flows.packing_stages import load_observed, load_plan, load_predictor
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import by_key, fresh, passing
+from flows.tasks import fresh, kept, passing
 from pliant.errors import RegistryError
 from registry.store import FolderStore
 
 
-@task(name="retrained predictor", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("retrained predictor")
 def train_further(key: str, config: PackingFlowConfig, champion: Champion, lengths: Made, store: FolderStore) -> Made:
     with stage(f"{config.name}: retrain the predictor") as progress:
         return packing_learn.make_predictor(config, champion, lengths, key, store, progress)
 
 
-@task(name="plan anew", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("plan anew")
 def plan_anew(
     key: str, config: PackingFlowConfig, champion: Champion, lengths: Made, predictor: Made, store: FolderStore
 ) -> Made:

@@ -6,6 +6,7 @@ An artifact that is the champion already keeps its version; anything else become
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -52,6 +53,12 @@ def register(
     return version, True
 
 
+def promote(registry: MlflowRegistry, versions: Mapping[str, int]) -> None:
+    """In their order: what names the others comes last, so that a service which sees it finds its parts."""
+    for name, version in versions.items():
+        registry.promote(name, version, CHAMPION)
+
+
 def flat(values: Mapping[str, Any], above: str = "") -> dict[str, object]:
     """Nested settings as one level of dotted names, tables in lists by their numbers: a run's parameters."""
     made: dict[str, object] = {}
@@ -63,6 +70,11 @@ def flat(values: Mapping[str, Any], above: str = "") -> dict[str, object]:
         else:
             made[above + key] = value
     return made
+
+
+def metric(name: str) -> str:
+    """As MLflow takes it for a metric, or within one's name."""
+    return re.sub(r"[^\w. /-]", "_", name)
 
 
 def commit() -> str:

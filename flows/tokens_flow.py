@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow, task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from flows import settings, tokens_config, tokens_stages
 from flows.keys import Made
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import by_key, fresh, passing
+from flows.tasks import fetched, fresh, kept, passing, show_release
 from flows.tokens_config import TokensFlowConfig
 from flows.tokens_gate import Verdict, judge
 from flows.tokens_publish import champion, publish
@@ -29,21 +29,13 @@ from registry.store import FolderStore
 from training.data import ImageData
 
 
-@task(
-    name="foundation",
-    cache_key_fn=by_key,
-    persist_result=True,
-    result_serializer="json",
-    retries=2,
-    retry_delay_seconds=5,
-    retry_condition_fn=passing,
-)
+@fetched("foundation")
 def foundation(key: str, config: TokensFlowConfig, data: ImageData, store: FolderStore) -> Made:
     with stage("foundation") as progress:
         return tokens_stages.make_foundation(config, data, key, store, progress)
 
 
-@task(name="task", cache_key_fn=by_key, persist_result=True, result_serializer="json", task_run_name="task-{name}")
+@kept("task", task_run_name="task-{name}")
 def train_task(
     key: str, name: str, config: TokensFlowConfig, data: ImageData, backbone: Made, store: FolderStore
 ) -> Made:
@@ -52,7 +44,7 @@ def train_task(
         return tokens_stages.make_task(config, data, backbone, key, store, halves)
 
 
-@task(name="profile", cache_key_fn=by_key, persist_result=True, result_serializer="json")
+@kept("profile")
 def profile(key: str, config: TokensFlowConfig, backbone: Made, tasks: list[Made], store: FolderStore) -> Made:
     with stage("latency profile") as progress:
         return tokens_stages.make_profile(config, backbone, tasks, key, store, progress)
@@ -119,7 +111,4 @@ def _show(bundle: Bundle, verdict: Verdict, released: Release) -> None:
     for row in rows:
         row["images/s at batch 32"] = round(32 / bundle.profile.latency.at(int(row["gamma"]), 32))
     create_table_artifact(rows, key="tokens-trade-off", description="Test accuracy and throughput per gamma")
-    lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
-    outcome = "promoted" if released.promoted else "not promoted"
-    text = f"# tokens: {outcome}\n\nThe gate: {verdict.reason}.\n\n" + "\n".join(lines)
-    create_markdown_artifact(text, key="tokens-release", description="What the gate said and what was published")
+    show_release("tokens", f"The gate: {verdict.reason}.", released)

@@ -17,7 +17,7 @@ import numpy as np
 from flows import release
 from flows.keys import Made
 from flows.release import TRAINING as TRAINING
-from flows.release import Release, commit, flat, register
+from flows.release import Release, commit, flat, promote, register
 from flows.settings import Settings
 from flows.tokens_config import TokensFlowConfig
 from flows.tokens_figures import rate_map, sweeps, trade_off
@@ -27,7 +27,7 @@ from pliant.progress import Progress
 from pliant.report import Report
 from pliant.tokens.artifact import Backbone, Profile, Task, Variant
 from registry import codec
-from registry.mlflow_store import CHAMPION, MlflowRegistry, Run
+from registry.mlflow_store import MlflowRegistry, Run
 from registry.package import Package
 from registry.store import FolderStore
 
@@ -84,8 +84,7 @@ def publish(
             new += [name] if is_new else []
             progress(done + 1, len(made) + 1)
         if verdict.passed:
-            for name, version in versions.items():
-                registry.promote(name, version, CHAMPION)
+            promote(registry, versions)
         progress(len(made) + 1, len(made) + 1)
     return Release(verdict.passed, verdict.reason, versions, tuple(new), run.id)
 

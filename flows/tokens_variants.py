@@ -21,7 +21,7 @@ from flows import settings, tokens_config, tokens_stages
 from flows.keys import Made, stage_key
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import by_key, fresh, passing
+from flows.tasks import fresh, kept, passing
 from flows.tokens_config import TokensFlowConfig, VariantConfig
 from flows.tokens_flow import trained
 from flows.tokens_publish import PREFIX, open_registry, variant_package
@@ -35,9 +35,7 @@ from training.data import ImageData
 WARM_BATCHES = (1, 16)  # at which a variant is warmed up whenever it is loaded
 
 
-@task(
-    name="variant", cache_key_fn=by_key, persist_result=True, result_serializer="json", task_run_name="variant-{name}"
-)
+@kept("variant", task_run_name="variant-{name}")
 def assemble(
     key: str, name: str, config: TokensFlowConfig, backbone: Made, tasks: list[Made], profiled: Made, store: FolderStore
 ) -> Made:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,11 +21,11 @@ from pliant.journal import encode
 from pliant.progress import silent
 from pliant.protocol import Arrived, JournalEntry, Request
 from pliant.tokens.runtime import device_class, threads
-from registry.mlflow_store import CHAMPION
 from registry.store import FolderStore
 from tests.flows import cascade_tiny
 from tests.flows.bins_tiny import setting
 from tests.flows.cascade_tiny import write_texts
+from tests.flows.runs import last_lines, prefect_in, versions, worked
 
 ENCODER, BINS = "pliant-bins-encoder-things", "pliant-bins-things"
 PROFILE, PLAN = "things: compile, latency profile", "things: bins"
@@ -47,19 +45,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Iterator[Path]:
     """A working directory with texts, state and registry of its own, and Prefect's server while the tests last."""
-    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
-    from prefect.testing.utilities import prefect_test_harness
-
     folder = tmp_path_factory.mktemp("bins-flow")
     write_texts(folder)
-    changes = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_HOME: folder / "prefect"}
-    with pytest.MonkeyPatch.context() as patch, temporary_settings(changes):
-        patch.chdir(folder)
-        patch.setenv("PLIANT_HOME", str(folder / "home"))
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlruns' / 'mlflow.db'}")
-        with prefect_test_harness(server_startup_timeout=90):
-            patch.setenv("PREFECT_API_URL", str(PREFECT_API_URL.value()))
-            yield folder
+    with prefect_in(folder):
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -70,22 +59,8 @@ def first(place) -> dict[str, Any]:
 
 @pytest.fixture
 def run(first, place, capsys):
-    """Runs the flow; gives what it released and which stages did work, by the lines that they print."""
-
-    def once(**changes: Any) -> tuple[dict[str, Any], list[str]]:
-        capsys.readouterr()
-        released = run_connected(None, setting(place, **changes))
-        lines = capsys.readouterr().err.splitlines()
-        stages = [line.removesuffix(": started") for line in lines if line.endswith(": started")]
-        return released, [name for name in stages if name != "texts"]
-
-    return once
-
-
-def versions(alias: str = CHAMPION) -> dict[str, int]:
-    registry = open_registry(settings.read())
-    found = {name: registry.version(name, alias) for name in registry.names("pliant-bins-")}
-    return {name: version.version for name, version in found.items() if version is not None}
+    """Runs the flow; gives what it released and which stages did work."""
+    return lambda **changes: worked(capsys, lambda: run_connected(None, setting(place, **changes)))
 
 
 def test_the_first_run_publishes_and_promotes_the_encoder_and_its_bins(first):
@@ -100,7 +75,7 @@ def test_the_first_run_publishes_and_promotes_the_encoder_and_its_bins(first):
 
 def test_a_second_run_with_nothing_changed_trains_and_measures_nothing_and_keeps_every_version(run):
     run()
-    before = versions()
+    before = versions("bins")
     released, stages = run()
     assert stages == ALWAYS
     assert released["new"] == ()
@@ -112,7 +87,7 @@ def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
     store = FolderStore(settings.read().store)
     (lost,) = (store.root / "bins" / "lengths-things").iterdir()
     shutil.rmtree(lost)
-    before = versions()
+    before = versions("bins")
     released, stages = run()
     assert stages == ["things: lengths", *ALWAYS]
     assert released["versions"] == before
@@ -177,13 +152,12 @@ def test_the_version_says_what_it_was_made_of(run):
 
 
 def test_any_mlflow_client_can_load_the_champions_and_predict(first, place):
-    told = subprocess.run([sys.executable, "-c", PREDICT], cwd=place, capture_output=True, text=True, timeout=120)
-    assert told.stdout.split("\n")[-3:-1] == ["['label', 'confidence']", "[True, True]"], told.stderr
+    assert last_lines(PREDICT, place, 2) == ["['label', 'confidence']", "[True, True]"]
 
 
 def test_measured_on_another_device_the_champions_bins_are_chosen_again_for_their_lengths(run):
     run()
-    before, was = versions(), champion(settings.read())["things"]
+    before, was = versions("bins"), champion(settings.read())["things"]
     published = reprofile("cpu", 2, silent)
     now = champion(settings.read())["things"]
     with threads(2):
@@ -191,7 +165,7 @@ def test_measured_on_another_device_the_champions_bins_are_chosen_again_for_thei
     assert published == {"things": before[BINS] + 1}
     assert (now.encoder, now.slo) == (was.encoder, was.slo)
     assert np.array_equal(now.lengths, was.lengths)
-    assert versions() == before | {BINS: before[BINS] + 1}
+    assert versions("bins") == before | {BINS: before[BINS] + 1}
 
 
 def test_compiled_files_are_vouched_for_and_made_again_where_they_have_gone(run):

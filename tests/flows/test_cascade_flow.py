@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,9 @@ from pliant.errors import InputError, RegistryError
 from pliant.progress import silent
 from pliant.tokens.runtime import device_class, threads
 from registry import codec
-from registry.mlflow_store import CHAMPION
 from registry.store import FolderStore
 from tests.flows.cascade_tiny import setting, write_texts
+from tests.flows.runs import last_lines, prefect_in, versions, worked
 
 SMALL, LARGE = "pliant-cascade-model-things-small", "pliant-cascade-model-things-large"
 TASK = "pliant-cascade-task-things"
@@ -43,19 +41,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Iterator[Path]:
     """A working directory with texts, state and registry of its own, and Prefect's server while the tests last."""
-    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
-    from prefect.testing.utilities import prefect_test_harness
-
     folder = tmp_path_factory.mktemp("cascade-flow")
     write_texts(folder)
-    changes = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_HOME: folder / "prefect"}
-    with pytest.MonkeyPatch.context() as patch, temporary_settings(changes):
-        patch.chdir(folder)
-        patch.setenv("PLIANT_HOME", str(folder / "home"))
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlruns' / 'mlflow.db'}")
-        with prefect_test_harness(server_startup_timeout=90):
-            patch.setenv("PREFECT_API_URL", str(PREFECT_API_URL.value()))
-            yield folder
+    with prefect_in(folder):
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -66,21 +55,8 @@ def first(place) -> dict[str, Any]:
 
 @pytest.fixture
 def run(first, place, capsys):
-    """Runs the flow; gives what it released and which stages did work, by the lines that they print."""
-
-    def once(**changes: Any) -> tuple[dict[str, Any], list[str]]:
-        capsys.readouterr()
-        released = run_connected(None, setting(place, **changes))
-        lines = capsys.readouterr().err.splitlines()
-        return released, [line.removesuffix(": started") for line in lines if line.endswith(": started")]
-
-    return once
-
-
-def versions(alias: str = CHAMPION) -> dict[str, int]:
-    registry = open_registry(settings.read())
-    found = {name: registry.version(name, alias) for name in registry.names("pliant-cascade-")}
-    return {name: version.version for name, version in found.items() if version is not None}
+    """Runs the flow; gives what it released and which stages did work."""
+    return lambda **changes: worked(capsys, lambda: run_connected(None, setting(place, **changes)))
 
 
 def test_the_first_run_publishes_and_promotes_every_level_and_the_task(first):
@@ -91,7 +67,7 @@ def test_the_first_run_publishes_and_promotes_every_level_and_the_task(first):
 
 def test_a_second_run_with_nothing_changed_trains_and_measures_nothing_and_keeps_every_version(run):
     run()
-    before = versions()
+    before = versions("cascade")
     released, stages = run()
     assert stages == ALWAYS
     assert released["new"] == ()
@@ -102,7 +78,7 @@ def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
     run()
     store = FolderStore(settings.read().store)
     (lost,) = (store.root / "cascade" / "outputs-things-test").iterdir()
-    before, digest = versions(), codec.digest(lost)
+    before, digest = versions("cascade"), codec.digest(lost)
     shutil.rmtree(lost)
     released, stages = run()
     assert stages == ["things: outputs, test", *ALWAYS]
@@ -133,12 +109,12 @@ def test_a_worse_challenger_is_published_and_not_promoted(run):
         for level in setting(Path())["levels"]
     ]
     run(levels=patient)
-    before = versions()
+    before = versions("cascade")
     released, _ = run(gate={"seeds": 1, "tolerance": 0.001})
     assert not released["promoted"]
     assert "worse than" in released["reason"]
-    assert versions() == before
-    assert versions("challenger")[TASK] == released["versions"][TASK] != before[TASK]
+    assert versions("cascade") == before
+    assert versions("cascade", "challenger")[TASK] == released["versions"][TASK] != before[TASK]
 
 
 def test_the_run_holds_figures_reports_metrics_curves_and_parameters(run):
@@ -174,13 +150,12 @@ def test_the_tasks_version_says_what_it_was_made_of(run):
 
 
 def test_any_mlflow_client_can_load_the_champion_and_predict(first, place):
-    told = subprocess.run([sys.executable, "-c", PREDICT], cwd=place, capture_output=True, text=True, timeout=120)
-    assert told.stdout.split("\n")[-2] == "['label', 'confidence', 'level']", told.stderr
+    assert last_lines(PREDICT, place) == ["['label', 'confidence', 'level']"]
 
 
 def test_measured_on_another_device_the_champions_are_planned_again_from_what_was_saved(run):
     run()
-    before, was = versions(), champion(settings.read())["things"]
+    before, was = versions("cascade"), champion(settings.read())["things"]
     published = reprofile("cpu", 2, silent)
     now = champion(settings.read())["things"]
     with threads(2):
@@ -188,7 +163,7 @@ def test_measured_on_another_device_the_champions_are_planned_again_from_what_wa
     assert published == {"things": before[TASK] + 1}
     assert [level.classifier for level in now.levels] == [level.classifier for level in was.levels]
     assert set(now.test_accuracy) == {candidate.name for candidate in now.candidates}
-    assert versions() == before | {TASK: before[TASK] + 1}
+    assert versions("cascade") == before | {TASK: before[TASK] + 1}
 
 
 def test_without_the_saved_outputs_nothing_is_measured_and_the_sentence_says_what_helps(run):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,13 @@ from pliant.errors import InputError, RegistryError
 from pliant.progress import silent
 from pliant.tokens.runtime import device_class, threads
 from registry import codec
-from registry.mlflow_store import CHAMPION
 from registry.store import FolderStore
 from tests.flows.packing_tiny import setting, write_generator, write_observed, write_prompts
+from tests.flows.runs import last_lines, prefect_in, versions, worked
 
 GENERATOR, PREDICTOR, PLAN = (f"pliant-packing-{part}things" for part in ("generator-", "predictor-", ""))
 NAMES = (GENERATOR, PREDICTOR, PLAN)
-STAGES = [f"things: {stage}" for stage in ("generator", "lengths", "predictor", "step profile", "plan")]
-ALWAYS = ["texts", "things: gate", "publish"]
+ALWAYS = ["things: gate", "publish"]
 
 PREDICT = """
 import mlflow, pandas
@@ -43,20 +40,11 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Iterator[Path]:
     """A working directory with prompts, state and registry of its own, and Prefect's server while the tests last."""
-    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
-    from prefect.testing.utilities import prefect_test_harness
-
     folder = tmp_path_factory.mktemp("packing-flow")
     write_prompts(folder)
     write_generator(folder)
-    changes = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_HOME: folder / "prefect"}
-    with pytest.MonkeyPatch.context() as patch, temporary_settings(changes):
-        patch.chdir(folder)
-        patch.setenv("PLIANT_HOME", str(folder / "home"))
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlruns' / 'mlflow.db'}")
-        with prefect_test_harness(server_startup_timeout=90):
-            patch.setenv("PREFECT_API_URL", str(PREFECT_API_URL.value()))
-            yield folder
+    with prefect_in(folder):
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +55,8 @@ def first(place) -> dict[str, Any]:
 
 @pytest.fixture
 def run(first, place, capsys):
-    """Runs the flow; gives what it released and which stages did work, by the lines that they print."""
-
-    def once(**changes: Any) -> tuple[dict[str, Any], list[str]]:
-        capsys.readouterr()
-        released = run_connected(None, setting(place, **changes))
-        lines = capsys.readouterr().err.splitlines()
-        return released, [line.removesuffix(": started") for line in lines if line.endswith(": started")]
-
-    return once
+    """Runs the flow; gives what it released and which stages did work."""
+    return lambda **changes: worked(capsys, lambda: run_connected(None, setting(place, **changes)))
 
 
 @pytest.fixture
@@ -100,11 +81,6 @@ def registry():
     return open_registry(settings.read())
 
 
-def versions(alias: str = CHAMPION) -> dict[str, int]:
-    found = {name: registry().version(name, alias) for name in registry().names("pliant-packing-")}
-    return {name: version.version for name, version in found.items() if version is not None}
-
-
 def test_the_first_run_publishes_and_promotes_generator_predictor_and_plan(first):
     assert first["promoted"], first["reason"]
     assert first["versions"] == dict.fromkeys(NAMES, 1)
@@ -113,7 +89,7 @@ def test_the_first_run_publishes_and_promotes_generator_predictor_and_plan(first
 
 def test_a_second_run_with_nothing_changed_trains_and_measures_nothing_and_keeps_every_version(run):
     run()
-    before = versions()
+    before = versions("packing")
     released, stages = run()
     assert stages == ALWAYS
     assert released["new"] == ()
@@ -124,10 +100,10 @@ def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
     run()
     store = FolderStore(settings.read().store)
     (lost,) = (store.root / "packing" / "predictor-things").iterdir()
-    before, digest = versions(), codec.digest(lost)
+    before, digest = versions("packing"), codec.digest(lost)
     shutil.rmtree(lost)
     released, stages = run()
-    assert stages == ["texts", "things: predictor", "things: gate", "publish"]
+    assert stages == ["things: predictor", *ALWAYS]
     assert codec.digest(lost) == digest
     assert released["versions"] == before
 
@@ -135,7 +111,7 @@ def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
 def test_a_changed_memory_is_measured_and_planned_again_and_keeps_generator_and_predictor(run):
     run()
     released, stages = run(memory={**setting(Path())["memory"], "pages": 32})
-    assert stages == ["texts", "things: step profile", "things: plan", "things: gate", "publish"]
+    assert stages == ["things: step profile", "things: plan", *ALWAYS]
     assert released["new"] == (PLAN,)
     run()
 
@@ -143,7 +119,7 @@ def test_a_changed_memory_is_measured_and_planned_again_and_keeps_generator_and_
 def test_another_temperature_is_observed_and_learnt_anew_by_the_same_generator(run):
     before = run()[0]["versions"]
     released, stages = run(lengths={**setting(Path())["lengths"], "temperature": 0.5})
-    assert stages == ["texts", "things: lengths", "things: predictor", "things: plan", "things: gate", "publish"]
+    assert stages == ["things: lengths", "things: predictor", "things: plan", *ALWAYS]
     assert set(released["new"]) == {PREDICTOR, PLAN}
     assert released["versions"][GENERATOR] == before[GENERATOR]
     run()
@@ -152,14 +128,14 @@ def test_another_temperature_is_observed_and_learnt_anew_by_the_same_generator(r
 def test_a_challenger_that_is_worse_is_published_and_not_promoted(run):
     """A predictor that was trained at a rate far too high."""
     run()
-    before = versions()
+    before = versions("packing")
     hasty = {**setting(Path())["predictor"], "epochs": 1, "rate": 5.0}
     released, _ = run(predictor=hasty, gate={"seeds": 1, "tolerance": 0.02})
     assert not released["promoted"]
     assert "its predictor's pinball loss is" in released["reason"]
     assert "worse than the champion's" in released["reason"]
-    assert versions() == before
-    assert versions("challenger")[PLAN] == released["versions"][PLAN] != before[PLAN]
+    assert versions("packing") == before
+    assert versions("packing", "challenger")[PLAN] == released["versions"][PLAN] != before[PLAN]
 
 
 def test_the_run_holds_figures_reports_metrics_and_parameters(run):
@@ -193,33 +169,32 @@ def test_the_plans_version_says_what_it_was_made_of(run):
 
 
 def test_any_mlflow_client_can_load_the_champion_and_ask_it(first, place):
-    told = subprocess.run([sys.executable, "-c", PREDICT], cwd=place, capture_output=True, text=True, timeout=120)
-    assert told.stdout.split("\n")[-2] == "['first_token', 'seconds', 'preemptions']", told.stderr
+    assert last_lines(PREDICT, place) == ["['first_token', 'seconds', 'preemptions']"]
 
 
 def test_measured_on_another_device_the_champion_is_planned_again_and_the_flow_leaves_it_alone(run):
     run()
-    before, was = versions(), champion(settings.read())["things"]
+    before, was = versions("packing"), champion(settings.read())["things"]
     published = reprofile("cpu", 2, silent)
     now = champion(settings.read())["things"]
     with threads(2):
         assert now.device_class == device_class("cpu") != was.device_class
     assert (now.generator, now.predictor) == (was.generator, was.predictor)
-    assert published["things"] == versions()[PLAN] > before[PLAN]
+    assert published["things"] == versions("packing")[PLAN] > before[PLAN]
     released, stages = run()
     assert "nothing has changed" in released["reason"]
-    assert stages == ["texts"]
-    assert versions()[PLAN] == published["things"]
+    assert stages == []
+    assert versions("packing")[PLAN] == published["things"]
 
 
 def test_what_a_service_observed_trains_the_predictor_further_and_the_flow_leaves_it_alone(retrain, run):
-    before, was = versions(), live(registry())["things"].packing
+    before, was = versions("packing"), live(registry())["things"].packing
     released = retrain()
     assert released["promoted"], released["reason"]
     assert set(released["new"]) == {PREDICTOR, PLAN}
     one = live(registry())["things"]
     assert one.packing.generator == was.generator
-    assert versions()[GENERATOR] == before[GENERATOR]
+    assert versions("packing")[GENERATOR] == before[GENERATOR]
     assert one.packing.steps == was.steps
     assert one.packing.output_tokens.mean() > was.output_tokens.mean()
     again = retrain()
@@ -228,22 +203,22 @@ def test_what_a_service_observed_trains_the_predictor_further_and_the_flow_leave
 
 
 def test_too_few_outputs_release_nothing_and_say_so(retrain):
-    before = versions()
+    before = versions("packing")
     released = retrain(count=10)
     assert not released["promoted"]
     assert "observed 10 outputs" in released["reason"]
-    assert versions() == before
+    assert versions("packing") == before
 
 
 def test_a_retrained_predictor_that_the_gate_refuses_does_not_go_live(retrain):
     """It has learnt from outputs that say nothing of those which it is judged by."""
     retrain()
-    before = versions()
+    before = versions("packing")
     released = retrain(count=150, misleading=True, gate={"seeds": 1, "tolerance": 0.02, "tail": 9.0})
     assert not released["promoted"]
     assert "its predictor's pinball loss is" in released["reason"]
-    assert versions() == before
-    assert versions("challenger")[PREDICTOR] > before[PREDICTOR]
+    assert versions("packing") == before
+    assert versions("packing", "challenger")[PREDICTOR] > before[PREDICTOR]
 
 
 def test_without_a_champion_there_is_nothing_to_train_further(place, tmp_path, monkeypatch):

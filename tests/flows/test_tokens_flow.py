@@ -19,8 +19,9 @@ from flows.tokens_run import run_connected
 from flows.tokens_stages import foundation_key, task_key
 from pliant.errors import InputError
 from registry import codec
-from registry.mlflow_store import CHAMPION, PREVIOUS
+from registry.mlflow_store import PREVIOUS
 from registry.store import FolderStore
+from tests.flows.runs import last_lines, prefect_in, versions, worked
 from tests.flows.tiny import setting
 from training.data import digits
 
@@ -41,18 +42,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Iterator[Path]:
     """A working directory with state and registry of its own, and Prefect's server while the tests last."""
-    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
-    from prefect.testing.utilities import prefect_test_harness
-
     folder = tmp_path_factory.mktemp("flow")
-    changes = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_HOME: folder / "prefect"}
-    with pytest.MonkeyPatch.context() as patch, temporary_settings(changes):
-        patch.chdir(folder)
-        patch.setenv("PLIANT_HOME", str(folder / "home"))
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlruns' / 'mlflow.db'}")
-        with prefect_test_harness(server_startup_timeout=90):
-            patch.setenv("PREFECT_API_URL", str(PREFECT_API_URL.value()))
-            yield folder
+    with prefect_in(folder):
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +55,8 @@ def first(place) -> dict[str, Any]:
 
 @pytest.fixture
 def run(first, capsys):
-    """Runs the flow; gives what it released and which stages did work, by the lines that they print."""
-
-    def once(**changes: Any) -> tuple[dict[str, Any], list[str]]:
-        capsys.readouterr()
-        released = run_connected(None, setting(**changes))
-        lines = capsys.readouterr().err.splitlines()
-        return released, [line.removesuffix(": started") for line in lines if line.endswith(": started")]
-
-    return once
-
-
-def versions(alias: str = CHAMPION) -> dict[str, int]:
-    registry = open_registry(settings.read())
-    found = {name: registry.version(name, alias) for name in NAMES}
-    return {name: version.version for name, version in found.items() if version is not None}
+    """Runs the flow; gives what it released and which stages did work."""
+    return lambda **changes: worked(capsys, lambda: run_connected(None, setting(**changes)))
 
 
 def task_in_store() -> tuple[FolderStore, str]:
@@ -94,17 +73,17 @@ def test_the_first_run_publishes_and_promotes_everything(first):
 
 def test_a_second_run_with_nothing_changed_trains_nothing_and_keeps_every_version(run):
     run()
-    before = versions()
+    before = versions("tokens")
     released, stages = run()
     assert stages == ALWAYS
     assert released["new"] == ()
-    assert released["versions"] == versions() == before
+    assert released["versions"] == versions("tokens") == before
 
 
 def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
     run()
     store, key = task_in_store()
-    before, digest = versions(), codec.digest(store.path(key))
+    before, digest = versions("tokens"), codec.digest(store.path(key))
     shutil.rmtree(store.path(key))
     released, stages = run()
     assert stages == [*TASK, *ALWAYS]
@@ -122,7 +101,7 @@ def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
 )
 def test_a_changed_setting_makes_again_only_what_depends_on_it(run, changes, made):
     run()
-    before = versions()
+    before = versions("tokens")
     released, stages = run(**changes)
     assert stages == [*made, *ALWAYS]
     assert released["versions"]["pliant-tokens-backbone"] == before["pliant-tokens-backbone"]
@@ -132,20 +111,22 @@ def test_a_changed_setting_makes_again_only_what_depends_on_it(run, changes, mad
 def test_a_worse_challenger_is_published_and_not_promoted(run):
     """A head that never learned is far below one that did."""
     run(task={"epochs": 0.05, "head_steps": 200})
-    before = versions()
+    before = versions("tokens")
     released, _ = run(task={"epochs": 0.05, "head_steps": 0}, gate={"seeds": 1})
     assert not released["promoted"]
     assert "worse than the champion's" in released["reason"]
-    assert versions() == before
-    assert versions("challenger")["pliant-tokens-task-digit"] == released["versions"]["pliant-tokens-task-digit"]
+    assert versions("tokens") == before
+    assert (
+        versions("tokens", "challenger")["pliant-tokens-task-digit"] == released["versions"]["pliant-tokens-task-digit"]
+    )
 
 
 def test_the_champion_so_far_stays_within_reach(run):
     run(task={"epochs": 0.05, "head_steps": 7})
-    before = versions()
+    before = versions("tokens")
     released, _ = run(task={"epochs": 0.05, "head_steps": 250})
     assert released["promoted"]
-    assert versions(PREVIOUS)["pliant-tokens-task-digit"] == before["pliant-tokens-task-digit"]
+    assert versions("tokens", PREVIOUS)["pliant-tokens-task-digit"] == before["pliant-tokens-task-digit"]
 
 
 def test_the_run_holds_figures_the_gates_reports_metrics_and_parameters(run):
@@ -175,8 +156,7 @@ def test_a_sweep_of_the_learning_rate_is_logged_and_stays_with_the_version(run):
 
 
 def test_any_mlflow_client_can_load_the_champion_and_predict(first, place):
-    told = subprocess.run([sys.executable, "-c", PREDICT], cwd=place, capture_output=True, text=True, timeout=120)
-    assert told.stdout.split("\n")[-2] == "(3, 10)", told.stderr
+    assert last_lines(PREDICT, place) == ["(3, 10)"]
 
 
 def test_the_champion_can_be_read_back_whole(first):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +20,7 @@ from registry.package import needed
 from tests.bins_encoders import tiny_encoder
 from tests.cascade_classifiers import TEXTS
 from tests.flows.bins_tiny import some_bins
+from tests.registry.strangers import ask, required
 
 pytestmark = pytest.mark.slow
 
@@ -35,24 +33,9 @@ NOTES = {
     "weighed": [{"length": 16, "batch": 1, "static": 0.001, "dynamic": 0.002, "kept": True}],
 }
 ASKED = {"length": [5, 64, 20], "batch": [1, 4, 3]}
+LACKING = ("timm", "torchvision", "PIL", "onnx", "onnxruntime", "onnxscript", "numba", "ray")
 
 STRANGER = """
-import json, sys
-sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "_EditableFinder"]
-import importlib.util
-from importlib.machinery import PathFinder
-
-class Lacking:  # says that they are not there, as torch and transformers ask
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        missing = ("timm", "torchvision", "PIL", "onnx", "onnxruntime", "onnxscript", "numba", "ray")
-        return None if name.split(".")[0] in missing else PathFinder.find_spec(name, path, target)
-
-assert importlib.util.find_spec("pliant") is None, "the stranger must not have our packages"
-import mlflow, numpy as np, pandas as pd, torch
-sys.meta_path[:] = [Lacking if finder is PathFinder else finder for finder in sys.meta_path]
-torch.set_num_threads(1)
-mlflow.set_tracking_uri(sys.argv[1])
 asked = json.load(open(sys.argv[2]))
 texts = pd.DataFrame({"text": asked["texts"]})
 found = mlflow.pyfunc.load_model("models:/pliant-bins-encoder-classes@champion").predict(texts)
@@ -65,8 +48,6 @@ try:
     bins.predict(pd.DataFrame({"length": [65], "batch": [1]}))
 except Exception as error:
     told["failed"] = str(error)
-import pliant
-print(json.dumps(told | {"pliant": pliant.__file__}))
 """
 
 
@@ -93,9 +74,7 @@ def test_bins_say_which_runtime_is_fastest_and_what_it_takes(found):
 
 
 def test_the_requirements_name_no_compiler_and_no_library_of_pictures(shelf):
-    folder, _ = shelf.fetch("pliant-bins-things")
-    told = (folder.parents[1] / "requirements.txt").read_text()
-    names = {line.partition("==")[0] for line in told.split()}
+    names = required(shelf, "pliant-bins-things")
     assert names == set(needed("bins-plan")) == set(needed("bins-encoder"))
     assert {"transformers", "tokenizers"} <= names
     assert not names & {"timm", "torchvision", "pillow", "onnx", "onnxruntime"}
@@ -128,9 +107,4 @@ def found(shelf, tmp_path_factory) -> dict:
     """What the stranger was answered: once, since it takes a while to come in."""
     path: Path = tmp_path_factory.mktemp("stranger") / "asked.json"
     path.write_text(json.dumps({"texts": list(TEXTS), "bins": ASKED}))
-    command = [sys.executable, "-I", "-c", STRANGER, shelf.tracking_uri, str(path)]
-    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "OMP_NUM_THREADS": "1"}
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | quiet
-    told = subprocess.run(command, capture_output=True, text=True, cwd="/", env=environment, timeout=300, check=False)
-    assert told.returncode == 0, told.stderr[-3000:]
-    return json.loads(told.stdout.splitlines()[-1])
+    return ask(STRANGER, shelf.tracking_uri, path, *LACKING)

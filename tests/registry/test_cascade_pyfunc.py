@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,33 +19,20 @@ from registry import codec
 from registry.mlflow_store import MlflowRegistry
 from registry.package import needed
 from tests.cascade_things import Things, cascade, things
+from tests.registry.strangers import ask, required
 
 pytestmark = pytest.mark.slow
 
 STRANGER = """
-import json, sys
-sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "_EditableFinder"]
-import importlib.abc, importlib.util
-
-class Lacking(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("timm", "torchvision", "PIL"):
-            raise ModuleNotFoundError(f"this machine has no {name}", name=name)
-
-assert importlib.util.find_spec("pliant") is None, "the stranger must not have our packages"
-import mlflow, numpy as np, pandas as pd, torch
-sys.meta_path.insert(0, Lacking())
-torch.set_num_threads(1)
-mlflow.set_tracking_uri(sys.argv[1])
 asked = json.load(open(sys.argv[2]))
-found = {"failed": []}
+told = {"failed": []}
 for name, columns in asked.items():
     frame = pd.DataFrame(columns)
     model = mlflow.pyfunc.load_model(f"models:/pliant-cascade-task-{name}@champion")
     chosen = {"default": {}, "mass": {"candidate": "pruned by mass", "seed": 3}, "single": {"candidate": "single"}}
-    found[name] = {key: model.predict(frame, params=params).to_dict("list") for key, params in chosen.items()}
+    told[name] = {key: model.predict(frame, params=params).to_dict("list") for key, params in chosen.items()}
     level = mlflow.pyfunc.load_model(f"models:/pliant-cascade-model-{name}-large@champion")
-    found[name]["large"] = level.predict(frame).to_dict("list")
+    told[name]["large"] = level.predict(frame).to_dict("list")
 frame = pd.DataFrame(asked["things"])
 model = mlflow.pyfunc.load_model("models:/pliant-cascade-task-things@champion")
 uri = "models:/pliant-cascade-task-things@champion"
@@ -61,9 +45,7 @@ for act in (
     try:
         act()
     except Exception as error:
-        found["failed"].append(f"{type(error).__name__}: {error}")
-import pliant
-print(json.dumps(found | {"pliant": pliant.__file__}))
+        told["failed"].append(f"{type(error).__name__}: {error}")
 """
 
 
@@ -99,10 +81,7 @@ def test_what_does_not_fit_is_told(found):
 
 
 def test_the_requirements_of_a_cascade_name_no_library_of_pictures(shelf):
-    registry, _ = shelf
-    folder, _ = registry.fetch("pliant-cascade-task-things")
-    told = (folder.parents[1] / "requirements.txt").read_text()
-    names = {line.partition("==")[0] for line in told.split()}
+    names = required(shelf[0], "pliant-cascade-task-things")
     assert names == set(needed("cascade-task"))
     assert {"transformers", "tokenizers"} <= names
     assert not names & {"timm", "torchvision", "pillow"}
@@ -123,7 +102,9 @@ def found(shelf, tmp_path_factory) -> dict:
     """What the stranger was answered: once, since it takes a while to come in."""
     registry, made = shelf
     columns = {task: _columns(one) for task, one in made.items()}
-    return _ask(registry.tracking_uri, columns, tmp_path_factory.mktemp("stranger"))
+    path: Path = tmp_path_factory.mktemp("stranger") / "asked.json"
+    path.write_text(json.dumps(columns))
+    return ask(STRANGER, registry.tracking_uri, path, "timm", "torchvision", "PIL")
 
 
 def _assert_same(found: list, expected: list) -> None:
@@ -154,13 +135,3 @@ def _published(registry: MlflowRegistry, folder: Path, task: str, one: Things) -
 def _columns(one: Things) -> dict[str, list[str]]:
     columns = {"text": [first for first, _ in one.texts.rows]}
     return columns | {"text_pair": [second for _, second in one.texts.rows]} if one.cascade.pair else columns
-
-
-def _ask(address: str, columns: dict[str, dict[str, list[str]]], folder: Path) -> dict:
-    (folder / "asked.json").write_text(json.dumps(columns))
-    command = [sys.executable, "-I", "-c", STRANGER, address, str(folder / "asked.json")]
-    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "OMP_NUM_THREADS": "1"}
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | quiet
-    told = subprocess.run(command, capture_output=True, text=True, cwd="/", env=environment, timeout=300, check=False)
-    assert told.returncode == 0, told.stderr[-3000:]
-    return json.loads(told.stdout.splitlines()[-1])

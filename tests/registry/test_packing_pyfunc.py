@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,30 +18,16 @@ from registry import codec
 from registry.mlflow_store import MlflowRegistry
 from registry.package import needed
 from tests.flows.packing_tiny import CONTEXT, some_packing, some_predictor, write_generator
+from tests.registry.strangers import ask, required
 from training.packing_generator import load
 
 pytestmark = pytest.mark.slow
 
 TEXTS = ("explain the old oak", "tell me all about iron", "the")
 ASKED = {"arrival": [0.0, 0.0, 9.0], "prompt_tokens": [20, 30, 5], "output_tokens": [40, 3, 10]}
+LACKING = ("timm", "torchvision", "PIL", "onnx", "onnxruntime", "onnxscript", "numba", "ray", "prefect", "bentoml")
 
 STRANGER = """
-import json, sys
-sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "_EditableFinder"]
-import importlib.util
-from importlib.machinery import PathFinder
-
-class Lacking:  # says that they are not there, as torch and transformers ask
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        missing = ("timm", "torchvision", "PIL", "onnx", "onnxruntime", "onnxscript", "numba", "ray", "prefect", "bentoml")
-        return None if name.split(".")[0] in missing else PathFinder.find_spec(name, path, target)
-
-assert importlib.util.find_spec("pliant") is None, "the stranger must not have our packages"
-import mlflow, numpy as np, pandas as pd, torch
-sys.meta_path[:] = [Lacking if finder is PathFinder else finder for finder in sys.meta_path]
-torch.set_num_threads(1)
-mlflow.set_tracking_uri(sys.argv[1])
 asked = json.load(open(sys.argv[2]))
 texts = pd.DataFrame({"text": asked["texts"]})
 generator = mlflow.pyfunc.load_model("models:/pliant-packing-generator-things@champion")
@@ -67,8 +50,6 @@ for act in (
         act()
     except Exception as error:
         told["failed"].append(f"{type(error).__name__}: {error}")
-import pliant
-print(json.dumps(told | {"pliant": pliant.__file__}))
 """
 
 
@@ -121,9 +102,7 @@ def test_what_does_not_fit_is_told(found):
 
 
 def test_the_requirements_name_no_library_of_pictures_and_no_server(shelf):
-    folder, _ = shelf.fetch("pliant-packing-things")
-    told = (folder.parents[1] / "requirements.txt").read_text()
-    names = {line.partition("==")[0] for line in told.split()}
+    names = required(shelf, "pliant-packing-things")
     assert names == {*needed("packing-plan")} == {*needed("packing-generator")} == {*needed("packing-predictor")}
     assert {"transformers", "tokenizers"} <= names
     assert not names & {"timm", "torchvision", "pillow", "prefect", "bentoml"}
@@ -162,9 +141,4 @@ def found(shelf, tmp_path_factory) -> dict:
     """What the stranger was answered: once, since it takes a while to come in."""
     path: Path = tmp_path_factory.mktemp("stranger") / "asked.json"
     path.write_text(json.dumps({"texts": list(TEXTS), "plan": ASKED}))
-    command = [sys.executable, "-I", "-c", STRANGER, shelf.tracking_uri, str(path)]
-    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "OMP_NUM_THREADS": "1"}
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | quiet
-    told = subprocess.run(command, capture_output=True, text=True, cwd="/", env=environment, timeout=300, check=False)
-    assert told.returncode == 0, told.stderr[-3000:]
-    return json.loads(told.stdout.splitlines()[-1])
+    return ask(STRANGER, shelf.tracking_uri, path, *LACKING)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 import subprocess
 import sys
@@ -19,18 +17,12 @@ from pliant.tokens.runtime import Payload, TokensRuntime
 from registry import codec
 from registry.mlflow_store import MlflowRegistry
 from tests.registry.conftest import BACKBONE, CLASSES, PROFILE, TASK, VARIANT, VARIANT_TASKS, publish_all
+from tests.registry.strangers import ask, environment
 from tests.tokens_samples import random_images, tiny_profile, tiny_variant
 
 pytestmark = pytest.mark.slow
 
 STRANGER = """
-import json, sys
-sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "_EditableFinder"]
-import importlib.util
-assert importlib.util.find_spec("pliant") is None, "the stranger must not have our packages"
-import mlflow, numpy as np, pandas as pd, torch
-torch.set_num_threads(1)
-mlflow.set_tracking_uri(sys.argv[1])
 images = np.load(sys.argv[2])
 task = mlflow.pyfunc.load_model("models:/pliant-tokens-task-letters@champion")
 answers = {str(gamma): task.predict(images, params={"gamma": gamma}).to_dict("list") for gamma in (-5, 0, 4)}
@@ -54,9 +46,8 @@ for act in (
         act()
     except Exception as error:
         failed.append(f"{type(error).__name__}: {error}")
-import pliant
-found = {"answers": answers, "features": features.tolist(), "seconds": list(seconds), "failed": failed}
-print(json.dumps(found | {"variants": variants, "pliant": pliant.__file__}))
+told = {"answers": answers, "features": features.tolist(), "seconds": list(seconds), "failed": failed}
+told["variants"] = variants
 """
 
 
@@ -128,17 +119,7 @@ def _assert_same(columns, rows, classes=CLASSES):
 
 def _ask(address, folder):
     np.save(folder / "images.npy", random_images(5))
-    command = [sys.executable, "-I", "-c", STRANGER, address, folder / "images.npy"]
-    told = subprocess.run(
-        command, capture_output=True, text=True, cwd="/", env=_environment(), timeout=300, check=False
-    )
-    assert told.returncode == 0, told.stderr[-3000:]
-    return json.loads(told.stdout.splitlines()[-1])
-
-
-def _environment():
-    quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true", "OMP_NUM_THREADS": "1"}
-    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | quiet
+    return ask(STRANGER, address, folder / "images.npy")
 
 
 @pytest.fixture
@@ -157,7 +138,7 @@ def server(tmp_path_factory):
     where = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command = [sys.executable, "-m", "mlflow", "server", "--serve-artifacts", *store, *where]
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, env=_environment(), stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=log, stderr=log)
     try:
         _wait(f"http://127.0.0.1:{port}/health", process)
         yield f"http://127.0.0.1:{port}"
