@@ -19,6 +19,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ from pliant.packing.request import Decision, Memory
 from pliant.packing.staging import Host
 
 MEETING = "meeting"  # the file beside the model by which the processes find each other
-LEAVING = 10.0  # seconds that a process has to end by itself
+LEAVING = 10.0  # seconds that the others have to end by themselves
 SETTLING = 2.0  # seconds in which the system tells of a process that is gone
 GONE = "another process of the group has ended"
 
@@ -96,7 +97,7 @@ class Parallel:
         part = _Part(self._folder, processes, device, vocabulary(generator), memory, sampling, margin)
         try:
             model = load_generator(generator)
-            model.save_pretrained(self._folder)
+            _save(model, self._folder)
             self._start(part)
             self._hear("loaded the model")
             self._own = part.join(0, model)
@@ -210,9 +211,11 @@ class Parallel:
 
     def _fault(self) -> str:
         """Who is gone, and what it said before; empty where nobody is."""
-        wait([process.sentinel for process in self._processes], SETTLING)
+        gone = wait([process.sentinel for process in self._processes], SETTLING)
         said = []
         for pipe, process in zip(self._pipes, self._processes, strict=True):
+            if process.sentinel in gone:
+                process.join(SETTLING)  # its files are closed before it has a status
             if (process.exitcode or 0) < 0:
                 return f"{GONE}: it was killed (signal {-(process.exitcode or 0)})"
             with suppress(EOFError, OSError):
@@ -220,10 +223,12 @@ class Parallel:
         return next(iter(said), "")
 
     def _end(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)  # at once: who waits for us may lose patience
         for pipe in self._pipes:
             pipe.close()
+        until = time.monotonic() + LEAVING
         for process in self._processes:
-            process.join(LEAVING)
+            process.join(max(until - time.monotonic(), 0.0))
             if process.is_alive():
                 process.kill()
                 process.join()
@@ -231,6 +236,16 @@ class Parallel:
         if distributed.is_initialized():
             distributed.destroy_process_group()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _save(model: Any, folder: str) -> None:
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model.save_pretrained(folder)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _forget_model(folder: str) -> None:
@@ -250,10 +265,11 @@ def _follow(rank: int, part: _Part, orders: Connection) -> None:
     except (EOFError, ConnectionError):  # the first one has closed the pipe
         if distributed.is_initialized():
             distributed.destroy_process_group()
+        _leave(part.folder, 0)
     except Exception as error:  # the boundary: the first one ends the group and says why
         with suppress(OSError):
             orders.send(f"{type(error).__name__}: {error}")
-        os._exit(1)
+        _leave(part.folder, 1)
 
 
 def _obey(rank: int, part: _Part, orders: Connection) -> None:
@@ -272,5 +288,10 @@ def _end_with_parent(folder: str) -> None:
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])
-        shutil.rmtree(folder, ignore_errors=True)
-        os._exit(1)
+        _leave(folder, 1)
+
+
+def _leave(folder: str, status: int) -> None:
+    """At once: Python's own end takes its time. The folder is of no use any more, and the first one may be gone."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(status)
