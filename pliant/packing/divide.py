@@ -25,6 +25,8 @@ from pliant.errors import InputError
 
 TIMEOUT = timedelta(minutes=5)  # of one exchange, until all have loaded too; who is idle waits at its pipe
 DEVICES = ("cpu", "cuda")
+ATTENTION = tuple(f"layers.*.self_attn.{letter}_proj" for letter in "qkv")
+"""Whose division by columns divides the heads, and with them the cache: the engine asks for the same names."""
 STYLES: Mapping[str, ParallelStyle | None] = {
     "colwise": ColwiseParallel(),
     "rowwise": RowwiseParallel(),
@@ -48,9 +50,15 @@ def check(config: str, processes: int, device: str = "cpu") -> None:
         raise InputError("processes", processes, f"at most the {torch.cuda.device_count()} GPUs of this machine")
     told: Any = AutoConfig.for_model(**json.loads(config)).get_text_config()
     heads, keys = told.num_attention_heads, getattr(told, "num_key_value_heads", None) or told.num_attention_heads
-    styles = set((getattr(told, "base_model_tp_plan", None) or {"": f"no plan for {told.model_type}"}).values())
-    if unknown := sorted(styles - STYLES.keys()):
+    plan = getattr(told, "base_model_tp_plan", None) or {"": f"no plan for {told.model_type}"}
+    if unknown := sorted(set(plan.values()) - STYLES.keys()):
         raise InputError("processes", processes, f"1: transformers shares this model by {', '.join(unknown)}")
+    if any(plan.get(name) != "colwise" for name in ATTENTION):
+        raise InputError(
+            "processes", processes, f"1: transformers' plan for {told.model_type} shares no attention heads"
+        )
+    if (width := getattr(told, "intermediate_size", None) or 0) % processes:
+        raise InputError("processes", processes, f"a divisor of the feed-forward's width, {width}")
     if heads % processes or keys % processes:
         raise InputError("processes", processes, f"a divisor of {heads} heads, {keys} of them with keys of their own")
 

@@ -103,6 +103,14 @@ def test_two_processes_generate_token_for_token_what_one_generates():
 
 
 @pytest.mark.slow
+def test_norms_of_heads_and_a_vocabulary_that_does_not_divide_change_nothing():
+    of = generator("qwen3", head_dim=8, vocab_size=VOCABULARY + 1)
+    with two(of) as group:
+        found = generate(group, "paged")
+    assert found == generate(Batching(load_generator(of), MEMORY), "paged")
+
+
+@pytest.mark.slow
 def test_a_process_that_is_lost_is_an_error_and_leaves_nobody_behind():
     with two(generator()) as group:
         generate(group, "paged", count=2)
@@ -131,9 +139,21 @@ def test_heads_must_divide():
         check(generator().config, 4)
 
 
+def test_the_feed_forward_must_divide():
+    with pytest.raises(InputError, match="processes is 2, but must be a divisor of the feed-forward's width, 49"):
+        check(generator(intermediate_size=49).config, 2)
+
+
 def test_a_model_without_a_plan_is_refused():
     with pytest.raises(InputError, match="no plan for gptj"):
         check(generator("gptj").config, 2)
+
+
+@pytest.mark.parametrize("kind", ["olmo2", "gpt_neox", "phi3"])
+def test_a_model_whose_plan_leaves_the_cache_whole_is_refused(kind):
+    """The first two passed, and failed with their first token; of the third every process held all of the cache."""
+    with pytest.raises(InputError, match=f"processes is 2, but must be 1: transformers' plan for {kind} shares no"):
+        check(generator(kind, pad_token_id=0).config, 2)
 
 
 def test_experts_are_not_shared():
