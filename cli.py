@@ -125,9 +125,9 @@ def _serve_options(parser: argparse.ArgumentParser, system: str) -> None:
         return
     if system == "packing":
         _packing_policy(parser)
-        parser.add_argument(
-            "--observe", action="store_true", default=None, help="keep prompts and lengths, to learn from"
-        )
+        text = "keep prompts and lengths, to learn from"
+        parser.add_argument("--observe", action="store_true", default=None, help=text)
+        parser.add_argument("--processes", type=int, metavar="N", help="that share the model, one a GPU (1)")
         return
     parser.add_argument("--workers", type=int, help="devices, each a process of its own (1)")
     if system == "bins":
@@ -256,7 +256,7 @@ def _service_options(told: argparse.Namespace) -> dict[str, Any]:
         *("policy", "gamma", "margin", "device", "threads", "any_profile", "journal"),  # tokens, or both
         *("workers", "placement"),  # bins and cascade
         *("least_workers", "dispatch", "pool", "ray_address"),  # bins
-        "observe",  # packing
+        *("observe", "processes"),  # packing
     )
     options = {name: getattr(told, name) for name in names if getattr(told, name, None) is not None}
     return options if told.refresh is None else {**options, "refresh_seconds": told.refresh}

@@ -19,6 +19,7 @@ import flows.packing_measure
 import flows.packing_plan
 import pliant.packing.adapter
 import pliant.packing.complete
+import pliant.packing.execution
 import pliant.packing.forecast
 import pliant.packing.model
 import pliant.packing.plan
@@ -49,7 +50,10 @@ from pliant.progress import Progress
 from registry.store import FolderStore
 from training.packing_corpus import Corpus
 
-_ENGINE = (pliant.packing.runtime, pliant.packing.adapter, pliant.packing.model, pliant.packing.complete)
+_ENGINE = (
+    *(pliant.packing.runtime, pliant.packing.execution, pliant.packing.adapter),
+    *(pliant.packing.model, pliant.packing.complete),
+)
 _PREDICTOR = (
     *(training.packing_predictor, training.packing_judge, training.packing_encoder, training.packing_lengths),
     *(training.cascade_start, pliant.packing.model, pliant.packing.forecast),

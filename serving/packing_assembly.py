@@ -32,6 +32,8 @@ from serving.packing_metrics import PackingMetrics
 from serving.packing_observed import ObservedLengths, observed_path
 from serving.packing_payload import Build, EngineBuild
 from serving.packing_reading import PromptReader
+from serving.packing_spread import check as check_spread
+from serving.packing_spread import check_here, spread
 from serving.packing_worker import ProcessWorker, Worker
 from serving.refresh import Source, follow
 from serving.settings import Settings
@@ -47,6 +49,7 @@ def check(settings: Settings) -> None:
     for served in catalog.models.values():
         rules(settings, served)
         PromptReader(served.generator, served.context)
+    check_here(settings, catalog)
     check_devices(settings, catalog)
 
 
@@ -86,8 +89,10 @@ class Builder:
         self._same = SameDevice("models", settings.any_profile)
 
     async def start(self, catalog: Catalog) -> Served:
-        """Raises `DeviceError` for another class of device than the first one's, and as `Generation.start`."""
+        """Raises `DeviceError` for another class of device than the first one's, `InputError` for models that cannot share
+        the devices, and as `Generation.start`."""
         self._same.check(catalog)
+        check_spread(self._settings, catalog)
         every = devices(self._settings)
         ways = {
             name: self._way(served, every[place % len(every)])
@@ -102,6 +107,7 @@ class Builder:
 
     def _way(self, served: ServedModel, device: str) -> Way:
         settings, name = self._settings, served.packing.name
+        served = spread(settings, served)
         reader = PromptReader(served.generator, served.context)
         forecaster = Forecaster(partial(self._load, served), served.predictor.marginal, settings.predict_limit)
         worker = self._hire(partial(self._build, served, device))
@@ -121,6 +127,7 @@ class Builder:
             rules=rules(settings, served),
             plan=DevicePlan(device, settings.threads, insisted, ()),
             journal=numbered(settings.journal, number) if settings.journal else None,
+            processes=settings.processes,
         )
 
 

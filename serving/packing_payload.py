@@ -50,6 +50,7 @@ class EngineBuild:
     rules: Rules
     plan: DevicePlan
     journal: Path | None
+    processes: int = 1  # that share the model, this one with those that it starts
 
     def __call__(self, deliver: Deliver) -> Engine:
         from serving.packing_device import build

@@ -27,7 +27,7 @@ CHOICES = (
 POSITIVE = (
     *("max_body_bytes", "max_image_pixels", "max_texts", "max_waiting", "max_deadline"),
     *("launch_limit", "threads", "workers", "least_workers"),
-    *("predict_limit", "stream_limit", "observed_bytes"),
+    *("predict_limit", "stream_limit", "observed_bytes", "processes"),
 )
 
 
@@ -62,6 +62,7 @@ class Settings:
     launch_limit: float = 60.0  # seconds after which a running launch (packing: a silent engine) counts as hung
     predict_limit: float = 0.05  # packing: seconds that a request waits for the forecast of its output's length
     stream_limit: float = 30.0  # packing: seconds in which a client must take a piece of its stream
+    processes: int = 1  # packing: that share the model, one a GPU, or all on the CPU with `threads` each
     observe: bool = False  # packing: keep prompts and the lengths of their outputs in `home`, to learn from
     observed_bytes: int = 64 * 1024 * 1024  # packing: of them before the oldest go, twice
     journal: Path | None = None

@@ -30,14 +30,14 @@ FRAMEWORK_HOMES = {
             f"pliant/*/{name}.py"
             for name in ("model", "merge", "attention", "runtime", "packed", "graphs", "resident", "staging", "compile")
         ),
-        *(f"pliant/packing/{name}.py" for name in ("adapter", "sampling", "parallel")),
+        *(f"pliant/packing/{name}.py" for name in ("adapter", "sampling", "parallel", "divide")),
         *OFFLINE,
         "serving/*_device.py",
     ),
     "timm": ("pliant/*/model.py", *OFFLINE),
     "transformers": (
         *(f"pliant/*/{name}.py" for name in ("model", "attention", "runtime")),
-        *(f"pliant/packing/{name}.py" for name in ("adapter", "sampling", "parallel")),
+        *(f"pliant/packing/{name}.py" for name in ("adapter", "sampling", "parallel", "divide")),
         *OFFLINE,
     ),
     "numba": ("pliant/bins/*_kernel.py",),

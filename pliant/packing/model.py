@@ -41,15 +41,27 @@ def weights(model: nn.Module) -> dict[str, NDArray[np.float32]]:
 
 def load_generator(generator: Generator, device: str = "cpu") -> Any:
     """The causal model of transformers with its weights, ready to run. Raises `ArtifactError` where they do not fit."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    told: Any = AutoConfig.for_model(**json.loads(generator.config))
-    model: Any = AutoModelForCausalLM.from_config(told, attn_implementation="sdpa", dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_config(
+        _configuration(generator), attn_implementation="sdpa", dtype=torch.float32
+    )
     fill(model, generator.weights, generator.name)
     model.generation_config.eos_token_id = list(generator.ends)
     if model.generation_config.pad_token_id is None:
         model.generation_config.pad_token_id = generator.ends[0]
     return model.eval().to(device)
+
+
+def vocabulary(generator: Generator) -> int:
+    """Token ids that the model knows; nothing is loaded."""
+    return int(_configuration(generator).get_text_config().vocab_size)
+
+
+def _configuration(generator: Generator) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(**json.loads(generator.config))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,62 +1,54 @@
 """A generator too large for one device, over several processes of one machine: each has its share of every layer and of
-every page of the cache (tensor parallelism), by transformers' plan for the model, carried out by torch.
+every page of the cache (tensor parallelism).
 
 The first process decides: whatever it tells its engine (`Batching`) goes through a pipe to the others, and all do the same
 at the same time, kept in step by the sums inside each layer. So the others have no scheduler, no clock and no requests of
-their own. Knows no policy.
+their own. They end with the first one, however that ends. Knows no policy.
 
 On CPU the processes talk over gloo. On GPUs, one a process in the order in which torch counts them, they would over NCCL:
-that has not been run. Stages of a pipeline are planned for (hardware.py) and not run: transformers 5.23 has them, but their
-forward pass drops the arguments by which its continuous batching finds the cache. transformers' own loading by shares needs
-the package accelerate; so torch divides the model here, and until then each process holds all of it in main memory.
+that has not been run. There the loss of a process in the middle of an iteration is a silence (until divide.py's timeout),
+not an error: who drives the engine must watch for it, as the service does. Stages of a pipeline are planned for
+(hardware.py) and not run: transformers 5.23 has them, but their forward pass drops the arguments by which its continuous
+batching finds the cache.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import socket
 import tempfile
-from collections.abc import Iterable, Mapping
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 from torch import distributed
 from torch.distributed import FileStore  # type: ignore[attr-defined]
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
-from pliant.errors import InputError, WorkerError
+from pliant.errors import WorkerError
 from pliant.packing import sampling as warps
 from pliant.packing.adapter import Batching, Step
 from pliant.packing.artifact import Generator
-from pliant.packing.model import load_generator
+from pliant.packing.divide import check, divide, meet
+from pliant.packing.model import load_generator, vocabulary
 from pliant.packing.request import Decision, Memory
 from pliant.packing.staging import Host
 
 MEETING = "meeting"  # the file beside the model by which the processes find each other
-TIMEOUT = timedelta(minutes=5)  # of one exchange, until all have loaded too; who is idle waits at its pipe
-LEAVING = 10.0  # seconds that a process has to end by itself
-STYLES: Mapping[str, ParallelStyle | None] = {
-    "colwise": ColwiseParallel(),
-    "rowwise": RowwiseParallel(),
-    "colwise_gather_output": ColwiseParallel(output_layouts=Replicate()),
-    "rowwise_split_input": RowwiseParallel(input_layouts=Replicate()),
-    "replicated_with_grad_allreduce": None,
-    "embedding_rowwise": None,  # 5.17 names it, 5.23 adds it by itself; small beside the layers
-}
-"""torch's for the words of transformers' plans; None: every process has all of it."""
+LEAVING = 10.0  # seconds that the others have to end by themselves
+SETTLING = 2.0  # seconds in which the system tells of a process that is gone
+GONE = "another process of the group has ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +57,25 @@ class _Part:
 
     folder: str  # with the whole model, as transformers saves it
     processes: int
+    device: str  # cpu or cuda
+    vocabulary: int
     memory: Memory
     sampling: bool
     margin: float | None
 
     def join(self, rank: int, model: Any) -> Batching:
         """Become one of the group; the engine around this process's part of the whole model."""
-        divide(model, _enter(FileStore(f"{self.folder}/{MEETING}", self.processes), rank, self.processes))
-        vocabulary = int(model.config.get_text_config().vocab_size)
-        return Batching(model, self.memory, warps.processors(vocabulary) if self.sampling else (), self.margin)
+        store = FileStore(f"{self.folder}/{MEETING}", self.processes)
+        divide(model, meet(store, rank, self.processes, self.device))
+        return Batching(model, self.memory, warps.processors(self.vocabulary) if self.sampling else (), self.margin)
 
 
 class Parallel:
     """Takes `Batching`'s place, over so many processes, this one being the first. To be closed.
 
-    Pages count as on one device: `memory` may have `processes` times as many as fit beside the weights there. Raises
-    `InputError` for a model that cannot be shared so, `WorkerError` where a process ends or this one is in a group already.
-    Not thread-safe; one group a process at a time.
+    Pages count as on one device: `memory` may have `processes` times as many as fit beside the weights there. `device` is
+    cpu or cuda. Raises `InputError` for a model that cannot be shared so, `WorkerError` where a process ends or this one is
+    in a group already. Not thread-safe, but bound to no thread; one group a process at a time.
     """
 
     def __init__(
@@ -92,22 +86,26 @@ class Parallel:
         margin: float | None = None,
         *,
         processes: int,
+        device: str = "cpu",
     ) -> None:
-        check(generator, processes)
+        check(generator.config, processes, device)
         if distributed.is_initialized():
             raise WorkerError("this process is in a group of processes already")
         self._folder = tempfile.mkdtemp(prefix="pliant-parallel-")
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
+        part = _Part(self._folder, processes, device, vocabulary(generator), memory, sampling, margin)
         try:
             model = load_generator(generator)
-            model.save_pretrained(self._folder)
-            part = _Part(self._folder, processes, memory, sampling, margin)
+            _save(model, self._folder)
             self._start(part)
+            self._hear("loaded the model")
             self._own = part.join(0, model)
+            self._hear("made its engine")
         except BaseException:
             self._end()
             raise
+        _forget_model(self._folder)
 
     def _start(self, part: _Part) -> None:
         context = get_context("spawn")
@@ -118,6 +116,16 @@ class Parallel:
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
+
+    def _hear(self, what: str) -> None:
+        """Wait until every other process is as far. Raises `WorkerError`."""
+        for pipe in self._pipes:
+            try:
+                fault = pipe.recv()
+            except (EOFError, OSError):
+                fault = f"it ended before it had {what}"
+            if fault:
+                raise WorkerError(f"another process of the group failed: {fault}")
 
     def __enter__(self) -> Self:
         return self
@@ -161,6 +169,7 @@ class Parallel:
         self._own.check()
 
     def enter(self, threads: int) -> None:
+        """In each of the processes so many threads."""
         self._all("enter", threads)
         self._own.enter(threads)
 
@@ -170,8 +179,8 @@ class Parallel:
         self._own.add(*told)
 
     def cancel(self, id: int) -> None:
-        """Also where the others are gone: the books are closed after a failure too."""
-        if self._processes:
+        """Also where the others are gone: the books are closed after a failure too. The next iteration tells of it."""
+        with suppress(WorkerError):
             self._all("cancel", id)
         self._own.cancel(id)
 
@@ -184,24 +193,42 @@ class Parallel:
         try:
             return self._own.step()
         except RuntimeError as error:
+            fault = self._fault() or f"an iteration over several processes failed: {error}"
             self._end()
-            raise WorkerError(f"an iteration over several processes failed: {error}") from error
+            raise WorkerError(fault) from error
 
     def _all(self, order: str, *told: Any) -> None:
         """Does not wait until it is done."""
+        if not self._processes:
+            raise WorkerError(GONE)
         try:
             for pipe in self._pipes:
                 pipe.send((order, told))
-        except OSError:
+        except OSError as error:
+            fault = self._fault() or GONE
             self._end()
-        if not self._processes:
-            raise WorkerError("another process of the group has ended")
+            raise WorkerError(fault) from error
+
+    def _fault(self) -> str:
+        """Who is gone, and what it said before; empty where nobody is."""
+        gone = wait([process.sentinel for process in self._processes], SETTLING)
+        said = []
+        for pipe, process in zip(self._pipes, self._processes, strict=True):
+            if process.sentinel in gone:
+                process.join(SETTLING)  # its files are closed before it has a status
+            if (process.exitcode or 0) < 0:
+                return f"{GONE}: it was killed (signal {-(process.exitcode or 0)})"
+            with suppress(EOFError, OSError):
+                said += [f"{GONE}: {pipe.recv()}"] if pipe.poll() else []
+        return next(iter(said), "")
 
     def _end(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)  # at once: who waits for us may lose patience
         for pipe in self._pipes:
             pipe.close()
+        until = time.monotonic() + LEAVING
         for process in self._processes:
-            process.join(LEAVING)
+            process.join(max(until - time.monotonic(), 0.0))
             if process.is_alive():
                 process.kill()
                 process.join()
@@ -211,56 +238,60 @@ class Parallel:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def check(generator: Generator, processes: int) -> None:
-    """Raises `InputError` where the model cannot be shared among so many."""
-    told: Any = AutoConfig.for_model(**json.loads(generator.config)).get_text_config()
-    heads, keys = told.num_attention_heads, getattr(told, "num_key_value_heads", None) or told.num_attention_heads
-    styles = set((getattr(told, "base_model_tp_plan", None) or {"": f"no plan for {told.model_type}"}).values())
-    if processes < 2:
-        raise InputError("processes", processes, "at least 2")
-    if 0 < torch.cuda.device_count() < processes:
-        raise InputError("processes", processes, f"at most the {torch.cuda.device_count()} GPUs of this machine")
-    if unknown := sorted(styles - STYLES.keys()):
-        raise InputError("processes", processes, f"1: transformers shares this model by {', '.join(unknown)}")
-    if heads % processes or keys % processes:
-        raise InputError("processes", processes, f"a divisor of {heads} heads, {keys} of them with keys of their own")
+def _save(model: Any, folder: str) -> None:
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model.save_pretrained(folder)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
-def divide(model: Any, mesh: DeviceMesh) -> None:
-    """Keep this process's part of a whole model, on its device. Every process of the group calls this."""
-    told = model.config.get_text_config().base_model_tp_plan
-    plan = {name: style for name, word in told.items() if (style := STYLES[word]) is not None}
-    parallelize_module(model.base_model, mesh, plan)
-    parallelize_module(model, mesh, {"lm_head": ColwiseParallel(output_layouts=Replicate())})
-    model._device_mesh = mesh  # by which the engine knows that its cache holds a part of the heads
-    model.to(mesh.device_type)
-
-
-def _enter(store: Any, rank: int, processes: int) -> DeviceMesh:
-    """Gloo would else listen on whatever address the machine's name stands for."""
-    inside = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
-    if inside is not None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", inside)
-    os.environ.setdefault("NCCL_GRAPH_MIXING_SUPPORT", "0")  # as transformers' engine asks for
-    on_gpu = torch.cuda.is_available()
-    if on_gpu:
-        torch.cuda.set_device(rank)
-    backend = "nccl" if on_gpu else "gloo"
-    distributed.init_process_group(backend, store=store, rank=rank, world_size=processes, timeout=TIMEOUT)
-    return init_device_mesh("cuda" if on_gpu else "cpu", (processes,), mesh_dim_names=("tp",))
+def _forget_model(folder: str) -> None:
+    """All have loaded it, and it may be large. NCCL meets again at the first sum, so that file stays."""
+    for path in Path(folder).iterdir():
+        if path.name != MEETING:
+            path.unlink()
 
 
 def _follow(rank: int, part: _Part, orders: Connection) -> None:
-    """Another process: does what it is told until the pipe is closed, by the first one or with its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first one's to handle
+    """Another process: says twice how it got on (see `_hear`), then does what it is told until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first one's to handle; SIGTERM too where it ignores that
+    threading.Thread(target=_end_with_parent, args=(part.folder,), daemon=True).start()
     logging.disable_progress_bar()
+    try:
+        _obey(rank, part, orders)
+    except (EOFError, ConnectionError):  # the first one has closed the pipe
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        _leave(part.folder, 0)
+    except Exception as error:  # the boundary: the first one ends the group and says why
+        with suppress(OSError):
+            orders.send(f"{type(error).__name__}: {error}")
+        _leave(part.folder, 1)
+
+
+def _obey(rank: int, part: _Part, orders: Connection) -> None:
     told: Any = {"dtype": torch.float32, "attn_implementation": "sdpa"}
     model: Any = AutoModelForCausalLM.from_pretrained(part.folder, **told)
+    orders.send("")
     batching = part.join(rank, model.eval())
+    orders.send("")
     while True:
-        try:
-            order, arguments = orders.recv()
-        except EOFError:
-            break
+        order, arguments = orders.recv()
         getattr(batching, order)(*arguments)
-    distributed.destroy_process_group()
+
+
+def _end_with_parent(folder: str) -> None:
+    """Whatever this process waits for: a sum with one that is gone may take for ever."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        _leave(folder, 1)
+
+
+def _leave(folder: str, status: int) -> None:
+    """At once: Python's own end takes its time. The folder is of no use any more, and the first one may be gone."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(status)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from pliant.errors import InputError, WorkerError
 from pliant.packing import sampling as seeded
-from pliant.packing.adapter import Batching, Step
+from pliant.packing.adapter import Step
 from pliant.packing.artifact import Generator
-from pliant.packing.model import load_generator
+from pliant.packing.execution import execution
+from pliant.packing.model import vocabulary
 from pliant.packing.policy import Rules
 from pliant.packing.request import Decision, Memory, Round
 from pliant.packing.scheduler import Packer
@@ -52,6 +53,7 @@ class Engine:
     `deliver` is called in the engine's thread, once an iteration with the news of all, and must return at once.
     `journal` gets every (now, Round, Decision); an exception of either ends the engine. `sampling=False`: always greedy,
     without any work on the scores. `margin` is transformers' scheduler's. `clock` is the one of `Prompt.deadline`.
+    `processes` above 1 share the model (parallel.py), each with `threads`; one that is lost ends the engine.
     """
 
     def __init__(
@@ -66,15 +68,13 @@ class Engine:
         journal: Journal | None = None,
         margin: float = MARGIN,
         clock: Callable[[], float] = time.monotonic,
+        processes: int = 1,
     ) -> None:
         self._generator, self._memory, self._rules = generator, memory, rules
         self._deliver, self._journal, self._clock, self._threads = deliver, journal, clock, threads
-        model = load_generator(generator, device)
-        self._vocabulary = int(model.config.get_text_config().vocab_size)
-        self._sampling = sampling
-        processors = seeded.processors(self._vocabulary) if sampling else ()
-        self._batching = Batching(model, memory, processors, None if rules else margin)
+        self._vocabulary, self._sampling = vocabulary(generator), sampling
         self._packer = Packer(rules or Rules("paged", generator.context), memory)  # without rules it only refuses
+        self._batching = execution(generator, memory, sampling, None if rules else margin, device, processes)
         self._flights: dict[int, _Flight] = {}
         self._ended: list[int] = []  # which the scheduler has not been told
         self._known: set[int] = set()  # submitted and not ended; by all threads under the lock

@@ -45,6 +45,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one():
         ("PLIANT_REFRESH_SECONDS", "-1", "PLIANT_REFRESH_SECONDS is -1.0, but must be 0 for never"),
         ("PLIANT_SYSTEM", "packng", "PLIANT_SYSTEM is 'packng', but must be one of tokens, bins, cascade, packing"),
         ("PLIANT_PLACEMENT", "any", "PLIANT_PLACEMENT is 'any', but must be one of shared, own"),
+        ("PLIANT_PROCESSES", "0", "PLIANT_PROCESSES is 0, but must be positive"),
         ("PLIANT_WORKERS", "0", "PLIANT_WORKERS is 0, but must be positive"),
         ("PLIANT_POLICY", "fixd", "PLIANT_POLICY is 'fixd', but must be one of default, otas"),
     ],

@@ -17,8 +17,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from pliant.errors import InputError, WorkerError
 from pliant.packing.adapter import Batching
 from pliant.packing.artifact import Generator
+from pliant.packing.divide import check
 from pliant.packing.model import load_generator, weights
-from pliant.packing.parallel import Parallel, check
+from pliant.packing.parallel import Parallel
 from pliant.packing.policy import Rules
 from pliant.packing.request import Memory, Prompt, Round
 from pliant.packing.sampling import arguments, processors
@@ -28,7 +29,6 @@ from pliant.packing.submission import Sampling
 MEMORY = Memory(pages=16, page_tokens=8, host_pages=8, step_tokens=32, sequences=16)
 PATIENCE = 120.0  # seconds after which a group that hangs is killed
 VOCABULARY = 64
-needs_devices = pytest.mark.skipif(0 < torch.cuda.device_count() < 2, reason="needs a GPU a process, or none at all")
 
 
 def generator(kind: str = "llama", **changes) -> Generator:
@@ -90,7 +90,6 @@ def generate(batching, policy: str, temperature: float = 0.0, count: int = 12) -
 LOADS = [("default", 0.0), ("paged", 0.0), ("s3", 0.0), ("paged", 1.0)]
 
 
-@needs_devices
 @pytest.mark.slow
 def test_two_processes_generate_token_for_token_what_one_generates():
     """One group for all loads: it takes seconds to come up."""
@@ -103,7 +102,14 @@ def test_two_processes_generate_token_for_token_what_one_generates():
     assert found[0][0] == found[1][0] == found[2][0] != found[3][0]
 
 
-@needs_devices
+@pytest.mark.slow
+def test_norms_of_heads_and_a_vocabulary_that_does_not_divide_change_nothing():
+    of = generator("qwen3", head_dim=8, vocab_size=VOCABULARY + 1)
+    with two(of) as group:
+        found = generate(group, "paged")
+    assert found == generate(Batching(load_generator(of), MEMORY), "paged")
+
+
 @pytest.mark.slow
 def test_a_process_that_is_lost_is_an_error_and_leaves_nobody_behind():
     with two(generator()) as group:
@@ -125,19 +131,31 @@ def test_a_process_that_is_lost_is_an_error_and_leaves_nobody_behind():
 
 def test_a_single_process_is_no_group():
     with pytest.raises(InputError, match="processes is 1, but must be at least 2"):
-        check(generator(), 1)
+        check(generator().config, 1)
 
 
 def test_heads_must_divide():
     with pytest.raises(InputError, match="a divisor of 4 heads, 2 of them with keys of their own"):
-        check(generator(), 4)
+        check(generator().config, 4)
+
+
+def test_the_feed_forward_must_divide():
+    with pytest.raises(InputError, match="processes is 2, but must be a divisor of the feed-forward's width, 49"):
+        check(generator(intermediate_size=49).config, 2)
 
 
 def test_a_model_without_a_plan_is_refused():
     with pytest.raises(InputError, match="no plan for gptj"):
-        check(generator("gptj"), 2)
+        check(generator("gptj").config, 2)
+
+
+@pytest.mark.parametrize("kind", ["olmo2", "gpt_neox", "phi3"])
+def test_a_model_whose_plan_leaves_the_cache_whole_is_refused(kind):
+    """The first two passed, and failed with their first token; of the third every process held all of the cache."""
+    with pytest.raises(InputError, match=f"processes is 2, but must be 1: transformers' plan for {kind} shares no"):
+        check(generator(kind, pad_token_id=0).config, 2)
 
 
 def test_experts_are_not_shared():
     with pytest.raises(InputError, match=r"packed_colwise|moe_tp_experts|grouped_gemm"):
-        check(generator("mixtral", num_local_experts=2), 2)
+        check(generator("mixtral", num_local_experts=2).config, 2)
