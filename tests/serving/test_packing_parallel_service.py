@@ -9,10 +9,10 @@ import openai
 import psutil
 import pytest
 
-from serving.launch import launch
-from tests.serving.clients import free_port, wait_for
+from tests.serving.clients import wait_for
+from tests.serving.live import Asked, running
 from tests.serving.packing_published import NAME, MlflowPublisher, publish_tiny, settings_for
-from tests.serving.test_packing_service import LONG, at_once, engines, is_idle, whole
+from tests.serving.test_packing_service import LONG, engines, is_idle, whole
 
 pytestmark = pytest.mark.slow
 
@@ -27,10 +27,7 @@ def folder(tmp_path_factory):
 
 
 def started(folder, processes: int):
-    settings = settings_for(folder, processes=processes, predict_limit=1.0)
-    service = launch(settings, folder / "state", free_port(), folder / f"serve-{processes}.log")
-    service.wait_until_ready(240)
-    return service
+    return running(settings_for(folder, processes=processes, predict_limit=1.0), folder)
 
 
 def client_of(service, http):
@@ -40,22 +37,15 @@ def client_of(service, http):
 @pytest.fixture(scope="module")
 def expected(folder):
     """What one process writes."""
-    service = started(folder, 1)
-    try:
-        with httpx2.Client(trust_env=False) as http:
-            client = client_of(service, http)
-            return [whole(client, seed=seed) for seed in range(COUNT)]
-    finally:
-        service.stop(60)
+    with started(folder, 1) as service, httpx2.Client(trust_env=False) as http:
+        client = client_of(service, http)
+        return [whole(client, seed=seed) for seed in range(COUNT)]
 
 
 @pytest.fixture(scope="module")
 def service(folder, expected):
-    service = started(folder, 2)
-    try:
+    with started(folder, 2) as service:
         yield service
-    finally:
-        service.stop(60)
 
 
 @pytest.fixture
@@ -71,10 +61,8 @@ def others(service) -> list[psutil.Process]:
 
 
 def test_two_processes_serve_what_one_serves(client, service, expected):
-    answers, threads = at_once(lambda place: whole(client, seed=place), COUNT)
-    for thread in threads:
-        thread.join(180)
-    assert answers == expected and len(others(service)) == 1
+    assert Asked(lambda place: whole(client, seed=place), COUNT).answers() == expected
+    assert len(others(service)) == 1
     wait_for(lambda: is_idle(service))
 
 
@@ -84,12 +72,10 @@ def test_a_killed_process_is_replaced_with_its_group_and_every_text_goes_on(clie
     told = {"model": NAME, "prompt": "Once there", "temperature": 1, "max_tokens": LONG}
     stream = client.completions.create(**told, seed=0, stream=True)
     first = next(iter(stream)).choices[0].text
-    answers, threads = at_once(lambda place: whole(client, seed=place), COUNT)
+    asked = Asked(lambda place: whole(client, seed=place), COUNT)
     (other if victim == "other" else engine).send_signal(signal.SIGKILL)
     text = first + "".join(piece.choices[0].text for piece in stream)
-    for thread in threads:
-        thread.join(180)
-    assert text == expected[0] and answers == expected
+    assert text == expected[0] and asked.answers() == expected
     wait_for(lambda: not engine.is_running() and not other.is_running())
     assert len(engines(service)) == len(others(service)) == 1
     wait_for(lambda: is_idle(service))
