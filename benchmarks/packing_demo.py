@@ -23,6 +23,7 @@ from flows.settings import Settings
 from pliant.errors import RegistryError
 from pliant.packing.artifact import Packing
 from pliant.packing.journal import Entry
+from pliant.packing.plan import rules_of
 from pliant.packing.policy import Rules
 from pliant.packing.request import Prompt
 from pliant.packing.scheduler import Packer
@@ -80,7 +81,7 @@ def measure(told: Settings, packing: Packing, progress: Progress) -> dict[str, W
     path.unlink(missing_ok=True)
     pool, asked = questions(LOAD.seed), arrivals(packing, LOAD)
     live = ask(packing, asked, pool, "default", LOAD, progress, journal=path)
-    rules = Rules("default", _context(told, packing), level=packing.level, patience=packing.patience)
+    rules = rules_of(packing, _context(told, packing))
     prompts = recovered(read(path), rules, packing)[LOAD.warm :]
     lengths = {one.id: one.exact for one in prompts}
     ways = {LIVE: Way(live.took, live.tokens / live.seconds, live.preemptions)}

@@ -1,7 +1,8 @@
 """Real generation on this machine: every policy in our engine against transformers' own scheduler in the same engine.
 
 The model is a Llama with random weights; output lengths are Vicuna's, scaled and forced, with forecasts of a predictor that
-was trained on prompts (benchmarks/packing_vicuna.py). The cache's pages are few enough that paging on demand preempts.
+was trained on prompts (benchmarks/packing_vicuna.py). The cache's pages are few enough that paging on demand preempts. Our
+policies run as the flow would plan them: with iterations measured here, and parameters chosen on other requests.
 Everybody gets the same requests: once all together, and once by Poisson arrivals at more than anybody serves. Transformers'
 scheduler is tried at several safety margins, and the best of them is compared. On a machine without an accelerator it has no
 memory on the host, since it pins that; with such memory, which we make for it, it is shown beside.
@@ -21,11 +22,13 @@ import torch
 
 from benchmarks import packing_vicuna
 from benchmarks.packing_forecasts import Foretold
+from benchmarks.packing_planned import planned, steps_of
 from benchmarks.packing_turns import Clock, Deliver, Make, Ran, in_turns
 from benchmarks.packing_vicuna import Train
 from benchmarks.results import Bar
-from pliant.packing.artifact import Generator
+from pliant.packing.artifact import Generator, Packing
 from pliant.packing.model import load_generator, weights
+from pliant.packing.plan import rules_of
 from pliant.packing.policy import Rules
 from pliant.packing.request import Memory, Prompt
 from pliant.packing.runtime import Engine
@@ -35,6 +38,7 @@ from pliant.progress import Progress, silent
 FIFO, FIFO_HOST, OURS = "transformers", "transformers, host", "default"
 OFFLINE, ONLINE = "all at once", "Poisson"
 LONGEST = 512  # Vicuna's longest output
+PLANNED = 1000  # requests that our parameters are chosen by
 PLAIN = 3  # requests that plain `generate` is asked for, too
 MEMORY = Memory(pages=32, page_tokens=4, host_pages=1000, step_tokens=128, sequences=64)
 HEADINGS = (
@@ -161,8 +165,10 @@ def missing() -> str:
 def measure(config: EngineConfig, home: Path, train: Train, way: str, progress: Progress = silent) -> Found:
     """`train` and `way` as in packing_vicuna.cached: the predictor is trained once and kept in `home`."""
     told = packing_vicuna.vicuna(packing_vicuna.cached(home, train, way))
-    generator, contenders = _generator(config), list(_contenders(config))
-    batch = _submissions(told, config, 0.0)
+    generator, batch = _generator(config), _submissions(told, config, 0.0)
+    steps = steps_of(generator, config.memory, _device())
+    packing = planned(generator, config.memory, steps, _submissions(told, config, 0.0, PLANNED))
+    contenders = list(_contenders(config, packing))
     offline = _rows(OFFLINE, contenders, generator, batch)
     progress(1, 2)
     theirs = [row.ran.seconds for row in offline if row.contender.name == FIFO]
@@ -188,15 +194,14 @@ def _maker(generator: Generator, of: Contender) -> Make:
     return make
 
 
-def _contenders(config: EngineConfig) -> Iterator[Contender]:
-    """Of ours, preemption is a copy to the host: it need not be rare (`target`), and nothing is kept free for it."""
+def _contenders(config: EngineConfig, packing: Packing) -> Iterator[Contender]:
     memory = config.memory
     for margin in config.margins:
         yield Contender(FIFO, None, replace(memory, host_pages=memory.host_pages if _device() != "cpu" else 0), margin)
         if config.with_host:
             yield Contender(FIFO_HOST, None, memory, margin)
     for policy in config.policies:
-        yield Contender(policy, Rules(policy, config.context, level=0.0, target=1.0), memory)
+        yield Contender(policy, rules_of(packing, config.context, policy), memory)
 
 
 def _generator(config: EngineConfig) -> Generator:
@@ -212,11 +217,12 @@ def _generator(config: EngineConfig) -> Generator:
     return Generator("random", made.to_json_string(), "", "", config.context, (2,), "", weights(LlamaForCausalLM(made)))
 
 
-def _submissions(told: Foretold, config: EngineConfig, rate: float) -> list[Submission]:
-    """In order of arrival, seconds from the start; all at 0 where the rate is."""
+def _submissions(told: Foretold, config: EngineConfig, rate: float, others: int = 0) -> list[Submission]:
+    """In order of arrival, seconds from the start; all at 0 where the rate is. `others`: so many that are not among them."""
     rng, times = np.random.default_rng([config.seed, 3]), np.random.default_rng([config.seed, 4])
-    rows = rng.choice(len(told.lengths.output), config.requests, replace=False)
-    arrivals = np.cumsum(times.exponential(1 / rate, config.requests)) if rate else np.zeros(config.requests)
+    rows, count = rng.permutation(len(told.lengths.output)), others or config.requests
+    rows = rows[config.requests :][:others] if others else rows[: config.requests]
+    arrivals = np.cumsum(times.exponential(1 / rate, count)) if rate else np.zeros(count)
     limit = int(np.ceil(LONGEST * config.scale))
     most = config.memory.pages * config.memory.page_tokens - limit
     return [_submission(told, config, number, int(row), float(arrivals[number]), limit, most, rng, not rate)

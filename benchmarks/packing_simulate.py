@@ -22,7 +22,8 @@ from benchmarks.packing_traces import as_recorded, at_rate
 from flows import packing_live, settings
 from pliant.errors import InputError, RegistryError
 from pliant.packing.artifact import Packing
-from pliant.packing.policy import POLICIES, Rules
+from pliant.packing.plan import rules_of
+from pliant.packing.policy import POLICIES
 from pliant.packing.reference import ReferenceConfig, capacity, reference_load
 from pliant.packing.request import Prompt
 from pliant.packing.simulated import Summary, simulate, summary
@@ -75,7 +76,7 @@ def compared(packing: Packing, context: int, load: str, policy: str | None, seed
 
 
 def _row(packing: Packing, context: int, policy: str, prompts: Sequence[Prompt]) -> tuple[str, ...]:
-    rules = Rules(policy, context, level=packing.level, patience=packing.patience)
+    rules = rules_of(packing, context, policy)
     run = simulate(prompts, {one.id: one.exact for one in prompts}, rules, packing.memory, packing.steps)
     return policy, str(len(prompts)), *_figures(summary(run))
 

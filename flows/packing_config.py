@@ -12,6 +12,7 @@ from flows import config
 from flows.cascade_config import NAME
 from pliant.errors import InputError
 from pliant.packing.reference import ReferenceConfig
+from pliant.packing.scheduler import LEVELS
 from profiling.packing_steps import StepsConfig
 from training.packing_generator import GeneratorConfig
 from training.packing_predictor import PredictorConfig
@@ -72,16 +73,16 @@ class MemoryConfig:
 class PlanConfig:
     """The grid of the policy `default`, and what may not be paid for a short mean completion time."""
 
-    levels: tuple[float, ...] = (0.5, 1.0, 2.0)
+    levels: tuple[float, ...] = (-1.0, 0.5, 1.0, 2.0)
     patience: tuple[float, ...] = (0.75, 1.5, 3.0)
     recomputed: float = 0.03  # share of the tokens, at most
     tail: float = 1.5  # 99th percentile of the completion times in those of `paged`, at most
     seconds: float = 2.0  # that a request may take in the reference workload, where that has deadlines
 
     def __post_init__(self) -> None:
-        for name, values in (("levels", self.levels), ("patience", self.patience)):
-            if not values or min(values) < 0:
-                raise InputError(f"plan.{name}", values, "at least one, none below 0")
+        for name, values, least in (("levels", self.levels, LEVELS[0]), ("patience", self.patience, 0.0)):
+            if not values or min(values) < least:
+                raise InputError(f"plan.{name}", values, f"at least one, none below {least:g}")
         if self.seconds <= 0 or self.tail <= 0 or self.recomputed < 0:
             raise InputError("plan.seconds, tail, recomputed", (self.seconds, self.tail, self.recomputed), "above 0")
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from flows.gate import FIRST, Judged, worse
 from flows.packing_config import GateConfig
-from flows.packing_plan import Fared, fared, rules_of
+from flows.packing_plan import Fared, fared
 from pliant.packing.artifact import Packing
+from pliant.packing.plan import rules_of
 from pliant.packing.reference import ReferenceConfig, capacity, reference_load
 from pliant.progress import Progress, silent
 

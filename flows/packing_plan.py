@@ -14,6 +14,7 @@ import numpy as np
 
 from flows.packing_config import PlanConfig
 from pliant.packing.artifact import Packing
+from pliant.packing.plan import rules_of
 from pliant.packing.policy import Rules
 from pliant.packing.reference import ReferenceConfig, ReferenceLoad, capacity, reference_load
 from pliant.packing.simulated import simulate, summary
@@ -61,10 +62,6 @@ def _figures(packing: Packing, rules: Rules, load: ReferenceLoad) -> tuple[float
     told = summary(run)
     figures = (told.completion, told.p99, told.tokens_per_second, told.recomputed, told.preemptions, told.batch)
     return *map(float, figures), told.dropped / max(told.dropped + told.finished, 1)
-
-
-def rules_of(packing: Packing, context: int, policy: str = "default") -> Rules:
-    return Rules(policy, context, level=packing.level, patience=packing.patience)
 
 
 def choose(

@@ -16,6 +16,7 @@ from itertools import count
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.errors import InputError
+from pliant.packing.plan import rules_of
 from pliant.packing.policy import Rules
 from serving.artifacts import Registry, open_registry
 from serving.assembly import Assembly
@@ -135,5 +136,4 @@ def rules(settings: Settings, served: ServedModel) -> Rules:
     """What the model's scheduler goes by. Raises `InputError` for a policy that cannot be served with."""
     if settings.policy == "oracle":
         raise InputError("policy", "oracle", "one that does without the outputs' exact lengths: it is for simulations")
-    packing = served.packing
-    return Rules(settings.policy, served.generator.context, level=packing.level, patience=packing.patience)
+    return rules_of(served.packing, served.generator.context, settings.policy)

@@ -47,6 +47,7 @@ class Rules:
     context: int = 2048
     level: float = 1.0  # of confidence at first: standard deviations of the pages that will be held
     target: float = 0.05  # preemptions per finished sequence that the level is steered to
+    hosted: float = 1.0  # of a preemption whose pages the host keeps, beside one that is read again (plan.py)
     patience: float = 1.5  # times the delay of late that a request of typical size is put back in the line
     recalibrate: bool = True  # forecasts by what came of the earlier ones
 
@@ -57,6 +58,8 @@ class Rules:
             raise InputError("context", self.context, "at least 2 tokens")
         if not isfinite(self.level):
             raise InputError("level", self.level, "finite")
+        if not 0 <= self.hosted <= 1:
+            raise InputError("hosted", self.hosted, "from 0 to 1")
         if not 0 <= self.target < float("inf"):
             raise InputError("target", self.target, "at least 0 and finite")
         if not 0 <= self.patience < float("inf"):

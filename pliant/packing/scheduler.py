@@ -23,8 +23,8 @@ from pliant.packing.request import FOREVER, Chunk, Decision, Memory, Prompt, Rou
 from pliant.packing.running import Ints, Running
 
 EVERY = 16  # iterations after which admission is looked at again although nothing has happened
-GAIN = 0.1  # of the level of confidence, a preemption
-LEVELS = (0.0, 4.0)
+GAIN = 0.1  # of the level of confidence, a preemption that is read again
+LEVELS = (-2.0, 4.0)  # below 0 more is admitted than is expected to fit: where preempting costs little
 RECENT = 0.02  # weight of one arrival in what is typical
 
 
@@ -236,7 +236,7 @@ class Packer:
             reserved = policy.doubled(self.rules, waiting.prompt, reserved)
             where = (0, -float(reserved), id)
         self._line.add(replace(waiting, place=where, reserve=reserved, made=made, cached=cached, unread=unread))
-        self._steer(GAIN)
+        self._steer(GAIN * (self.rules.hosted if kept else 1.0))
         return kept
 
     def _admit(self, now: float) -> list[int]:

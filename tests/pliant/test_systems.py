@@ -11,7 +11,7 @@ from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.reference import capacity as bins_capacity
 from pliant.bins.simulated import SimulatedBins
 from pliant.cascade.simulated import SimulatedCascade, capacity
-from pliant.packing.policy import Rules
+from pliant.packing.plan import rules_of
 from pliant.packing.reference import capacity as packing_capacity
 from pliant.report import report
 from pliant.simulate import simulate
@@ -90,7 +90,7 @@ def test_the_reference_load_of_packing_runs_through_its_scheduler(seed):
     """On a device that keeps books of its own: all are done in the end."""
     packing = some_packing()
     load = PACKING.load(packing, CONTEXT, packing_capacity(packing), seed)
-    packer = PACKING.scheduler(Rules(context=CONTEXT, level=packing.level, patience=packing.patience), packing.memory)
+    packer = PACKING.scheduler(rules_of(packing, CONTEXT), packing.memory)
     device, _ = play(Scene(CONTEXT, packing.memory, load.prompts, load.lengths), packer)
     assert device.ended == dict.fromkeys(load.lengths, "finished")
     assert device.made == load.lengths

@@ -1,11 +1,11 @@
-"""The batch beyond which more sequences make no more tokens."""
+"""The batch beyond which more sequences make no more tokens, and what a preemption costs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from pliant.packing.plan import WORTH, sequences
+from pliant.packing.plan import WORTH, hosted, sequences
 from pliant.packing.policy import Rules
 from pliant.packing.request import Memory, Prompt
 from pliant.packing.simulated import simulate, summary
@@ -45,3 +45,25 @@ def test_longer_outputs_that_are_read_in_pairs_want_smaller_batches():
     rng = np.random.default_rng(0)
     short, long = rng.integers(5, 20, 200), rng.integers(100, 300, 200)
     assert sequences(PAIRS, [10] * 200, long.tolist(), 256) < sequences(PAIRS, [10] * 200, short.tolist(), 256)
+
+
+@pytest.mark.parametrize(
+    ("swap", "query", "cost"), [(1e-6, 1e-4, 0.02), (1e-3, 1e-4, 1.0), (0.0, 1e-4, 0.0), (0.0, 0.0, 1.0)]
+)
+def test_a_preemption_to_the_host_costs_two_copies_over_reading_again_and_at_most_as_much(swap, query, cost):
+    assert hosted(LinearSteps(1e-3, query, 0.0, 0.0, 0.0, swap)) == pytest.approx(cost)
+
+
+def test_where_copies_are_cheap_weighing_them_so_makes_more_tokens_a_second_and_no_fewer_where_they_are_not():
+    rng = np.random.default_rng(1)
+    prompts = [Prompt(i, 0.0, 8, 60, (2.0, 3.0, 6.0, 10.0, 18.0, 30.0, 40.0, 60.0)) for i in range(300)]
+    lengths = {prompt.id: int(np.clip(rng.lognormal(2.3, 0.9), 1, 60)) for prompt in prompts}
+    memory = Memory(pages=32, page_tokens=4, host_pages=1000, step_tokens=128, sequences=64)
+
+    def rate(swap: float, cost: float, level: float) -> float:
+        steps = LinearSteps(5e-3, 3e-4, 1e-4, 2e-6, 0.0, swap)
+        rules = Rules("default", 128, level=level, hosted=cost)
+        return summary(simulate(prompts, lengths, rules, memory, steps)).tokens_per_second
+
+    assert rate(1e-6, 0.01, -1.0) > 1.05 * rate(1e-6, 1.0, 1.0)
+    assert rate(2e-3, 0.01, -1.0) < rate(2e-3, 1.0, 1.0)
