@@ -51,7 +51,7 @@ HEADINGS = (
 class EngineConfig:
     """`scale`: of Vicuna's tokens; `overload`: arrivals over what transformers' scheduler serves of the batch."""
 
-    requests: int = 300
+    requests: int = 600
     policies: tuple[str, ...] = (OURS, "paged")
     margins: tuple[float, ...] = (0.0, 0.15, 0.3)
     with_host: bool = False  # transformers' scheduler with memory on the host, too
@@ -65,7 +65,7 @@ class EngineConfig:
 
 
 QUICK = EngineConfig()
-FULL = EngineConfig(requests=600, layers=8, policies=(OURS, "paged", "s3", "orca", "oracle"), with_host=True)
+FULL = EngineConfig(requests=1200, layers=8, policies=(OURS, "paged", "s3", "orca", "oracle"), with_host=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 MEDIAN = LEVELS.index(0.5)
 UPPER = LEVELS.index(0.9)
 POINTS = 96  # of the grid on which distributions are kept
+HORIZONS = 20
 
 Floats = NDArray[np.float64]
 
@@ -37,11 +38,16 @@ class Grid:
 
     longest: int
     tokens: Floats = field(init=False)  # [G]
-    step: float = field(init=False)  # between the logs of two
+    logs: Floats = field(init=False)  # [G]
+    step: float = field(init=False)  # between two of those
+    horizons: Floats = field(init=False)  # [T] iterations ahead at which pages are predicted
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokens", np.geomspace(1.0, max(self.longest, 2), POINTS))
-        object.__setattr__(self, "step", float(np.log(max(self.longest, 2)) / (POINTS - 1)))
+        longest = max(self.longest, 2)
+        object.__setattr__(self, "tokens", np.geomspace(1.0, longest, POINTS))
+        object.__setattr__(self, "logs", np.log(self.tokens))
+        object.__setattr__(self, "step", float(np.log(longest) / (POINTS - 1)))
+        object.__setattr__(self, "horizons", np.unique(np.rint(np.geomspace(1, longest, HORIZONS))))
 
     def row(self, forecast: Sequence[float], limit: int) -> Floats:
         """[G] the probability that the output has at most so many tokens."""
@@ -49,7 +55,7 @@ class Grid:
         logs = np.log(np.asarray(forecast, float))
         knots = np.maximum.accumulate(np.array([0.0, *np.minimum(logs, top), top]))
         knots += 1e-9 * np.arange(len(knots))  # equal quantiles: all their probability in one place
-        row: Floats = np.interp(np.log(self.tokens), knots, np.array([0.0, *LEVELS, 1.0]), right=1.0)
+        row: Floats = np.interp(self.logs, knots, np.array([0.0, *LEVELS, 1.0]), right=1.0)
         return row
 
     def below(self, rows_NG: Floats, tokens_NT: Floats) -> Floats:

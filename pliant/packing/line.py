@@ -6,19 +6,20 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pliant.packing.forecast import Floats
 from pliant.packing.request import Prompt
 
 Place = tuple[int, float, int]
 """Group (an offline batch behind all others), key within it, and the order of arrival where keys are equal."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
     """A prompt that waits, with what it has made already if it was preempted."""
 
     prompt: Prompt
     place: Place
-    forecast: tuple[float, ...]  # as recalibrated when it came
+    row: Floats  # [G] what is forecast of its output (forecast.Grid), as recalibrated when it came
     reserve: int  # tokens of prompt and output that a policy with reservations would keep for it
     made: int = 0
     cached: int = 0  # tokens whose keys and values lie on the host

@@ -14,7 +14,9 @@ Shapes: N sequences, T horizons in iterations, G points of a forecast's grid.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import isfinite
 
 import numpy as np
@@ -34,7 +36,7 @@ POLICIES = {
     "oracle": "exact lengths reserved, decreasing first fit; only where they are known",
 }
 RESERVING = ("orca", "s3", "oracle")
-HORIZONS = 20
+AHEAD = 4  # waiting ones whose pages are predicted at once
 LARGEST = 5.0  # times the typical size: beyond it nobody is put back further
 WATERMARK = 0.01  # of the pages that `paged` keeps free when it admits, so that it does not preempt at once
 
@@ -166,27 +168,29 @@ def _on_demand(line: Line, view: View, room: int) -> list[Waiting]:
 
 
 def _predicted(line: Line, view: View, room: int) -> list[Waiting]:
-    horizons_T = horizons(view.grid.longest)
-    mean_T, variance_T = held(view, horizons_T)
-    free, queries = view.free, view.queries
+    free, queries, first = view.free, view.queries, line.first()
+    if first is None or view.memory.need(first.first_tokens) > free:
+        return []
+    mean_T, variance_T = held(view, view.grid.horizons)
     taken: list[Waiting] = []
-    for waiting in line:
+    for waiting, more_T, spread_T in _foreseen(line, view):
         pages = view.memory.need(waiting.first_tokens)
         if len(taken) == room or queries <= 0 or pages > free:
             break
-        more_T, spread_T = one_held(waiting, view, horizons_T)
-        peak = float(np.max(mean_T + more_T + view.level * np.sqrt(variance_T + spread_T)))
+        mean_T, variance_T = mean_T + more_T, variance_T + spread_T
+        peak = float((mean_T + view.level * np.sqrt(variance_T)).max())
         if peak > view.memory.pages and (view.running.count or taken):
             break
         taken.append(waiting)
-        mean_T, variance_T = mean_T + more_T, variance_T + spread_T
         free, queries = free - pages, queries - max(waiting.unread, 1)
     return taken
 
 
-def horizons(longest: int) -> Floats:
-    """[T] iterations ahead at which the pages are predicted."""
-    return np.unique(np.rint(np.geomspace(1, max(longest, 2), HORIZONS)))
+def _foreseen(line: Line, view: View) -> Iterator[tuple[Waiting, Floats, Floats]]:
+    """[T], [T] of each that waits: some at a time, which takes little longer than one."""
+    waiting = iter(line)
+    while some := list(islice(waiting, AHEAD)):
+        yield from zip(some, *each_held(some, view, view.grid.horizons), strict=True)
 
 
 def held(view: View, horizons_T: Floats) -> tuple[Floats, Floats]:
@@ -196,22 +200,23 @@ def held(view: View, horizons_T: Floats) -> tuple[Floats, Floats]:
         return np.zeros(len(horizons_T)), np.zeros(len(horizons_T))
     made_N, tokens_N = running.column("made"), running.column("cached") + running.column("unread")
     alive_NT = view.grid.alive(running.rows, made_N.astype(float), horizons_T)
-    return _moments(alive_NT, tokens_N.astype(float), horizons_T, view.memory.page_tokens)
+    mean_NT, variance_NT = _moments(alive_NT, tokens_N.astype(float), horizons_T, view.memory.page_tokens)
+    return mean_NT.sum(axis=0), variance_NT.sum(axis=0)
 
 
-def one_held(waiting: Waiting, view: View, horizons_T: Floats) -> tuple[Floats, Floats]:
-    """[T], [T] the same of one that waits, if it began now."""
-    row_1G = view.grid.row(waiting.forecast, waiting.prompt.limit)[None, :]
-    alive_1T = view.grid.alive(row_1G, np.array([float(waiting.made)]), horizons_T)
-    tokens_1 = np.array([float(waiting.cached + waiting.unread)])
-    return _moments(alive_1T, tokens_1, horizons_T, view.memory.page_tokens)
+def each_held(waiting: Sequence[Waiting], view: View, horizons_T: Floats) -> tuple[Floats, Floats]:
+    """[N, T], [N, T] the same of each of these, if it began now."""
+    rows_NG, made_N = np.array([one.row for one in waiting]), np.array([float(one.made) for one in waiting])
+    tokens_N = np.array([float(one.cached + one.unread) for one in waiting])
+    alive_NT = view.grid.alive(rows_NG, made_N, horizons_T)
+    return _moments(alive_NT, tokens_N, horizons_T, view.memory.page_tokens)
 
 
 def _moments(alive_NT: Floats, tokens_N: Floats, horizons_T: Floats, page_tokens: int) -> tuple[Floats, Floats]:
     """A page is on average half full where a sequence ends."""
     pages_NT = (tokens_N[:, None] + horizons_T[None, :]) / page_tokens + 0.5
     expected_NT = alive_NT * pages_NT
-    return expected_NT.sum(axis=0), (expected_NT * (1 - alive_NT) * pages_NT).sum(axis=0)
+    return expected_NT, expected_NT * (1 - alive_NT) * pages_NT
 
 
 def outgrown(rules: Rules, running: Running) -> list[int]:

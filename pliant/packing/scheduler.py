@@ -199,7 +199,8 @@ class Packer:
         size = policy.size(prompt, forecast)
         self._typical += (RECENT if self._typical else 1.0) * (size - self._typical)
         where = policy.place(self.rules, prompt, forecast, reserved, self._typical, self._delay)
-        self._line.add(Waiting(prompt, where, forecast, reserved, unread=prompt.tokens))
+        row = self._grid.row(forecast, prompt.limit)
+        self._line.add(Waiting(prompt, where, row, reserved, unread=prompt.tokens))
         if prompt.deadline < FOREVER:
             heapq.heappush(self._deadlines, (prompt.deadline, prompt.id))
 
@@ -272,17 +273,18 @@ class Packer:
         self._prompts[id] = waiting
         group, key, _ = waiting.place
         values = (id, waiting.made, waiting.cached, waiting.unread, prompt.limit, waiting.reserve, waiting.turn)
-        self._running.add((*values, prompt.tokens, group), key, self._grid.row(waiting.forecast, prompt.limit))
+        self._running.add((*values, prompt.tokens, group), key, waiting.row)
 
     def _read(self) -> tuple[tuple[Chunk, ...], tuple[int, ...]]:
         """One token of each that generates, then prompts by turn, as far as the queries go; the books follow."""
         running = self._running
         unread, cached, made = (running.column(name) for name in ("unread", "cached", "made"))
-        going, reading = unread == 0, running.by_turn(unread > 0)
+        going = unread == 0
+        reading = [] if going.all() else running.by_turn(~going).tolist()
         cached[going] += 1
         made[going] += 1
         queries, chunks, idle = self.memory.step_tokens - int(going.sum()), [], []
-        for at in reading.tolist():
+        for at in reading:
             id, tokens = int(running.column("id")[at]), min(int(unread[at]), queries)
             if tokens == 0:
                 idle.append(id)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pliant.packing.forecast import Grid
 from pliant.packing.line import Line, Waiting
 from tests.pliant.packing.samples import prompt
 
+ROW = Grid(64).row((1.0,) * 8, 8)
 keys = st.integers(-2, 2).map(float)  # many alike
 acts = st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(0, 1), keys), max_size=60)
 
 
 def waiting(id: int, group: int, key: float) -> Waiting:
     one = prompt(id)
-    return Waiting(one, (group, key, id), one.forecast, 12, unread=4)
+    return Waiting(one, (group, key, id), ROW, 12, unread=4)
 
 
 def filled(steps) -> tuple[Line, dict[int, Waiting]]:
@@ -47,6 +49,6 @@ def test_the_next_after_a_place_is_found_whether_anybody_has_that_place_or_not(s
 
 def test_the_first_tokens_are_those_in_the_cache_after_one_iteration():
     one = prompt(1)
-    assert Waiting(one, (0, 0.0, 1), one.forecast, 12, unread=4).first_tokens == 4
-    assert Waiting(one, (0, 0.0, 1), one.forecast, 12, made=3, cached=6).first_tokens == 7
-    assert Waiting(one, (0, 0.0, 1), one.forecast, 12, cached=3, unread=1).first_tokens == 4
+    assert Waiting(one, (0, 0.0, 1), ROW, 12, unread=4).first_tokens == 4
+    assert Waiting(one, (0, 0.0, 1), ROW, 12, made=3, cached=6).first_tokens == 7
+    assert Waiting(one, (0, 0.0, 1), ROW, 12, cached=3, unread=1).first_tokens == 4

@@ -30,7 +30,7 @@ def waiting(rng, id: int, rules: Rules) -> Waiting:
     whole = one.tokens + made
     cached, unread = (whole, 0) if hosted else (0, whole)
     key = -float(reserve) if rules.policy != "orca" else one.arrival
-    return Waiting(one, (0, key, id), one.forecast, reserve, made, cached, unread)
+    return Waiting(one, (0, key, id), Grid(64).row(one.forecast, one.limit), reserve, made, cached, unread)
 
 
 def naive(line: list[Waiting], view: View, room: int, search: bool) -> list[int]:
@@ -202,7 +202,7 @@ def test_the_pages_predicted_are_those_of_many_draws(seed):
     for n in range(count):
         values = (n, int(made[n]), int(cached[n]), 0, limit, 0, n, 20, 0)
         running.add(values, 0.0, Grid(512).row(forecasts[n], limit))
-    horizons_T = policy.horizons(512)
+    horizons_T = Grid(512).horizons
     mean_T, variance_T = policy.held(view(memory, running), horizons_T)
     lengths = drawn(forecasts, [limit] * count, made, rng, 20_000)
     alive = lengths[:, :, None] > made[:, None] + horizons_T
@@ -218,7 +218,7 @@ def test_the_peak_at_few_horizons_is_near_the_peak_over_every_iteration(seed):
     for n in range(count):
         made = int(rng.integers(1, 60))
         running.add((n, made, 20 + made, 0, 480, 0, n, 20, 0), 0.0, Grid(512).row(spread(rng, 480), 480))
-    few, _ = policy.held(view(memory, running), policy.horizons(512))
+    few, _ = policy.held(view(memory, running), Grid(512).horizons)
     every, _ = policy.held(view(memory, running), np.arange(1.0, 513.0))
     assert 0.97 * every.max() <= few.max() <= every.max() + 1e-9
 
@@ -227,12 +227,12 @@ def test_the_peak_at_few_horizons_is_near_the_peak_over_every_iteration(seed):
 def test_one_that_waits_is_predicted_as_if_it_ran(seed):
     rng = np.random.default_rng(seed)
     forecast = spread(rng, 400)
-    one = Waiting(prompt(0, 30, 400, forecast), (0, 0.0, 0), forecast, 0, made=25, unread=55)
+    one = Waiting(prompt(0, 30, 400, forecast), (0, 0.0, 0), Grid(512).row(forecast, 400), 0, made=25, unread=55)
     running = Running()
     running.add((0, 25, 55, 0, 400, 0, 0, 30, 0), 0.0, Grid(512).row(forecast, 400))
-    seen, horizons_T = view(Memory(10_000, 16), running), policy.horizons(512)
-    for alone, all_ in zip(policy.one_held(one, seen, horizons_T), policy.held(seen, horizons_T), strict=True):
-        assert alone == pytest.approx(all_)
+    seen, horizons_T = view(Memory(10_000, 16), running), Grid(512).horizons
+    for waits, runs in zip(alone(one, seen, horizons_T), policy.held(seen, horizons_T), strict=True):
+        assert waits == pytest.approx(runs)
 
 
 @given(seeds)
@@ -246,7 +246,7 @@ def test_default_admits_in_the_order_of_the_line_as_long_as_the_predicted_peak_f
     for id in range(12):
         forecast = spread(rng, 400)
         one = prompt(id, int(rng.integers(1, 60)), 400, forecast)
-        line.add(Waiting(one, (0, float(rng.random()), id), forecast, 0, unread=one.tokens))
+        line.add(Waiting(one, (0, float(rng.random()), id), Grid(512).row(forecast, 400), 0, unread=one.tokens))
     seen = view(memory, running, level=float(rng.uniform(0, 3)))
     chosen = [one.prompt.id for one in policy.admit(rules, line, seen)]
     order = list(line)
@@ -255,10 +255,15 @@ def test_default_admits_in_the_order_of_the_line_as_long_as_the_predicted_peak_f
     assert all(fitting[: len(chosen)]) and not any(fitting[len(chosen) : len(chosen) + 1])
 
 
+def alone(one: Waiting, seen: View, horizons_T):
+    mean_1T, variance_1T = policy.each_held([one], seen, horizons_T)
+    return mean_1T[0], variance_1T[0]
+
+
 def fits(taken: list[Waiting], seen: View, others: bool) -> bool:
-    horizons_T = policy.horizons(seen.grid.longest)
-    parts = [policy.held(seen, horizons_T), *(policy.one_held(one, seen, horizons_T) for one in taken)]
+    horizons_T = seen.grid.horizons
+    parts = [policy.held(seen, horizons_T), *(alone(one, seen, horizons_T) for one in taken)]
     mean_T, variance_T = (np.sum(part, axis=0) for part in zip(*parts, strict=True))
     now = sum(seen.memory.need(one.unread) for one in taken) <= seen.free
-    alone = len(taken) == 1 and not others
-    return now and (alone or float(np.max(mean_T + seen.level * np.sqrt(variance_T))) <= seen.memory.pages)
+    first = len(taken) == 1 and not others
+    return now and (first or float(np.max(mean_T + seen.level * np.sqrt(variance_T))) <= seen.memory.pages)
