@@ -55,7 +55,7 @@ class Question:
 class LoadConfig:
     """`share`: of what the profile says that the device bears."""
 
-    seconds: float = 8.0
+    seconds: float = 4.0
     share: float = 1.2
     temperature: float = 0.7
     warm: int = 4
