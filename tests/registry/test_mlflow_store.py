@@ -168,12 +168,12 @@ def test_files_that_have_gone_are_a_sentence(registry, shelf):
 def test_a_server_that_refuses_connections_fails_at_once():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening
-        _fails_within(10.0, f"http://user:secret@127.0.0.1:{taken.getsockname()[1]}")
+        _fails_within(2.0, f"http://user:secret@127.0.0.1:{taken.getsockname()[1]}")
 
 
 def test_a_server_that_never_answers_fails_within_seconds():
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        _fails_within(20.0, f"http://user:secret@127.0.0.1:{silent.getsockname()[1]}")
+        _fails_within(6.0, f"http://user:secret@127.0.0.1:{silent.getsockname()[1]}")
 
 
 def test_an_address_that_is_none_is_a_sentence():
