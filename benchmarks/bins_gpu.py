@@ -27,6 +27,7 @@ from pliant.bins.graphs import Call, EagerEngine, GraphsEngine
 from pliant.bins.model import HeadedEncoder, module
 from pliant.bins.padding import padded
 from pliant.errors import InputError
+from pliant.precision import check_precision
 from pliant.tokens.graphs import Capture, CudaCapture
 from pliant.tokens.runtime import device_class
 
@@ -94,8 +95,12 @@ class Measured:
 
 
 def measure(size: str, config: GpuConfig, device: str = "cuda", capture: Capture | None = None) -> Measured:
-    """Raises `InputError` where there is no such device. `capture`: how graphs are recorded, CUDA's own by default."""
+    """Raises `InputError` where there is no such device, or it lacks the precision.
+
+    `capture`: how graphs are recorded, CUDA's own by default.
+    """
     name, where = device_class(device), torch.device(device)
+    check_precision(config.precision, where)
     model = _model(config, size).to(where, getattr(torch, config.precision))
     graphs = GraphsEngine(model, model.inputs, where, capture or CudaCapture(where))
     compiled = torch.compile(model, dynamic=True)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.results import Bar, exit_status, write
 from pliant.errors import OfflineError
+from pliant.precision import has_bfloat16
 from pliant.tokens.artifact import GAMMAS, Backbone, Head, Task
 from pliant.tokens.model import create_vit
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime, device_class, load_model, normaliser
@@ -110,7 +111,8 @@ def _timed(call: Callable[[], object]) -> float:
 
 def _plain(backbone: Backbone, device: str) -> Plain:
     """What one writes without Pliant: timm's model in the same precision, images stacked and sent."""
-    dtype = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
+    lowered = torch.device(device).type == "cuda" and has_bfloat16(device)
+    dtype = torch.bfloat16 if lowered else torch.float32
     model, normalise = load_model(backbone).to(device, dtype), normaliser(backbone, device)
 
     def run(payloads: Sequence[Payload]) -> object:

@@ -21,6 +21,7 @@ from flows.bins_packages import weighed_of
 from flows.bins_plan import told as plan_told
 from flows.bins_publish import publish
 from flows.bins_stages import Stream, StreamMade
+from flows.device import check_device
 from flows.gate import told as gate_told
 from flows.keys import Made
 from flows.progress import stage
@@ -80,7 +81,7 @@ def bins(config: str | None = None, overrides: dict[str, Any] | None = None) -> 
     Returns what was released: model name -> version, and whether everything was promoted.
     """
     told = bins_config.read(Path(config) if config else None, overrides)
-    bins_stages.here(told)  # a device that is not there is told before anything is trained
+    check_device(told)  # what the device cannot do is told before anything is trained
     home = settings.read().home
     store = FolderStore(settings.read().store)
     with stage("texts") as progress:

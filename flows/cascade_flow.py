@@ -20,13 +20,13 @@ from flows.cascade_gate import Contender, Verdict, judge
 from flows.cascade_packages import rerouted
 from flows.cascade_publish import publish
 from flows.cascade_stages import TaskMade
+from flows.device import check_device
 from flows.gate import told as gate_told
 from flows.keys import Made
 from flows.progress import stage
 from flows.release import Release
 from flows.tasks import fetched, fresh, kept, passing, show_release
 from pliant.cascade.artifact import Cascade, Outputs
-from pliant.tokens.runtime import device_class
 from registry.store import FolderStore
 from training.texts import TextData
 
@@ -87,7 +87,7 @@ def cascade(config: str | None = None, overrides: dict[str, Any] | None = None) 
     Returns what was released: model name -> version, and whether everything was promoted.
     """
     told = cascade_config.read(Path(config) if config else None, overrides)
-    device_class(told.device)  # a device that is not there is told before anything is trained
+    check_device(told)  # what the device cannot do is told before anything is trained
     store = FolderStore(settings.read().store)
     loaded = cascade_stages.load_data(told)
     made = [one_task(told, told.of(one), data, store) for one, data in zip(told.tasks, loaded, strict=True)]

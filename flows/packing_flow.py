@@ -14,7 +14,8 @@ from prefect import flow, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from flows import packing_config, packing_lengths, packing_live, packing_measure, packing_stages, settings
+from flows import packing_config, packing_lengths, packing_live, packing_stages, settings
+from flows.device import check_device
 from flows.keys import Made
 from flows.packing_config import PackingFlowConfig
 from flows.packing_contest import against, contender
@@ -85,7 +86,7 @@ def packing(config: str | None = None, overrides: dict[str, Any] | None = None) 
     Returns what was released: model name -> version, and whether it was promoted.
     """
     told = packing_config.read(Path(config) if config else None, overrides)
-    packing_measure.here(told)  # a device that is not there is told before anything is trained
+    check_device(told)  # what the device cannot do is told before anything is trained
     store = FolderStore(settings.read().store)
     with stage("texts") as progress:
         corpus = packing_stages.load_corpus(told)

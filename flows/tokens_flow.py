@@ -15,6 +15,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from flows import settings, tokens_config, tokens_stages
+from flows.device import check_device
 from flows.keys import Made
 from flows.progress import stage
 from flows.release import Release
@@ -24,7 +25,6 @@ from flows.tokens_gate import Verdict, judge
 from flows.tokens_publish import champion, publish
 from flows.tokens_stages import Bundle
 from pliant.progress import share
-from pliant.tokens.runtime import device_class
 from registry.store import FolderStore
 from training.data import ImageData
 
@@ -91,7 +91,7 @@ def tokens(config: str | None = None, overrides: dict[str, Any] | None = None) -
     Returns what was released: model name -> version, and whether it was promoted.
     """
     told = tokens_config.read(Path(config) if config else None, overrides)
-    device_class(told.device)  # a device that is not there is told before anything is trained
+    check_device(told)  # what the device cannot do is told before anything is trained
     store = FolderStore(settings.read().store)
     loaded = tokens_stages.load_data(told)
     upstream = tokens_stages.load_upstream(told, loaded)

@@ -30,6 +30,7 @@ FRAMEWORK_HOMES = {
             f"pliant/*/{name}.py"
             for name in ("model", "merge", "attention", "runtime", "packed", "graphs", "resident", "staging", "compile")
         ),
+        "pliant/precision.py",
         *(f"pliant/packing/{name}.py" for name in ("adapter", "sampling", "parallel", "divide")),
         *OFFLINE,
         "serving/*_device.py",

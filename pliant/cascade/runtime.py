@@ -23,6 +23,7 @@ from pliant.cascade.attention import Received, watch
 from pliant.cascade.model import load_model
 from pliant.cascade.packed import pack
 from pliant.errors import InputError
+from pliant.precision import check_precision
 from pliant.tokens.packed import can_pack
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
@@ -66,6 +67,7 @@ class CascadeRuntime:
         self._lowered = execution.precision == "bfloat16"
         if self._lowered and self._device.type != "cuda":
             raise InputError("precision", execution.precision, "float32 on a CPU")
+        check_precision(execution.precision, self._device)
         packed = execution.packed and self._device.type == "cpu" and can_pack()
         self._models = {number: _load(each, self._device, packed) for number, each in classifiers.items()}
 

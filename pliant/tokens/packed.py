@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear
 
+from pliant.precision import X86
+
 if TYPE_CHECKING:  # the cascade packs its layers as this file does, and needs no timm
     from pliant.tokens.model import AdaptiveViT
 
 
-_X86 = ("x86_64", "AMD64")
 _FEW = 800_000
 """Below this many multiplications a call of oneDNN costs more (about 10 microseconds) than it saves."""
 
@@ -48,7 +49,7 @@ class PackedLinear(nn.Module):
 def can_pack() -> bool:
     """Whether this build of torch and this processor have what `pack` needs."""
     return (
-        platform.machine() in _X86
+        platform.machine() in X86
         and torch.backends.mkldnn.is_available()
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
         and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")

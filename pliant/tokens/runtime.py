@@ -1,6 +1,7 @@
 """Runs a batch of mixed tasks on a device at one gamma. Knows tensors and the device; decides nothing.
 
-On a GPU in bfloat16 and through captured graphs, on a CPU in float32 with packed weights, unless told otherwise.
+On a GPU in bfloat16 (where it has that) and through captured graphs, on a CPU in float32 with packed weights, unless told
+otherwise.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pliant.errors import BackboneError, InputError
+from pliant.precision import check_precision, has_bfloat16
 from pliant.tokens.artifact import Backbone, Task
 from pliant.tokens.graphs import BUCKETS, Capture, CudaCapture, Graphs
 from pliant.tokens.model import AdaptiveViT, create_vit
@@ -76,10 +78,10 @@ Precision = Literal["float32", "bfloat16", "float16"]
 class Execution:
     """How a runtime computes; the defaults are what was measured to be best and to keep every label.
 
-    `precision`: of weights and tokens; None is bfloat16 on a GPU, float32 elsewhere. `packed`: weights in oneDNN's layout
-    (CPU). `buckets`: batch sizes, ascending, for which graphs are captured, empty for none; a larger batch runs without.
-    `capture`: how; None is CUDA's own on a GPU and no graphs elsewhere. `unmasked`: gammas at which a merged token counts
-    once in attention, whatever it stands for (profiling/tokens_mask.py says where that keeps the labels).
+    `precision`: of weights and tokens; None is bfloat16 on a GPU that has it, float32 elsewhere. `packed`: weights in
+    oneDNN's layout (CPU). `buckets`: batch sizes, ascending, for which graphs are captured, empty for none; a larger batch
+    runs without. `capture`: how; None is CUDA's own on a GPU and no graphs elsewhere. `unmasked`: gammas at which a merged
+    token counts once in attention, whatever it stands for (profiling/tokens_mask.py says where that keeps the labels).
     """
 
     precision: Precision | None = None
@@ -92,7 +94,8 @@ class Execution:
 class TokensRuntime:
     """A backbone on a device with every task's prompts and heads resident.
 
-    Serves the gammas that all its tasks were trained for. Raises `BackboneError` for a task made for another backbone.
+    Serves the gammas that all its tasks were trained for. Raises `BackboneError` for a task made for another backbone and
+    `InputError` for bfloat16 on a device without instructions for it.
     """
 
     def __init__(
@@ -104,7 +107,9 @@ class TokensRuntime:
         execution: Execution = Execution(),
     ) -> None:
         self._device, self._execution = torch.device(device), execution
-        self._dtype: torch.dtype = getattr(torch, execution.precision or self._best_precision())
+        precision = execution.precision or self._best_precision()
+        check_precision(precision, self._device)
+        self._dtype: torch.dtype = getattr(torch, precision)
         self._digest = digest
         self._model = load_model(backbone).to(self._device, self._dtype)
         self._image_size = backbone.image_size
@@ -124,7 +129,7 @@ class TokensRuntime:
         self.update(tasks)
 
     def _best_precision(self) -> Precision:
-        return "bfloat16" if self._device.type == "cuda" else "float32"
+        return "bfloat16" if self._device.type == "cuda" and has_bfloat16(self._device) else "float32"
 
     def update(self, tasks: Sequence[Task]) -> None:
         """Add tasks, or replace those of the same name; takes effect with the next run.

@@ -15,6 +15,7 @@ from pliant.cascade.artifact import Classifier
 from pliant.cascade.model import layers, load_model, module
 from pliant.errors import InputError
 from tests.cascade_classifiers import TEXTS, WORDS, tiny_config
+from tests.processor import NEEDS_BFLOAT16
 from training.cascade_classifier import ClassifierConfig, encode, train
 from training.cascade_start import ScratchConfig, Start, new_tokenizer, scratch
 from training.data import split
@@ -188,6 +189,7 @@ def test_the_configuration_names_the_outputs_of_this_data(kind, labels):
     assert told.problem_type == ("regression" if kind == "regression" else "single_label_classification")
 
 
+@NEEDS_BFLOAT16
 def test_lowered_precision_leaves_weights_and_answers_float32():
     made, curves = train(replace(SHORT, precision="bfloat16"), "small", data(count=60), START)
     assert {array.dtype for array in made.weights.values()} == {np.dtype(np.float32)}

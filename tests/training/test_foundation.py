@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from pliant.errors import InputError, OfflineError
 from pliant.tokens.runtime import load_model
+from tests.processor import NEEDS_BFLOAT16
 from tests.training.watched import watched
 from training import data
 from training.tokens_foundation import FoundationConfig, from_file, from_timm, positions, pretrain, warm_cosine
@@ -97,6 +98,7 @@ def test_the_rate_rises_then_falls_to_nothing():
     assert rates[100] == pytest.approx(0.0, abs=1e-12)
 
 
+@NEEDS_BFLOAT16
 def test_lowered_precision_gives_nearly_the_same_weights_in_float32(foundation):
     lowered = pretrain(replace(TINY, precision="bfloat16"), data.digits("digit")).weights
     assert all(w.dtype == np.float32 for w in lowered.values())

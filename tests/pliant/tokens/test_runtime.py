@@ -10,6 +10,7 @@ import torch
 
 from pliant.errors import BackboneError, InputError
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime, device_class, threads
+from tests.processor import NEEDS_BFLOAT16
 from tests.tokens_samples import random_images, tiny_backbone, tiny_task
 
 TASKS = [tiny_task("a", "xyz", "digest"), tiny_task("b", "vwxyz", "digest", seed=1)]
@@ -132,6 +133,7 @@ def test_the_mask_is_left_out_at_the_gammas_told_and_no_other(runtime):
     assert same == {gamma: gamma != -5 for gamma in GAMMAS}
 
 
+@NEEDS_BFLOAT16
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_bfloat16_gives_nearly_the_same_probabilities(runtime, gamma):
     half = TokensRuntime(tiny_backbone(), "digest", TASKS, execution=Execution(precision="bfloat16"))
@@ -139,6 +141,13 @@ def test_bfloat16_gives_nearly_the_same_probabilities(runtime, gamma):
     differences = [np.abs(x - y).max() for x, y in zip(exact.probabilities, found.probabilities, strict=True)]
     assert 0 < np.median(differences) < 0.1
     assert half.features(IMAGES).dtype == np.float32
+
+
+def test_bfloat16_without_instructions_is_refused_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: False)
+    monkeypatch.setattr("pliant.tokens.runtime.load_model", None)
+    with pytest.raises(InputError, match="precision is bfloat16, but must be float32 here: this processor has no"):
+        TokensRuntime(tiny_backbone(), "digest", TASKS, execution=Execution(precision="bfloat16"))
 
 
 def test_a_task_whose_arrays_do_not_fit_is_refused_whole(runtime):

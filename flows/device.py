@@ -1,0 +1,46 @@
+"""What of a flow's config its device cannot do is found before anything is trained. Knows no system."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from pliant.precision import check_precision
+from pliant.tokens.runtime import device_class, threads
+
+
+class _OnDevice(Protocol):
+    """The part of a flow's config that says where it computes."""
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+
+def check_device(config: _OnDevice) -> str:
+    """Return the class of the configured device with the configured threads.
+
+    Raises `InputError` for a device that is not there, and for a precision anywhere in the config that it does not have.
+    """
+    with threads(config.threads):
+        name = device_class(config.device)
+    for field, precision in _precisions(config):
+        check_precision(precision, config.device, field)
+    return name
+
+
+def _precisions(part: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every field of the name precision, with its path from the top, such as ("foundation.precision", "auto")."""
+    if isinstance(part, tuple):
+        for index, each in enumerate(part):
+            yield from _precisions(each, f"{path}[{index}]")
+    elif dataclasses.is_dataclass(part):
+        for field in dataclasses.fields(part):
+            inner, where = getattr(part, field.name), f"{path}.{field.name}".lstrip(".")
+            if field.name == "precision":
+                yield where, inner
+            else:
+                yield from _precisions(inner, where)

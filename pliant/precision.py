@@ -1,0 +1,42 @@
+"""Which arithmetic a device has. bfloat16 pays only where the device has instructions for it, so it is refused elsewhere."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import torch
+
+from pliant.errors import InputError
+
+X86 = ("x86_64", "AMD64")
+_ISA_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+_ISA_WITHOUT = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI")
+"""Limits of oneDNN under which it multiplies bfloat16 without instructions for it, or refuses to."""
+
+
+def has_bfloat16(device: str | torch.device) -> bool:
+    """Return whether this device multiplies bfloat16 with instructions of its own, and therefore faster than float32.
+
+    A processor counts by what torch may use of it: ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA are honoured. With AVX-512
+    but without instructions for bfloat16 oneDNN takes five times as long as in float32, with AVX2 alone torch takes fifty
+    times as long, and weights cannot be packed there.
+    """
+    if torch.device(device).type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    if supported is None or not torch.backends.mkldnn.is_available() or not supported():
+        return False
+    if platform.machine() not in X86:
+        return True
+    if any(os.environ.get(name, "").upper() in _ISA_WITHOUT for name in _ISA_VARIABLES):
+        return False
+    present = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return bool(present) and torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+def check_precision(precision: str, device: str | torch.device, field: str = "precision") -> None:
+    """Raise `InputError`, which names float32 as the alternative, for bfloat16 on a device without instructions for it."""
+    if precision == "bfloat16" and not has_bfloat16(device):
+        what = "GPU" if torch.device(device).type == "cuda" else "processor"
+        raise InputError(field, precision, f"float32 here: this {what} has no instructions for bfloat16")
