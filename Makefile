@@ -2,6 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# SLOW=1 is the slow setting, on any machine: one core, and of its instructions AVX2 (float32). AVX2=1 keeps all cores.
+PINNED := $(if $(SLOW),$(shell taskset -c 0 true 2>/dev/null && echo taskset -c 0))
+$(if $(SLOW),$(if $(PINNED),,$(info taskset is missing or may not take core 0: SLOW=1 keeps all cores.)))
+SETTING := $(PINNED) $(if $(SLOW)$(AVX2),env ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2)
+# One process a core, and no more where there is one core (tests/conftest.py); a file of tests stays in one process.
+PYTEST := $(SETTING) $(BIN)/python -m pytest -n auto --dist loadfile
+
 .PHONY: demo test check lock install clean
 .DEFAULT_GOAL := help
 
@@ -18,16 +25,16 @@ install: .venv/.installed ## make .venv and install everything with exact pins (
 	@touch $@
 
 demo: install ## the whole way: flow, registry, endpoint, replayed load
-	$(BIN)/pliant demo
+	$(SETTING) $(BIN)/pliant demo
 
 check: install ## ruff, mypy and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	$(PINNED) $(BIN)/mypy
+	$(PYTEST) -m "not slow and not gpu"
 
-test: install ## the whole test suite, or of it what ONLY="slow or gpu" names
-	$(BIN)/python -m pytest $(if $(ONLY),-m "$(ONLY)")
+test: install ## the whole test suite, or of it what ONLY="slow or gpu" names; SLOW=1 as on a slow machine
+	$(PYTEST) $(if $(ONLY),-m "$(ONLY)")
 
 lock: install ## remake the exact pins from the ranges in pyproject.toml
 	$(BIN)/python -m pip install --quiet uv

@@ -26,6 +26,13 @@ def one_torch_thread():
     torch.set_num_threads(1)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One process a core that this process may use; 0, and so none besides pytest's own, where there is but one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if cores > 1 else 0
+
+
 def pytest_collection_modifyitems(items):
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not _has_gpu():
