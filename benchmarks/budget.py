@@ -1,0 +1,89 @@
+"""The time limit of a bench's quick setting: which parts have time on this machine, and how to run those that have none.
+
+A bench asks before every part, with the seconds that the part takes on the machine of the slow setting (CONTRIBUTING.md);
+a probe of a second says how much slower than that this machine is. What was left out is told with its command and does
+not count as met.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+
+from benchmarks.results import Bar, exit_status
+
+LIMIT = 570.0  # seconds; the quick setting of a bench ends within ten minutes
+INCOMPLETE = 3
+"""Exit status where every measured bar holds, but parts were left out."""
+GFLOPS, LOOPS = 18.0, 12e6  # a second: float32 of one core, and rounds of an empty Python loop, on the slow setting
+PROBE = 0.4  # seconds, each of the two
+
+
+@dataclass(slots=True)
+class Budget:
+    """The time of one bench. `limit` is None where nothing is left out: with --full, and where parts are named."""
+
+    system: str
+    limit: float | None
+    slowness: float = 1.0  # of this machine over that of the slow setting
+    clock: Callable[[], float] = time.monotonic
+    start: float = 0.0
+    left_out: list[str] = field(default_factory=list)
+
+    def allows(self, part: str, seconds: float) -> bool:
+        """Whether `part`, which takes `seconds` on the slow setting, ends within the limit; says so where it does not."""
+        used, expected = self.clock() - self.start, seconds * self.slowness
+        if self.limit is None or used + expected <= self.limit:
+            return True
+        self.leave_out(part, f"it takes about {expected:.0f} s here, and {used:.0f} of {self.limit:.0f} s are used")
+        return False
+
+    def leave_out(self, part: str, reason: str) -> None:
+        """Tell that `part` is not measured, why, and how to run it."""
+        self.left_out.append(part)
+        Console().print(f"Left out: {reason}. To run it: pliant bench {self.system} --part {part}", highlight=False)
+
+    def status(self, bars: Sequence[Bar]) -> int:
+        """The exit status of the bench: 1 if a bar falls short, else 3 if parts were left out, else 0."""
+        if self.left_out:
+            commands = " ".join(f"--part {part}" for part in self.left_out)
+            Console().print(f"Not measured, so not met: pliant bench {self.system} {commands}", highlight=False)
+        return exit_status(bars) or (INCOMPLETE if self.left_out else 0)
+
+
+def begin(system: str, full: bool, parts: Sequence[str]) -> Budget:
+    """The budget of a bench that starts now; the machine is probed only where there is a limit."""
+    start = time.monotonic()
+    return Budget(system, None, start=start) if full or parts else Budget(system, LIMIT, probe(), start=start)
+
+
+def probe() -> float:
+    """How many times as long as the slow setting this machine takes: the worse of matrix products and Python."""
+    return max(GFLOPS / _gflops(), LOOPS / _loops())
+
+
+def _gflops(size: int = 256) -> float:
+    import torch
+
+    left, right = torch.ones(size, size), torch.ones(size, size)
+    return 2e-9 * size**3 * _per_second(lambda: torch.mm(left, right))
+
+
+def _loops(rounds: int = 10_000) -> float:
+    def empty() -> None:
+        for _ in range(rounds):
+            pass
+
+    return rounds * _per_second(empty)
+
+
+def _per_second(act: Callable[[], object]) -> float:
+    act()
+    start, count = time.perf_counter(), 0
+    while time.perf_counter() - start < PROBE:
+        act()
+        count += 1
+    return count / (time.perf_counter() - start)
