@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +18,27 @@ from flows.tokens_publish import open_registry
 from pliant.progress import Progress
 from pliant.tokens.reference import ReferenceConfig
 
-SHORT = ReplayConfig(probe=2.0, reference=ReferenceConfig(seconds=2.0))
+OVERRIDES: Mapping[str, Any] = {
+    "data": ("digits:digit", "digits:loops"),
+    "measured": 200,
+    "foundation": {
+        # 145 tokens make a request's inference much heavier than its way over HTTP. In training seven of eight patches
+        # are left out, so that many tokens cost no more there than few.
+        "options": {"img_size": 24, "patch_size": 2, "embed_dim": 128, "depth": 4, "num_heads": 4},
+        "images": 8_000,
+        "learning_rate": 2e-3,
+        "patch_dropout": 0.87,
+    },
+    "task": {"gammas": (8,), "least_images": 800, "epochs": 0.1, "patch_dropout": 0.8, "head_images": 600},
+    "latency": {
+        "gammas": (-60, -40, -20, 0, 8),
+        "batches": (1, 4, 16, 64),
+        "timer": {"warmup": 1, "least": 3, "most": 10, "budget": 0.1},
+    },
+}
+"""The demo's sizes, laid over the flow's configuration: the whole way in seconds on one slow core."""
+
+SHORT = ReplayConfig(probe=1.5, clients=128, reference=ReferenceConfig(seconds=1.5))
 
 
 def demo(told: Settings, console: Console) -> None:

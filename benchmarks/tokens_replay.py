@@ -30,6 +30,7 @@ Stage = Callable[[str], AbstractContextManager[Progress]]
 @dataclass(frozen=True, slots=True)
 class ReplayConfig:
     probe: float = 4.0  # seconds of saturation to find the capacity at gamma 0
+    clients: int = 256  # that saturate it
     seed: int = 0
     reference: ReferenceConfig = field(default_factory=ReferenceConfig)
 
@@ -79,7 +80,7 @@ def compare(endpoint: Endpoint, pool: Mapping[str, Sequence[Example]], config: R
     replies: dict[str, list[Reply]] = {}
     with endpoint(FIXED) as address:
         with stage("capacity at gamma 0") as progress:
-            served = asyncio.run(capacity(address, pool, config.probe))
+            served = asyncio.run(capacity(address, pool, config.probe, config.clients))
             progress(1, 1)
         load = reference_load(list(pool), served, config.seed, config.reference)
         replies[FIXED] = _replay(address, load, pool, config, stage, "load at gamma 0")

@@ -44,6 +44,7 @@ class TokensFlowConfig:
 
     data: tuple[str, ...] = ("digits:digit", "digits:loops", "digits:stroke")
     limit: int | None = None  # images a task, for a first try on large data
+    measured: int | None = None  # images of either split that a task's accuracies are measured on; None: all
     upstream: str | None = None
     backbone: str = "embedded"
     device: str = "cpu"

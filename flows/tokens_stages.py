@@ -113,6 +113,7 @@ def task_key(config: TokensFlowConfig, data: ImageData, backbone: Made) -> str:
         "name": data.name,
         "backbone": backbone["digest"],
         "gammas": config.latency.gammas,  # at which its accuracy is measured
+        "measured": config.measured,
     }
     code = (training.tokens_task, training.tokens_sweep, training.augment, training.precision)
     return stage_key(f"tokens/task-{data.name}", depends, *code, profiling.tokens_accuracy, *_MODEL)
@@ -139,7 +140,9 @@ def make_task(
     task = training.tokens_task.train(told, data, foundation, backbone["digest"], config.device, half)
     notes |= {"prompt_rate": told.prompt_rate, "seconds": time.monotonic() - began}
     gammas = config.latency.gammas
-    task = profiling.tokens_accuracy.profile(foundation, task, data, config.device, gammas, progress[1])
+    task = profiling.tokens_accuracy.profile(
+        foundation, task, data, config.device, gammas, progress[1], config.measured
+    )
     return {"key": key, "digest": store.save(key, task), "notes": notes}
 
 

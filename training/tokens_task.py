@@ -9,12 +9,14 @@ Shape suffixes as in pliant/tokens/model.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from timm.layers import PatchDropout
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -44,6 +46,8 @@ class TaskConfig:
     prompt_scale: float = 0.3  # deviation of fresh prompts
     head_rate: float = 0.01
     head_steps: int = 300  # full-batch steps of the plain head
+    head_images: int | None = None  # of the fit split, that the plain head is fitted to; None: all
+    patch_dropout: float = 0.0  # share of patches left out while prompts are trained: faster
     weight_decay: float = 1e-4
     augment: str = "none"  # see training/augment.py
     precision: str = "auto"  # of the arithmetic while training, see training/precision.py
@@ -55,6 +59,10 @@ class TaskConfig:
                 raise InputError(f"task.{key}", value, f"one of {', '.join(known)}")
         if not 0 < self.held_out < 1:
             raise InputError("task.held_out", self.held_out, "between 0 and 1")
+        if not 0 <= self.patch_dropout < 1:
+            raise InputError("task.patch_dropout", self.patch_dropout, "at least 0 and below 1")
+        if self.head_images is not None and self.head_images < 1:
+            raise InputError("task.head_images", self.head_images, "at least 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,7 @@ def steps(config: TaskConfig, seen: Examples) -> int:
 
 def train_head(config: TaskConfig, model: AdaptiveViT, seen: Examples, classes: int) -> nn.Linear:
     """Logistic regression on the class token's features, which are computed once."""
+    seen = seen.part(slice(0, config.head_images))
     count = len(seen.label_N)
     with torch.no_grad(), lowered(config.precision, seen.label_N.device):
         parts = [model(seen.image(slice(at, at + 64))).float() for at in range(0, count, 64)]
@@ -148,18 +157,35 @@ def train_prompts(
     rates, change = (config.prompt_rate, config.head_rate), augmentation(config.augment)
     groups = [{"params": [prompt_LGD]}, {"params": list(head.parameters())}]
     optimizer = torch.optim.AdamW(groups, lr=config.prompt_rate, weight_decay=config.weight_decay)
-    for step in range(count):
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate * warm_cosine(step, count, warmup=10)
-        drawn = torch.randint(len(seen.label_N), (config.batch,), device=start_LGD.device)
-        with lowered(config.precision, start_LGD.device):
-            feature_BD = model(change(seen.image(drawn)), 0, prompt_LGD.expand(config.batch, -1, -1, -1))
-        loss = cross_entropy(head(feature_BD.float()), seen.label_N[drawn])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        done()
+    with _dropping(model, config.patch_dropout):
+        for step in range(count):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * warm_cosine(step, count, warmup=10)
+            drawn = torch.randint(len(seen.label_N), (config.batch,), device=start_LGD.device)
+            with lowered(config.precision, start_LGD.device):
+                feature_BD = model(change(seen.image(drawn)), 0, prompt_LGD.expand(config.batch, -1, -1, -1))
+            loss = cross_entropy(head(feature_BD.float()), seen.label_N[drawn])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            done()
     return prompt_LGD.detach(), head
+
+
+@contextmanager
+def _dropping(model: AdaptiveViT, share: float) -> Iterator[None]:
+    """While the context lasts the model sees each picture with this share of its patches left out."""
+    if not share:
+        yield
+        return
+    whole = model.vit.patch_drop
+    model.vit.patch_drop = PatchDropout(
+        share, num_prefix_tokens=1
+    )  # as new: dropping, though the model is not in training
+    try:
+        yield
+    finally:
+        model.vit.patch_drop = whole
 
 
 class _Counter:

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from pliant.errors import InputError
+from pliant.tokens.runtime import load_model
 from profiling.tokens_accuracy import profile
 from tests.processor import NEEDS_BFLOAT16
 from tests.tokens_samples import DEPTH, WIDTH, tiny_backbone
 from tests.training.watched import watched
 from training import data
-from training.tokens_task import TaskConfig, train
+from training.tokens_task import TaskConfig, _dropping, train
 
 SHORT = TaskConfig(gammas=(2, 4), epochs=0.2, head_steps=20, precision="float32")
 
@@ -95,12 +96,44 @@ def test_lowered_precision_and_changed_pictures_train_another_task_of_the_same_s
     assert not np.array_equal(other.prompts[4], task.prompts[4])
 
 
+def test_patches_left_out_while_prompts_are_trained_change_the_prompts_and_not_the_plain_head(task):
+    dropped = train(replace(SHORT, patch_dropout=0.5), data.digits("loops"), tiny_backbone(), "digest")
+    assert not np.array_equal(dropped.prompts[4], task.prompts[4])
+    assert np.array_equal(dropped.heads[0].weight, task.heads[0].weight)
+
+
+def test_while_patches_are_left_out_the_model_sees_fewer_and_afterwards_all_again():
+    model, images_BCHW = load_model(tiny_backbone()), torch.zeros(2, 3, 16, 16)
+    whole = model._embed(images_BCHW)
+    with _dropping(model, 0.5):
+        assert model._embed(images_BCHW).shape[1] == 1 + (whole.shape[1] - 1) // 2
+    assert torch.equal(model._embed(images_BCHW), whole)
+
+
+def test_a_head_fitted_to_fewer_pictures_looks_at_the_first_of_the_fit_split(task):
+    loops = data.digits("loops")
+    config = replace(SHORT, gammas=(), head_images=64)
+    fitted = train(config, loops, tiny_backbone(), "digest")
+    fewer = replace(loops, split=replace(loops.split, fit=loops.split.fit[:64]))
+    alone = train(replace(config, head_images=None), fewer, tiny_backbone(), "digest")
+    assert np.allclose(fitted.heads[0].weight, alone.heads[0].weight, atol=1e-5)
+    assert not np.allclose(fitted.heads[0].weight, task.heads[0].weight, atol=1e-3)
+
+
+def test_accuracy_can_be_measured_on_the_first_pictures_of_each_split_alone(task):
+    loops, seen = watched(data.digits("loops"))
+    profile(tiny_backbone(), task, loops, gammas=(0,), limit=20)
+    assert seen == {*loops.split.profiling[:20].tolist(), *loops.split.test[:20].tolist()}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"augment": "blur"}, "task.augment is blur, but must be one of jitter, crops, none"),
         ({"precision": "int8"}, "task.precision is int8, but must be one of auto, float32, bfloat16"),
         ({"held_out": 1.0}, "task.held_out is 1.0, but must be between 0 and 1"),
+        ({"patch_dropout": 1.0}, "task.patch_dropout is 1.0, but must be at least 0 and below 1"),
+        ({"head_images": 0}, "task.head_images is 0, but must be at least 1"),
     ],
 )
 def test_an_unknown_way_to_train_is_refused_with_those_there_are(changes, message):

@@ -1,0 +1,49 @@
+"""The demo's sizes: what they are laid over, and that what they train serves its purpose."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from benchmarks.tokens_demo import OVERRIDES
+from flows import tokens_config, tokens_stages
+from flows.tokens_config import TokensFlowConfig
+from pliant.tokens.runtime import threads
+from registry.store import FolderStore
+
+FLOOR = {"digit": 0.6, "loops": 0.6}  # share of the measured pictures; chance: 0.1 and about 0.6
+
+
+def test_the_sizes_are_settings_of_the_flow_that_train_on_less_than_its_own():
+    small, whole = tokens_config.read(None, OVERRIDES), TokensFlowConfig()
+    assert small.foundation.images < whole.foundation.images
+    assert set(small.data) < set(whole.data)
+    assert small.latency.batches[-1] == whole.latency.batches[-1]  # the batches that the policy may form
+
+
+def test_there_is_a_gamma_that_adds_tokens_one_that_merges_and_none():
+    gammas = tokens_config.read(None, OVERRIDES).latency.gammas
+    assert {np.sign(gamma) for gamma in gammas} == {-1, 0, 1}
+
+
+@pytest.mark.slow
+def test_what_the_demo_trains_is_worth_adapting(tmp_path):
+    """Merging makes a batch much faster and keeps most answers right: else adaptation could earn nothing."""
+    config, store = tokens_config.read(None, OVERRIDES), FolderStore(tmp_path)
+    with threads(1):
+        loaded = tokens_stages.load_data(config)
+        backbone = tokens_stages.make_foundation(config, loaded[0], "backbone", store, lambda *_: None)
+        made = [
+            tokens_stages.make_task(config, data, backbone, data.name, store, [lambda *_: None] * 2) for data in loaded
+        ]
+        profile = tokens_stages.make_profile(config, backbone, made, "profile", store, lambda *_: None)
+    bundle = tokens_stages.load_bundle(store, backbone, made, profile)
+    seconds = [bundle.profile.latency.at(gamma, 16) for gamma in sorted(config.latency.gammas)]
+    assert all(fast < slow for fast, slow in pairwise(seconds))
+    fastest = min(config.latency.gammas)
+    assert bundle.profile.latency.at(0, 16) > 1.5 * bundle.profile.latency.at(fastest, 16)
+    for task in bundle.tasks:
+        assert task.test_accuracy[0] > FLOOR[task.name]
+        assert task.test_accuracy[fastest] > 0.8 * task.test_accuracy[0]
