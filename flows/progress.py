@@ -1,67 +1,144 @@
-"""Shows how far a stage is: a bar on a terminal, a line per quarter elsewhere, and a progress artifact in Prefect's UI."""
+"""Shows how far a stage is: a bar on a terminal, lines elsewhere, and a progress artifact in the UI of Prefect.
+
+A bar shows the share done and the time left. Where there is no terminal (a log, a pipe, a scheduled run) a line says the
+same at least every `EVERY` seconds, whether or not the work has reported since.
+"""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
-from prefect.context import FlowRunContext, TaskRunContext
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pliant.progress import Progress as Report
 
+EVERY = 10.0  # seconds between two lines; a reader is promised one every 15
+ARTIFACT_EVERY = 1.0  # seconds between two updates of Prefect's artifact
 
-@dataclass(slots=True)
-class _Server:
-    """The artifact in Prefect's UI, updated at most once a second; absent outside a run."""
+Observer = Callable[[str, float], None]
+_OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar("observers of stages", default=())
 
-    artifact: object | None
-    last: float = field(default=0.0)
 
-    def update(self, done: int, total: int) -> None:
-        due = done == total or time.monotonic() - self.last > 1.0
-        if self.artifact is not None and due:
-            self.last = time.monotonic()
-            update_progress_artifact(self.artifact, 100.0 * done / max(total, 1))  # type: ignore[arg-type]
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Call `observer(name, seconds)` at the end of every stage while the context lasts."""
+    token = _OBSERVERS.set((*_OBSERVERS.get(), observer))
+    try:
+        yield
+    finally:
+        _OBSERVERS.reset(token)
 
 
 @contextmanager
 def stage(name: str) -> Iterator[Report]:
     """Give a progress callback for one stage; its bar stays on the screen when the stage is over."""
-    inside = TaskRunContext.get() or FlowRunContext.get()
-    server = _Server(create_progress_artifact(0.0, description=name) if inside else None)
-    terminal = _bar(name) if Console(stderr=True).is_terminal else _lines(name)
-    with terminal as show:
+    start, artifact = time.monotonic(), _artifact(name)
+    display = _bar(name) if Console(stderr=True).is_terminal else _lines(name)
+    with display as show:
 
         def report(done: int, total: int) -> None:
             show(done, total)
-            server.update(done, total)
+            if artifact is not None:
+                artifact.update(done, total)
 
         yield report
+    for observer in _OBSERVERS.get():
+        observer(name, time.monotonic() - start)
+
+
+@dataclass(slots=True)
+class _Artifact:
+    """The progress artifact in the UI of Prefect, updated at most once in `ARTIFACT_EVERY` seconds."""
+
+    identity: Any
+    last: float = field(default=0.0)
+
+    def update(self, done: int, total: int) -> None:
+        from prefect.artifacts import update_progress_artifact
+
+        if done == total or time.monotonic() - self.last > ARTIFACT_EVERY:
+            self.last = time.monotonic()
+            update_progress_artifact(self.identity, 100.0 * done / max(total, 1))
+
+
+def _artifact(name: str) -> _Artifact | None:
+    """An artifact for a stage inside a run of Prefect; None elsewhere, where Prefect may not even be imported."""
+    if "prefect" not in sys.modules:
+        return None
+    from prefect.artifacts import create_progress_artifact
+    from prefect.context import FlowRunContext, TaskRunContext
+
+    inside = TaskRunContext.get() or FlowRunContext.get()
+    return _Artifact(create_progress_artifact(0.0, description=name)) if inside else None
 
 
 @contextmanager
 def _bar(name: str) -> Iterator[Report]:
-    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description:<28}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        shown = progress.add_task(name, total=None)
-        yield lambda done, total: progress.update(shown, completed=done, total=total)
+        bar = progress.add_task(name, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 @contextmanager
 def _lines(name: str) -> Iterator[Report]:
-    start, quarter = time.monotonic(), [0]
+    lines = _Lines(name)
+    ended = threading.Event()
 
-    def show(done: int, total: int) -> None:
-        reached = 4 * done // max(total, 1)
-        if reached > quarter[0]:
-            quarter[0] = reached
-            print(f"{name}: {25 * reached}% ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)  # noqa: T201
+    def repeat() -> None:
+        while not ended.wait(EVERY):
+            lines.say(lines.state())
 
-    print(f"{name}: started", file=sys.stderr, flush=True)  # noqa: T201
-    yield show
+    ticker = threading.Thread(target=repeat, name=f"progress of {name}", daemon=True)
+    lines.say("started")
+    ticker.start()
+    try:
+        yield lines.report
+    except BaseException:
+        ended.set()
+        lines.say(f"stopped after {lines.seconds():.0f} s")
+        raise
+    ended.set()
+    lines.say(f"done after {lines.seconds():.0f} s")
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The lines of one stage on standard error."""
+
+    name: str
+    start: float = field(default_factory=time.monotonic)
+    done: int = 0
+    total: int = 0
+
+    def report(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.start
+
+    def state(self) -> str:
+        """Return share done, seconds so far and, where the share allows it, the seconds left."""
+        so_far = self.seconds()
+        if self.done <= 0 or self.total <= 0:
+            return f"{so_far:.0f} s so far"
+        share = min(self.done / self.total, 1.0)
+        return f"{share:.0%} after {so_far:.0f} s, about {so_far * (1 - share) / share:.0f} s left"
+
+    def say(self, text: str) -> None:
+        print(f"{self.name}: {text}", file=sys.stderr, flush=True)  # noqa: T201
