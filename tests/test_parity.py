@@ -100,11 +100,11 @@ class ShortWorker:
 def live_journal(fresh, workers: int, changes: int = 0, table: LatencyTable = TABLE) -> Journal:
     """The same load through the asyncio driver, open loop, with so many changes of what the scheduler knows in between."""
     journal: Journal = []
-    load = bursty(2, 0.2)
+    load = bursty(2, 0.1)
     at = {round((1 + n) * len(load) / (changes + 1)) for n in range(changes)}
 
     async def main() -> None:
-        driver = Driver(fresh, [ShortWorker(5 + i, table) for i in range(workers)], journal.append, loop_clock())
+        driver = Driver(fresh, [ShortWorker(3 + i, table) for i in range(workers)], journal.append, loop_clock())
         await driver.start()
         asks = []
         for number, request in enumerate(load):
@@ -130,7 +130,7 @@ def other_knowledge(number: int) -> Knowledge:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_live_journal_replays_exactly(workers, policy):
     journal = live_journal(scheduler(workers, policy), workers, table=known(policy).latency)
-    assert sum(isinstance(entry.event, Arrived) for entry in journal) == len(bursty(2, 0.2))
+    assert sum(isinstance(entry.event, Arrived) for entry in journal) == len(bursty(2, 0.1))
     assert {"Arrived", "Finished", "Failed"} <= kinds(journal)
     assert replay(scheduler(workers, policy), journal) == journal
 
@@ -178,10 +178,10 @@ def go_on(pending, result):
 
 def live_cascade(fresh, knowledge, workers: int) -> Journal:
     journal: Journal = []
-    load = cascades.bursty(2, 0.2).requests
+    load = cascades.bursty(2, 0.1).requests
 
     async def main() -> None:
-        workforce = [ShortWorker(5 + i, ShortModels(knowledge.models)) for i in range(workers)]
+        workforce = [ShortWorker(3 + i, ShortModels(knowledge.models)) for i in range(workers)]
         driver = Driver(fresh, workforce, journal.append, loop_clock(), read=go_on)
         await driver.start()
         asks = []

@@ -144,7 +144,7 @@ def server(tmp_path_factory):
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def _wait(address, process):

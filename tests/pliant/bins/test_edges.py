@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import combinations
 
 import numpy as np
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from pliant.bins.edges import choose_edges, fixed_edges, padding_cost, worthwhile_batches
 from pliant.errors import InputError
+from tests.processor import cost
 
 
 def every_choice(requests, seconds, count, candidates=None):
@@ -74,12 +74,11 @@ def test_the_papers_edges_end_with_the_longest_length():
     assert fixed_edges(100) == (64, 100) and fixed_edges(30) == (30,)
 
 
-def test_sixteen_of_512_candidates_take_far_below_a_second():
+def test_sixteen_of_512_candidates_take_no_more_than_a_few_million_additions():
     rng = np.random.default_rng(0)
     requests, seconds = rng.random(513), np.sort(rng.random(513)) + 0.1
-    start = time.process_time()
     assert len(choose_edges(requests, seconds, 16)) == 16
-    assert time.process_time() - start < 0.5
+    assert cost(lambda: choose_edges(requests, seconds, 16)) < 40
 
 
 def test_a_batch_is_worthwhile_while_each_text_still_takes_less_by_the_gain():

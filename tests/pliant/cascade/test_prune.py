@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +10,7 @@ from hypothesis import strategies as st
 from pliant.cascade.artifact import Pruning
 from pliant.cascade.prune import kept_words
 from pliant.errors import InputError
+from tests.processor import cost
 
 
 def kept_by_reference(importance, words, pruning):
@@ -120,13 +119,12 @@ def test_an_unknown_rule_is_refused():
 
 
 @pytest.mark.parametrize("rule", ["mean", "mass"])
-def test_pruning_thirty_two_tokens_takes_a_tenth_of_a_millisecond_at_most(rule):
+def test_pruning_thirty_two_tokens_takes_no_more_than_a_few_thousand_additions(rule):
     words = np.array([-1, *range(15), -1, *range(15, 29), -1], np.int32)
     importance = np.linspace(0, 1, len(words)).astype(np.float32)
 
-    def seconds():
-        started = perf_counter()
-        kept_words(importance, words, Pruning(rule, 0.8))
-        return perf_counter() - started
+    def a_hundred():
+        for _ in range(100):
+            kept_words(importance, words, Pruning(rule, 0.8))
 
-    assert min(seconds() for _ in range(100)) < 0.0001
+    assert cost(a_hundred) < 100 * 0.04

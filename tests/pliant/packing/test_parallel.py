@@ -119,7 +119,7 @@ def test_a_process_that_is_lost_is_an_error_and_leaves_nobody_behind():
         began = time.monotonic()
         with pytest.raises(WorkerError, match="process"):
             generate(group, "paged")
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 120  # it is told; nobody waits for an answer that never comes
         for id in range(12):
             group.cancel(id)
         assert group.others == () and group.pages_used == 0

@@ -111,9 +111,9 @@ def test_the_others_end_with_a_first_one_that_is_killed(tmp_path):
         family = psutil.Process(first.pid).children(recursive=True)
         assert len(others(first.pid)) == 1
         first.send_signal(signal.SIGKILL)
-    gone, alive = psutil.wait_procs(family, timeout=20)
+    gone, alive = psutil.wait_procs(family, timeout=120)
     assert not alive and len(gone) == len(family)
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while list(tmp_path.glob("pliant-parallel-*")) and time.monotonic() < until:
         time.sleep(0.05)
     assert not list(tmp_path.glob("pliant-parallel-*"))
