@@ -9,34 +9,37 @@ SETTING := $(PINNED) $(if $(SLOW)$(AVX2),env ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX
 # One process a core, and no more where there is one core (tests/conftest.py); a file of tests stays in one process.
 PYTEST := $(SETTING) $(BIN)/python -m pytest -n auto --dist loadfile
 
-.PHONY: demo test check lock install clean
+.PHONY: demo test check lock install tools clean
 .DEFAULT_GOAL := help
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
-install: .venv/.installed ## make .venv and install everything with exact pins (about 3 minutes, 6.6 GB)
+install: .venv/.installed ## make .venv and install what Pliant runs, with exact pins (some minutes, 7 GB; README says why)
 
-.venv/.installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info < (3, 15); sys.exit(0 if ok else "Pliant needs Python 3.11 to 3.14; this is %d.%d. Set PYTHON=python3.12, say." % sys.version_info[:2])'
-	@echo "Installing into .venv: about 3 minutes and 6.6 GB the first time."
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+tools: .venv/.installed-dev ## the same and the tools of the tests
+
+.venv/.installed: pyproject.toml constraints.txt install.py
+	@$(PYTHON) install.py demo
 	@touch $@
+
+.venv/.installed-dev: pyproject.toml constraints.txt install.py
+	@$(PYTHON) install.py dev
+	@touch .venv/.installed $@
 
 demo: install ## the whole way: flow, registry, endpoint, replayed load
 	$(SETTING) $(BIN)/pliant demo
 
-check: install ## ruff, mypy and the fast tests
+check: tools ## ruff, mypy and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(PINNED) $(BIN)/mypy
 	$(PYTEST) -m "not slow and not gpu"
 
-test: install ## the whole test suite, or of it what ONLY="slow or gpu" names; SLOW=1 as on a slow machine
+test: tools ## the whole test suite, or of it what ONLY="slow or gpu" names; SLOW=1 as on a slow machine
 	$(PYTEST) $(if $(ONLY),-m "$(ONLY)")
 
-lock: install ## remake the exact pins from the ranges in pyproject.toml
+lock: tools ## remake the exact pins from the ranges in pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.11 --extra dev --extra bench --no-header --no-annotate --no-emit-index-url \
 		--no-emit-find-links --prerelease if-necessary-or-explicit --upgrade pyproject.toml --output-file constraints.txt
