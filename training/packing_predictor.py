@@ -1,4 +1,4 @@
-"""Trains the predictor of output lengths: quantiles of the log length and the published classes, by one encoder.
+"""Trains the predictor of output lengths: quantiles of the log length and the published classes, by one DistilBERT.
 
 Quantiles are learnt by pinball loss (Koenker and Bassett 1978) and shifted afterwards, level by level, until they cover
 what they say of held-out prompts (split conformal: Romano, Patterson and Candes 2019). Training stops early, by the
@@ -253,29 +253,28 @@ def _start_at(model: LengthModel, log_L: Floats) -> None:
 
 
 def _start(config: PredictorConfig, texts: Iterable[str]) -> tuple[Any, Tokenizer]:
-    """The encoder and its tokenizer: fresh ones, or those at the address."""
+    """The encoder and its tokenizer: a small DistilBERT and a new vocabulary, or what is at the address."""
     if config.encoder == "embedded":
         tokenizer = new_tokenizer(texts, config.vocabulary)
-        return _fresh(config, tokenizer), cutting(tokenizer, config.max_length)
+        return new_encoder(_distilbert(config, tokenizer)), cutting(tokenizer, config.max_length)
     from training.packing_encoder import read
 
     encoder, tokenizer = read(config.encoder, config.max_length)
     return encoder, cutting(tokenizer, config.max_length)
 
 
-def _fresh(config: PredictorConfig, tokenizer: Tokenizer) -> Any:
-    told: dict[str, Any] = {
-        "model_type": "bert",
+def _distilbert(config: PredictorConfig, tokenizer: Tokenizer) -> dict[str, Any]:
+    """A small `DistilBertModel` as its config.json tells it: what a published DistilBERT is, with other sizes."""
+    return {
+        "model_type": "distilbert",
         "vocab_size": tokenizer.get_vocab_size(),
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "intermediate_size": 4 * config.width,
+        "dim": config.width,
+        "n_layers": config.layers,
+        "n_heads": config.heads,
+        "hidden_dim": 4 * config.width,
         "max_position_embeddings": config.max_length,
-        "type_vocab_size": 1,
         "pad_token_id": 0,
     }
-    return new_encoder(told)
 
 
 def _stored(run: _Run, name: str, generator: str, data: LengthData) -> Predictor:

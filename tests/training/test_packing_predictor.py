@@ -11,9 +11,10 @@ from scipy.stats import kendalltau
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
 
 from pliant.errors import InputError, OfflineError
-from pliant.packing.artifact import BUCKETS
+from pliant.packing.artifact import BUCKETS, Predictor
 from pliant.packing.forecast import LEVELS
-from pliant.packing.model import PredictorModel
+from pliant.packing.model import PredictorModel, tokenizer_of
+from registry import codec
 from training.cascade_start import new_tokenizer
 from training.packing_judge import judge
 from training.packing_judge import pinball as judged_pinball
@@ -74,6 +75,23 @@ def test_the_artifact_says_what_it_was_made_of(made):
     assert (made.name, made.generator, made.data, made.bucket_tokens) == ("small", "abc", told.fingerprint, 60)
     assert made.marginal == tuple(np.quantile(told.tokens, LEVELS))
     assert made.metrics["tau"] > 0.7
+
+
+def test_the_embedded_encoder_is_a_small_distilbert_with_a_vocabulary_of_its_own(made):
+    model = PredictorModel.of(made).model
+    assert isinstance(model.encoder, DistilBertModel)
+    config = model.encoder.config
+    assert (config.dim, config.n_layers, config.n_heads, config.hidden_dim) == (32, 1, 2, 128)
+    assert config.vocab_size == tokenizer_of(made.tokenizer).get_vocab_size() <= 120
+
+
+def test_it_says_the_same_after_it_was_saved_as_json_and_safetensors(made, tmp_path):
+    codec.save(made, tmp_path / "kept")
+    assert {path.suffix for path in (tmp_path / "kept").iterdir()} == {".json", ".safetensors"}
+    loaded = codec.load(Predictor, tmp_path / "kept")
+    prompts = data(50, seed=8).prompts
+    assert PredictorModel.of(loaded).predict(prompts) == PredictorModel.of(made).predict(prompts)
+    assert (loaded.config, loaded.metrics, loaded.marginal) == (made.config, made.metrics, made.marginal)
 
 
 def test_metrics_are_those_on_the_prompts_to_test_by():

@@ -36,21 +36,18 @@ def generator(tied: bool) -> tuple[Generator, LlamaForCausalLM]:
     return Generator("g", config.to_json_string(use_diff=False), "", "", 64, (3, 5), "", weights(model)), model
 
 
-@pytest.fixture
-def predictor() -> Predictor:
+ENCODERS = {
+    "bert": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16},
+    "distilbert": {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 16},
+}
+
+
+@pytest.fixture(params=ENCODERS)
+def predictor(request) -> Predictor:
     torch.manual_seed(0)
     tokenizer = new_tokenizer(TEXTS, 60)
-    encoder = new_encoder(
-        {
-            "model_type": "bert",
-            "vocab_size": tokenizer.get_vocab_size(),
-            "hidden_size": 16,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "intermediate_size": 16,
-            "max_position_embeddings": 12,
-        }
-    )
+    size = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 12}
+    encoder = new_encoder({"model_type": request.param, **ENCODERS[request.param], **size})
     model = LengthModel(encoder)
     config = encoder.config.to_json_string(use_diff=False)
     return Predictor(
