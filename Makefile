@@ -7,7 +7,7 @@ PINNED := $(if $(SLOW),$(shell taskset -c 0 true 2>/dev/null && echo taskset -c 
 $(if $(SLOW),$(if $(PINNED),,$(info taskset is missing or may not take core 0: SLOW=1 keeps all cores.)))
 SETTING := $(PINNED) $(if $(SLOW)$(AVX2),env ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2)
 # One process a core, and no more where there is one core (tests/conftest.py); a file of tests stays in one process.
-PYTEST := $(SETTING) $(BIN)/python -m pytest -n auto --dist loadfile
+PYTEST := $(SETTING) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test check lock install tools clean
 .DEFAULT_GOAL := help
