@@ -60,6 +60,7 @@ class LiveConfig:
     loaded: float = 0.7
     sweep: float = 8.0  # at `loaded`, of every setting; 0: only the first setting of each name takes part
     probe: float = 5.0  # of saturation
+    lead: float = 1.0  # of saturation before that, which does not count
     clients: int = 4  # that saturate
     warm: int = 60  # requests one after the other: BentoML learns from them
     each: int = 8  # different texts of one length
@@ -176,7 +177,8 @@ def _capacity(contenders: Sequence[Contender], texts: Texts, config: LiveConfig,
         raise InputError("contenders", [c.name for c in contenders], f"with {DYNAMIC}, whose capacity sets the load")
     with stage("capacity of dynamic shapes one by one") as progress, at.open() as address:
         _warm(address, texts, config)
-        found = asyncio.run(capacity(address, {TASK: texts.mixed}, config.probe, config.clients, embeddings()))
+        asked, how = {TASK: texts.mixed}, embeddings()
+        found = asyncio.run(capacity(address, asked, config.probe, config.clients, how, config.lead))
         progress(1, 1)
     return found
 

@@ -209,9 +209,17 @@ async def _send(
 
 
 async def capacity(
-    address: str, pool: Mapping[str, Sequence[Any]], seconds: float, clients: int = 256, form: Form = IMAGES
+    address: str,
+    pool: Mapping[str, Sequence[Any]],
+    seconds: float,
+    clients: int = 256,
+    form: Form = IMAGES,
+    lead: float = 1.0,
 ) -> float:
-    """Answers per second that the endpoint gives to `clients` that always have one request each in flight."""
+    """Answers per second that the endpoint gives to `clients` that always have one request each in flight.
+
+    What comes in the first `lead` seconds does not count.
+    """
     counted = [0]
     bodies = [
         form.body(Request(i, 0.0, 20.0, task), example)
@@ -220,7 +228,7 @@ async def capacity(
     ]
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
-        warm = time.perf_counter() + 1.0
+        warm = time.perf_counter() + lead
         clients_running = [
             _closed_loop(session, f"{address}{form.path}", bodies[i % len(bodies) :], warm, seconds, counted)
             for i in range(clients)

@@ -62,6 +62,7 @@ class LiveConfig:
         0.0  # at BAR_SHARE, of each setting before the comparison; 0: each setting takes part in the comparison
     )
     probe: float = 3.0  # of saturation
+    lead: float = 1.0  # of saturation before that, which does not count
     clients: int = 256  # that saturate Pliant in the probe
     inside: float = 0.25  # seconds of the capacity: as many clients saturate one of the three without being refused
     warm: int = 60  # requests one after the other before anything is measured: BentoML learns from them
@@ -190,7 +191,7 @@ def _capacity(contenders: Sequence[Contender], pool: Pool, config: LiveConfig, s
         raise InputError("contenders", [c.name for c in contenders], f"with {PETS}, whose capacity sets the load")
     with stage("capacity at gamma 0") as progress, at.open(0.0) as address:
         _warm(address, pool, config)
-        served = asyncio.run(capacity(address, pool, config.probe, config.clients))
+        served = asyncio.run(capacity(address, pool, config.probe, config.clients, lead=config.lead))
         progress(1, 1)
     return served
 
@@ -207,7 +208,7 @@ def _measure(
             progress(done + 1, len(loads))
         if contender.service and loads[0].part == LIVE:
             clients = max(1, min(config.clients, round(config.inside * served)))
-            own = asyncio.run(capacity(address, pool, config.probe, clients))
+            own = asyncio.run(capacity(address, pool, config.probe, clients, lead=config.lead))
     return rows, own
 
 

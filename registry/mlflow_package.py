@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -34,9 +35,16 @@ def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
         run.client.log_model_artifacts(logged.model_id, str(folder))
     run.client.finalize_logged_model(logged.model_id, "READY")
     run.client.log_outputs(run.id, [LoggedModelOutput(logged.model_id, step=0)])
-    for name, value in package.metrics.items():
-        run.client.log_metric(run.id, name, value, model_id=logged.model_id)
+    run.client.log_batch(run.id, metrics=measured(package.metrics, 0, logged.model_id))
     return logged
+
+
+def measured(values: Mapping[str, float], step: int, model: str | None = None) -> list[Any]:
+    """Metrics of this moment, to be written together: one by one each is a transaction of its own."""
+    from mlflow.entities import Metric
+
+    now = round(1000 * time.time())
+    return [Metric(name, value, now, step, model_id=model) for name, value in values.items()]
 
 
 def _save_model(folder: Path, bundle: Path, package: Package, model: Any) -> None:

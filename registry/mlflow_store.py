@@ -17,7 +17,7 @@ from pliant.errors import RegistryError
 from registry import codec
 from registry.address import ADVICE, check_reachable, database, is_local, set_defaults, shown
 from registry.downloads import Downloads
-from registry.mlflow_package import log_model
+from registry.mlflow_package import log_model, measured
 from registry.package import BUNDLE, Package, Published
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ class Run:
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
         with _asking(self.uri, "metrics could not be logged"):
-            for name, value in values.items():
-                self.client.log_metric(self.id, name, value, step=step)
+            self.client.log_batch(self.id, metrics=measured(values, step))
 
     def figure(self, name: str, figure: Figure) -> None:
         """A matplotlib figure as `name`.png."""

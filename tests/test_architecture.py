@@ -99,8 +99,13 @@ def test_deciding_needs_no_framework_to_be_loaded(module):
     assert done.stdout.strip() == "[]"
 
 
-def test_bins_needs_no_package_that_a_bare_machine_lacks_before_one_is_used():
-    modules = ", ".join(f"pliant.bins.{name}" for name in ("runtime", "model", "compile", "graphs", "plan", "replay"))
-    absent = "numba", "onnx", "onnxruntime"
-    code = f"import sys; sys.modules.update(dict.fromkeys({absent!r})); import {modules}"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+LACKING = ("prefect", "mlflow", "bentoml", "onnx", "onnxruntime", "onnxscript", "numba", "pandas", "pyarrow")
+
+
+def test_a_bare_gpu_machine_has_all_that_is_imported_there_before_it_is_used():
+    """The benchmarks for GPUs, and of bins what they need."""
+    bins = (f"pliant.bins.{name}" for name in ("runtime", "model", "compile", "graphs", "plan", "replay"))
+    modules = ", ".join(["benchmarks.tokens_gpu", "benchmarks.bins_gpu", *bins])
+    code = f"import sys; sys.modules.update(dict.fromkeys({LACKING!r})); import {modules}"  # importing one raises
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -118,7 +118,7 @@ def test_the_bars_are_relative_to_live():
 
 
 @pytest.mark.slow
-def test_thirty_seconds_of_the_trace_run_live_and_simulated(tmp_path, monkeypatch):
+def test_some_seconds_of_the_trace_run_live_and_simulated(tmp_path, monkeypatch):
     """That all of it runs; how near they are is the benchmark's business, on a machine that does nothing else."""
     from benchmarks.bins_fidelity import FidelityConfig, measure
     from benchmarks.bins_live_contenders import missing
@@ -127,8 +127,8 @@ def test_thirty_seconds_of_the_trace_run_live_and_simulated(tmp_path, monkeypatc
     if missing() or find_spec(PACKAGE) is None:
         pytest.skip(missing() or f"{PACKAGE} is not installed")
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path))
-    found = measure(FidelityConfig(seconds=30.0, calibration=10.0, share=0.4), lambda _: nullcontext(silent))
+    found = measure(FidelityConfig(seconds=10.0, calibration=3.0, share=0.4), lambda _: nullcontext(silent))
     assert found.unanswered == 0
-    assert len(found.live) == len(found.simulated) > 50
+    assert len(found.live) == len(found.simulated) > 15
     assert found.overheads.launch > 0 and found.overheads.request > 0
-    assert found.bars()[0].measured < 0.5
+    assert all(np.isfinite(bar.measured) for bar in found.bars())

@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ from flows.servers import HOST, free_port
 from pliant.errors import InputError
 from pliant.progress import silent
 
-SMALL = LiveConfig(seconds=0.3, rounds=2, low=4, loaded=0.2, sweep=0.2, probe=0.2, clients=2, warm=3)
+SMALL = LiveConfig(seconds=0.3, rounds=2, low=4, loaded=0.2, sweep=0.2, probe=0.2, lead=0.0, clients=2, warm=3)
 TEXTS = Texts(((), (), (), ("a", "b"), ("a b",)), ("a", "a b"))
 
 
@@ -106,7 +107,7 @@ def test_the_best_setting_of_a_name_is_compared():
 
 
 def test_without_a_sweep_the_first_setting_is():
-    config = LiveConfig(seconds=0.2, rounds=1, low=2, loaded=0.1, sweep=0, probe=0.2, clients=1, warm=1)
+    config = replace(SMALL, rounds=1, low=2, sweep=0.0)
     both = contender(BENTOML, 0.05, batch=8), contender(BENTOML, 0.001, batch=2)
     live = compared(contender(DYNAMIC), *both, config=config)
     assert {r.setting.get("batch") for r in live.rows if r.name == BENTOML} == {8}

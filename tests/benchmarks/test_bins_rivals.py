@@ -20,6 +20,8 @@ from pliant.protocol import Request
 from registry import codec
 from tests.bins_encoders import tiny_encoder
 
+# What is tried first of each; the other settings differ in numbers.
+FIRST = list({one.name: one for one in reversed(RIVALS) if one.name != SENTENCE}.values())
 TEXTS = ("one", "one two three", "three two", "two three one two one")
 
 
@@ -51,7 +53,7 @@ def test_nothing_is_tried_twice_and_every_setting_is_told_which_engine_or_how():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tried", [one for one in RIVALS if one.name != SENTENCE], ids=lambda one: str(one.options))
+@pytest.mark.parametrize("tried", FIRST, ids=lambda one: one.name)
 def test_a_service_answers_what_the_model_says_and_ends_with_its_context(tried, spec, tmp_path):
     if tried.rival.missing is not None:
         pytest.skip(tried.rival.missing)
@@ -71,5 +73,5 @@ def test_a_service_answers_what_the_model_says_and_ends_with_its_context(tried, 
 def _asked(address: str, text: str) -> list[list[float]]:
     body = json.dumps({"inputs": [text], "deadline": 30.0}).encode()
     request = urllib.request.Request(f"{address}/embed", body, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=300) as answer:
         return json.load(answer)

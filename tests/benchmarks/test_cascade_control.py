@@ -54,7 +54,7 @@ def control(study, latencies) -> Control:
 def test_every_part_of_the_control_logic_takes_some_time(control):
     assert control.importance >= 0
     assert min(control.routing, control.ensemble, control.dispatch) > 1e-6
-    assert max(control.routing, control.ensemble, control.dispatch) < 0.1
+    assert max(control.routing, control.ensemble, control.dispatch) < control.total
 
 
 def test_the_total_is_no_less_than_its_largest_part_and_about_their_sum(control):

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from benchmarks.tokens_gpu import GpuConfig, Measured, bars, main, measure
 
-ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ("-15", "0", "8", "timm")
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without a GPU")
@@ -43,7 +38,7 @@ def test_the_results_file_tells_images_per_second_by_batch_and_setting():
 
 
 def test_every_setting_is_measured_at_every_batch():
-    measured = measure(GpuConfig("vit_tiny_patch16_224", batches=(1, 2), rounds=1), device="cpu")
+    measured = measure(GpuConfig("test_vit", batches=(1, 2), rounds=1), device="cpu")
     assert measured.seconds_RBS.shape == (1, 2, len(measured.settings))
     assert (measured.seconds_RBS > 0).all()
 
@@ -57,10 +52,3 @@ def test_without_a_gpu_there_are_no_bars():
 def test_without_a_gpu_the_command_says_so_in_one_sentence(capsys):
     assert main([]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_bare_gpu_machine_has_all_that_it_imports():
-    lacking = ("prefect", "mlflow", "bentoml")
-    code = f"import sys, benchmarks.tokens_gpu; print([n for n in {lacking!r} if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

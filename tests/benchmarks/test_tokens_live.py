@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -23,16 +24,17 @@ from pliant.report import summarise
 from tests.benchmarks.samples import LOAD, answered, lost
 
 POOL = {"digit": [Example("AAAA", "3"), Example("CCCC", "3")], "loops": [Example("BBBB", "3")]}
-SMALL = LiveConfig(seconds=0.2, probe=0.2, clients=1, warm=3)
+SMALL = LiveConfig(seconds=0.2, probe=0.2, lead=0.0, clients=1, warm=3)
 RIGHT, WRONG = ({"label": label, "gamma": 0, "batch_size": 1} for label in ("3", "4"))
 
 
 @contextmanager
 def server(answer: dict, seen: list[bytes]) -> Iterator[str]:
-    """Answers everything alike, on a loop of its own."""
+    """Answers everything alike, on a loop of its own, and takes its time, so that few requests are more than it bears."""
 
     async def handler(request: web.Request) -> web.Response:
         seen.append(await request.read())
+        await asyncio.sleep(0.005)
         return web.json_response(answer)
 
     async def started() -> tuple[web.AppRunner, str]:
@@ -95,7 +97,7 @@ def test_every_contender_meets_the_same_requests():
 
 
 def test_the_load_is_a_share_of_what_pets_was_measured_to_serve():
-    live = compared([contender("pets")], LiveConfig(0.2, 2, (0.5, 2.0), probe=0.2, clients=1, warm=3))
+    live = compared([contender("pets")], replace(SMALL, seeds=2, shares=(0.5, 2.0)))
     assert [(r.share, r.seed) for r in live.rows] == [(0.5, 0), (0.5, 1), (2.0, 0), (2.0, 1)]
     for r in live.rows:
         expected = r.share * live.capacity * 0.2
@@ -114,7 +116,7 @@ def test_a_sweep_tries_every_setting_and_only_the_best_takes_part_in_the_compari
         contender("ray", RIGHT, True, batch=64),
         contender("ray", WRONG, True, batch=32),
     ]
-    live = compared(some, LiveConfig(0.2, probe=0.2, clients=1, warm=3, sweep=0.1))
+    live = compared(some, replace(SMALL, sweep=0.1))
     parts = [(r.part, r.name, r.setting.get("batch")) for r in live.rows]
     assert parts == [(SWEEP, "ray", batch) for batch in (16, 64, 32)] + [(LIVE, "pets", None), (LIVE, "ray", 64)]
     assert live.capacities["ray"] > 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +16,52 @@ import pytest
 from flows import release, settings
 from registry.mlflow_store import CHAMPION
 
+PATIENCE = 600.0  # seconds until what hangs is given up; nothing else ends by it
+
 
 @contextmanager
-def prefect_in(folder: Path) -> Iterator[Path]:
-    """`folder` is the working directory, with state and registry of its own, and Prefect's server is there meanwhile."""
+def prefect_server(home: Path) -> Iterator[str]:
+    """Prefect's server and settings for flows of this process, with its state in `home`; gives its address."""
     from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
-    changes = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_HOME: folder / "prefect"}
-    with pytest.MonkeyPatch.context() as patch, temporary_settings(changes):
+    changes = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_HOME: home}
+    with temporary_settings(changes), prefect_test_harness(server_startup_timeout=round(PATIENCE)):
+        yield str(PREFECT_API_URL.value())
+
+
+@contextmanager
+def place_in(folder: Path, address: str) -> Iterator[Path]:
+    """`folder` is the working directory, with state and registry of its own, meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("PLIANT_HOME", str(folder / "home"))
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlruns' / 'mlflow.db'}")
-        with prefect_test_harness(server_startup_timeout=90):
-            patch.setenv("PREFECT_API_URL", str(PREFECT_API_URL.value()))
-            yield folder
+        patch.setenv("PREFECT_API_URL", address)
+        yield folder
 
 
-def worked(capsys: Any, flow: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """What the flow released and which stages did work, by the lines that they print; reading texts is none."""
-    capsys.readouterr()
-    released = flow()
-    lines = capsys.readouterr().err.splitlines()
-    stages = [line.removesuffix(": started") for line in lines if line.endswith(": started")]
-    return released, [name for name in stages if name != "texts"]
+@dataclass
+class Runs:
+    """Runs a flow with changes of its setting. `standing`: those of the latest run; None: the champion is someone else's."""
+
+    flow: Callable[..., dict[str, Any]]
+    standing: dict[str, Any] | None = None
+
+    def __call__(self, **changes: Any) -> tuple[dict[str, Any], list[str]]:
+        """What the flow released and which stages did work, by the lines that they print; reading texts is none."""
+        self.standing, told = None, io.StringIO()
+        with redirect_stderr(told):
+            released = self.flow(**changes)
+        self.standing = changes
+        lines = told.getvalue().splitlines()
+        stages = [line.removesuffix(": started") for line in lines if line.endswith(": started")]
+        return released, [name for name in stages if name != "texts"]
+
+    def unchanged(self) -> None:
+        """From here on the champion is that of the setting without changes. No run where it is already."""
+        if self.standing != {}:
+            self()
 
 
 def versions(system: str, alias: str = CHAMPION) -> dict[str, int]:
@@ -47,6 +71,6 @@ def versions(system: str, alias: str = CHAMPION) -> dict[str, int]:
 
 def last_lines(program: str, folder: Path, count: int = 1) -> list[str]:
     """That a program of its own prints: here it is someone else who has MLflow. Fails with what it has to say."""
-    told = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=120)
+    told = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
     assert told.returncode == 0, told.stderr
     return told.stdout.splitlines()[-count:]

@@ -25,7 +25,7 @@ from registry.store import FolderStore
 from tests.flows import cascade_tiny
 from tests.flows.bins_tiny import setting
 from tests.flows.cascade_tiny import write_texts
-from tests.flows.runs import last_lines, prefect_in, versions, worked
+from tests.flows.runs import Runs, last_lines, place_in, versions
 
 ENCODER, BINS = "pliant-bins-encoder-things", "pliant-bins-things"
 PROFILE, PLAN = "things: compile, latency profile", "things: bins"
@@ -43,24 +43,37 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Iterator[Path]:
-    """A working directory with texts, state and registry of its own, and Prefect's server while the tests last."""
+def place(tmp_path_factory, prefect) -> Iterator[Path]:
+    """A working directory with texts, state and registry of its own."""
     folder = tmp_path_factory.mktemp("bins-flow")
     write_texts(folder)
-    with prefect_in(folder):
+    with place_in(folder, prefect):
         yield folder
 
 
 @pytest.fixture(scope="module")
-def first(place) -> dict[str, Any]:
+def runs(place) -> Runs:
+    """Runs the flow; gives what it released and which stages did work."""
+    return Runs(lambda **changes: run_connected(None, setting(place, **changes)))
+
+
+@pytest.fixture(scope="module")
+def first(runs) -> dict[str, Any]:
     """What the very first run released."""
-    return run_connected(None, setting(place))
+    return runs()[0]
+
+
+@pytest.fixture(scope="module")
+def second(first, runs) -> tuple[dict[str, Any], list[str]]:
+    """What a second run with nothing changed released, and which stages did work."""
+    runs.unchanged()
+    return runs()
 
 
 @pytest.fixture
-def run(first, place, capsys):
-    """Runs the flow; gives what it released and which stages did work."""
-    return lambda **changes: worked(capsys, lambda: run_connected(None, setting(place, **changes)))
+def run(first, runs) -> Runs:
+    """After the first run."""
+    return runs
 
 
 def test_the_first_run_publishes_and_promotes_the_encoder_and_its_bins(first):
@@ -73,17 +86,15 @@ def test_the_first_run_publishes_and_promotes_the_encoder_and_its_bins(first):
     assert made.lengths.sum() == 240
 
 
-def test_a_second_run_with_nothing_changed_trains_and_measures_nothing_and_keeps_every_version(run):
-    run()
-    before = versions("bins")
-    released, stages = run()
+def test_a_second_run_with_nothing_changed_trains_and_measures_nothing_and_keeps_every_version(first, second):
+    released, stages = second
     assert stages == ALWAYS
     assert released["new"] == ()
-    assert released["versions"] == before
+    assert released["versions"] == versions("bins") == first["versions"]
 
 
 def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
-    run()
+    run.unchanged()
     store = FolderStore(settings.read().store)
     (lost,) = (store.root / "bins" / "lengths-things").iterdir()
     shutil.rmtree(lost)
@@ -94,7 +105,7 @@ def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
 
 
 def test_other_edges_are_chosen_without_training_or_the_staircase(run):
-    run()
+    run.unchanged()
     released, stages = run(edges={"count": 2, "batches": [1, 2]})
     assert stages == [PLAN, *ALWAYS]
     assert released["versions"][ENCODER] == 1
@@ -121,8 +132,8 @@ def write_journal(path: Path, requests: int) -> None:
     path.write_text("".join(encode(entry) + "\n" for entry in entries))
 
 
-def test_the_run_holds_figures_reports_metrics_curves_and_parameters(run):
-    released, _ = run()
+def test_the_run_holds_figures_reports_metrics_curves_and_parameters(second):
+    released, _ = second
     client = open_registry(settings.read())._connect()
     files = {file.path for file in client.list_artifacts(released["run"])}
     figures = {"staircase-things.png", "padding-things.png", "static-things.png", "curves-things.png"}
@@ -141,7 +152,7 @@ def test_the_run_holds_figures_reports_metrics_curves_and_parameters(run):
 
 
 def test_the_version_says_what_it_was_made_of(run):
-    run()
+    run.unchanged()
     registry = open_registry(settings.read())
     one = live(registry)["things"]
     loaded, version = encoder(registry, one)
@@ -156,9 +167,9 @@ def test_any_mlflow_client_can_load_the_champions_and_predict(first, place):
 
 
 def test_measured_on_another_device_the_champions_bins_are_chosen_again_for_their_lengths(run):
-    run()
+    run.unchanged()
     before, was = versions("bins"), champion(settings.read())["things"]
-    published = reprofile("cpu", 2, silent)
+    published, run.standing = reprofile("cpu", 2, silent), None
     now = champion(settings.read())["things"]
     with threads(2):
         assert now.device_class == device_class("cpu") != was.device_class
@@ -180,7 +191,6 @@ def test_compiled_files_are_vouched_for_and_made_again_where_they_have_gone(run)
     _, stages = run(**given)
     assert stages == [PROFILE, PLAN, *ALWAYS]
     verify(folder, champion(settings.read())["things"].files)
-    run()
 
 
 def test_two_streams_are_released_together_and_one_is_a_folder_of_its_own(run, place):

@@ -21,7 +21,7 @@ from pliant.tokens.runtime import device_class, threads
 from registry import codec
 from registry.store import FolderStore
 from tests.flows.cascade_tiny import setting, write_texts
-from tests.flows.runs import last_lines, prefect_in, versions, worked
+from tests.flows.runs import Runs, last_lines, place_in, versions
 
 SMALL, LARGE = "pliant-cascade-model-things-small", "pliant-cascade-model-things-large"
 TASK = "pliant-cascade-task-things"
@@ -39,24 +39,37 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Iterator[Path]:
-    """A working directory with texts, state and registry of its own, and Prefect's server while the tests last."""
+def place(tmp_path_factory, prefect) -> Iterator[Path]:
+    """A working directory with texts, state and registry of its own."""
     folder = tmp_path_factory.mktemp("cascade-flow")
     write_texts(folder)
-    with prefect_in(folder):
+    with place_in(folder, prefect):
         yield folder
 
 
 @pytest.fixture(scope="module")
-def first(place) -> dict[str, Any]:
+def runs(place) -> Runs:
+    """Runs the flow; gives what it released and which stages did work."""
+    return Runs(lambda **changes: run_connected(None, setting(place, **changes)))
+
+
+@pytest.fixture(scope="module")
+def first(runs) -> dict[str, Any]:
     """What the very first run released."""
-    return run_connected(None, setting(place))
+    return runs()[0]
+
+
+@pytest.fixture(scope="module")
+def second(first, runs) -> tuple[dict[str, Any], list[str]]:
+    """What a second run with nothing changed released, and which stages did work."""
+    runs.unchanged()
+    return runs()
 
 
 @pytest.fixture
-def run(first, place, capsys):
-    """Runs the flow; gives what it released and which stages did work."""
-    return lambda **changes: worked(capsys, lambda: run_connected(None, setting(place, **changes)))
+def run(first, runs) -> Runs:
+    """After the first run."""
+    return runs
 
 
 def test_the_first_run_publishes_and_promotes_every_level_and_the_task(first):
@@ -65,17 +78,15 @@ def test_the_first_run_publishes_and_promotes_every_level_and_the_task(first):
     assert sorted(first["new"]) == sorted(NAMES)
 
 
-def test_a_second_run_with_nothing_changed_trains_and_measures_nothing_and_keeps_every_version(run):
-    run()
-    before = versions("cascade")
-    released, stages = run()
+def test_a_second_run_with_nothing_changed_trains_and_measures_nothing_and_keeps_every_version(first, second):
+    released, stages = second
     assert stages == ALWAYS
     assert released["new"] == ()
-    assert released["versions"] == before
+    assert released["versions"] == versions("cascade") == first["versions"]
 
 
 def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
-    run()
+    run.unchanged()
     store = FolderStore(settings.read().store)
     (lost,) = (store.root / "cascade" / "outputs-things-test").iterdir()
     before, digest = versions("cascade"), codec.digest(lost)
@@ -87,7 +98,7 @@ def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
 
 
 def test_a_changed_plan_measures_nothing_again_and_keeps_the_levels(run):
-    run()
+    run.unchanged()
     released, stages = run(plan={"drop": 0.05})
     assert stages == ["things: plan", *ALWAYS]
     assert [released["versions"][name] for name in (SMALL, LARGE)] == [1, 1]
@@ -99,7 +110,6 @@ def test_a_changed_level_is_trained_alone_and_published_with_the_task(run):
     released, stages = run(levels=[small, {**large, "classifier": {**large["classifier"], "seed": 1}}])
     assert stages == ["things: train large", *AFTER, *ALWAYS]
     assert set(released["new"]) == {LARGE, TASK}
-    run()
 
 
 def test_a_worse_challenger_is_published_and_not_promoted(run):
@@ -117,8 +127,8 @@ def test_a_worse_challenger_is_published_and_not_promoted(run):
     assert versions("cascade", "challenger")[TASK] == released["versions"][TASK] != before[TASK]
 
 
-def test_the_run_holds_figures_reports_metrics_curves_and_parameters(run):
-    released, _ = run()
+def test_the_run_holds_figures_reports_metrics_curves_and_parameters(second):
+    released, _ = second
     client = open_registry(settings.read())._connect()
     files = {file.path for file in client.list_artifacts(released["run"])}
     figures = {"candidates-things.png", "curves-things.png", "reliability-things-small.png"}
@@ -134,7 +144,7 @@ def test_the_run_holds_figures_reports_metrics_curves_and_parameters(run):
 
 
 def test_the_tasks_version_says_what_it_was_made_of(run):
-    run()
+    run.unchanged()
     one = live(open_registry(settings.read()))["things"]
     tags = one.published.tags
     assert tags["pliant.data"] == one.cascade.data
@@ -154,9 +164,9 @@ def test_any_mlflow_client_can_load_the_champion_and_predict(first, place):
 
 
 def test_measured_on_another_device_the_champions_are_planned_again_from_what_was_saved(run):
-    run()
+    run.unchanged()
     before, was = versions("cascade"), champion(settings.read())["things"]
-    published = reprofile("cpu", 2, silent)
+    published, run.standing = reprofile("cpu", 2, silent), None
     now = champion(settings.read())["things"]
     with threads(2):
         assert now.device == device_class("cpu") != was.device
@@ -166,8 +176,7 @@ def test_measured_on_another_device_the_champions_are_planned_again_from_what_wa
     assert versions("cascade") == before | {TASK: before[TASK] + 1}
 
 
-def test_without_the_saved_outputs_nothing_is_measured_and_the_sentence_says_what_helps(run):
-    run()
+def test_without_the_saved_outputs_nothing_is_measured_and_the_sentence_says_what_helps(first):
     store = FolderStore(settings.read().store)
     kept = store.root / "cascade" / "outputs-things-test"
     kept.rename(kept.with_name("away"))

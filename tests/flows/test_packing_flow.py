@@ -21,7 +21,7 @@ from pliant.tokens.runtime import device_class, threads
 from registry import codec
 from registry.store import FolderStore
 from tests.flows.packing_tiny import setting, write_generator, write_observed, write_prompts
-from tests.flows.runs import last_lines, prefect_in, versions, worked
+from tests.flows.runs import Runs, last_lines, place_in, versions
 
 GENERATOR, PREDICTOR, PLAN = (f"pliant-packing-{part}things" for part in ("generator-", "predictor-", ""))
 NAMES = (GENERATOR, PREDICTOR, PLAN)
@@ -38,31 +38,44 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Iterator[Path]:
-    """A working directory with prompts, state and registry of its own, and Prefect's server while the tests last."""
+def place(tmp_path_factory, prefect) -> Iterator[Path]:
+    """A working directory with prompts, state and registry of its own."""
     folder = tmp_path_factory.mktemp("packing-flow")
     write_prompts(folder)
     write_generator(folder)
-    with prefect_in(folder):
+    with place_in(folder, prefect):
         yield folder
 
 
 @pytest.fixture(scope="module")
-def first(place) -> dict[str, Any]:
-    """What the very first run released."""
-    return run_connected(None, setting(place))
-
-
-@pytest.fixture
-def run(first, place, capsys):
+def runs(place) -> Runs:
     """Runs the flow; gives what it released and which stages did work."""
-    return lambda **changes: worked(capsys, lambda: run_connected(None, setting(place, **changes)))
+    return Runs(lambda **changes: run_connected(None, setting(place, **changes)))
+
+
+@pytest.fixture(scope="module")
+def first(runs) -> dict[str, Any]:
+    """What the very first run released."""
+    return runs()[0]
+
+
+@pytest.fixture(scope="module")
+def second(first, runs) -> tuple[dict[str, Any], list[str]]:
+    """What a second run with nothing changed released, and which stages did work."""
+    runs.unchanged()
+    return runs()
 
 
 @pytest.fixture
-def retrain(first, place):
+def run(first, runs) -> Runs:
+    """After the first run."""
+    return runs
+
+
+@pytest.fixture
+def retrain(run, place):
     """Runs the retraining on what a service would have written: outputs a good deal longer than were observed."""
-    run_connected(None, setting(place))
+    run.unchanged()
     path = default_path(settings.read().home, "things")
 
     def once(**changes: Any) -> dict[str, Any]:
@@ -87,17 +100,15 @@ def test_the_first_run_publishes_and_promotes_generator_predictor_and_plan(first
     assert sorted(first["new"]) == sorted(NAMES)
 
 
-def test_a_second_run_with_nothing_changed_trains_and_measures_nothing_and_keeps_every_version(run):
-    run()
-    before = versions("packing")
-    released, stages = run()
+def test_a_second_run_with_nothing_changed_trains_and_measures_nothing_and_keeps_every_version(first, second):
+    released, stages = second
     assert stages == ALWAYS
     assert released["new"] == ()
-    assert released["versions"] == before
+    assert released["versions"] == versions("packing") == first["versions"]
 
 
 def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
-    run()
+    run.unchanged()
     store = FolderStore(settings.read().store)
     (lost,) = (store.root / "packing" / "predictor-things").iterdir()
     before, digest = versions("packing"), codec.digest(lost)
@@ -109,25 +120,24 @@ def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
 
 
 def test_a_changed_memory_is_measured_and_planned_again_and_keeps_generator_and_predictor(run):
-    run()
+    run.unchanged()
     released, stages = run(memory={**setting(Path())["memory"], "pages": 32})
     assert stages == ["things: step profile", "things: plan", *ALWAYS]
     assert released["new"] == (PLAN,)
-    run()
 
 
 def test_another_temperature_is_observed_and_learnt_anew_by_the_same_generator(run):
-    before = run()[0]["versions"]
+    run.unchanged()
+    before = versions("packing")
     released, stages = run(lengths={**setting(Path())["lengths"], "temperature": 0.5})
     assert stages == ["things: lengths", "things: predictor", "things: plan", *ALWAYS]
     assert set(released["new"]) == {PREDICTOR, PLAN}
     assert released["versions"][GENERATOR] == before[GENERATOR]
-    run()
 
 
 def test_a_challenger_that_is_worse_is_published_and_not_promoted(run):
     """A predictor that was trained at a rate far too high."""
-    run()
+    run.unchanged()
     before = versions("packing")
     hasty = {**setting(Path())["predictor"], "epochs": 1, "rate": 5.0}
     released, _ = run(predictor=hasty, gate={"seeds": 1, "tolerance": 0.02})
@@ -138,8 +148,8 @@ def test_a_challenger_that_is_worse_is_published_and_not_promoted(run):
     assert versions("packing", "challenger")[PLAN] == released["versions"][PLAN] != before[PLAN]
 
 
-def test_the_run_holds_figures_reports_metrics_and_parameters(run):
-    released, _ = run()
+def test_the_run_holds_figures_reports_metrics_and_parameters(second):
+    released, _ = second
     client = registry()._connect()
     files = {file.path for file in client.list_artifacts(released["run"])}
     figures = {f"{name}.png" for name in ("predicted", "lengths", "steps", "policies")}
@@ -156,7 +166,7 @@ def test_the_run_holds_figures_reports_metrics_and_parameters(run):
 
 
 def test_the_plans_version_says_what_it_was_made_of(run):
-    run()
+    run.unchanged()
     one = live(registry())["things"]
     assert one.published.tags["pliant.device"] == one.packing.device_class
     assert generator(registry(), one).context == 64
@@ -173,9 +183,9 @@ def test_any_mlflow_client_can_load_the_champion_and_ask_it(first, place):
 
 
 def test_measured_on_another_device_the_champion_is_planned_again_and_the_flow_leaves_it_alone(run):
-    run()
+    run.unchanged()
     before, was = versions("packing"), champion(settings.read())["things"]
-    published = reprofile("cpu", 2, silent)
+    published, run.standing = reprofile("cpu", 2, silent), None
     now = champion(settings.read())["things"]
     with threads(2):
         assert now.device_class == device_class("cpu") != was.device_class

@@ -21,7 +21,7 @@ from pliant.errors import InputError
 from registry import codec
 from registry.mlflow_store import PREVIOUS
 from registry.store import FolderStore
-from tests.flows.runs import last_lines, prefect_in, versions, worked
+from tests.flows.runs import PATIENCE, Runs, last_lines, place_in, versions
 from tests.flows.tiny import setting
 from training.data import digits
 
@@ -40,23 +40,36 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Iterator[Path]:
-    """A working directory with state and registry of its own, and Prefect's server while the tests last."""
+def place(tmp_path_factory, prefect) -> Iterator[Path]:
+    """A working directory with state and registry of its own."""
     folder = tmp_path_factory.mktemp("flow")
-    with prefect_in(folder):
+    with place_in(folder, prefect):
         yield folder
 
 
 @pytest.fixture(scope="module")
-def first(place) -> dict[str, Any]:
+def runs(place) -> Runs:
+    """Runs the flow; gives what it released and which stages did work."""
+    return Runs(lambda **changes: run_connected(None, setting(**changes)))
+
+
+@pytest.fixture(scope="module")
+def first(runs) -> dict[str, Any]:
     """What the very first run released."""
-    return run_connected(None, setting())
+    return runs()[0]
+
+
+@pytest.fixture(scope="module")
+def second(first, runs) -> tuple[dict[str, Any], list[str]]:
+    """What a second run with nothing changed released, and which stages did work."""
+    runs.unchanged()
+    return runs()
 
 
 @pytest.fixture
-def run(first, capsys):
-    """Runs the flow; gives what it released and which stages did work."""
-    return lambda **changes: worked(capsys, lambda: run_connected(None, setting(**changes)))
+def run(first, runs) -> Runs:
+    """After the first run."""
+    return runs
 
 
 def task_in_store() -> tuple[FolderStore, str]:
@@ -71,17 +84,15 @@ def test_the_first_run_publishes_and_promotes_everything(first):
     assert sorted(first["new"]) == sorted(NAMES)
 
 
-def test_a_second_run_with_nothing_changed_trains_nothing_and_keeps_every_version(run):
-    run()
-    before = versions("tokens")
-    released, stages = run()
+def test_a_second_run_with_nothing_changed_trains_nothing_and_keeps_every_version(first, second):
+    released, stages = second
     assert stages == ALWAYS
     assert released["new"] == ()
-    assert released["versions"] == versions("tokens") == before
+    assert released["versions"] == versions("tokens") == first["versions"]
 
 
 def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
-    run()
+    run.unchanged()
     store, key = task_in_store()
     before, digest = versions("tokens"), codec.digest(store.path(key))
     shutil.rmtree(store.path(key))
@@ -100,7 +111,7 @@ def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(run):
     ],
 )
 def test_a_changed_setting_makes_again_only_what_depends_on_it(run, changes, made):
-    run()
+    run.unchanged()
     before = versions("tokens")
     released, stages = run(**changes)
     assert stages == [*made, *ALWAYS]
@@ -122,15 +133,14 @@ def test_a_worse_challenger_is_published_and_not_promoted(run):
 
 
 def test_the_champion_so_far_stays_within_reach(run):
-    run(task={"epochs": 0.05, "head_steps": 7})
     before = versions("tokens")
     released, _ = run(task={"epochs": 0.05, "head_steps": 250})
     assert released["promoted"]
     assert versions("tokens", PREVIOUS)["pliant-tokens-task-digit"] == before["pliant-tokens-task-digit"]
 
 
-def test_the_run_holds_figures_the_gates_reports_metrics_and_parameters(run):
-    released, _ = run()
+def test_the_run_holds_figures_the_gates_reports_metrics_and_parameters(second):
+    released, _ = second
     client = open_registry(settings.read())._connect()
     files = {file.path for file in client.list_artifacts(released["run"])}
     assert {"gate.json", "trade_off.png", "rate_map.png"} <= files
@@ -188,7 +198,7 @@ def test_the_command_with_a_server_of_its_own_ends_with_one_sentence_and_status_
         env={**kept, "PLIANT_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert told.returncode == 2
     assert told.stderr.startswith("pliant: task is chess, but must be one of digit, loops, stroke")

@@ -51,7 +51,7 @@ def test_the_flow_publishes_every_variant_and_a_second_run_makes_nothing(place, 
         variant = codec.load(Variant, folder, published.digest)
         assert (variant.name, variant.backbone.options["depth"]) == (name, depth)
         assert variant.latency.settings == (0,) and list(variant.tasks) == ["digit"]
-        assert 0 < variant.loading < 60 and 0 <= variant.tasks["digit"].accuracy <= 1
+        assert variant.loading > 0 and 0 <= variant.tasks["digit"].accuracy <= 1
     capsys.readouterr()
     again = run_connected(None, setting(variants=VARIANTS), variants=True)
     assert (again["new"], again["versions"]) == ((), released["versions"])

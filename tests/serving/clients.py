@@ -15,6 +15,8 @@ from typing import Any
 
 from tests.serving.tokens_http import png
 
+PATIENCE = 300.0  # seconds until what hangs is given up; nothing else ends by it
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -24,7 +26,7 @@ def free_port() -> int:
 
 def call(service, method: str, path: str, body: bytes | None = None, kind: str = "application/json"):
     """Status and decoded answer."""
-    connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=PATIENCE)
     connection.request(method, path, body, {"content-type": kind} if body else {})
     response = connection.getresponse()
     return response.status, json.loads(response.read())
@@ -38,7 +40,7 @@ def ask(service, task: str = "digits", deadline: float = 30.0):
     return call(service, "POST", "/v1/predict", question(task, deadline))
 
 
-def wait_for(condition, seconds: float = 60.0) -> None:
+def wait_for(condition, seconds: float = PATIENCE) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it did not happen in time"
@@ -53,7 +55,7 @@ class Clients:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def ask_on(self, service, task: str) -> None:
-        connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=60)
+        connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=PATIENCE)
         while not self.stopped.is_set():
             began = time.monotonic()
             connection.request("POST", "/v1/predict", question(task), {"content-type": "application/json"})
@@ -79,4 +81,4 @@ def asking(service, tasks: list[str]) -> Iterator[Clients]:
     finally:
         clients.stopped.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)

@@ -127,7 +127,7 @@ class Service:
         return self.workers[-1]
 
     def wait(self, awaitable: Any) -> Any:
-        return self.loop.run_until_complete(asyncio.wait_for(awaitable, 30))
+        return self.loop.run_until_complete(asyncio.wait_for(awaitable, 300))
 
     async def until(self, condition: Any) -> None:
         while not condition():

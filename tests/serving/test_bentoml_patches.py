@@ -45,19 +45,19 @@ def call(app, timeout: float, within: float, run=_call_within_timeout):
 
 
 def test_a_finished_request_leaves_no_timer():
-    sent, timers = call(answer_at_once, timeout=60, within=1)
+    sent, timers = call(answer_at_once, timeout=60, within=30)
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert timers == 0
 
 
 def test_a_slow_request_gets_504_after_the_timeout():
-    sent, _ = call(never_answer, timeout=0.05, within=1)
+    sent, _ = call(never_answer, timeout=0.05, within=30)
     assert sent[0]["status"] == 504
 
 
 def test_an_exception_passes_at_once():
     with pytest.raises(KeyError):
-        call(raise_at_once, timeout=60, within=1)
+        call(raise_at_once, timeout=60, within=30)
 
 
 def test_bentoml_as_shipped_still_leaves_its_timer():
@@ -65,7 +65,7 @@ def test_bentoml_as_shipped_still_leaves_its_timer():
     spec = importlib.util.find_spec(TimeoutMiddleware.__module__)
     shipped = importlib.util.module_from_spec(spec)  # a fresh copy: this process's own may be patched
     spec.loader.exec_module(shipped)
-    _, timers = call(answer_at_once, timeout=60, within=1, run=shipped.TimeoutMiddleware.__call__)
+    _, timers = call(answer_at_once, timeout=60, within=30, run=shipped.TimeoutMiddleware.__call__)
     assert timers == 1
 
 
@@ -75,10 +75,10 @@ def test_importing_the_service_puts_the_patch_in():
         "from bentoml._internal.server.http.traffic import TimeoutMiddleware as theirs;"
         "assert theirs.__call__ is ours._call_within_timeout"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=600)
 
 
 def test_freezing_leaves_nothing_for_later_collections():
+    before, kept = gc.get_freeze_count(), [[] for _ in range(1000)]
     freeze_gc()
-    assert gc.get_freeze_count() > 0
-    gc.unfreeze()
+    assert gc.get_freeze_count() >= before + len(kept)

@@ -6,7 +6,6 @@ import http.client
 import json
 import signal
 import threading
-import time
 import urllib.request
 
 import httpx2
@@ -32,8 +31,8 @@ from tests.serving.bins_published import (
     publish_tiny,
     settings_for,
 )
-from tests.serving.clients import call, free_port, wait_for
-from tests.serving.live import Asked, end_in_flight, processes, running
+from tests.serving.clients import PATIENCE, call, free_port, wait_for
+from tests.serving.live import Asked, end_in_flight, go_on, processes, running
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +48,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def settings(folder):
-    told = {"workers": 2, "launch_limit": 2.0, "max_waiting": 64, "max_texts": 16, "refresh_seconds": 1.0}
+    told = {"workers": 2, "launch_limit": 5.0, "max_waiting": 64, "max_texts": 16, "refresh_seconds": 1.0}
     return settings_for(folder, journal=folder / "journal.jsonl", **told)
 
 
@@ -77,7 +76,7 @@ def test_both_apis_are_at_the_root_beside_what_bentoml_has_there(service):
     assert post(service, "/v1/embeddings", {"input": TEXT, "model": "meanings"})[0] == 200
     assert [one["id"] for one in call(service, "GET", "/v1/models")[1]["data"]] == ["colours", "meanings"]
     for path in ("/livez", "/readyz", "/healthz", "/health", "/docs", "/openapi.json", "/metrics", "/colours/health"):
-        with urllib.request.urlopen(service.url + path, timeout=30) as response:
+        with urllib.request.urlopen(service.url + path, timeout=PATIENCE) as response:
             assert response.status == 200, path
             content = response.read()
         if path == "/metrics":
@@ -111,7 +110,7 @@ def test_huggingface_hubs_client_works_unchanged(service):
 
 
 def test_bad_input_is_refused_and_the_next_request_on_the_same_connection_served(service):
-    connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=30)
+    connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=PATIENCE)
     good = json.dumps({"inputs": TEXT}).encode()
     bad = [
         (b"{", {}),
@@ -154,9 +153,8 @@ def test_overload_is_refused_with_429_and_what_was_taken_is_answered(service):
     for device in stopped:
         device.send_signal(signal.SIGSTOP)
     asked = Asked(lambda _: embed(service, *[SHORT] * 16), 12)
-    time.sleep(0.7)
-    for device in stopped:
-        device.send_signal(signal.SIGCONT)
+    wait_for(lambda: 429 in [status for status, _ in asked.so_far()])
+    go_on(stopped)
     answers = asked.answers()
     assert {status for status, _ in answers} == {200, 429}
     assert {told["error_type"] for status, told in answers if status == 429} == {"Overloaded"}
@@ -175,11 +173,11 @@ def test_a_new_champion_takes_over_while_clients_ask(folder, service):
         thread.start()
     try:
         publish_compiled(MlflowPublisher(folder), folder / "home", "meanings", seed=1)
-        wait_for(lambda: status_of(service)["generation"] == 2 and status_of(service)["leaving"] == 0, 300)
+        wait_for(lambda: status_of(service)["generation"] == 2 and status_of(service)["leaving"] == 0)
     finally:
         stopped.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)
     assert {status for status, _ in answers} == {200}
     assert status_of(service)["streams"][1]["encoder"]["version"] == 2
     assert len(processes(service)) == 2

@@ -12,6 +12,7 @@ from pliant.packing.submission import Sampling, Submission
 from serving.packing_engine import EngineDriver, Limits
 from serving.packing_flight import OPEN_CHARACTERS, Flight
 from serving.packing_text import Detokenizer, Writer
+from tests.serving.fakes import run_virtually
 from tests.serving.packing_fakes import REFUSED, TALE, FakeWorker, new_tokenizer
 
 LIMITS = Limits(silence=0.2, drain=5.0, retry=0.01)
@@ -32,7 +33,7 @@ def scenario(test):
         assert worker.stopped and driver.pending == 0
 
     def wrapped():
-        asyncio.run(run())
+        run_virtually(run())
 
     wrapped.__name__ = test.__name__
     return wrapped
@@ -205,7 +206,7 @@ def test_stopping_waits_for_what_is_on_its_way_and_takes_nothing_more():
         await stopping
         assert one.writer.take() == TALE
 
-    asyncio.run(run())
+    run_virtually(run())
 
 
 def test_stopping_ends_what_does_not_end_by_itself():
@@ -218,4 +219,4 @@ def test_stopping_ends_what_does_not_end_by_itself():
         await driver.stop()
         assert (one.finish, one.fault) == ("cancelled", "the service stopped before the output's end")
 
-    asyncio.run(run())
+    run_virtually(run())

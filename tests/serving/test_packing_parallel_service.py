@@ -9,7 +9,7 @@ import openai
 import psutil
 import pytest
 
-from tests.serving.clients import wait_for
+from tests.serving.clients import PATIENCE, wait_for
 from tests.serving.live import Asked, running
 from tests.serving.packing_published import NAME, MlflowPublisher, publish_tiny, settings_for
 from tests.serving.test_packing_service import LONG, engines, is_idle, whole
@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 
 
 def started(folder, processes: int):
-    return running(settings_for(folder, processes=processes, predict_limit=1.0), folder)
+    return running(settings_for(folder, processes=processes, predict_limit=60.0), folder)
 
 
 def client_of(service, http):
@@ -37,7 +37,7 @@ def client_of(service, http):
 @pytest.fixture(scope="module")
 def expected(folder):
     """What one process writes."""
-    with started(folder, 1) as service, httpx2.Client(trust_env=False) as http:
+    with started(folder, 1) as service, httpx2.Client(trust_env=False, timeout=PATIENCE) as http:
         client = client_of(service, http)
         return [whole(client, seed=seed) for seed in range(COUNT)]
 
@@ -50,7 +50,7 @@ def service(folder, expected):
 
 @pytest.fixture
 def client(service):
-    with httpx2.Client(trust_env=False, timeout=180) as http:
+    with httpx2.Client(trust_env=False, timeout=PATIENCE) as http:
         yield client_of(service, http)
 
 
@@ -101,5 +101,5 @@ def test_sigterm_ends_what_is_on_its_way_and_the_whole_family(client, service, e
         if one.is_running():
             one.send_signal(signal.SIGTERM)
     assert first + "".join(piece.choices[0].text for piece in stream) == expected[2]
-    assert service.process.wait(60) == 0
-    assert not psutil.wait_procs(family, timeout=10)[1]
+    assert service.process.wait(PATIENCE) == 0
+    assert not psutil.wait_procs(family, timeout=PATIENCE)[1]

@@ -24,7 +24,7 @@ def driving(test, build: FakeBuild, limits: Limits = LIMITS):
         driver = EngineDriver(worker, asyncio.get_running_loop().time, limits)
         await driver.start()
         try:
-            await asyncio.wait_for(test(driver, worker), 60)
+            await asyncio.wait_for(test(driver, worker), 300)
         finally:
             await driver.stop()
 
@@ -59,7 +59,7 @@ def test_an_engine_that_fails_or_hangs_is_replaced_with_its_process(tmp_path, tr
         assert worker.pid != first and [one.crashes for one in flights] == [1, 1]
         assert flights[0].writer.take() == TALE and len(flights[1].tokens) == 40
 
-    driving(test, FakeBuild(trouble=trouble, after=6, once=tmp_path / "once"), Limits(silence=0.5, retry=0.05))
+    driving(test, FakeBuild(trouble=trouble, after=6, once=tmp_path / "once"), Limits(silence=1.5, retry=0.05))
 
 
 def test_a_killed_process_is_replaced_and_ends_with_the_service():

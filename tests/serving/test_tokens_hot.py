@@ -11,7 +11,7 @@ from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
 from serving.journal import read
 from serving.launch import launch
-from tests.serving.clients import ask, asking, call, free_port, wait_for
+from tests.serving.clients import PATIENCE, ask, asking, call, free_port, wait_for
 from tests.serving.published import CLASSES, publish, publish_all, settings_for
 from tests.tokens_samples import tiny_backbone, tiny_profile, tiny_task
 
@@ -30,7 +30,7 @@ def folder(tmp_path):
 def test_nobody_is_dropped_while_tasks_profile_and_backbone_are_replaced_under_load(folder):
     service = launch(settings_for(folder, journal=folder / "journal.jsonl"), folder, free_port(), folder / "log")
     try:
-        service.wait_until_ready(180)
+        service.wait_until_ready(PATIENCE)
         with asking(service, ["digits"] * 4) as clients:
             wait_for(lambda: len(clients.answers) > 20)
             register_a_task(service)
@@ -41,7 +41,7 @@ def test_nobody_is_dropped_while_tasks_profile_and_backbone_are_replaced_under_l
                 take_up_a_backbone(service, folder, clients)
                 wait_for(lambda: others.versions("shapes")[-1]["backbone"] == 2)
     finally:
-        assert service.stop(60) == 0
+        assert service.stop(PATIENCE) == 0
     for status, answer, _ in clients.answers + others.answers:
         assert (status, answer.get("on_time")) == (200, True), answer
     assert [tuple(v[kind] for kind in ("backbone", "task", "profile")) for v in clients.versions("digits")] == [

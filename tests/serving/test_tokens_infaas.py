@@ -14,7 +14,7 @@ from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
 from serving.journal import read
 from serving.launch import launch
-from tests.serving.clients import ask, asking, call, free_port, wait_for
+from tests.serving.clients import PATIENCE, ask, asking, call, free_port, wait_for
 from tests.serving.published import publish, settings_for
 from tests.tokens_samples import tiny_variant
 
@@ -35,7 +35,7 @@ def test_the_model_is_switched_by_load_and_answers_say_which_one_it_was(tmp_path
     settings = settings_for(tmp_path, policy="infaas", journal=tmp_path / "journal.jsonl")
     service = launch(settings, tmp_path, free_port(), tmp_path / "log")
     try:
-        service.wait_until_ready(180)
+        service.wait_until_ready(PATIENCE)
         first = ask(service)[1]
         assert (first["variant"], first["gamma"], first["versions"]) == ("small", 0, {"variant": 1})
         wait_for(lambda: now_and_then(service)["variant"] == "large")
@@ -48,7 +48,7 @@ def test_the_model_is_switched_by_load_and_answers_say_which_one_it_was(tmp_path
         refused, told = call(service, "POST", "/v1/tasks", b'{"name": "digits"}')
         assert (refused, told["error"]["code"]) == (409, "variants")
     finally:
-        assert service.stop(60) == 0
+        assert service.stop(PATIENCE) == 0
     assert all(status == 200 for status, *_ in clients.answers)
     check_journal(tmp_path)
 

@@ -17,7 +17,7 @@ from serving.artifacts import open_registry
 from serving.journal import read
 from serving.launch import launch
 from serving.tokens_catalog import BACKBONE
-from tests.serving.clients import ask, call, free_port, wait_for
+from tests.serving.clients import PATIENCE, ask, call, free_port, wait_for
 from tests.serving.live import Asked, end_in_flight, processes, running
 from tests.serving.published import publish_all, settings_for
 from tests.serving.tokens_http import png
@@ -42,7 +42,7 @@ def service(folder):
 
 
 def metrics(service) -> str:
-    with urllib.request.urlopen(f"{service.url}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"{service.url}/metrics", timeout=PATIENCE) as response:
         return response.read().decode()
 
 
@@ -71,7 +71,7 @@ def test_the_metrics_page_shows_our_counters(service):
 
 def test_the_documentation_page_finds_its_files_under_the_mount(service):
     for path in ("docs", "openapi.json", "swagger/swagger-ui-bundle.js", "swagger/swagger-ui.css"):
-        with urllib.request.urlopen(f"{service.url}/v1/{path}", timeout=10) as response:
+        with urllib.request.urlopen(f"{service.url}/v1/{path}", timeout=PATIENCE) as response:
             assert response.status == 200
 
 
@@ -130,7 +130,7 @@ def test_a_service_that_cannot_start_ends_and_says_where_to_look(folder):
     settings = settings_for(folder, journal=folder / "file" / "journal.jsonl")
     failing = launch(settings, folder / "failing", free_port(), folder / "failing.log")
     with pytest.raises(WorkerError, match=r"the service ended with status .* before it was ready; see .*failing.log"):
-        failing.wait_until_ready(180)
+        failing.wait_until_ready(PATIENCE)
     assert "journal is" in (folder / "failing.log").read_text()
 
 
