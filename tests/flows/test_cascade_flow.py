@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from flows import settings
@@ -21,19 +22,13 @@ from pliant.tokens.runtime import device_class, threads
 from registry import codec
 from registry.store import FolderStore
 from tests.flows.cascade_tiny import setting, write_texts
-from tests.flows.runs import Runs, last_lines, place_in, versions
+from tests.flows.runs import Runs, answer, place_in, versions
 
 SMALL, LARGE = "pliant-cascade-model-things-small", "pliant-cascade-model-things-large"
 TASK = "pliant-cascade-task-things"
 NAMES = (SMALL, LARGE, TASK)
 AFTER = ["things: outputs, profiling", "things: outputs, test", "things: latency profile", "things: plan"]
 ALWAYS = ["things: gate", "publish"]
-
-PREDICT = """
-import mlflow, pandas
-model = mlflow.pyfunc.load_model("models:/pliant-cascade-task-things@champion")
-print(list(model.predict(pandas.DataFrame({"text": ["an old oak", "some iron and the"]})).columns))
-"""
 
 pytestmark = pytest.mark.slow
 
@@ -160,7 +155,8 @@ def test_the_tasks_version_says_what_it_was_made_of(run):
 
 
 def test_any_mlflow_client_can_load_the_champion_and_predict(first, place):
-    assert last_lines(PREDICT, place) == ["['label', 'confidence', 'level']"]
+    texts = pd.DataFrame({"text": ["an old oak", "some iron and the"]})
+    assert list(answer(TASK, texts).columns) == ["label", "confidence", "level"]
 
 
 def test_measured_on_another_device_the_champions_are_planned_again_from_what_was_saved(run):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from flows import settings
@@ -21,18 +22,11 @@ from pliant.tokens.runtime import device_class, threads
 from registry import codec
 from registry.store import FolderStore
 from tests.flows.packing_tiny import setting, write_generator, write_observed, write_prompts
-from tests.flows.runs import Runs, last_lines, place_in, versions
+from tests.flows.runs import Runs, answer, place_in, versions
 
 GENERATOR, PREDICTOR, PLAN = (f"pliant-packing-{part}things" for part in ("generator-", "predictor-", ""))
 NAMES = (GENERATOR, PREDICTOR, PLAN)
 ALWAYS = ["things: gate", "publish"]
-
-PREDICT = """
-import mlflow, pandas
-model = mlflow.pyfunc.load_model("models:/pliant-packing-things@champion")
-asked = pandas.DataFrame({"arrival": [0.0, 0.1], "prompt_tokens": [5, 9], "output_tokens": [10, 3]})
-print(list(model.predict(asked).columns))
-"""
 
 pytestmark = pytest.mark.slow
 
@@ -179,7 +173,8 @@ def test_the_plans_version_says_what_it_was_made_of(run):
 
 
 def test_any_mlflow_client_can_load_the_champion_and_ask_it(first, place):
-    assert last_lines(PREDICT, place) == ["['first_token', 'seconds', 'preemptions']"]
+    asked = pd.DataFrame({"arrival": [0.0, 0.1], "prompt_tokens": [5, 9], "output_tokens": [10, 3]})
+    assert list(answer(PLAN, asked).columns) == ["first_token", "seconds", "preemptions"]
 
 
 def test_measured_on_another_device_the_champion_is_planned_again_and_the_flow_leaves_it_alone(run):

@@ -104,7 +104,7 @@ def test_a_new_champion_takes_over_while_clients_ask(folder, service):
     answers, stopped = [], threading.Event()
 
     def ask_on():
-        while not stopped.wait(0.05):
+        while not stopped.wait(0.2):
             answers.append(ask(service, SURE, UNSURE))
 
     threads = [threading.Thread(target=ask_on) for _ in range(2)]

@@ -173,7 +173,7 @@ def test_a_new_champion_takes_over_while_clients_ask(folder, client, service):
     before, texts, stopped = whole(client), [], threading.Event()
 
     def ask_on():
-        while not stopped.wait(0.02):
+        while not stopped.wait(0.5):
             texts.append(whole(client))
 
     thread = threading.Thread(target=ask_on)
