@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,8 @@ class TextExample:
 
 @dataclass(frozen=True, slots=True)
 class LoadConfig:
-    seconds: float = 10.0
+    seconds: float = 10.0  # of one turn
+    turns: int = 1  # every candidate gets so many loads, the candidates one after the other in each
     share: float = 0.9  # of what the large model alone can bear
     deadline: float = 0.25
     probe: float = 2.0  # seconds of saturation to find what that is
@@ -73,6 +74,10 @@ class Loaded:
             f"{cut / answered:.1%}",
         )
 
+    def ratio(self, candidate: str, other: str) -> float:
+        """Correct answers in time of the one over those of the other."""
+        return self.report(candidate).utility / max(self.report(other).utility, 1.0)
+
     def plain(self) -> dict[str, Any]:
         from dataclasses import asdict
 
@@ -107,14 +112,34 @@ def compare(
     config: LoadConfig,
     progress: Progress = silent,
 ) -> Loaded:
-    """The capacity of the last of `candidates` sets the rate of one load, which all of them get."""
-    some, parts = {task: pool}, len(candidates) + 1
-    borne = asyncio.run(capacity(address, some, config.probe, config.clients, form(candidates[-1], levels)))
+    """The capacity of the last of `candidates` sets the rate of the loads, which all of them get.
+
+    They take turns on one endpoint, every other time in the opposite order, so that what else the machine does falls on
+    all of them alike.
+    """
+    form_of = {name: form(name, levels) for name in candidates}
+    some, parts = {task: pool}, 1 + config.turns * len(candidates)
+    borne = asyncio.run(capacity(address, some, config.probe, config.clients, form_of[candidates[-1]]))
     rate = config.share * borne
-    arrivals = poisson(rate, config.seconds, np.random.default_rng(config.seed))
-    requests = [Request(i, float(at), float(at) + config.deadline, task) for i, at in enumerate(arrivals)]
-    replies = {}
-    for place, name in enumerate(candidates, 1):
-        told = share(progress, 100 * place // parts, 100 * (place + 1) // parts)
-        replies[name] = asyncio.run(replay(address, requests, some, config.seed, told, form(name, levels)))
+    replies: dict[str, list[Reply]] = {name: [] for name in candidates}
+    for turn in range(config.turns):
+        requests = _load(task, rate, config, config.seed + turn)
+        order = candidates if turn % 2 == 0 else candidates[::-1]
+        for place, name in enumerate(order, 1 + turn * len(candidates)):
+            told = share(progress, 100 * place // parts, 100 * (place + 1) // parts)
+            found = asyncio.run(replay(address, requests, some, config.seed + turn, told, form_of[name]))
+            replies[name] += [_later(reply, turn * config.seconds) for reply in found]
     return Loaded(borne, rate, replies, tuple(levels))
+
+
+def _load(task: str, rate: float, config: LoadConfig, seed: int) -> list[Request]:
+    arrivals = poisson(rate, config.seconds, np.random.default_rng(seed))
+    return [Request(i, float(at), float(at) + config.deadline, task) for i, at in enumerate(arrivals)]
+
+
+def _later(reply: Reply, seconds: float) -> Reply:
+    """The reply as of a load that began so much later."""
+    seen = reply.observation
+    request = replace(seen.request, arrival=seen.request.arrival + seconds, deadline=seen.request.deadline + seconds)
+    answered = None if seen.answered is None else seen.answered + seconds
+    return replace(reply, observation=replace(seen, request=request, answered=answered))

@@ -49,6 +49,7 @@ class ClassifierConfig:
     warmup: float = 0.1  # share of all steps
     smoothing: float = 0.0  # of labels
     max_length: int = 128  # tokens
+    train_length: int | None = None  # tokens of a text that are learnt from, where those are fewer
     precision: str = "auto"  # see training/precision.py
     seed: int = 0
 
@@ -62,6 +63,7 @@ class ClassifierConfig:
             ("patience", self.patience, 0),
             ("batch", self.batch, 1),
             ("max_length", self.max_length, 8),
+            ("train_length", 8 if self.train_length is None else self.train_length, 8),
         ):
             if value < least:
                 raise InputError(key, value, f"at least {least}")
@@ -96,7 +98,7 @@ def train(
     _shorten(model, config.layers)
     _check_length(model, config.max_length)
     _name_outputs(model, data)
-    rows, standard = fit_rows(data, start.tokenizer, config.max_length)
+    rows, standard = fit_rows(data, start.tokenizer, min(config.max_length, config.train_length or config.max_length))
     told = model.config.to_json_string(use_diff=False)  # type: ignore[union-attr,operator]
     text = start.tokenizer.to_str()
 

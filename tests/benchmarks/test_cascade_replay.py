@@ -7,7 +7,8 @@ import math
 
 import pytest
 
-from benchmarks.cascade_replay import HEADINGS, Loaded, TextExample, form
+from benchmarks import cascade_replay
+from benchmarks.cascade_replay import HEADINGS, LoadConfig, Loaded, TextExample, compare, form
 from benchmarks.load_generator import Reply
 from pliant.protocol import Request
 from pliant.report import Observation
@@ -100,3 +101,60 @@ def test_the_plain_form_holds_capacity_rate_and_a_report_per_candidate():
     plain = loaded(reply(0, 0), refused(1)).plain()
     assert (plain["capacity"], plain["rate"]) == (100.0, 90.0)
     assert {name: one["requests"] for name, one in plain["reports"].items()} == {"default": 2, "only large": 1}
+
+
+class Endpoint:
+    """In place of one over HTTP: bears 100 texts a second, answers each at once, and remembers what was sent when."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, list[Request]]] = []
+
+    async def capacity(self, address, pool, seconds, clients, form) -> float:
+        return 100.0
+
+    async def replay(self, address, requests, pool, seed, progress, form) -> list[Reply]:
+        candidate = json.loads(form.body(requests[0], SINGLE))["candidate"]
+        self.asked.append((candidate, requests))
+        return [Reply(Observation(one, one.arrival + 0.1, True, 0, None), 200, 0.0, 0.01) for one in requests]
+
+
+@pytest.fixture
+def endpoint(monkeypatch) -> Endpoint:
+    made = Endpoint()
+    monkeypatch.setattr(cascade_replay, "capacity", made.capacity)
+    monkeypatch.setattr(cascade_replay, "replay", made.replay)
+    return made
+
+
+def compared(**config) -> Loaded:
+    told = LoadConfig(**{"seconds": 2.0, "share": 1.5, "turns": 2, **config})
+    return compare("", "topics", LEVELS, ["default", "only large"], [SINGLE], told)
+
+
+def test_candidates_take_turns_in_alternating_order_and_get_the_same_requests_in_each(endpoint):
+    compared()
+    assert [name for name, _ in endpoint.asked] == ["default", "only large", "only large", "default"]
+    first, second, third, fourth = (requests for _, requests in endpoint.asked)
+    assert first == second
+    assert third == fourth
+    assert first != third
+
+
+def test_the_rate_is_a_share_of_what_the_last_candidate_was_found_to_bear(endpoint):
+    found = compared(turns=1, seconds=20.0)
+    assert (found.capacity, found.rate) == (100.0, 150.0)
+    assert len(found.replies["default"]) == pytest.approx(150 * 20, rel=0.1)
+
+
+def test_the_turns_of_a_candidate_make_one_load_whose_parts_follow_one_another(endpoint):
+    found = compared()
+    arrivals = [reply.observation.request.arrival for reply in found.replies["default"]]
+    assert arrivals == sorted(arrivals)
+    assert 2.0 < max(arrivals) <= 4.0
+    report = found.report("default")
+    assert (report.attainment, report.p50) == (1.0, pytest.approx(0.1))
+
+
+def test_the_ratio_counts_correct_answers_in_time():
+    found = loaded(reply(0, 0), reply(1, 0), reply(2, 0, correct=False), reply(3, 0, after=0.5), refused(4))
+    assert found.ratio("default", "only large") == 2.0

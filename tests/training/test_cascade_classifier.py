@@ -17,6 +17,7 @@ from pliant.errors import InputError
 from tests.cascade_classifiers import TEXTS, WORDS, tiny_config
 from tests.processor import NEEDS_BFLOAT16
 from training.cascade_classifier import ClassifierConfig, encode, train
+from training.cascade_rows import Rows
 from training.cascade_start import ScratchConfig, Start, new_tokenizer, scratch
 from training.data import split
 from training.texts import TextData, assemble
@@ -53,6 +54,21 @@ def answers(classifier: Classifier, told: TextData, rows) -> np.ndarray:
     model = load_model(classifier)
     read = encode(START.tokenizer, told.texts(rows), classifier.max_length)
     return np.array([model(input_ids=torch.tensor([each.ids])).logits[0].numpy() for each in read])
+
+
+def test_a_classifier_may_learn_from_fewer_tokens_of_a_text_than_it_reads(monkeypatch):
+    lengths = []
+
+    def noted(self, index, pad):
+        told, label_B = batch(self, index, pad)
+        lengths.append(told["input_ids"].shape[1])
+        return told, label_B
+
+    batch = Rows.batch
+    monkeypatch.setattr(Rows, "batch", noted)
+    made, _ = train(replace(SHORT, epochs=1, max_length=16, train_length=8), "small", data(), START)
+    assert max(lengths) == 8
+    assert made.max_length == 16
 
 
 def test_a_classifier_learns_and_says_what_it_was_trained_on():
