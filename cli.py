@@ -1,7 +1,8 @@
 """`pliant`: demo, train, profile, serve, simulate, bench. The only file that knows all folders.
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a bar that falls short is
-exit status 1. Heavy imports wait until a command needs them.
+exit status 1, and 3 is that of a bench whose bars hold as far as there was time to measure them. Heavy imports wait until
+a command needs them.
 """
 
 from __future__ import annotations
@@ -200,8 +201,9 @@ def _bench_options(parser: argparse.ArgumentParser, system: str) -> None:
         "cascade": "contest, alone, importance, control, input or load",
         "packing": "study, published, predictor, engine, load or input",
     }
-    parser.add_argument("--full", action="store_true", help="the long setting")
-    parser.add_argument("--part", action="append", default=[], help=f"{parts[system]}; may be repeated (all)")
+    parser.add_argument("--full", action="store_true", help="the long setting: every part, however long it takes")
+    text = f"{parts[system]}; may be repeated (without it: all that ten minutes are enough for)"
+    parser.add_argument("--part", action="append", default=[], help=text)
 
 
 def _demo(told: argparse.Namespace) -> int:

@@ -1,7 +1,9 @@
 """`pliant bench tokens`: every bar of the tokens system, measured, printed and written as JSON.
 
-Parts can be asked for by name. Without a champion in the registry the flow runs first, and without variants (which the
-policy infaas switches between) theirs. Knows in which order parts run and what each is given; measures nothing itself.
+Parts can be asked for by name; without names the quick setting leaves out what this machine has no time for. A part that
+only computes takes the champion where there is one, and else does without; a part that serves trains one where there is
+none, in the quick setting of the demo's sizes. Knows in which order parts run and what each is given; measures nothing
+itself.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import shown, tokens_gpu, tokens_house, tokens_kernels, tokens_live, tokens_planner, tokens_policies
-from benchmarks.results import Bar, exit_status, write
+from benchmarks.budget import begin
+from benchmarks.results import Bar, write
+from benchmarks.tokens_demo import OVERRIDES
 from benchmarks.tokens_endpoint import live_bundle, test_examples
 from benchmarks.tokens_live_contenders import measure as measure_live
 from benchmarks.tokens_live_figures import HEADINGS as LIVE_HEADINGS
@@ -35,57 +39,106 @@ RESULTS = Path("benchmarks/results")
 Found = tuple[list[Bar], dict[str, Any]]
 
 
+class Ground:
+    """What several parts need: the champion, trained at the first call for it where there is none."""
+
+    def __init__(self, full: bool, stage: Stage) -> None:
+        self.full, self.stage = full, stage
+
+    def known(self) -> Bundle | None:
+        """The champion, where there is one."""
+        return champion(settings.read())
+
+    def bundle(self) -> Bundle:
+        if self.known() is None:
+            which = "the flow's" if self.full else "the demo's"
+            Console().print(f"There is no champion yet: one of {which} sizes is trained first.")
+            run_flow(None, {} if self.full else OVERRIDES)
+        return live_bundle()
+
+    def has_variants(self) -> bool:
+        return bool(open_registry(settings.read()).versions(VARIANT_PREFIX)) if self.known() else False
+
+    def variants(self) -> bool:
+        """Whether there are models of other sizes to compare with; the full setting trains them where there are none."""
+        if self.has_variants() or not self.full:
+            return self.has_variants()
+        run_flow(None, {}, variants=True)
+        return True
+
+
 def bench(full: bool, parts: Sequence[str] = ()) -> int:
-    """Measure the parts (none named: all), print, write; 1 if a bar falls short."""
+    """Measure the parts (none named: all that there is time for), print, write; the exit status is that of the budget."""
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         raise InputError("part", unknown[0], f"one of {', '.join(PARTS)}")
-    told = settings.read()
-    settings.prepare(told)
-    if champion(told) is None:
-        run_flow(None, {})
-    if not open_registry(told).versions(VARIANT_PREFIX):
-        run_flow(None, {}, variants=True)
+    settings.prepare(settings.read())
     from flows.progress import stage
 
-    bundle = live_bundle()
+    ground, budget = Ground(full, stage), begin("tokens", full, parts)
     bars: list[Bar] = []
-    details: dict[str, Any] = {"device": bundle.profile.device}
+    details: dict[str, Any] = {}
     for part in parts or PARTS:
         Console().rule(part)
-        found, details[part] = PARTS[part](bundle, full, stage)
+        if not budget.allows(part, _seconds(part, ground)):
+            continue
+        found, details[part] = PARTS[part](ground)
         bars += found
     shown.bars(bars)
+    bundle = ground.known()
+    details |= {"device": bundle.profile.device if bundle else None, "left out": budget.left_out}
     name = "-".join(["tokens", *(p for p in PARTS if p in parts), *(["full"] if full else [])])
     Console().print(f"Written to {write(RESULTS, name, bars, details)}")
-    return exit_status(bars)
+    return budget.status(bars)
 
 
-def _planner(bundle: Bundle, full: bool, stage: Stage) -> Found:
-    del bundle
-    with stage("planner") as progress:
-        found = tokens_planner.measure(quick=not full)
+SECONDS = {"planner": 60.0, "kernels": 60.0, "gpu": 5.0, "policies": 120.0, "house": 240.0, "live": 300.0}
+TRAINING = 110.0  # of a champion of the demo's sizes
+"""Seconds of the quick setting on the machine of the slow setting."""
+
+
+def _seconds(part: str, ground: Ground) -> float:
+    return SECONDS[part] + (TRAINING if part in ("house", "live") and ground.known() is None else 0.0)
+
+
+def _planner(ground: Ground) -> Found:
+    with ground.stage("planner") as progress:
+        found = tokens_planner.measure(quick=not ground.full)
         progress(1, 1)
     shown.table("time per plan", tokens_planner.TIMING_HEAD, found.timing_rows())
     shown.table("what plans earn against each other", tokens_planner.GAP_HEAD, found.gap_rows())
     return found.bars(), found.plain()
 
 
-def _policies(bundle: Bundle, full: bool, stage: Stage) -> Found:
-    setting = tokens_policies.FULL if full else tokens_policies.QUICK
-    variants = load_variants(open_registry(settings.read()), CHAMPION)
-    grounds = tokens_policies.grounds(tokens_knowledge(bundle.profile, bundle.tasks), variants.knowledge())
-    with stage("policies in the simulator") as progress:
-        rows = tokens_policies.compare(setting, grounds, progress)
+def _policies(ground: Ground) -> Found:
+    setting = tokens_policies.FULL if ground.full else tokens_policies.QUICK
+    bundle = ground.bundle() if ground.full else ground.known()
+    measured = tokens_knowledge(bundle.profile, bundle.tasks) if bundle else None
+    variants = load_variants(open_registry(settings.read()), CHAMPION).knowledge() if ground.variants() else None
+    with ground.stage("policies in the simulator") as progress:
+        rows = tokens_policies.compare(setting, tokens_policies.grounds(measured, variants), progress)
     for place in tokens_policies.places(rows):
         title = f"percent of the fluid bound: profile {place[0]}, {place[1]} workload"
         shown.table(title, tokens_policies.HEADINGS, tokens_policies.table(rows, place))
+    for lacking, what, command in (
+        (measured is None, "on a profile measured here, which needs a champion", "pliant train tokens"),
+        (variants is None, "infaas on it, which needs models of other sizes", "pliant train tokens --variants"),
+    ):
+        if lacking:
+            Console().print(f"Not compared: {what} ({command}).")
     shown.picture(policies_figure(rows), settings.read().home, "policies")
     return tokens_policies.bars(rows), {"rows": tokens_policies.plain(rows)}
 
 
-def _live(bundle: Bundle, full: bool, stage: Stage) -> Found:
-    found = measure_live(test_examples(bundle), tokens_live.FULL if full else tokens_live.QUICK, stage)
+def _house(ground: Ground) -> Found:
+    return tokens_house.measure(ground.bundle(), ground.full, ground.stage)
+
+
+def _live(ground: Ground) -> Found:
+    bundle = ground.bundle()
+    if not ground.variants():
+        Console().print("Not compared: infaas, which needs models of other sizes (pliant train tokens --variants).")
+    found = measure_live(test_examples(bundle), tokens_live.FULL if ground.full else tokens_live.QUICK, ground.stage)
     shown.table("live, over HTTP", LIVE_HEADINGS, live_rows(found))
     for note in notes(found):
         Console().print(note)
@@ -93,27 +146,28 @@ def _live(bundle: Bundle, full: bool, stage: Stage) -> Found:
     return [found.bar()], found.plain()
 
 
-def _kernels(bundle: Bundle, full: bool, stage: Stage) -> Found:
-    with stage("kernels") as progress:
-        found = tokens_kernels.measure(bundle.backbone, bundle.tasks, quick=not full, progress=progress)
+def _kernels(ground: Ground) -> Found:
+    bundle = ground.known()
+    backbone, tasks = (bundle.backbone, bundle.tasks) if bundle else tokens_kernels.untrained()
+    with ground.stage("kernels") as progress:
+        found = tokens_kernels.measure(backbone, tasks, quick=not ground.full, progress=progress)
     rows = [(f"{r.gamma:+d}", str(r.batch), f"{r.images_per_second:.0f}", f"{r.ratio:.2f}") for r in found.rows]
     shown.table("kernels", ("gamma", "batch", "images/s", "over plain timm"), rows)
-    return found.bars(), found.plain()
+    return found.bars(), found.plain() | {"backbone": backbone.source}
 
 
-def _gpu(bundle: Bundle, full: bool, stage: Stage) -> Found:
-    del bundle, full
-    with stage("kernels on the GPU, where there is one") as progress:
+def _gpu(ground: Ground) -> Found:
+    with ground.stage("kernels on the GPU, where there is one") as progress:
         found = tokens_gpu.bars()
         progress(1, 1)
     return found, {}
 
 
-PARTS: Mapping[str, Callable[[Bundle, bool, Stage], Found]] = {
+PARTS: Mapping[str, Callable[[Ground], Found]] = {
     "planner": _planner,
     "kernels": _kernels,
     "gpu": _gpu,
     "policies": _policies,
-    "house": tokens_house.measure,
+    "house": _house,
     "live": _live,
 }

@@ -13,13 +13,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from benchmarks.results import Bar
 from benchmarks.tokens_merging import Checked, check
 from pliant.progress import Progress, silent
-from pliant.tokens.artifact import GAMMAS, Backbone, Task
+from pliant.tokens.artifact import GAMMAS, Backbone, Head, Task
+from pliant.tokens.model import create_vit
 from pliant.tokens.runtime import Payload, TokensRuntime, load_model, normaliser
 from pliant.tokens.runtime import threads as torch_threads
+from training.tokens_foundation import FoundationConfig
+from training.tokens_task import TaskConfig
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 ROUNDS = (3, 15)
@@ -83,6 +87,34 @@ def measure(
                 break
             rows += found
     return Kernels(tuple(rows), difference, check(cases=40 if quick else 200), threads)
+
+
+def untrained() -> tuple[Backbone, list[Task]]:
+    """A backbone and tasks of the flow's sizes with random weights: what they are does not matter to the time."""
+    size, gammas = FoundationConfig(), (0, *TaskConfig().gammas)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        state = create_vit(size.architecture, size.options).state_dict()
+    rng = np.random.default_rng(0)
+    width, depth = int(size.options["embed_dim"]), int(size.options["depth"])
+
+    def drawn(*shape: int) -> NDArray[np.float32]:
+        return rng.normal(0.0, 0.02, shape).astype(np.float32)
+
+    weights = {name: tensor.numpy() for name, tensor in state.items()}
+    pixels = int(size.options["img_size"])
+    backbone = Backbone(size.architecture, size.options, pixels, (0.5,) * 3, (0.25,) * 3, "random weights", weights)
+    task = Task(
+        name="random",
+        classes=tuple(map(str, range(10))),
+        backbone="random weights",
+        heads={gamma: Head(drawn(10, width), drawn(10)) for gamma in gammas},
+        prompts={gamma: drawn(depth, gamma, width) for gamma in gammas if gamma},
+        accuracy=dict.fromkeys(GAMMAS, 0.1),
+        test_accuracy=dict.fromkeys(GAMMAS, 0.1),
+        data="none",
+    )
+    return backbone, [task]
 
 
 class _Pair:

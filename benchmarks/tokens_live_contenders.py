@@ -13,8 +13,9 @@ from benchmarks.load_generator import allow_many_connections
 from benchmarks.rivals.launch import model_spec
 from benchmarks.rivals.launch import serving as serving_rival
 from benchmarks.rivals.settings import RIVALS, TRIED, Rival, Tried
-from benchmarks.tokens_endpoint import serving
+from benchmarks.tokens_endpoint import live_bundle, serving
 from benchmarks.tokens_live import Contender, Live, LiveConfig, Opener, Pool, Stage, compare
+from benchmarks.tokens_policies import fixed
 from flows import settings
 from flows.tokens_publish import open_registry
 from pliant.tokens.policies import POLICIES
@@ -36,8 +37,9 @@ def policies() -> list[Contender]:
     """Every policy of Pliant that the registry has the artifacts for: infaas needs variants."""
     variants = open_registry(settings.read()).versions(VARIANT_PREFIX)
     names = [name for name in POLICIES if name != "infaas" or variants]
+    known = live_bundle().profile.latency.settings
     return [
-        Contender(name, False, {"margin": margin}, _policy(name, margin))
+        Contender(name, False, {"margin": margin}, _policy(name, margin, fixed(name, known)))
         for name in names
         for margin in MARGINS.get(name, DEFAULT_MARGIN)
     ]
@@ -58,10 +60,10 @@ def missing() -> dict[str, str]:
     return {rival.name: rival.missing for rival in RIVALS if rival.missing is not None}
 
 
-def _policy(name: str, margin: float) -> Opener:
+def _policy(name: str, margin: float, gamma: int | None) -> Opener:
     @contextmanager
     def opened(_capacity: float) -> Iterator[str]:
-        with serving(name, margin=margin) as service:
+        with serving(name, margin=margin, gamma=gamma) as service:
             yield service.url
 
     return opened

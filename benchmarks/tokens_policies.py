@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from pliant.report import batch_accuracies, report
 from pliant.simulate import simulate
 from pliant.tokens import published
 from pliant.tokens.bound import Devices, fluid
-from pliant.tokens.policies import POLICIES, make
+from pliant.tokens.policies import FIXED, POLICIES, make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.scheduler import Options
 from pliant.tokens.simulated import SimulatedDevice
@@ -96,7 +97,7 @@ def requests_of(job: Job) -> list[Request]:
         made = published.compressed(_azure()[: int(2 * job.seconds)], scale, job.seed)
     else:
         made = published.synthetic(scale, job.seed, published.SyntheticConfig(seconds=job.seconds))
-    names = dict(zip(published.ACCURACY, job.ground.knowledge.accuracy, strict=False))
+    names = dict(zip(published.ACCURACY, cycle(job.ground.knowledge.accuracy), strict=False))
     return [Request(r.id, r.arrival, r.deadline, names[r.task], r.utility) for r in made]
 
 
@@ -171,9 +172,22 @@ def _jobs(ground: Ground, workload: str, load: float, seed: int, setting: Settin
 
 
 def _gammas(policy: str, ground: Ground, setting: Setting) -> list[int | None]:
+    """The one that a policy keeps to, all that it may keep to in a sweep, or None where it chooses for itself."""
     known = ground.knowledge.latency.settings
-    fitting = {"tome": [g for g in known if g < 0], "vpt": [g for g in known if g > 0]}
-    return list(fitting[policy]) if setting.sweep and policy in fitting else [None]
+    if policy not in ("tome", "vpt"):
+        return [None]
+    return [g for g in known if fits(policy, g)] if setting.sweep else [fixed(policy, known)]
+
+
+def fits(policy: str, gamma: int) -> bool:
+    return gamma < 0 if policy == "tome" else gamma > 0
+
+
+def fixed(policy: str, known: Sequence[int]) -> int | None:
+    """The gamma that `tome` or `vpt` keeps to: of those measured the nearest to its own; None for other policies."""
+    if policy not in ("tome", "vpt"):
+        return None
+    return min((g for g in known if fits(policy, g)), key=lambda g: abs(g - FIXED[policy]), default=FIXED[policy])
 
 
 def compare(setting: Setting, where: Sequence[Ground], progress: Progress = silent) -> list[Row]:

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from benchmarks import tokens_kernels
-from benchmarks.tokens_kernels import Kernels, Row, measure
+from benchmarks.tokens_kernels import Kernels, Row, measure, untrained
 from benchmarks.tokens_merging import INVARIANTS, Checked
 from pliant.tokens.artifact import GAMMAS
+from pliant.tokens.runtime import Payload, TokensRuntime
 from tests.tokens_samples import tiny_backbone, tiny_task
+from training.tokens_foundation import FoundationConfig
+from training.tokens_task import TaskConfig
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +68,13 @@ def test_a_batch_too_slow_for_the_time_is_left_out():
     pair = tokens_kernels._Pair(tiny_backbone(), [tiny_task("a", "xyz", "digest")])
     assert pair.rows(8, budget=0.0) == []
     assert np.isfinite([row.ratio for row in pair.rows(2, budget=0.5)]).all()
+
+
+def test_without_a_champion_the_flows_sizes_are_measured_with_random_weights():
+    backbone, tasks = untrained()
+    assert dict(backbone.options) == dict(FoundationConfig().options)
+    assert set(tasks[0].heads) == {0, *TaskConfig().gammas}
+    runtime = TokensRuntime(backbone, tasks[0].backbone, tasks)
+    pixels_HWC = np.zeros((backbone.image_size, backbone.image_size, 3), np.uint8)
+    for gamma in GAMMAS:
+        assert runtime.run(gamma, [Payload("random", pixels_HWC)]) is not None

@@ -19,6 +19,7 @@ from benchmarks.tokens_policies import (
     Setting,
     bars,
     best,
+    fixed,
     grounds,
     jobs,
     ratio,
@@ -60,6 +61,27 @@ def test_all_policies_get_the_same_requests_and_a_measured_ground_its_own_tasks(
     known = GROUND.knowledge
     renamed = replace(known, accuracy=dict(zip("xyz", known.accuracy.values(), strict=True)))
     assert {r.task for r in requests_of(replace(one, ground=replace(GROUND, knowledge=renamed)))} == {"x", "y", "z"}
+
+
+def test_a_measured_ground_of_two_tasks_has_the_papers_three_kinds_of_request():
+    known = GROUND.knowledge
+    two = replace(known, accuracy=dict(zip("xy", known.accuracy.values(), strict=False)))
+    load = requests_of(Job(replace(GROUND, knowledge=two), "synthetic", 1.0, 0, "default", 2.0))
+    assert {r.task for r in load} == {"x", "y"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "known", "gamma"),
+    [
+        ("tome", (-20, -15, -10, -5, 0, 8), -15),
+        ("tome", (-60, -40, -20, 0, 8), -20),
+        ("vpt", (-20, 0, 2, 4), 4),
+        ("default", (-20, 0, 8), None),
+        ("pets", (-20, 0, 8), None),
+    ],
+)
+def test_a_policy_of_one_gamma_keeps_to_the_measured_one_nearest_to_its_own(policy, known, gamma):
+    assert fixed(policy, known) == gamma
 
 
 @pytest.mark.skipif(not AZURE.is_file(), reason="the Azure trace is not here")

@@ -1,0 +1,108 @@
+"""Which parts of a bench run: without a champion, and where there is no time. What they measure is made up."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import budget, cascade, tokens
+from benchmarks.budget import INCOMPLETE
+from benchmarks.results import Bar
+from pliant.errors import InputError
+
+MET, MISSED = Bar("a", 2.0, ">=", 1.0), Bar("b", 0.5, ">=", 1.0)
+
+
+@pytest.fixture(autouse=True)
+def apart(tmp_path, monkeypatch):
+    """An empty state, a machine like that of the slow setting, and nothing that may be trained."""
+    monkeypatch.setenv("PLIANT_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setattr(budget, "probe", lambda: 1.0)
+    for bench in (tokens, cascade):
+        monkeypatch.setattr(bench, "RESULTS", tmp_path)
+    monkeypatch.setattr(tokens, "run_flow", refuse)
+    monkeypatch.setattr(cascade.cascade_run, "run_flow", refuse)
+
+
+def refuse(*_args, **_more):
+    pytest.fail("something was trained")
+
+
+def parts(monkeypatch, bench, **found) -> list[str]:
+    """Parts that give these bars; returns the names of those that were run."""
+    ran: list[str] = []
+
+    def made(name, bars):
+        def part(*_args):
+            ran.append(name)
+            if isinstance(bars, Exception):
+                raise bars
+            return bars, {}
+
+        return part
+
+    monkeypatch.setattr(bench, "PARTS", {name: made(name, bars) for name, bars in found.items()})
+    monkeypatch.setattr(bench, "_seconds", lambda part, _ground: {"long": 1e4}.get(part, 1.0))
+    return ran
+
+
+@pytest.mark.parametrize("bench", [tokens, cascade])
+def test_a_part_that_takes_too_long_is_left_out_the_others_run_and_the_bench_is_no_success(bench, monkeypatch, capsys):
+    ran = parts(monkeypatch, bench, long=[MET], short=[MET])
+    assert bench.bench(full=False) == INCOMPLETE
+    assert ran == ["short"]
+    name = bench.__name__.removeprefix("benchmarks.")
+    assert f"pliant bench {name} --part long" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("bench", [tokens, cascade])
+@pytest.mark.parametrize(("full", "named"), [(True, []), (False, ["long"])])
+def test_what_is_named_and_the_full_setting_run_however_long_they_take(bench, full, named, monkeypatch):
+    ran = parts(monkeypatch, bench, long=[MET], short=[MET])
+    assert bench.bench(full, named) == 0
+    assert ran == (named or ["long", "short"])
+
+
+@pytest.mark.parametrize("bench", [tokens, cascade])
+def test_a_bar_that_falls_short_counts_for_more_than_a_part_left_out(bench, monkeypatch):
+    parts(monkeypatch, bench, long=[MET], short=[MISSED])
+    assert bench.bench(full=False) == 1
+
+
+def test_a_part_of_cascade_whose_data_are_missing_is_left_out_with_the_reason(monkeypatch, capsys):
+    ran = parts(monkeypatch, cascade, lacking=InputError("data", "x.parquet", "an existing file"), short=[MET])
+    assert cascade.bench(full=False) == INCOMPLETE
+    assert ran == ["lacking", "short"]
+    assert "x.parquet" in capsys.readouterr().out
+
+
+def test_parts_of_tokens_that_only_compute_train_nothing(monkeypatch):
+    given = []
+    monkeypatch.setattr(tokens.tokens_kernels, "measure", lambda *args, **_more: given.append(args) or Measured())
+    monkeypatch.setattr(tokens.tokens_planner, "measure", lambda quick: Measured())
+    monkeypatch.setattr(tokens.tokens_policies, "compare", lambda _setting, grounds, _progress: given.append(grounds))
+    monkeypatch.setattr(tokens, "policies_figure", lambda _rows: None)
+    for name, made in {"places": [], "bars": [MET], "plain": []}.items():
+        monkeypatch.setattr(tokens.tokens_policies, name, lambda _rows, made=made: made)
+    monkeypatch.setattr(tokens.shown, "picture", lambda *_args: None)
+    assert tokens.bench(full=False, parts=["planner", "kernels", "policies"]) == 0
+    (kernels, grounds) = given
+    assert kernels[0].source == "random weights"
+    assert [ground.name for ground in grounds] == ["figure 4b", "table I"]
+
+
+class Measured:
+    """What a part gives, empty."""
+
+    rows = ()
+
+    def bars(self):
+        return [MET]
+
+    def plain(self):
+        return {}
+
+    def timing_rows(self):
+        return []
+
+    gap_rows = timing_rows
