@@ -151,7 +151,7 @@ def _wait(address, process):
     end = time.monotonic() + 180
     while time.monotonic() < end and process.poll() is None:
         try:
-            urlopen(address, timeout=1).close()
+            urlopen(address, timeout=10).close()
             return
         except (URLError, OSError):
             time.sleep(0.2)

@@ -81,11 +81,11 @@ class Desk:
 
     def wait(self, count: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: sum(map(self.ended, self.last)) >= count, 60), self.last
+            assert self._changed.wait_for(lambda: sum(map(self.ended, self.last)) >= count, 300), self.last
 
     def wait_tokens(self, id: int, count: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.tokens.get(id, ())) >= count, 60), self.last
+            assert self._changed.wait_for(lambda: len(self.tokens.get(id, ())) >= count, 300), self.last
 
     def texts(self) -> list[tuple[int, ...]]:
         return [tuple(self.tokens[id]) for id in sorted(self.tokens)]

@@ -63,9 +63,8 @@ def test_the_kinds_are_the_published_ones():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_synthetic_workload_has_the_published_length_and_size(seed):
-    made = synthetic(1.0, seed)
+def test_the_synthetic_workload_has_the_published_length_and_size():
+    made = synthetic(1.0, 0)
     assert len(made) == pytest.approx(630_000, rel=0.005)
     assert 1790 < made[-1].arrival < 1800
     counts = np.array(list(Counter((r.task, round(r.deadline - r.arrival, 6), r.utility) for r in made).values()))
@@ -82,7 +81,7 @@ def test_its_rates_lie_between_the_published_ones_times_the_scale(scale):
     assert (rates < 350).mean() > 0.5  # low rates are the more frequent ones
 
 
-@pytest.mark.parametrize("seconds", [20.0, 60.0, 200.0])
+@pytest.mark.parametrize("seconds", [20.0, 60.0])
 def test_the_mean_rate_is_kept_however_few_rates_are_drawn(seconds):
     for seed in range(3):
         count = len(synthetic(2.0, seed, SyntheticConfig(seconds=seconds)))
