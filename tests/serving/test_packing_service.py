@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 import urllib.request
+from contextlib import contextmanager
 
 import httpx2
 import openai
@@ -27,6 +28,7 @@ from tests.serving.packing_published import NAME, MlflowPublisher, publish_tiny,
 pytestmark = pytest.mark.slow
 
 LONG = 200  # tokens
+COUNT = 6
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +50,23 @@ def service(folder, settings):
         yield service
 
 
-@pytest.fixture
-def client(service):
+@contextmanager
+def asking(service):
     with httpx2.Client(trust_env=False, timeout=PATIENCE) as http:
         yield openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0, http_client=http)
+
+
+@pytest.fixture
+def client(service):
+    with asking(service) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def expected(service):
+    """What the first champion writes, by seed, when nothing happens to it."""
+    with asking(service) as client:
+        return [whole(client, seed=seed) for seed in range(COUNT)]
 
 
 def status_of(service) -> dict:
@@ -90,15 +105,15 @@ def test_openais_client_works_unchanged(client):
     assert last.usage == chat.usage
 
 
-def test_the_same_seed_gives_the_same_text_in_a_crowd(client):
-    alone = whole(client)
+def test_the_same_seed_gives_the_same_text_in_a_crowd(client, expected):
+    alone = expected[1]
     answers = Asked(lambda place: whole(client, seed=1 if place % 2 else place), 12).answers()
     assert {answers[place] for place in range(1, 12, 2)} == {alone}
     assert len(set(answers)) > 3
 
 
-def test_a_stop_string_is_never_sent(client):
-    text = whole(client)
+def test_a_stop_string_is_never_sent(client, expected):
+    text = expected[1]
     stop = text[len(text) // 2 : len(text) // 2 + 3]
     pieces = client.completions.create(
         model=NAME, prompt="Once there", temperature=1, seed=1, max_tokens=LONG, stop=stop, stream=True
@@ -139,15 +154,14 @@ def test_who_goes_holds_no_pages_in_the_next_moment(client, service):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_killed_or_hung_engine_is_replaced_and_every_text_goes_on(client, service, how):
+def test_a_killed_or_hung_engine_is_replaced_and_every_text_goes_on(client, service, expected, how):
     """A stream that has begun, and whole answers, all to be the same as without the accident."""
-    expected = [whole(client, seed=seed) for seed in range(6)]
     (victim,) = engines(service)
     stream = client.completions.create(
         model=NAME, prompt="Once there", temperature=1, seed=0, max_tokens=LONG, stream=True
     )
     first = next(iter(stream)).choices[0].text
-    asked = Asked(lambda place: whole(client, seed=place), 6)
+    asked = Asked(lambda place: whole(client, seed=place), COUNT)
     victim.send_signal(how)
     text = first + "".join(piece.choices[0].text for piece in stream)
     answers = asked.answers()
@@ -169,8 +183,8 @@ def test_overload_is_refused_with_429_and_what_was_taken_is_answered(client, ser
     assert {told["error"]["code"] for status, told in answers if status == 429} == {"rate_limit_exceeded"}
 
 
-def test_a_new_champion_takes_over_while_clients_ask(folder, client, service):
-    before, texts, stopped = whole(client), [], threading.Event()
+def test_a_new_champion_takes_over_while_clients_ask(folder, client, service, expected):
+    before, texts, stopped = expected[1], [], threading.Event()
 
     def ask_on():
         while not stopped.wait(0.5):
@@ -216,3 +230,71 @@ def test_the_live_journals_replay_to_themselves(folder, settings):
     for path in paths:
         journal = read(path)
         assert journal and replay(Packer(rules(settings, served), served.packing.memory), journal) == journal
+
+
+# A service whose model two processes share: the texts of one, also when any of the processes is killed.
+
+
+@pytest.fixture(scope="module")
+def pair(expected, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pair")
+    publish_tiny(MlflowPublisher(folder))
+    with running(settings_for(folder, processes=2, predict_limit=60.0), folder) as service:
+        yield service
+
+
+@pytest.fixture
+def asker(pair):
+    with asking(pair) as client:
+        yield client
+
+
+def others(service) -> list[psutil.Process]:
+    """Those that follow the engine's process."""
+    (engine,) = engines(service)
+    return [one for one in engine.children() if any("spawn_main" in word for word in one.cmdline())]
+
+
+def test_two_processes_serve_what_one_serves(asker, pair, expected):
+    assert Asked(lambda place: whole(asker, seed=place), COUNT).answers() == expected
+    assert len(others(pair)) == 1
+    wait_for(lambda: is_idle(pair))
+
+
+@pytest.mark.parametrize("victim", ["other", "first"])
+def test_a_killed_process_is_replaced_with_its_group_and_every_text_goes_on(asker, pair, expected, victim):
+    (engine,), (other,) = engines(pair), others(pair)
+    told = {"model": NAME, "prompt": "Once there", "temperature": 1, "max_tokens": LONG}
+    stream = asker.completions.create(**told, seed=0, stream=True)
+    first = next(iter(stream)).choices[0].text
+    asked = Asked(lambda place: whole(asker, seed=place), COUNT)
+    (other if victim == "other" else engine).send_signal(signal.SIGKILL)
+    text = first + "".join(piece.choices[0].text for piece in stream)
+    assert text == expected[0] and asked.answers() == expected
+    wait_for(lambda: not engine.is_running() and not other.is_running())
+    assert len(engines(pair)) == len(others(pair)) == 1
+    wait_for(lambda: is_idle(pair))
+
+
+def test_an_idle_process_that_is_killed_costs_no_text(asker, pair, expected):
+    (other,) = others(pair)
+    other.kill()
+    assert whole(asker, seed=1) == expected[1]
+    assert [one.pid for one in others(pair)] != [other.pid]
+
+
+def test_sigterm_ends_what_is_on_its_way_and_the_whole_family(asker, pair, expected):
+    """Last of the tests that share the service."""
+    family = psutil.Process(pair.process.pid).children(recursive=True)
+    assert len(family) > 2
+    stream = asker.completions.create(
+        model=NAME, prompt="Once there", temperature=1, seed=2, max_tokens=LONG, stream=True
+    )
+    first = next(iter(stream)).choices[0].text
+    pair.process.send_signal(signal.SIGTERM)
+    for one in family:  # as a supervisor does
+        if one.is_running():
+            one.send_signal(signal.SIGTERM)
+    assert first + "".join(piece.choices[0].text for piece in stream) == expected[2]
+    assert pair.process.wait(PATIENCE) == 0
+    assert not psutil.wait_procs(family, timeout=PATIENCE)[1]
