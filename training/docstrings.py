@@ -25,6 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,7 +102,19 @@ def load(
 
 
 def corpus(packages: Sequence[str] = PACKAGES) -> tuple[Docstring, ...]:
-    """The docstrings of those packages that are installed, always in the same order. Raises `InputError`."""
+    """The docstrings of those packages that are installed, always in the same order. Raises `InputError`.
+
+    Those of the usual packages are read once a process: that takes seconds, and every system trains on them.
+    """
+    return _usual() if tuple(packages) == PACKAGES else _read(packages)
+
+
+@cache
+def _usual() -> tuple[Docstring, ...]:
+    return _read(PACKAGES)
+
+
+def _read(packages: Sequence[str]) -> tuple[Docstring, ...]:
     seen: set[int] = set()
     with _uncollected():
         found = [one for package in packages for one in _of_package(package, seen)]
