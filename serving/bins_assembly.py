@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from pliant.bins.cache import cache_folder, verify
 from pliant.bins.knowledge import Config, Scaling, knowledge_of
 from pliant.bins.plan import start_plan
+from pliant.bins.policies import make
 from pliant.bins.scheduler import BinsScheduler
 from pliant.errors import WorkerError
 from serving.artifacts import Registry, open_registry
@@ -97,7 +98,7 @@ def make_scheduler(settings: Settings, catalog: Catalog) -> BinsScheduler:
         deployed=deployed(settings, catalog),
         scaling=Scaling(least=settings.least_workers) if settings.least_workers else None,
     )
-    return BinsScheduler(knowledge_of(catalog.plans), config)
+    return make(settings.policy, catalog.plans, config)
 
 
 def deployed(settings: Settings, catalog: Catalog) -> tuple[int, ...]:

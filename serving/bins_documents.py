@@ -63,6 +63,7 @@ class Status(BaseModel):
     leaving: int = Field(description="earlier generations with requests in hand")
     workers: int
     pool: str
+    policy: str
     dispatch: str
     placement: str
     streams: list[Stream]

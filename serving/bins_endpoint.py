@@ -177,6 +177,7 @@ class BinsEndpoint:
             "workers": self.settings.workers,
             "least_workers": self.settings.least_workers or self.settings.workers,
             "pool": self.settings.pool,
+            "policy": self.settings.policy,
             "dispatch": self.settings.dispatch,
             "placement": present.catalog.placement,
             "streams": [_stream(way.served) for way in present.ways.values()],

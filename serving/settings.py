@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pliant.bins.dispatch import DISPATCHES
+from pliant.bins.policies import POLICIES as BINS_POLICIES
 from pliant.errors import InputError
 from pliant.packing.policy import POLICIES as PACKING_POLICIES
 from pliant.tokens.policies import POLICIES
@@ -40,7 +41,7 @@ class Settings:
     experiment: str = "pliant-tokens"
     artifact_root: str = "mlruns/artifacts"
     alias: str = "champion"
-    policy: str = "default"  # tokens: one of pliant/tokens/policies.py; packing: of pliant/packing/policy.py
+    policy: str = "default"  # tokens, bins: one of pliant/SYSTEM/policies.py; packing: of pliant/packing/policy.py
     gamma: int | None = None  # tokens: for the policies that keep to one
     workers: int = 1  # bins, cascade: devices
     least_workers: int | None = None  # bins: fewest that are in use at low load; None: always all
@@ -68,7 +69,7 @@ class Settings:
     journal: Path | None = None
 
     def __post_init__(self) -> None:
-        policies = tuple(PACKING_POLICIES if self.system == "packing" else POLICIES)
+        policies = tuple({"packing": PACKING_POLICIES, "bins": BINS_POLICIES}.get(self.system, POLICIES))
         for name, choices in (*CHOICES, ("policy", policies)):
             if getattr(self, name) not in choices:
                 raise InputError(_variable(name), repr(getattr(self, name)), f"one of {', '.join(choices)}")

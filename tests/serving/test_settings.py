@@ -57,5 +57,8 @@ def test_a_value_outside_its_limit_is_refused_with_its_variable(name, text, sent
 
 def test_each_system_has_its_own_policies():
     assert Settings(system="packing", policy="s3").policy == "s3"
+    assert Settings(system="bins", policy="first-come").policy == "first-come"
+    with pytest.raises(InputError, match="PLIANT_POLICY is 'otas', but must be one of default, first-come"):
+        Settings(system="bins", policy="otas")
     with pytest.raises(InputError, match="PLIANT_POLICY is 's3', but must be one of default, otas"):
         Settings(policy="s3")

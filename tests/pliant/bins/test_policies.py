@@ -1,0 +1,59 @@
+"""The policies by name: what "first-come" changes, and what it leaves as it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pliant.bins.knowledge import Config, knowledge_of
+from pliant.bins.policies import POLICIES, make
+from pliant.bins.simulated import SimulatedBins
+from pliant.errors import InputError
+from pliant.protocol import Launch
+from pliant.report import observations, summarise
+from pliant.simulate import simulate
+from tests.pliant.bins.worlds import bins, requests
+
+RATE = 1500.0  # more than twice what one device of this world serves
+
+
+def journal_of(policy: str, seed: int = 0):
+    streams = [bins(placement="shared")]
+    load = requests(np.random.default_rng(seed), 1200, RATE)
+    return simulate(make(policy, streams, Config()), load, SimulatedBins(knowledge_of(streams), load))
+
+
+def launched(journal) -> list[Launch]:
+    return [action for entry in journal for action in entry.actions if isinstance(action, Launch)]
+
+
+def test_first_come_serves_in_order_of_arrival_on_the_dynamic_runtime_alone():
+    ran = launched(journal_of("first-come"))
+    order = [id for launch in ran for id in launch.requests]
+    dynamic = len(bins(placement="shared").shapes) - 1
+    assert {launch.setting for launch in ran} == {dynamic}
+    # A batch takes later texts of the same class along, so only who leads each launch must come in order.
+    assert [launch.requests[0] for launch in ran] == sorted(launch.requests[0] for launch in ran)
+    assert len(order) == len(set(order))
+
+
+def test_by_default_less_work_comes_first_and_static_runtimes_are_used():
+    ran = launched(journal_of("default"))
+    assert [launch.requests[0] for launch in ran] != sorted(launch.requests[0] for launch in ran)
+    assert len({launch.setting for launch in ran}) > 1
+
+
+def test_under_overload_the_default_misses_fewer_deadlines_and_both_drop_alike():
+    reports = {policy: summarise(observations(journal_of(policy))) for policy in POLICIES}
+    missed = {policy: 1 - report.attainment for policy, report in reports.items()}
+    assert missed["default"] < 0.75 * missed["first-come"]
+    assert all(set(report.drops) == {"late"} for report in reports.values())
+
+
+def test_an_unknown_policy_and_one_that_the_placement_excludes_are_refused():
+    with pytest.raises(InputError, match="policy is 'best', but must be one of default, first-come"):
+        make("best", [bins(placement="shared")], Config())
+    with pytest.raises(
+        InputError, match="policy is first-come, but must be default, as the streams' placement is single"
+    ):
+        make("first-come", [bins(placement="single")], Config())
