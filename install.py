@@ -21,6 +21,8 @@ TEMPORARY = os.path.join(VENV, "downloads")  # beside what it becomes: one disk 
 EVERY = 10.0  # seconds between two lines; a reader is promised one every 15
 DOWNLOADED = {"demo": 3.3e9, "dev": 3.5e9}  # bytes, as measured on Linux x86-64 with the pins of constraints.txt
 INSTALLED = {"demo": 7.1e9, "dev": 7.5e9}
+PACKAGES = 240  # that pip looks at, about
+UNITS = {"kB)": 1e3, "MB)": 1e6, "GB)": 1e9}  # as pip writes sizes: "(79.3 MB)"
 COPYING = 5e7  # bytes in .venv/lib more than before: pip has begun to copy
 
 
@@ -120,7 +122,7 @@ def install(scope):
     finally:
         shutil.rmtree(TEMPORARY, ignore_errors=True)
     if pip.returncode != 0:
-        raise InstallError(reason())
+        raise InstallError(reason(scope))
     say("done after %.0f s" % (time.time() - start))
 
 
@@ -133,26 +135,40 @@ def follow(pip, scope, start):
         if time.time() - said < EVERY:
             continue
         said = time.time()
-        downloaded = max(downloaded, size(TEMPORARY))
-        share = share_done(scope, downloaded, before, size(library))
+        found, local = looked_at()
+        downloaded = max(downloaded, size(TEMPORARY) + local)
+        share = share_done(scope, downloaded, found, before, size(library))
         left = ", about %.0f s left" % ((said - start) * (1 - share) / share) if share > 0.02 else ""
         say("%.0f%% after %.0f s%s (%s)" % (100 * share, said - start, left, activity()))
 
 
-def share_done(scope, downloaded, before, now):
-    """The first 40% are the downloads, the rest is what pip copies, which begins when all is downloaded.
+def share_done(scope, downloaded, found, before, now):
+    """The first half is what pip finds and downloads, the second what it copies, which begins when all is downloaded.
 
-    Bytes: `downloaded`, of .venv/lib `before` pip began and `now`.
+    Bytes: `downloaded`, of .venv/lib `before` pip began and `now`. `found`: how many packages pip has looked at.
     """
     copied = now - before
     if copied < COPYING:
-        return min(0.4 * downloaded / DOWNLOADED[scope], 0.4)
-    return min(0.4 + 0.6 * copied / max(INSTALLED[scope] - before, 1.0), 0.99)
+        return 0.25 * min(downloaded / DOWNLOADED[scope], 1.0) + 0.25 * min(found / PACKAGES, 1.0)
+    return min(0.5 + 0.5 * copied / max(INSTALLED[scope] - before, 1.0), 0.99)
+
+
+def looked_at():
+    """How many packages pip has looked at, and the bytes of those that it need not download, out of its log."""
+    found, local = 0, 0.0
+    for line in log_lines():
+        words = line.split()
+        found += line.startswith(("Collecting ", "Requirement already satisfied: "))
+        if len(words) > 1 and words[0] == "Processing" and os.path.isfile(words[1]):
+            local += os.path.getsize(words[1])
+        elif line.lstrip().startswith("Using cached") and words[-1] in UNITS:
+            local += float(words[-2].lstrip("(")) * UNITS[words[-1]]
+    return found, local
 
 
 def activity():
     """What pip's log says last, in a few words."""
-    for line in reversed(tail()):
+    for line in reversed(log_lines()):
         words = line.split()
         if words and words[0] in ("Collecting", "Downloading", "Processing", "Using"):
             return "downloading and resolving: %s" % os.path.basename(words[1])[:40]
@@ -161,11 +177,11 @@ def activity():
     return "starting"
 
 
-def reason():
-    """Why pip failed, in one sentence."""
-    lines = tail()
+def reason(scope):
+    """Why pip failed, in one sentence. On a full disk not even its log says so."""
+    lines = log_lines()
     text = "\n".join(lines)
-    if "No space left on device" in text or "Errno 28" in text:
+    if "No space left on device" in text or shutil.disk_usage(HERE).free < INSTALLED[scope] - size(VENV):
         return "the disk is full; `make install` goes on from what is there once about 10 GB are free"
     if "Permission denied" in text or "Errno 13" in text:
         return "a file may not be written by this user: %s" % last_error(lines)
@@ -184,10 +200,10 @@ def last_line(text):
     return lines[-1].strip()[:300] if lines else "no reason given"
 
 
-def tail():
+def log_lines():
     try:
         with open(LOG, errors="replace") as log:
-            return log.read()[-20000:].splitlines()
+            return log.read().splitlines()
     except OSError:
         return []
 

@@ -59,9 +59,18 @@ def test_a_folder_that_may_not_be_written_to_is_named(tmp_path):
 )
 def test_what_pip_says_becomes_one_sentence(log, said, tmp_path, monkeypatch):
     monkeypatch.setattr(install, "LOG", str(tmp_path / "log"))
+    monkeypatch.setattr(install.shutil, "disk_usage", lambda place: Usage(90e9, 0, 90e9))
     Path(install.LOG).write_text(log)
-    assert said in install.reason()
-    assert "\n" not in install.reason()
+    assert said in install.reason("demo")
+    assert "\n" not in install.reason("demo")
+
+
+def test_a_full_disk_is_told_even_where_the_log_was_cut_short(tmp_path, monkeypatch):
+    monkeypatch.setattr(install, "LOG", str(tmp_path / "log"))
+    monkeypatch.setattr(install, "VENV", str(tmp_path))
+    monkeypatch.setattr(install.shutil, "disk_usage", lambda place: Usage(10e9, 9e9, 1e9))
+    Path(install.LOG).write_text("ERROR: Could not install packages due to an OSError: [Errn")
+    assert "the disk is full" in install.reason("demo")
 
 
 def test_a_half_copied_package_is_forgotten_and_a_whole_one_kept(tmp_path, monkeypatch):
@@ -75,12 +84,25 @@ def test_a_half_copied_package_is_forgotten_and_a_whole_one_kept(tmp_path, monke
     assert [folder.name for folder in packages.iterdir()] == ["whole-1.dist-info"]
 
 
-def test_the_share_grows_with_what_is_downloaded_and_then_copied():
-    half = install.INSTALLED["demo"] / 2
-    assert install.share_done("demo", 0, 1e7, 1e7) == 0
-    assert install.share_done("demo", install.DOWNLOADED["demo"] / 2, 1e7, 1e7) == pytest.approx(0.2)
-    assert install.share_done("demo", install.DOWNLOADED["demo"], 0, half) == pytest.approx(0.7)
-    assert install.share_done("demo", 9e9, 0, 9e9) == 0.99
+def test_the_share_grows_with_what_is_found_downloaded_and_then_copied():
+    whole, packages = install.DOWNLOADED["demo"], install.PACKAGES
+    shares = [
+        install.share_done("demo", 0, 0, 1e7, 1e7),
+        install.share_done("demo", whole / 2, packages / 2, 1e7, 1e7),
+        install.share_done("demo", whole, packages, 1e7, 1e7),
+        install.share_done("demo", whole, packages, 0, install.INSTALLED["demo"] / 2),
+        install.share_done("demo", whole, packages, 0, 9e9),
+    ]
+    assert shares == pytest.approx([0, 0.25, 0.5, 0.75, 0.99])
+
+
+def test_what_pip_need_not_download_counts_as_downloaded(tmp_path, monkeypatch):
+    wheel = tmp_path / "here.whl"
+    wheel.write_bytes(bytes(1000))
+    monkeypatch.setattr(install, "LOG", str(tmp_path / "log"))
+    text = f"Collecting a\n  Using cached a-1.whl (79.3 MB)\nCollecting b\nProcessing {wheel} (from b)\n  Downloading c-1.whl (3 kB)\n"
+    Path(install.LOG).write_text(text)
+    assert install.looked_at() == (2, pytest.approx(79.3e6 + 1000))
 
 
 @pytest.mark.parametrize("word", ["dem", "--help"])
