@@ -100,7 +100,14 @@ def test_what_pip_need_not_download_counts_as_downloaded(tmp_path, monkeypatch):
     wheel = tmp_path / "here.whl"
     wheel.write_bytes(bytes(1000))
     monkeypatch.setattr(install, "LOG", str(tmp_path / "log"))
-    text = f"Collecting a\n  Using cached a-1.whl (79.3 MB)\nCollecting b\nProcessing {wheel} (from b)\n  Downloading c-1.whl (3 kB)\n"
+    lines = (
+        "Collecting a",
+        "  Using cached a-1.whl (79.3 MB)",
+        "Collecting b",
+        f"Processing {wheel} (from b)",
+        "  Downloading c-1.whl (3 kB)",
+    )
+    text = "\n".join(lines)
     Path(install.LOG).write_text(text)
     assert install.looked_at() == (2, pytest.approx(79.3e6 + 1000))
 
