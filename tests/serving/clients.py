@@ -16,6 +16,7 @@ from typing import Any
 from tests.serving.tokens_http import png
 
 PATIENCE = 300.0  # seconds until what hangs is given up; nothing else ends by it
+PAUSE = 0.05  # seconds between a client's requests: what is exchanged meanwhile needs the processor too
 
 
 def free_port() -> int:
@@ -56,7 +57,7 @@ class Clients:
 
     def ask_on(self, service, task: str) -> None:
         connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=PATIENCE)
-        while not self.stopped.is_set():
+        while not self.stopped.wait(PAUSE):
             began = time.monotonic()
             connection.request("POST", "/v1/predict", question(task), {"content-type": "application/json"})
             response = connection.getresponse()
