@@ -150,7 +150,7 @@ def test_the_installed_command_ends_with_the_status_and_without_a_traceback(tmp_
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert (told.returncode, told.stdout) == (2, "")
     assert told.stderr == "pliant: workers is 0, but must be at least 1\n"
