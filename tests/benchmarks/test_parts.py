@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import budget, cascade, tokens
+from benchmarks import bins, budget, cascade, tokens
 from benchmarks.budget import INCOMPLETE
 from benchmarks.results import Bar
 from pliant.errors import InputError
@@ -18,7 +18,7 @@ def apart(tmp_path, monkeypatch):
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     monkeypatch.setattr(budget, "probe", lambda: 1.0)
-    for bench in (tokens, cascade):
+    for bench in (tokens, bins, cascade):
         monkeypatch.setattr(bench, "RESULTS", tmp_path)
     monkeypatch.setattr(tokens, "run_flow", refuse)
     monkeypatch.setattr(cascade.cascade_run, "run_flow", refuse)
@@ -46,7 +46,7 @@ def parts(monkeypatch, bench, **found) -> list[str]:
     return ran
 
 
-@pytest.mark.parametrize("bench", [tokens, cascade])
+@pytest.mark.parametrize("bench", [tokens, bins, cascade])
 def test_a_part_that_takes_too_long_is_left_out_the_others_run_and_the_bench_is_no_success(bench, monkeypatch, capsys):
     ran = parts(monkeypatch, bench, long=[MET], short=[MET])
     assert bench.bench(full=False) == INCOMPLETE
@@ -55,7 +55,7 @@ def test_a_part_that_takes_too_long_is_left_out_the_others_run_and_the_bench_is_
     assert f"pliant bench {name} --part long" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("bench", [tokens, cascade])
+@pytest.mark.parametrize("bench", [tokens, bins, cascade])
 @pytest.mark.parametrize(("full", "named"), [(True, []), (False, ["long"])])
 def test_what_is_named_and_the_full_setting_run_however_long_they_take(bench, full, named, monkeypatch):
     ran = parts(monkeypatch, bench, long=[MET], short=[MET])
@@ -63,7 +63,7 @@ def test_what_is_named_and_the_full_setting_run_however_long_they_take(bench, fu
     assert ran == (named or ["long", "short"])
 
 
-@pytest.mark.parametrize("bench", [tokens, cascade])
+@pytest.mark.parametrize("bench", [tokens, bins, cascade])
 def test_a_bar_that_falls_short_counts_for_more_than_a_part_left_out(bench, monkeypatch):
     parts(monkeypatch, bench, long=[MET], short=[MISSED])
     assert bench.bench(full=False) == 1
@@ -74,6 +74,20 @@ def test_a_part_of_cascade_whose_data_are_missing_is_left_out_with_the_reason(mo
     assert cascade.bench(full=False) == INCOMPLETE
     assert ran == ["lacking", "short"]
     assert "x.parquet" in capsys.readouterr().out
+
+
+def test_a_part_of_bins_that_cannot_run_here_is_left_out_with_the_reason(monkeypatch, capsys):
+    ran = parts(monkeypatch, bins, lacking=bins.Skipped("needs a champion: pliant train bins"), short=[MET])
+    assert bins.bench(full=False) == INCOMPLETE
+    assert ran == ["lacking", "short"]
+    assert "needs a champion" in capsys.readouterr().out
+
+
+def test_every_part_of_bins_has_its_seconds_and_the_encoder_is_prepared_once(tmp_path):
+    assert bins.SECONDS.keys() == bins.PARTS.keys()
+    assert bins._seconds("live", False) == bins.SECONDS["live"] + bins.PREPARED
+    (tmp_path / "state" / "bench-bins" / "artifacts").mkdir(parents=True)
+    assert bins._seconds("live", False) == bins.SECONDS["live"]
 
 
 def test_parts_of_tokens_that_only_compute_train_nothing(monkeypatch):
