@@ -18,7 +18,7 @@ from benchmarks.results import Bar, exit_status
 LIMIT = 570.0  # seconds; the quick setting of a bench ends within ten minutes
 INCOMPLETE = 3
 """Exit status where every measured bar holds, but parts were left out."""
-GFLOPS, LOOPS = 18.0, 12e6  # a second: float32 of one core, and rounds of an empty Python loop, on the slow setting
+GFLOPS, LOOPS = 100.0, 80e6  # a second of the slow setting: float32 products, rounds of an empty Python loop
 PROBE = 0.4  # seconds, each of the two
 
 
@@ -29,13 +29,17 @@ class Budget:
     system: str
     limit: float | None
     slowness: float = 1.0  # of this machine over that of the slow setting
+    products: float = 1.0  # the same of matrix products alone
     clock: Callable[[], float] = time.monotonic
     start: float = 0.0
     left_out: list[str] = field(default_factory=list)
 
-    def allows(self, part: str, seconds: float) -> bool:
-        """Whether `part`, which takes `seconds` on the slow setting, ends within the limit; says so where it does not."""
-        used, expected = self.clock() - self.start, seconds * self.slowness
+    def allows(self, part: str, seconds: float, training: float = 0.0) -> bool:
+        """Whether `part` ends within the limit; says so where it does not.
+
+        It takes `seconds` on the slow setting, and before that `training`, which is nothing but matrix products.
+        """
+        used, expected = self.clock() - self.start, seconds * self.slowness + training * self.products
         if self.limit is None or used + expected <= self.limit:
             return True
         self.leave_out(part, f"it takes about {expected:.0f} s here, and {used:.0f} of {self.limit:.0f} s are used")
@@ -44,7 +48,9 @@ class Budget:
     def leave_out(self, part: str, reason: str) -> None:
         """Tell that `part` is not measured, why, and how to run it."""
         self.left_out.append(part)
-        Console().print(f"Left out: {reason}. To run it: pliant bench {self.system} --part {part}", highlight=False)
+        Console().print(
+            f"Left out: {reason}. To run it: pliant bench {self.system} --part {part}", highlight=False, markup=False
+        )
 
     def status(self, bars: Sequence[Bar]) -> int:
         """The exit status of the bench: 1 if a bar falls short, else 3 if parts were left out, else 0."""
@@ -57,12 +63,15 @@ class Budget:
 def begin(system: str, full: bool, parts: Sequence[str]) -> Budget:
     """The budget of a bench that starts now; the machine is probed only where there is a limit."""
     start = time.monotonic()
-    return Budget(system, None, start=start) if full or parts else Budget(system, LIMIT, probe(), start=start)
+    if full or parts:
+        return Budget(system, None, start=start)
+    products, python = probe()
+    return Budget(system, LIMIT, max(products, python), products, start=start)
 
 
-def probe() -> float:
-    """How many times as long as the slow setting this machine takes: the worse of matrix products and Python."""
-    return max(GFLOPS / _gflops(), LOOPS / _loops())
+def probe() -> tuple[float, float]:
+    """How many times as long as the slow setting this machine takes for matrix products, and for Python."""
+    return GFLOPS / _gflops(), LOOPS / _loops()
 
 
 def _gflops(size: int = 256) -> float:

@@ -49,7 +49,10 @@ def test_the_machine_is_probed_only_where_there_is_a_limit(monkeypatch, full, pa
     assert begin("tokens", full, parts).limit is None
 
 
-def test_a_machine_half_as_fast_in_either_respect_is_taken_for_twice_as_slow(monkeypatch):
+def test_a_machine_half_as_fast_in_either_respect_is_taken_for_twice_as_slow_and_training_goes_by_products(monkeypatch):
     monkeypatch.setattr(budget, "_gflops", lambda: 10 * budget.GFLOPS)
     monkeypatch.setattr(budget, "_loops", lambda: budget.LOOPS / 2)
-    assert begin("tokens", False, []).slowness == pytest.approx(2.0)
+    begun = begin("tokens", False, [])
+    assert (begun.slowness, begun.products) == (pytest.approx(2.0), pytest.approx(0.1))
+    assert begun.allows("contest", budget.LIMIT / 4, training=4 * budget.LIMIT)
+    assert not begun.allows("contest", budget.LIMIT / 4, training=6 * budget.LIMIT)
