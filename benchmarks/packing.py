@@ -1,12 +1,16 @@
 """`pliant bench packing`: every bar of the packing system, measured or simulated (each says which), written as JSON.
 
-Parts can be asked for by name. Knows in which order parts run and what each is given; measures nothing itself.
+Parts can be asked for by name. Where none is named, the quick setting keeps within QUICK_SECONDS: a part that would take
+it beyond that on this processor is left out, and said to be. What is trained for several parts is a part of its own
+(forecasts), so that those that only compute train nothing. Knows in which order parts run and what each is given; measures
+nothing itself.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from benchmarks import (
     packing_predictor,
     packing_published,
     packing_study,
+    packing_vicuna,
     shown,
 )
 from benchmarks.packing_vicuna import WAY, encoder
@@ -30,6 +35,13 @@ from pliant.errors import InputError, PliantError, RegistryError
 
 RESULTS = Path("benchmarks/results")
 SHARES = (0.8, 1.2)  # of what the profile says that the device bears, over HTTP
+
+QUICK_SECONDS = 570.0
+SLOW_SECONDS: Mapping[str, float] = {
+    "forecasts": 60.0, "study": 300.0, "published": 60.0, "predictor": 120.0, "engine": 700.0, "load": 220.0, "input": 60.0,
+}  # fmt: skip
+"""What each quick part takes on one core with AVX2 alone (18 Gflop/s)."""
+PROBE_PRODUCTS, PROBE_ADDITIONS, PROBE_SECONDS = 40, 1_500_000, 0.4
 
 Found = tuple[list[Bar], dict[str, Any]]
 
@@ -43,8 +55,11 @@ def bench(full: bool, parts: Sequence[str] = ()) -> int:
     from flows.progress import stage
 
     bars: list[Bar] = []
+    budget = Budget(0.0 if parts or full else QUICK_SECONDS)
     for name in parts or PARTS:
         Console().rule(name)
+        if not budget.fits(name):
+            continue
         try:
             found, details = PARTS[name](full, stage)
         except Skipped as reason:
@@ -53,9 +68,15 @@ def bench(full: bool, parts: Sequence[str] = ()) -> int:
         bars += found
         if found:
             shown.bars(found)
-        write(RESULTS, f"packing-{name}", found, details | {"setting": "full" if full else "quick"})
+        if details:
+            write(RESULTS, f"packing-{name}", found, details | {"setting": "full" if full else "quick"})
     Console().rule("all bars")
     shown.bars(bars)
+    if budget.left_out:
+        told = " ".join(f"--part {name}" for name in budget.left_out)
+        Console().print(
+            f"Not measured, to stay within {QUICK_SECONDS / 60:g} minutes here: pliant bench packing {told}"
+        )
     return exit_status(bars)
 
 
@@ -63,11 +84,57 @@ class Skipped(PliantError):  # noqa: N818
     """A part cannot be measured here; says what is missing."""
 
 
-def _study(full: bool, stage: Any) -> Found:
+@dataclass
+class Budget:
+    """Which parts a run has time for, by what each took on a slow processor and how much faster this one is.
+
+    `seconds`: of the whole run; 0: as long as it takes.
+    """
+
+    seconds: float
+    began: float = field(default_factory=time.monotonic)
+    pace: float = 0.0  # seconds here for one there; 0: not measured yet
+    left_out: list[str] = field(default_factory=list)
+
+    def fits(self, part: str) -> bool:
+        """Says so where it does not."""
+        if not self.seconds:
+            return True
+        self.pace = self.pace or pace()
+        needed, left = self.pace * SLOW_SECONDS[part], self.seconds - (time.monotonic() - self.began)
+        if needed <= left:
+            return True
+        self.left_out.append(part)
+        Console().print(
+            f"Left out: it takes about {needed / 60:.0f} minutes here, and the quick run has {max(left, 0.0) / 60:.0f} left "
+            f"(pliant bench packing --part {part})."
+        )
+        return False
+
+
+def pace() -> float:
+    """Seconds that this processor takes for what takes one on the slow one, by a probe of half a second or so."""
+    import torch
+
+    matrix, began = torch.ones(384, 384), time.perf_counter()
+    for _ in range(PROBE_PRODUCTS):
+        torch.mm(matrix, matrix)
+    total = 0
+    for number in range(PROBE_ADDITIONS):
+        total += number
+    return (time.perf_counter() - began) / PROBE_SECONDS
+
+
+def _forecasts(_full: bool, stage: Any) -> Found:
     _need(packing_contest.missing())
-    config = packing_contest.FULL if full else packing_contest.QUICK
     with stage("predictor for Vicuna's lengths") as progress:
         packing_contest.prepare(settings.read().home, encoder, WAY, progress)
+    return [], {}
+
+
+def _study(full: bool, stage: Any) -> Found:
+    _need(packing_contest.missing() or _no_forecasts())
+    config = packing_contest.FULL if full else packing_contest.QUICK
     with stage("simulations of all policies") as progress:
         found = packing_contest.measure(config, settings.read().home, encoder, WAY, progress)
     shown.table("predictors, on rows that they were not fitted on", packing_forecasts.HEADINGS, found.qualities())
@@ -98,10 +165,8 @@ def _predictor(full: bool, stage: Any) -> Found:
 
 
 def _engine(full: bool, stage: Any) -> Found:
-    _need(packing_engine.missing())
+    _need(packing_engine.missing() or _no_forecasts())
     config, home = packing_engine.FULL if full else packing_engine.QUICK, settings.read().home
-    with stage("predictor for Vicuna's lengths") as progress:
-        packing_contest.prepare(home, encoder, WAY, progress)
     with stage("the real engine under every policy, in turns") as progress:
         found = packing_engine.measure(config, home, encoder, WAY, progress)
     shown.table("generation on this machine, lengths forced", packing_engine.HEADINGS, found.table())
@@ -128,6 +193,12 @@ def _input(_full: bool, stage: Any) -> Found:
     return found.bars(), found.plain()
 
 
+def _no_forecasts() -> str:
+    """Why nothing can be forecast for Vicuna's requests; empty if it can."""
+    kept = packing_vicuna.is_kept(settings.read().home, WAY)
+    return "" if kept else "needs forecasts that are trained first: pliant bench packing --part forecasts"
+
+
 def _need(missing: str) -> None:
     if missing:
         raise Skipped(missing)
@@ -141,6 +212,7 @@ def _live() -> None:
 
 
 PARTS: Mapping[str, Callable[[bool, Any], Found]] = {
+    "forecasts": _forecasts,
     "study": _study,
     "published": _published,
     "predictor": _predictor,

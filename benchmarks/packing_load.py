@@ -137,12 +137,17 @@ def questions(seed: int = 0) -> list[Question]:
     return [Question(asked[i], number) for number, i in enumerate(order)]
 
 
-def form(model: str, temperature: float) -> Form:
-    """Question `i` of the pool for request `i`. What a reply's setting holds are the output's tokens."""
+def form(model: str, temperature: float, deadlines: bool = False) -> Form:
+    """Question `i` of the pool for request `i`. What a reply's setting holds are the output's tokens.
 
-    def body(_request: Request, question: Question) -> bytes:
+    `deadlines`: the service is told each request's.
+    """
+
+    def body(request: Request, question: Question) -> bytes:
         messages = [{"role": "user", "content": question.text}]
         fields = {"model": model, "messages": messages, "temperature": temperature, "seed": question.seed}
+        if deadlines:
+            fields["deadline"] = request.deadline - request.arrival
         return json.dumps(fields).encode()
 
     def read(answer: Any, _question: Question) -> Told:

@@ -104,7 +104,7 @@ def _shared(progress: Progress, number: int) -> Progress:
 def cached(folder: Path, train: Train, name: str, progress: Progress = silent) -> Floats:
     """`crossed` for the Alpaca sample; kept in `folder` under the names of the data and of the way to train."""
     known = texts()
-    path = folder / "packing-vicuna" / f"{known.fingerprint}-{name}.npz"
+    path = _path(folder, known, name)
     if path.exists():
         with np.load(path) as kept:
             found: Floats = kept["quantiles"]
@@ -113,6 +113,15 @@ def cached(folder: Path, train: Train, name: str, progress: Progress = silent) -
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, quantiles=found)
     return found
+
+
+def is_kept(folder: Path, name: str) -> bool:
+    """Whether `cached` has nothing to train."""
+    return _path(folder, texts(), name).exists()
+
+
+def _path(folder: Path, known: Texts, name: str) -> Path:
+    return folder / "packing-vicuna" / f"{known.fingerprint}-{name}.npz"
 
 
 def per_token(known: Texts) -> float:
