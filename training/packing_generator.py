@@ -5,7 +5,7 @@ by itself: every answer it sees ends with <|end|>. Its matrices are trained by M
 held-out loss of an answer's token was 3.65, and 4.48 with Adam alone (one seed, one rate each, neither of them tuned).
 Knows no lengths and no scheduling.
 
-Shape suffixes: B texts of a batch, N tokens, V vocabulary, H width.
+Shape suffixes: B texts of a batch, N tokens, T those of them that count, V vocabulary, H width.
 """
 
 from __future__ import annotations
@@ -213,10 +213,12 @@ def _loss(model: Any, rows: list[_Row], config: GeneratorConfig) -> Tensor:
         ids_BN[at, : len(row.ids)] = torch.tensor(row.ids)
         weight_BN[at, : row.prompt] = config.prompt_weight
         weight_BN[at, row.prompt : len(row.ids)] = 1.0
+    weight_BN, target_BN = weight_BN[:, 1:], ids_BN[:, 1:]
+    counted_BN = weight_BN > 0  # nobody reads the scores of the others
     with lowered(config.precision, ids_BN.device):
-        logits_BNV = model(input_ids=ids_BN[:, :-1], use_cache=False).logits
-    loss_T = cross_entropy(logits_BNV.float().flatten(0, 1), ids_BN[:, 1:].flatten(), reduction="none")
-    weight_T = weight_BN[:, 1:].flatten()
+        hidden_BNH = model.model(input_ids=ids_BN[:, :-1], use_cache=False).last_hidden_state
+        logits_TV = model.lm_head(hidden_BNH[counted_BN])
+    loss_T, weight_T = cross_entropy(logits_TV.float(), target_BN[counted_BN], reduction="none"), weight_BN[counted_BN]
     return (loss_T * weight_T).sum() / weight_T.sum()
 
 
