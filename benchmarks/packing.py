@@ -1,16 +1,14 @@
 """`pliant bench packing`: every bar of the packing system, measured or simulated (each says which), written as JSON.
 
-Parts can be asked for by name. Where none is named, the quick setting keeps within QUICK_SECONDS: a part that would take
-it beyond that on this processor is left out, and said to be. What is trained for several parts is a part of its own
-(forecasts), so that those that only compute train nothing. Knows in which order parts run and what each is given; measures
-nothing itself.
+Parts can be asked for by name. Where none is named, the quick setting leaves out what it has no time for on this processor
+(benchmarks/budget.py), and says so. What several parts forecast by is trained in a part of its own (forecasts): those that
+only compute train nothing. Knows in which order parts run and what each is given; measures nothing itself.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,26 +26,31 @@ from benchmarks import (
     packing_vicuna,
     shown,
 )
+from benchmarks.budget import begin
 from benchmarks.packing_vicuna import WAY, encoder
-from benchmarks.results import Bar, exit_status, write
+from benchmarks.results import Bar, write
 from flows import settings
 from pliant.errors import InputError, PliantError, RegistryError
 
 RESULTS = Path("benchmarks/results")
 SHARES = (0.8, 1.2)  # of what the profile says that the device bears, over HTTP
 
-QUICK_SECONDS = 570.0
-SLOW_SECONDS: Mapping[str, float] = {
-    "forecasts": 60.0, "study": 300.0, "published": 60.0, "predictor": 120.0, "engine": 700.0, "load": 220.0, "input": 60.0,
-}  # fmt: skip
-"""What each quick part takes on one core with AVX2 alone (18 Gflop/s)."""
-PROBE_PRODUCTS, PROBE_ADDITIONS, PROBE_SECONDS = 40, 1_500_000, 0.4
+SLOW_SECONDS: Mapping[str, tuple[float, float]] = {
+    "forecasts": (5.0, 60.0),
+    "study": (300.0, 0.0),
+    "published": (60.0, 0.0),
+    "predictor": (45.0, 100.0),
+    "engine": (100.0, 600.0),
+    "load": (220.0, 0.0),
+    "input": (60.0, 0.0),
+}
+"""What each quick part takes on the slow setting, and beside that in matrix products alone. Estimates from shorter runs."""
 
 Found = tuple[list[Bar], dict[str, Any]]
 
 
 def bench(full: bool, parts: Sequence[str] = ()) -> int:
-    """Measure the parts (none named: all), print, write; 1 if a bar falls short."""
+    """Measure the parts (none named: all that there is time for), print, write; the exit status is that of the budget."""
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         raise InputError("part", unknown[0], f"one of {', '.join(PARTS)}")
@@ -55,15 +58,15 @@ def bench(full: bool, parts: Sequence[str] = ()) -> int:
     from flows.progress import stage
 
     bars: list[Bar] = []
-    budget = Budget(0.0 if parts or full else QUICK_SECONDS)
+    budget = begin("packing", full, parts)
     for name in parts or PARTS:
         Console().rule(name)
-        if not budget.fits(name):
+        if not budget.allows(name, *SLOW_SECONDS[name]):
             continue
         try:
             found, details = PARTS[name](full, stage)
         except Skipped as reason:
-            Console().print(f"Skipped: {reason}.")
+            budget.leave_out(name, str(reason))
             continue
         bars += found
         if found:
@@ -72,57 +75,11 @@ def bench(full: bool, parts: Sequence[str] = ()) -> int:
             write(RESULTS, f"packing-{name}", found, details | {"setting": "full" if full else "quick"})
     Console().rule("all bars")
     shown.bars(bars)
-    if budget.left_out:
-        told = " ".join(f"--part {name}" for name in budget.left_out)
-        Console().print(
-            f"Not measured, to stay within {QUICK_SECONDS / 60:g} minutes here: pliant bench packing {told}"
-        )
-    return exit_status(bars)
+    return budget.status(bars)
 
 
 class Skipped(PliantError):  # noqa: N818
     """A part cannot be measured here; says what is missing."""
-
-
-@dataclass
-class Budget:
-    """Which parts a run has time for, by what each took on a slow processor and how much faster this one is.
-
-    `seconds`: of the whole run; 0: as long as it takes.
-    """
-
-    seconds: float
-    began: float = field(default_factory=time.monotonic)
-    pace: float = 0.0  # seconds here for one there; 0: not measured yet
-    left_out: list[str] = field(default_factory=list)
-
-    def fits(self, part: str) -> bool:
-        """Says so where it does not."""
-        if not self.seconds:
-            return True
-        self.pace = self.pace or pace()
-        needed, left = self.pace * SLOW_SECONDS[part], self.seconds - (time.monotonic() - self.began)
-        if needed <= left:
-            return True
-        self.left_out.append(part)
-        Console().print(
-            f"Left out: it takes about {needed / 60:.0f} minutes here, and the quick run has {max(left, 0.0) / 60:.0f} left "
-            f"(pliant bench packing --part {part})."
-        )
-        return False
-
-
-def pace() -> float:
-    """Seconds that this processor takes for what takes one on the slow one, by a probe of half a second or so."""
-    import torch
-
-    matrix, began = torch.ones(384, 384), time.perf_counter()
-    for _ in range(PROBE_PRODUCTS):
-        torch.mm(matrix, matrix)
-    total = 0
-    for number in range(PROBE_ADDITIONS):
-        total += number
-    return (time.perf_counter() - began) / PROBE_SECONDS
 
 
 def _forecasts(_full: bool, stage: Any) -> Found:
