@@ -1,8 +1,7 @@
 """`pliant`: demo, train, profile, serve, simulate, bench. The only file that knows all folders.
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a bar that falls short is
-exit status 1, and 3 is that of a bench whose bars hold as far as there was time to measure them. Heavy imports wait until
-a command needs them.
+exit status 1, and 3 where a bench had no time to measure all of them. Heavy imports wait until a command needs them.
 """
 
 from __future__ import annotations

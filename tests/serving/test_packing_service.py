@@ -232,11 +232,9 @@ def test_the_live_journals_replay_to_themselves(folder, settings):
         assert journal and replay(Packer(rules(settings, served), served.packing.memory), journal) == journal
 
 
-# A service whose model two processes share: the texts of one, also when any of the processes is killed.
-
-
 @pytest.fixture(scope="module")
 def pair(expected, tmp_path_factory):
+    """A service whose model two processes share."""
     folder = tmp_path_factory.mktemp("pair")
     publish_tiny(MlflowPublisher(folder))
     with running(settings_for(folder, processes=2, predict_limit=60.0), folder) as service:
@@ -264,8 +262,9 @@ def test_two_processes_serve_what_one_serves(asker, pair, expected):
 def test_a_killed_process_is_replaced_with_its_group_and_every_text_goes_on(asker, pair, expected):
     """The first one's death: as above, and tests/pliant/packing/test_runtime_parallel.py."""
     (engine,), (other,) = engines(pair), others(pair)
-    told = {"model": NAME, "prompt": "Once there", "temperature": 1, "max_tokens": LONG}
-    stream = asker.completions.create(**told, seed=0, stream=True)
+    stream = asker.completions.create(
+        model=NAME, prompt="Once there", temperature=1, seed=0, max_tokens=LONG, stream=True
+    )
     first = next(iter(stream)).choices[0].text
     asked = Asked(lambda place: whole(asker, seed=place), COUNT)
     other.kill()
