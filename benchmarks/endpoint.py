@@ -42,6 +42,14 @@ def service_settings(told: settings.Settings, system: str, **options: object) ->
 @contextmanager
 def serving(system: str, port: int = 0, told: settings.Settings | None = None, **options: object) -> Iterator[Service]:
     """A ready service from the registry of `told` (default: this project's); one that does not end cleanly is an error."""
+    with launched(system, port, told, **options) as service:
+        service.wait_until_ready()
+        yield service
+
+
+@contextmanager
+def launched(system: str, port: int = 0, told: settings.Settings | None = None, **options: object) -> Iterator[Service]:
+    """The same service, which may not be ready yet: several can be started at the same time."""
     told = told or settings.read()
     settings.prepare(told)
     allow_many_connections()
@@ -49,7 +57,6 @@ def serving(system: str, port: int = 0, told: settings.Settings | None = None, *
     port = servers.free_port(port)
     service = launch(chosen, told.home, port, told.home / "logs" / f"endpoint-{port}.log")
     try:
-        service.wait_until_ready()
         yield service
     finally:
         status = service.stop()

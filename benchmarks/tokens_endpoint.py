@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from benchmarks import endpoint
 from benchmarks.load_generator import Example, examples
-from benchmarks.tokens_replay import ADAPTIVE, FIXED
+from benchmarks.tokens_replay import ADAPTIVE, FIXED, Endpoint
 from flows import settings
 from flows.tokens_publish import champion
 from flows.tokens_stages import Bundle
 from pliant.errors import RegistryError
+from pliant.progress import Progress, silent
 from serving.launch import Service
 from training import data
 
@@ -30,6 +31,23 @@ def serving(policy: str, port: int = 0, **options: Any) -> Iterator[Service]:
 def address(policy: str) -> Iterator[str]:
     with serving(policy) as service:
         yield service.url
+
+
+@contextmanager
+def together(progress: Progress = silent) -> Iterator[Endpoint]:
+    """The endpoints of ADAPTIVE and FIXED, started at the same time; a measurement asks one while the other is idle.
+
+    Both schedule by the default policy: FIXED has one gamma to choose from, so that adaptation is all they differ in.
+    """
+    with ExitStack() as stack:
+        services = {
+            policy: stack.enter_context(endpoint.launched("tokens", policy="default", gamma=gamma))
+            for policy, gamma in ((FIXED, 0), (ADAPTIVE, None))
+        }
+        for done, service in enumerate(services.values(), 1):
+            service.wait_until_ready()
+            progress(done, len(services))
+        yield lambda policy: nullcontext(services[policy].url)
 
 
 def live_bundle() -> Bundle:

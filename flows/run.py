@@ -22,19 +22,23 @@ Flow = Callable[[str | None, dict[str, Any]], Any]
 
 
 @contextmanager
-def with_prefect(told: Settings, port: int = 0) -> Iterator[str]:
-    """A Prefect server to record runs: the one that PREFECT_API_URL names, else one of our own while the context lasts."""
+def with_prefect(told: Settings, port: int = 0, meanwhile: Callable[[], object] = servers.nothing) -> Iterator[str]:
+    """A Prefect server to record runs: the one that PREFECT_API_URL names, else one of our own while the context lasts.
+
+    `meanwhile` is called while our own starts, which takes seconds: it may import what is needed next, Prefect included.
+    """
     settings.prepare(told)
     named = os.environ.get("PREFECT_API_URL")
     if named:
         yield named.removesuffix("/api")
         return
-    with servers.prefect_server(told, servers.free_port(port)) as address:
-        os.environ["PREFECT_API_URL"] = f"{address}/api"
-        try:
+    port = servers.free_port(port)
+    os.environ["PREFECT_API_URL"] = f"http://{servers.HOST}:{port}/api"
+    try:
+        with servers.prefect_server(told, port, meanwhile) as address:
             yield address
-        finally:
-            del os.environ["PREFECT_API_URL"]
+    finally:
+        del os.environ["PREFECT_API_URL"]
 
 
 def run(flow: Flow, config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:

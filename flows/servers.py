@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,11 +34,14 @@ def free_port(preferred: int = 0) -> int:
     raise PliantError("no port of this machine is free")
 
 
+def nothing() -> None: ...
+
+
 @contextmanager
-def prefect_server(settings: Settings, port: int) -> Iterator[str]:
-    """A Prefect server with its database under `settings.home`; gives its address."""
+def prefect_server(settings: Settings, port: int, meanwhile: Callable[[], object] = nothing) -> Iterator[str]:
+    """A Prefect server with its database under `settings.home`; gives its address. `meanwhile` is called as it starts."""
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
-    with _running("Prefect", command, {}, f"http://{HOST}:{port}/api/health", settings.home):
+    with _running("Prefect", command, {}, f"http://{HOST}:{port}/api/health", settings.home, meanwhile):
         yield f"http://{HOST}:{port}"
 
 
@@ -64,7 +67,12 @@ def mlflow_server(settings: Settings, port: int) -> Iterator[str]:
 
 @contextmanager
 def _running(
-    name: str, command: Sequence[str], environment: Mapping[str, str], health: str | None, home: Path
+    name: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    health: str | None,
+    home: Path,
+    meanwhile: Callable[[], object] = nothing,
 ) -> Iterator[None]:
     logs = home / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -74,6 +82,7 @@ def _running(
             command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True
         )
         try:
+            meanwhile()
             if health is not None:
                 _await_health(name, process, health, path)
             yield

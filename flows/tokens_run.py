@@ -8,7 +8,7 @@ from typing import Any
 from flows import settings
 from flows.run import run, show, with_prefect
 
-__all__ = ["run_connected", "run_flow", "show", "with_prefect"]
+__all__ = ["load", "run_connected", "run_flow", "show", "with_prefect"]
 
 
 def run_flow(config: str | None, overrides: Mapping[str, Any], variants: bool = False) -> dict[str, Any]:
@@ -16,8 +16,13 @@ def run_flow(config: str | None, overrides: Mapping[str, Any], variants: bool = 
 
     A failed stage is raised as one sentence.
     """
-    with with_prefect(settings.read()):
+    with with_prefect(settings.read(), meanwhile=load):
         return run_connected(config, overrides, variants)
+
+
+def load() -> None:
+    """Import what the flow runs, which takes seconds: to be done while Prefect's server starts."""
+    from flows import tokens_flow, tokens_variants  # noqa: F401
 
 
 def run_connected(config: str | None, overrides: Mapping[str, Any], variants: bool = False) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from benchmarks.tokens_demo import OVERRIDES
+from benchmarks.tokens_demo import OVERRIDES, SHORT
 from flows import tokens_config, tokens_stages
 from flows.tokens_config import TokensFlowConfig
 from pliant.tokens.runtime import threads
@@ -20,7 +20,10 @@ def test_the_sizes_are_settings_of_the_flow_that_train_on_less_than_its_own():
     small, whole = tokens_config.read(None, OVERRIDES), TokensFlowConfig()
     assert small.foundation.images < whole.foundation.images
     assert set(small.data) < set(whole.data)
-    assert small.latency.batches[-1] == whole.latency.batches[-1]  # the batches that the policy may form
+
+
+def test_the_gate_judges_by_the_load_that_is_replayed():
+    assert tokens_config.read(None, OVERRIDES).reference == SHORT.reference
 
 
 def test_there_is_a_gamma_that_adds_tokens_one_that_merges_and_none():
