@@ -258,22 +258,25 @@ import resource, signal, sys
 from hashlib import sha256
 from pathlib import Path
 from pliant.errors import RegistryError
+from pliant.tokens.artifact import Backbone
 from registry import codec
-from tests.tokens_samples import tiny_backbone
 
+other = codec.load(Backbone, Path(sys.argv[2]))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that the limit is an error and not the end of the process
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
-    codec.save(tiny_backbone(seed=1), Path(sys.argv[1]))
+    codec.save(other, Path(sys.argv[1]))
 except RegistryError as error:
     print(error)
 """
 
 
-def test_a_disk_that_refuses_is_a_sentence_and_the_former_artifact_stays(tmp_path):
+def test_a_disk_that_refuses_is_a_sentence_and_the_former_artifact_stays(tmp_path, tmp_path_factory):
     """The limit on file sizes stands for a full disk: the kernel's refusal comes in the middle of a write."""
     digest = codec.save(tiny_backbone(seed=0), tmp_path / "a")
-    told = subprocess.run([sys.executable, "-c", FULL_DISK, tmp_path / "a"], capture_output=True, text=True, check=True)
+    codec.save(tiny_backbone(seed=1), other := tmp_path_factory.mktemp("other") / "b")
+    command = [sys.executable, "-c", FULL_DISK, tmp_path / "a", other]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "cannot be written: File too large" in told.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     codec.load(Backbone, tmp_path / "a", digest)

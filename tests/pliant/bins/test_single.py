@@ -121,7 +121,7 @@ def test_a_device_that_loads_just_then_puts_off_no_plan():
     assert [one.setting for one in more if one.kind == "load"] == [LONGEST]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.integers(0, 1000),
     st.dictionaries(st.integers(0, 3), st.tuples(st.floats(0, 0.2), st.floats(0.2, 0.4)), max_size=4),
