@@ -89,7 +89,9 @@ def cascade(config: str | None = None, overrides: dict[str, Any] | None = None) 
     told = cascade_config.read(Path(config) if config else None, overrides)
     check_device(told)  # what the device cannot do is told before anything is trained
     store = FolderStore(settings.read().store)
-    loaded = cascade_stages.load_data(told)
+    with stage("texts") as progress:
+        loaded = cascade_stages.load_data(told)
+        progress(1, 1)
     made = [one_task(told, told.of(one), data, store) for one, data in zip(told.tasks, loaded, strict=True)]
     champions = cascade_live.live(cascade_live.open_registry(settings.read()))
     verdicts = {one.task: gate(told, _champion(champions, one.task, store), _challenger(one, store)) for one in made}
