@@ -23,12 +23,11 @@ from flows.settings import Settings
 OVERRIDES: Mapping[str, Any] = {
     "embedded": {"width": 64, "epochs": 0.25, "batch_tokens": 512},
     "lengths": {"requests": 900},
-    "memory": {"pages": 24, "host_pages": 24},
 }
 """Laid over the flow's embedded configuration: sizes that a slow processor trains in half a minute.
 
 Many small steps: after as many tokens in steps of 2,048 the lengths did not yet follow from the questions, and there was
-nothing to predict. The memory holds one text of the whole context, so that it says how many are made at once.
+nothing to predict. The memory is the flow's own.
 """
 LOAD = ContestConfig()
 TITLES = {OURS: "packed by predicted lengths", RIVAL: "first come, first served, pages on demand"}
