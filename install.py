@@ -6,12 +6,14 @@ pip's own output goes to .venv/install.log. An interrupted install goes on: what
 and a package that was being copied is copied again.
 """
 
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 OLDEST, TOO_NEW = (3, 11), (3, 15)  # as in pyproject.toml
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -39,8 +41,9 @@ def main(arguments):
         check_python(sys.version_info[:2])
         check_folder(HERE)
         check_space(scope)
-        make_environment()
-        install(scope)
+        with one_at_a_time():
+            make_environment()
+            install(scope)
     except InstallError as error:
         print("install: %s" % error, file=sys.stderr)
         return 2
@@ -80,6 +83,20 @@ def check_space(scope):
             "installing needs about %.1f GB of free disk space in %s, and %.1f GB are free (FORCE=1 tries all the same)"
         )
         raise InstallError(text % (needed / 1e9, HERE, free / 1e9))
+
+
+@contextmanager
+def one_at_a_time():
+    """Hold a lock beside .venv (which may be made anew); a second install in the same folder is told to wait."""
+    with open(VENV + ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InstallError("another install is at work in this folder; wait until it is done") from None
+        try:
+            yield
+        finally:
+            os.remove(VENV + ".lock")
 
 
 def make_environment():
@@ -192,6 +209,7 @@ def reason(scope):
 
 def last_error(lines):
     errors = [line for line in lines if "ERROR" in line or "error:" in line]
+    lines = [line for line in lines if line.strip()]
     return (errors or lines or ["no word from pip"])[-1].replace("ERROR: ", "").strip()[:300]
 
 

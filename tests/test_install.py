@@ -112,6 +112,15 @@ def test_what_pip_need_not_download_counts_as_downloaded(tmp_path, monkeypatch):
     assert install.looked_at() == (2, pytest.approx(79.3e6 + 1000))
 
 
+def test_a_second_install_in_the_same_folder_is_told_to_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(install, "VENV", str(tmp_path / ".venv"))
+    with install.one_at_a_time(), pytest.raises(install.InstallError, match="at work"), install.one_at_a_time():
+        pytest.fail("two installs at once")
+    with install.one_at_a_time():
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("word", ["dem", "--help"])
 def test_an_unknown_scope_is_an_error(word):
     run = subprocess.run([sys.executable, install.__file__, word], capture_output=True, text=True, timeout=60)
