@@ -12,9 +12,12 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pliant.errors import InputError, PliantError
+
+if TYPE_CHECKING:
+    from serving.launch import Service
 
 WHAT = {  # the systems, for `--help`
     "tokens": "vision transformers that add or merge tokens with the load",
@@ -49,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="the whole way of every system: flow, registry, endpoint, replayed load")
+    demo.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(WHAT)}; without one, all")
     demo.add_argument(
         "--keep", action="store_true", help="leave MLflow, Prefect and the endpoints running until Ctrl-C"
     )
@@ -206,14 +210,22 @@ def _bench_options(parser: argparse.ArgumentParser, system: str) -> None:
 
 
 def _demo(told: argparse.Namespace) -> int:
+    unknown = [system for system in told.systems if system not in WHAT]
+    if unknown:
+        raise InputError("SYSTEM", unknown[0], f"one of {', '.join(WHAT)}")
     from benchmarks.demo import demo
 
-    return demo(told.keep)
+    return demo(told.systems, told.keep)
 
 
 def _train(told: argparse.Namespace) -> None:
     from flows import bins_run, cascade_run, packing_run, run, tokens_run
 
+    print(
+        "The flow takes its own sizes, for good models; those of `pliant demo` are smaller.",
+        file=sys.stderr,
+        flush=True,
+    )
     overrides = {name: getattr(told, name) for name in OVERRIDES if getattr(told, name, None) is not None}
     if told.system == "tokens":
         run.show(tokens_run.run_flow(told.config, overrides, told.variants))
@@ -249,7 +261,17 @@ def _serve(told: argparse.Namespace) -> int:
     found = settings.read()
     settings.prepare(found)
     port = servers.free_port(told.port) if told.port == 0 else told.port
-    return serve(service_settings(found, told.system, **_service_options(told)), found.home, port)
+    options = service_settings(found, told.system, **_service_options(told))
+    return serve(options, found.home, port, _show_start)
+
+
+def _show_start(service: Service) -> None:
+    """Show how long the service has been starting, and where it is when it is ready."""
+    from flows.progress import stage
+
+    with stage("endpoint"):
+        service.wait_until_ready()
+    print(f"Serving on {service.url} until Ctrl-C.", file=sys.stderr, flush=True)
 
 
 def _service_options(told: argparse.Namespace) -> dict[str, Any]:

@@ -166,6 +166,15 @@ class BinsFlowConfig:
             raise InputError("placement", self.placement, f"one of {', '.join(PLACEMENTS)}")
 
 
+def sizes(config: BinsFlowConfig) -> str:
+    """Return what the flow trains and measures, in one sentence for people."""
+    streams = ", ".join(f"{stream.encoder} on {stream.data}" for stream in config.streams)
+    scratch, classifier = config.embedded.scratch, config.embedded.classifier
+    embedded = f"{scratch.layers} layers of width {scratch.width}, {classifier.epochs:g} epochs"
+    measured = f"at most {config.edges.most} bins, measured up to batch {max(config.edges.batches)}"
+    return f"encoders: {streams} (embedded: {embedded}); {measured}"
+
+
 def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> BinsFlowConfig:
     """From a TOML file, with `overrides` laid over its top level.
 

@@ -118,6 +118,17 @@ class CascadeFlowConfig:
         return levels
 
 
+def sizes(config: CascadeFlowConfig) -> str:
+    """Return what the flow trains and measures, in one sentence for people."""
+    levels = ", ".join(
+        f"{level.name} ({level.scratch.layers} layers of width {level.scratch.width}, {level.classifier.epochs:g} epochs)"
+        if level.start == "scratch"
+        else f"{level.name} ({level.start})"
+        for level in config.levels
+    )
+    return f"{', '.join(task.data for task in config.tasks)} with the levels {levels}"
+
+
 def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> CascadeFlowConfig:
     """From a TOML file, with `overrides` laid over its top level.
 

@@ -167,6 +167,16 @@ def _called(generator: str) -> str:
     return re.sub(r"[^\w.-]", "-", re.split(r"[:/]", generator.rstrip("/"))[-1]).lstrip(".-")
 
 
+def sizes(config: PackingFlowConfig) -> str:
+    """Return what the flow trains and measures, in one sentence for people."""
+    embedded, predictor = config.embedded, config.predictor
+    generator = f"a Llama of {embedded.layers} layers and width {embedded.width}, {embedded.epochs:g} epochs"
+    generator = generator if config.generator == EMBEDDED else config.generator
+    encoder = f"a DistilBERT of {predictor.layers} layers and width {predictor.width}, {predictor.epochs} epochs"
+    encoder = encoder if predictor.encoder == EMBEDDED else predictor.encoder
+    return f"{generator}; {config.lengths.requests:,} outputs observed; predicted by {encoder}"
+
+
 def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> PackingFlowConfig:
     """From a TOML file, with `overrides` laid over its top level.
 

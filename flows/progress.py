@@ -109,11 +109,9 @@ def _lines(name: str) -> Iterator[Report]:
     ticker.start()
     try:
         yield lines.report
-    except BaseException:
+    finally:
         ended.set()
-        lines.say(f"stopped after {lines.seconds():.0f} s")
-        raise
-    ended.set()
+        ticker.join()
     lines.say(f"done after {lines.seconds():.0f} s")
 
 

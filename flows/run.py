@@ -6,14 +6,16 @@ Prefect reads its settings when it is imported, so a flow is imported only after
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from flows import servers, settings
+from flows.progress import stage
 from flows.settings import Settings
 from pliant.errors import PliantError
 
@@ -35,7 +37,9 @@ def with_prefect(told: Settings, port: int = 0, meanwhile: Callable[[], object] 
     port = servers.free_port(port)
     os.environ["PREFECT_API_URL"] = f"http://{servers.HOST}:{port}/api"
     try:
-        with servers.prefect_server(told, port, meanwhile) as address:
+        with ExitStack() as stack:
+            with stage("Prefect's server"):
+                address = stack.enter_context(servers.prefect_server(told, port, meanwhile))
             yield address
     finally:
         del os.environ["PREFECT_API_URL"]
@@ -50,6 +54,11 @@ def run(flow: Flow, config: str | None, overrides: Mapping[str, Any]) -> dict[st
     except Exception as error:
         raise PliantError(f"the flow failed: {type(error).__name__}: {error}") from error
     return result
+
+
+def tell_sizes(sizes: str) -> None:
+    """Say before a flow begins what it will train."""
+    print(f"Sizes: {sizes}.", file=sys.stderr)  # noqa: T201
 
 
 def show(released: Mapping[str, Any]) -> None:

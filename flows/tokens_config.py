@@ -62,6 +62,17 @@ class TokensFlowConfig:
     )
 
 
+def sizes(config: TokensFlowConfig) -> str:
+    """Return what the flow trains and measures, in one sentence for people."""
+    sizes = config.foundation.options
+    backbone = config.backbone
+    if backbone == "embedded":
+        shape = f"width {sizes['embed_dim']}, {sizes.get('depth', 12)} layers"
+        backbone = f"a vision transformer ({shape}) trained on {config.foundation.images:,} images"
+    gammas = ", ".join(map(str, config.task.gammas)) or "none"
+    return f"{', '.join(config.data)} on {backbone}, with prompts of {gammas} tokens"
+
+
 def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> TokensFlowConfig:
     """From a TOML file, with `overrides` laid over its top level."""
     return config.read(TokensFlowConfig, path, overrides)

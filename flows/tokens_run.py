@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from flows import settings
-from flows.run import run, show, with_prefect
+from flows import settings, tokens_config
+from flows.run import run, show, tell_sizes, with_prefect
 
 __all__ = ["load", "run_connected", "run_flow", "show", "with_prefect"]
 
@@ -16,6 +17,7 @@ def run_flow(config: str | None, overrides: Mapping[str, Any], variants: bool = 
 
     A failed stage is raised as one sentence.
     """
+    tell_sizes(tokens_config.sizes(tokens_config.read(Path(config) if config else None, overrides)))
     with with_prefect(settings.read(), meanwhile=load):
         return run_connected(config, overrides, variants)
 

@@ -5,6 +5,7 @@ Knows the child process, its environment and its health; knows nothing of what i
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -14,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,7 @@ class Service:
     url: str
     log: Path | None
 
-    def wait_until_ready(self, seconds: float = 120.0) -> None:
+    def wait_until_ready(self, seconds: float = 300.0) -> None:
         """Return when the model has run. Raises `WorkerError` where the service ends before, or takes longer."""
         until = time.monotonic() + seconds
         while not self._is_ready():
@@ -119,8 +120,11 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None) 
     return Service(process, f"http://{HOST}:{port}", log)
 
 
-def serve(settings: Settings, state: Path, port: int) -> int:
-    """In the foreground until SIGTERM or SIGINT; the service's exit status."""
+def serve(settings: Settings, state: Path, port: int, while_starting: Callable[[Service], None] | None = None) -> int:
+    """In the foreground until SIGTERM or SIGINT; the service's exit status.
+
+    `while_starting` is called with the service when it begins to start; it may wait until it is ready.
+    """
     service = launch(settings, state, port)
 
     def forward(_number: int, _frame: FrameType | None) -> None:
@@ -128,6 +132,9 @@ def serve(settings: Settings, state: Path, port: int) -> int:
 
     former = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
+        if while_starting is not None:
+            with contextlib.suppress(WorkerError):  # one that ends tells why itself, by its output and its status
+                while_starting(service)
         return service.process.wait()
     finally:
         for number, handler in former.items():

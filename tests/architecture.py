@@ -63,7 +63,7 @@ BARE_MACHINE = {
 PURE_FILES = ("scheduler.py", "plan.py", "batching.py", "simulate.py", "protocol.py")
 IMPURE_MODULES = ("time", "random", "asyncio", "logging", "datetime", "os", "secrets", "uuid", "threading", "socket")
 RANDOM_VALUES = ("Generator",)  # of numpy.random: a type, draws nothing by itself
-LINES = 300
+LINES = 400
 READ_ONLY = ("Mapping", "Sequence", "Set", "frozenset", "tuple", "Final", "ClassVar", "TypeAlias")
 
 

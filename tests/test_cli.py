@@ -73,6 +73,12 @@ def test_words_that_are_no_command_end_with_status_2_and_the_usage(words, capsys
     assert capsys.readouterr().err.startswith("usage: pliant")
 
 
+def test_a_demo_of_an_unknown_system_is_one_sentence_before_anything_starts(here, capsys):
+    assert cli.main(["demo", "tokens", "chess"]) == 2
+    assert capsys.readouterr().err == "pliant: SYSTEM is chess, but must be one of tokens, bins, cascade, packing\n"
+    assert list(here.iterdir()) == []
+
+
 def test_an_unknown_system_is_answered_with_the_known_ones(capsys):
     with pytest.raises(SystemExit):
         cli.main(["simulate", "chess"])
