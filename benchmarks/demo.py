@@ -1,77 +1,132 @@
-"""`pliant demo`: flow, registry, endpoint, replayed load, end to end, one system after the other."""
+"""`pliant demo [SYSTEM ...]`: flow, registry, endpoint, replayed load, end to end, one system after the other.
+
+Tokens come first, with their picture as soon as it is there. What an interrupted demo has made is kept, and not made again.
+"""
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from importlib import import_module
+from typing import Any
 
 from rich.console import Console
 
-from benchmarks import bins_demo, cascade_demo, packing_demo, tokens_demo
-from benchmarks.endpoint import serving
-from flows import bins_run, cascade_run, packing_run, servers, settings, tokens_run
+from benchmarks import demo_estimate
+from benchmarks.demo_estimate import Speed, Stopwatch
+from benchmarks.demo_stages import STAGES, START
+from flows import servers, settings
+from flows.progress import observed
 from flows.run import show, with_prefect
 from flows.settings import Settings
 
+FLOWS = {
+    "tokens": "train, profile, judge, publish",
+    "bins": "train, compile, profile, choose bins, judge, publish",
+    "cascade": "train, calibrate, profile, plan, judge, publish",
+    "packing": "train, observe lengths, predict, profile, plan, judge, publish",
+}
+LOADS = {
+    "tokens": "the same bursty load with gamma 0 and with adaptation",
+    "bins": "the same texts of all lengths, with bins and without",
+    "cascade": "the same texts with the cascade and with its large model",
+    "packing": "the same chats, packed by predicted lengths and first come, first served",
+}
+PORTS = {"tokens": 3000, "cascade": 3001, "bins": 3002, "packing": 3003}
+PAGES = {"tokens": "/v1/docs", "bins": "/docs", "cascade": "/v1/docs", "packing": "/v1/docs"}
 
-def demo(keep: bool) -> int:
-    """Run the main job. With `keep`, everything stays up until interrupted."""
-    start, told, console = time.monotonic(), settings.read(), Console()
-    with with_prefect(told, 4200 if keep else 0) as prefect:
-        console.rule("1  tokens, flow: train, profile, judge, publish")
-        show(tokens_run.run_connected(None, {}))
-        console.rule("2  tokens, endpoint: the same bursty load with gamma 0 and with adaptation")
-        tokens_demo.demo(told, console)
-        console.rule(f"3  bins, flow: train, compile, profile, choose bins, judge, publish (after {_since(start)})")
-        show(bins_run.run_connected(None, {}))
-        console.rule("4  bins, endpoint: texts of all lengths, and what others would have made of them")
-        bins_demo.demo(told, console)
-        console.rule(f"5  cascade, flow: train, calibrate, profile, plan, judge, publish (after {_since(start)})")
-        show(cascade_run.run_connected(None, {}))
-        console.rule("6  cascade, endpoint: the same texts with the cascade and its large model")
-        cascade_demo.demo(told, console)
-        console.rule(
-            f"7  packing, flow: train, observe lengths, predict, profile, plan, publish (after {_since(start)})"
-        )
-        show(packing_run.run_connected(None, {}))
-        console.rule("8  packing, endpoint: chats packed by predicted lengths, and what others would have made of them")
-        packing_demo.demo(told, console)
-        console.rule(f"Done after {_since(start)}")
+
+def demo(systems: Sequence[str], keep: bool) -> int:
+    """Run the demo of `systems` in their order in `STAGES` (all, where none is named). With `keep`, everything stays up."""
+    chosen = [system for system in STAGES if system in systems or not systems]
+    told, console = settings.read(), Console()
+    first = Stopwatch(frozenset(stage.name for stage in START))
+    load = partial(import_module, f"flows.{chosen[0]}_flow")  # torch and more, while Prefect's server starts
+    with observed(first.end), with_prefect(told, 4200 if keep else 0, load) as prefect:
+        speed = demo_estimate.probe()
+        demo_estimate.announce(console, speed, {system: STAGES[system] for system in chosen})
+        watches = {system: _run(system, told, console) for system in chosen}
+        console.rule("Done")
+        took = {system: watch.seconds for system, watch in watches.items()}
+        demo_estimate.compare(console, speed, {system: STAGES[system] for system in chosen}, took)
+        _record(told, speed, {"start": first, **watches})
         _point_on(console)
         if keep:
-            _keep(console, told, prefect)
+            _keep(console, told, prefect, chosen)
     return 0
 
 
-def _since(start: float) -> str:
-    return f"{time.monotonic() - start:.0f} s"
+def _run(system: str, told: Settings, console: Console) -> Stopwatch:
+    """One system's flow and comparison; returns what its stages took."""
+    watch = Stopwatch(frozenset(stage.name for stage in STAGES[system]))
+    compare, flow, overrides = _parts(system)
+    with observed(watch.end):
+        console.rule(f"{system}, flow: {FLOWS[system]}")
+        show(flow(None, overrides))
+        console.rule(f"{system}, endpoint: {LOADS[system]}")
+        compare(told, console)
+    return watch
+
+
+def _parts(system: str) -> tuple[Callable[[Settings, Console], None], Callable[..., dict[str, Any]], Mapping[str, Any]]:
+    """A system's comparison, its flow and the sizes that the demo takes for it; imported when its turn comes."""
+    if system == "tokens":
+        from benchmarks import tokens_demo
+        from flows import tokens_run
+
+        return tokens_demo.demo, tokens_run.run_connected, tokens_demo.OVERRIDES
+    if system == "bins":
+        from benchmarks import bins_demo
+        from flows import bins_run
+
+        return bins_demo.demo, bins_run.run_connected, bins_demo.OVERRIDES
+    if system == "cascade":
+        from benchmarks import cascade_demo
+        from flows import cascade_run
+
+        return cascade_demo.demo, cascade_run.run_connected, cascade_demo.OVERRIDES
+    from benchmarks import packing_demo
+    from flows import packing_run
+
+    return packing_demo.demo, packing_run.run_connected, packing_demo.OVERRIDES
+
+
+def _record(told: Settings, speed: Speed, watches: Mapping[str, Stopwatch]) -> None:
+    """Keep what the probe measured and what the stages took beside the state, as JSON."""
+    took = {system: {"seconds": watch.seconds, "stages": watch.heard} for system, watch in watches.items()}
+    (told.home / "demo.json").write_text(json.dumps({"speed": asdict(speed), "took": took}, indent=1) + "\n")
 
 
 def _point_on(console: Console) -> None:
-    console.print("Look further:  pliant demo --keep       MLflow, Prefect and the endpoints, left running")
-    console.print("               pliant serve SYSTEM      an endpoint alone; its page is /v1/docs")
-    console.print("               pliant simulate SYSTEM   the same load in virtual time")
-    console.print("               pliant bench SYSTEM      every bar, measured")
+    console.print("Look further:")
+    console.print("  pliant demo --keep       MLflow, Prefect and the endpoints, left running")
+    console.print("  pliant serve SYSTEM      an endpoint alone; its page is /v1/docs")
+    console.print("  pliant simulate SYSTEM   the same load in virtual time")
+    console.print("  pliant train SYSTEM      the flow in its own size, larger than here")
+    console.print("  pliant bench SYSTEM      every target, measured")
 
 
-def _keep(console: Console, told: Settings, prefect: str) -> None:
+def _keep(console: Console, told: Settings, prefect: str, systems: Sequence[str]) -> None:
+    from benchmarks.endpoint import serving
+    from flows.progress import stage
+
     with ExitStack() as stack:
-        mlflow = stack.enter_context(servers.mlflow_server(told, servers.free_port(5000)))
-        tokens = stack.enter_context(serving("tokens", 3000))
-        cascade = stack.enter_context(serving("cascade", 3001))
-        bins = stack.enter_context(serving("bins", 3002))
-        packing = stack.enter_context(serving("packing", 3003))
+        with stage("MLflow's server"):
+            mlflow = stack.enter_context(servers.mlflow_server(told, servers.free_port(5000)))
+        services = {}
+        for system in systems:
+            with stage(f"endpoint of {system}"):
+                services[system] = stack.enter_context(serving(system, PORTS[system]))
         console.rule("Left running until Ctrl-C")
         console.print(f"MLflow    {mlflow}\nPrefect   {prefect}")
-        pages = {
-            "tokens": f"{tokens.url}/v1",
-            "cascade": f"{cascade.url}/v1",
-            "bins": bins.url,
-            "packing": f"{packing.url}/v1",
-        }
-        for name, url in pages.items():
-            console.print(f"{name:<10}{url}/docs")
+        for system, service in services.items():
+            console.print(f"{system:<10}{service.url}{PAGES[system]}")
         try:
-            tokens.process.wait()
+            while True:
+                time.sleep(3600)
         except KeyboardInterrupt:
             console.print("Stopping.")
