@@ -6,10 +6,39 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.demo_estimate import Stage
 
-START = (Stage("Prefect's server"),)
+START = (Stage("Prefect's server", wait=12),)
 STAGES: Mapping[str, Sequence[Stage]] = {
-    "tokens": (Stage("foundation"),),
-    "bins": (),
-    "cascade": (),
-    "packing": (),
+    "tokens": (
+        Stage("foundation", wait=18),
+        Stage("task digit", wait=10),
+        Stage("task loops", wait=14),
+        Stage("latency profile", wait=10),
+        Stage("gate", wait=1),
+        Stage("publish", wait=6),
+        Stage("endpoints", wait=8),
+        Stage("capacity at gamma 0", wait=2),
+        Stage("load at gamma 0", wait=12),
+        Stage("load with adaptation", wait=12),
+    ),
+    "bins": (
+        Stage("texts", wait=6),
+        Stage("package: encoder", wait=25),
+        Stage("package: lengths", wait=1),
+        Stage("package: compile, latency profile", wait=9),
+        Stage("package: bins", wait=2),
+        Stage("publish", wait=3),
+        Stage("two bins endpoints, up", wait=10),
+        Stage("what the machine bears", wait=5),
+        Stage("texts of all lengths in turns", wait=15),
+    ),
+    "cascade": (
+        Stage("package: train small", wait=3),
+        Stage("package: train large", wait=12),
+        Stage("package: outputs, profiling", wait=4),
+        Stage("package: outputs, test", wait=3),
+        Stage("package: latency profile", wait=1),
+        Stage("publish", wait=3),
+        Stage("the cascade and its large model under one load", wait=24),
+    ),
+    "packing": (Stage("packing: chats in turns", wait=40),),
 }
