@@ -95,7 +95,7 @@ class Stopwatch:
     expected: frozenset[str]
     seconds: dict[str, float] = field(default_factory=dict)
     heard: list[tuple[str, float]] = field(default_factory=list)
-    last: float = field(default_factory=time.monotonic)
+    last: float = field(default_factory=lambda: time.monotonic())
 
     def end(self, name: str, seconds: float) -> None:
         """Take the end of a stage (an observer of flows/progress.py)."""
