@@ -37,11 +37,11 @@ from pliant.errors import InputError, PliantError, RegistryError
 RESULTS = Path("benchmarks/results")
 
 SECONDS: Mapping[str, float] = {
-    "planner": 60.0,
-    "dispatch": 30.0,
+    "planner": 70.0,
+    "dispatch": 40.0,
     "contest": 270.0,
     "scaling": 60.0,
-    "batches": 60.0,
+    "batches": 30.0,
     "streams": 60.0,
     "live": 150.0,
     "fidelity": 90.0,
