@@ -135,6 +135,7 @@ def _serve_options(parser: argparse.ArgumentParser, system: str) -> None:
         return
     parser.add_argument("--workers", type=int, help="devices, each a process of its own (1)")
     if system == "bins":
+        _bins_policy(parser)
         _pool(parser)
         return
     parser.add_argument(
@@ -167,6 +168,13 @@ def _policy(parser: argparse.ArgumentParser) -> None:
     told = "; ".join(f"{name}: {text}" for name, text in POLICIES.items())
     parser.add_argument("--policy", choices=tuple(POLICIES), default="default", help=told)
     parser.add_argument("--gamma", type=int, help="for the policies that keep to one")
+
+
+def _bins_policy(parser: argparse.ArgumentParser) -> None:
+    from pliant.bins.policies import POLICIES
+
+    told = "; ".join(f"{name}: {text}" for name, text in POLICIES.items())
+    parser.add_argument("--policy", choices=tuple(POLICIES), help=told)
 
 
 def _packing_policy(parser: argparse.ArgumentParser) -> None:
@@ -202,7 +210,7 @@ def _bench_options(parser: argparse.ArgumentParser, system: str) -> None:
         "tokens": "planner, kernels, gpu, policies, house or live",
         "bins": "planner, dispatch, contest, scaling, batches, streams, live, fidelity, nodes, input or gpu",
         "cascade": "contest, alone, importance, control, input or load",
-        "packing": "study, published, predictor, engine, load or input",
+        "packing": "forecasts, study, published, predictor, engine, load or input",
     }
     parser.add_argument("--full", action="store_true", help="the long setting: every part, however long it takes")
     text = f"{parts[system]}; may be repeated (without it: all that ten minutes are enough for)"

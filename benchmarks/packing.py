@@ -44,7 +44,7 @@ SLOW_SECONDS: Mapping[str, tuple[float, float]] = {
     "load": (220.0, 0.0),
     "input": (60.0, 0.0),
 }
-"""What each quick part takes on the slow setting, and beside that in matrix products alone. Estimates from shorter runs."""
+"""What each quick part takes on the slow setting, and beside that in matrix products alone: guesses from the sizes."""
 
 Found = tuple[list[Bar], dict[str, Any]]
 

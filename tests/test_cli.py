@@ -24,6 +24,7 @@ OPTIONS = {
     ("profile", "cascade"): ["--device", "--threads"],
     ("serve", "tokens"): ["--port", "--policy", "--gamma", "--device", "--threads", "--any-profile", "--journal"],
     ("serve", "cascade"): ["--port", "--workers", "--placement", "--device", "--threads", "--any-profile", "--journal"],
+    ("serve", "bins"): ["--port", "--policy", "--workers", "--dispatch", "--pool"],
     ("serve", "packing"): ["--port", "--policy", "--observe", "--processes", "--device", "--threads", "--journal"],
     ("simulate", "tokens"): ["--load", "--policy", "--gamma", "--workers", "--seed"],
     ("simulate", "cascade"): ["--load", "--candidate", "--workers", "--seed"],
