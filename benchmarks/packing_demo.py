@@ -30,7 +30,11 @@ Many small steps: after as many tokens in steps of 2,048 the lengths did not yet
 nothing to predict. The memory is the flow's own.
 """
 LOAD = ContestConfig()
-TITLES = {OURS: "packed by predicted lengths", RIVAL: "first come, first served, pages on demand"}
+NAMES = {OURS: "Pliant", RIVAL: "in order of arrival"}
+TITLES = {
+    OURS: "Pliant: the order and the room of each by its predicted length",
+    RIVAL: "first come, first served, pages on demand",
+}
 COLOURS = {OURS: "#c1440e", RIVAL: "#1f5f8b"}
 
 
@@ -50,16 +54,18 @@ def demo(told: Settings, console: Console) -> None:
     )
     console.print(table(found))
     console.print(
-        f"By predicted lengths [bold]{ours.in_time:.0%}[/bold] are answered in time, first come, first served "
-        f"{rival.in_time:.0%}: [bold]{found.ahead:.2f}x[/bold] the answers."
+        f"Both live, in turns, the same chats. Pliant answers [bold]{ours.in_time:.0%}[/bold] in time, first come, first "
+        f"served {rival.in_time:.0%}: [bold]{found.ahead:.2f}x[/bold] the answers. More come than either can answer."
     )
     console.print(f"\nThe picture of this run: {record(told, found)}")
 
 
 def table(found: Contest) -> Table:
-    made = Table(*HEADINGS)
+    made = Table("", "chats", "in time", "in time/s", "p50 ms", "p90 ms", "preempted")
     for policy, fared in found.fared.items():
-        made.add_row(TITLES[policy], *fared.row()[1:], style="bold" if policy == OURS else "")
+        row = dict(zip(HEADINGS, fared.row(), strict=True))
+        cells = (row[name] for name in ("chats", "in time", "in time/s", "p50 ms", "p90 ms", "preemptions"))
+        made.add_row(NAMES[policy], *cells, style="bold" if policy == OURS else "")
     return made
 
 
