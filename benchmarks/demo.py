@@ -17,8 +17,8 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import demo_estimate
-from benchmarks.demo_estimate import Speed, Stopwatch
-from benchmarks.demo_stages import STAGES, START
+from benchmarks.demo_estimate import Speed, Stage, Stopwatch
+from benchmarks.demo_stages import STAGES, START, stages_of
 from flows import servers, settings
 from flows.progress import observed
 from flows.run import show, with_prefect
@@ -43,16 +43,16 @@ PAGES = {"tokens": "/v1/docs", "bins": "/docs", "cascade": "/v1/docs", "packing"
 def demo(systems: Sequence[str], keep: bool) -> int:
     """Run the demo of `systems` in their order in `STAGES` (all, where none is named). With `keep`, everything stays up."""
     chosen = [system for system in STAGES if system in systems or not systems]
-    told, console = settings.read(), Console()
+    told, console, stages = settings.read(), Console(), stages_of(chosen)
     first = Stopwatch(frozenset(stage.name for stage in START))
     load = partial(import_module, f"flows.{chosen[0]}_flow")  # torch and more, while Prefect's server starts
     with observed(first.end), with_prefect(told, 4200 if keep else 0, load) as prefect:
         speed = demo_estimate.probe()
-        demo_estimate.announce(console, speed, {system: STAGES[system] for system in chosen})
-        watches = {system: _run(system, told, console) for system in chosen}
+        demo_estimate.announce(console, speed, stages)
+        watches = {system: _run(system, stages[system], told, console) for system in chosen}
         console.rule("Done")
         took = {system: watch.seconds for system, watch in watches.items()}
-        demo_estimate.compare(console, speed, {system: STAGES[system] for system in chosen}, took)
+        demo_estimate.compare(console, speed, stages, took)
         _record(told, speed, {"start": first, **watches})
         _point_on(console)
         if keep:
@@ -60,9 +60,9 @@ def demo(systems: Sequence[str], keep: bool) -> int:
     return 0
 
 
-def _run(system: str, told: Settings, console: Console) -> Stopwatch:
+def _run(system: str, stages: Sequence[Stage], told: Settings, console: Console) -> Stopwatch:
     """One system's flow and comparison; returns what its stages took."""
-    watch = Stopwatch(frozenset(stage.name for stage in STAGES[system]))
+    watch = Stopwatch(frozenset(stage.name for stage in stages))
     compare, flow, overrides = _parts(system)
     with observed(watch.end):
         console.rule(f"{system}, flow: {FLOWS[system]}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.demo_estimate import Stage
 
+TEXTS = "texts"
 START = (Stage("Prefect's server", wait=12),)
 STAGES: Mapping[str, Sequence[Stage]] = {
     "tokens": (
@@ -42,3 +43,13 @@ STAGES: Mapping[str, Sequence[Stage]] = {
     ),
     "packing": (Stage("packing: chats in turns", wait=40),),
 }
+
+
+def stages_of(systems: Sequence[str]) -> dict[str, tuple[Stage, ...]]:
+    """Return what comes in a demo of these systems, by system: the embedded texts are read once, by whoever is first."""
+    seen: set[str] = set()
+    stages = {}
+    for system in systems:
+        stages[system] = tuple(stage for stage in STAGES[system] if stage.name != TEXTS or TEXTS not in seen)
+        seen |= {stage.name for stage in STAGES[system]}
+    return stages

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from benchmarks import demo_estimate
 from benchmarks.demo_estimate import Speed, Stage, Stopwatch
-from benchmarks.demo_stages import STAGES
+from benchmarks.demo_stages import STAGES, TEXTS, stages_of
 
 
 def test_a_stage_takes_its_tensors_its_python_and_its_wait():
@@ -46,3 +46,11 @@ def test_every_system_of_the_demo_says_what_comes():
     assert list(STAGES) == ["tokens", "bins", "cascade", "packing"]
     assert all(stages for stages in STAGES.values())
     assert all(any((stage.tensor, stage.python, stage.wait)) for stages in STAGES.values() for stage in stages)
+
+
+def test_the_texts_are_read_by_the_first_system_that_needs_them():
+    readers = [
+        [system for system, its in stages_of(s).items() if TEXTS in {x.name for x in its}]
+        for s in (STAGES, ["packing"])
+    ]
+    assert readers == [["bins"], ["packing"]]
