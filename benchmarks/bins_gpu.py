@@ -26,10 +26,10 @@ from pliant.bins.edges import choose_edges
 from pliant.bins.graphs import Call, EagerEngine, GraphsEngine
 from pliant.bins.model import HeadedEncoder, module
 from pliant.bins.padding import padded
+from pliant.device import device_class
 from pliant.errors import InputError
 from pliant.precision import check_precision
 from pliant.tokens.graphs import Capture, CudaCapture
-from pliant.tokens.runtime import device_class
 
 SIZES: Mapping[str, Mapping[str, int]] = {
     "bert-base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},

@@ -18,8 +18,8 @@ from benchmarks.cascade_study import Latencies, Study, material
 from pliant.cascade.artifact import Cascade
 from pliant.cascade.evaluate import Ground, draws, subset
 from pliant.cascade.run import Models, load, run
+from pliant.device import threads
 from pliant.progress import Progress, silent
-from pliant.tokens.runtime import threads
 
 DROP = 0.01
 

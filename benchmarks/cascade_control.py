@@ -27,9 +27,9 @@ from pliant.cascade.runtime import CascadeRuntime
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.search import DOUBT
 from pliant.cascade.text import Reader
+from pliant.device import threads
 from pliant.progress import Progress, silent
 from pliant.protocol import Arrived, Finished, Launch, Request, Result
-from pliant.tokens.runtime import threads
 from serving.cascade_catalog import ServedLevel, ServedTask
 from serving.cascade_reading import Way, begin, way
 

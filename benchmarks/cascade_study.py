@@ -16,9 +16,9 @@ from benchmarks import cascade_models
 from benchmarks.cascade_contest import Material
 from benchmarks.cascade_data import files, read
 from pliant.cascade.artifact import Classifier, Outputs, Pruning
+from pliant.device import device_class, threads
 from pliant.latency import LatencyTable
 from pliant.progress import Progress, share
-from pliant.tokens.runtime import device_class, threads
 from profiling.cascade_latency import LatencyConfig, profile
 from profiling.cascade_outputs import OutputsConfig, run_all
 from profiling.timer import TimerConfig

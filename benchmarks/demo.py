@@ -63,10 +63,10 @@ def demo(systems: Sequence[str], keep: bool) -> int:
 def _load(told: Settings, system: str) -> None:
     """What takes seconds and can be done while Prefect's server starts: torch, the flow, MLflow and its new database."""
     import_module(f"flows.{system}_flow")
-    from benchmarks.endpoint import EXPERIMENTS
+    from benchmarks.endpoint import experiment
     from flows.release import open_registry
 
-    open_registry(told, EXPERIMENTS[system]).names()
+    open_registry(told, experiment(system)).create()
 
 
 def _run(system: str, stages: Sequence[Stage], told: Settings, console: Console) -> Stopwatch:

@@ -1,8 +1,9 @@
 """How long each stage of the demo will take on this machine, from a probe of some two seconds.
 
-A stage costs training steps of the probe, rounds of its Python and seconds of waiting (for a load, which lasts as long as it
-lasts). The costs were fitted to what the stages took in two settings (docs/timings.md); the probe says how long its steps
-and rounds take here.
+A stage costs seconds of tensor arithmetic, of Python in one process, of Python in two processes side by side (a service and
+its clients, or two that start), and seconds of waiting (for a load, which lasts as long as it lasts). The costs are those of
+the two cores that docs/timings.md speaks of, fitted to what the stages took there in two settings; the probe says how many
+times slower this machine is at each.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Table
 
-PROBE_SECONDS = 0.6  # of each of the two probes
+PROBE_SECONDS = 0.5  # of each of the three probes
+STEP, ROUND = (
+    0.0301,
+    0.000887,
+)  # seconds of the probe's training step, and of a round of its Python, where costs were measured
 
-# Two of these at once, as a service and its clients are: where there is one core they share it.
 _PYTHON_PROBE = f"""
 import ast, json, time
 source = "def f(a, b):\\n    return [a + i * b for i in range(10) if i % 3]\\n" * 20
@@ -32,33 +36,38 @@ print(done)
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Seconds that a unit of work takes here: a training step of the probe, and a round of the Python probe."""
+    """How many times longer this machine takes than the one where costs were measured: above 1 is slower."""
 
     tensor: float
     python: float
+    pair: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage by the name under which its progress is shown; its costs in probe units and in seconds of waiting."""
+    """A stage by the name under which its progress is shown, and its costs in seconds where they were measured."""
 
     name: str
     tensor: float = 0.0
     python: float = 0.0
+    pair: float = 0.0
     wait: float = 0.0
 
     def seconds(self, speed: Speed) -> float:
-        return self.tensor * speed.tensor + self.python * speed.python + self.wait
+        """Return what the stage is expected to take at this speed."""
+        work = self.tensor * speed.tensor + self.python * speed.python + self.pair * speed.pair
+        return work + self.wait
 
 
 def probe() -> Speed:
     """Measure this machine in some two seconds."""
-    return Speed(_tensor_seconds(), _python_seconds())
+    return Speed(_tensor_seconds() / STEP, _python_seconds(1) / ROUND, _python_seconds(2) / ROUND)
 
 
-def _python_seconds() -> float:
+def _python_seconds(processes: int) -> float:
+    """Seconds of a round in so many processes side by side."""
     command = [sys.executable, "-S", "-c", _PYTHON_PROBE]
-    probes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    probes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
     rounds = [int(process.communicate()[0]) for process in probes]
     return PROBE_SECONDS / max(sum(rounds) / len(rounds), 1)
 

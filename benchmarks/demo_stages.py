@@ -1,4 +1,7 @@
-"""The demo's stages by system, with what each costs (benchmarks/demo_estimate.py says in which units)."""
+"""The demo's stages by system, in the order in which they come, with what each costs (see benchmarks/demo_estimate.py).
+
+Stages of less than a second count to those after them.
+"""
 
 from __future__ import annotations
 
@@ -6,50 +9,61 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.demo_estimate import Stage
 
-TEXTS = "texts"
-START = (Stage("Prefect's server", wait=12),)
+TEXTS = Stage("texts", python=4.9)
+START = (Stage("Prefect's server", pair=2.4, python=6.4),)
 STAGES: Mapping[str, Sequence[Stage]] = {
     "tokens": (
-        Stage("foundation", wait=18),
-        Stage("task digit", wait=10),
-        Stage("task loops", wait=14),
-        Stage("latency profile", wait=10),
-        Stage("gate", wait=1),
-        Stage("publish", wait=6),
-        Stage("endpoints", wait=8),
-        Stage("capacity at gamma 0", wait=2),
-        Stage("load at gamma 0", wait=12),
-        Stage("load with adaptation", wait=12),
+        Stage("foundation", tensor=4.9, python=1.5),
+        Stage("task digit", tensor=2.5),
+        Stage("task loops", tensor=2.2),
+        Stage("latency profile", tensor=0.6, python=1.5),
+        Stage("gate", python=1.2),
+        Stage("publish", python=3.0),
+        Stage("endpoints", pair=7.1, python=0.3),
+        Stage("capacity at gamma 0", pair=0.3, wait=2.5),
+        Stage("load at gamma 0", python=0.6, wait=10.5),
+        Stage("load with adaptation", python=0.5, wait=10.5),
     ),
     "bins": (
-        Stage("texts", wait=6),
-        Stage("package: encoder", wait=25),
-        Stage("package: lengths", wait=1),
-        Stage("package: compile, latency profile", wait=9),
-        Stage("package: bins", wait=2),
-        Stage("publish", wait=3),
-        Stage("two bins endpoints, up", wait=10),
-        Stage("what the machine bears", wait=5),
-        Stage("texts of all lengths in turns", wait=15),
+        TEXTS,
+        Stage("package: encoder", tensor=6.1, python=4.5),
+        Stage("package: lengths", tensor=0.7, python=0.3),
+        Stage("package: compile, latency profile", tensor=0.8, python=7.6),
+        Stage("package: bins", tensor=0.2, python=1.9),
+        Stage("package: gate", python=1.4),
+        Stage("publish", tensor=0.1, python=0.9),
+        Stage("two bins endpoints, up", pair=7.6, python=2.0),
+        Stage("what the machine bears", wait=3.0),
+        Stage("texts of all lengths in turns", pair=0.3, python=2.6, wait=20.0),
     ),
     "cascade": (
-        Stage("package: train small", wait=3),
-        Stage("package: train large", wait=12),
-        Stage("package: outputs, profiling", wait=4),
-        Stage("package: outputs, test", wait=3),
-        Stage("package: latency profile", wait=1),
-        Stage("publish", wait=3),
-        Stage("the cascade and its large model under one load", wait=24),
+        TEXTS,
+        Stage("package: train small", tensor=0.7, python=2.2),
+        Stage("package: train large", tensor=3.0, python=5.6),
+        Stage("package: outputs, profiling", tensor=0.6, python=2.1),
+        Stage("package: outputs, test", tensor=0.8, python=1.9),
+        Stage("package: latency profile", tensor=0.2, python=0.8),
+        Stage("package: gate", python=0.6),
+        Stage("publish", tensor=0.1, python=1.0),
+        Stage("the cascade and its large model under one load", python=9.4, wait=14.0),
     ),
-    "packing": (Stage("packing: chats in turns", wait=40),),
+    "packing": (
+        TEXTS,
+        Stage("docstrings: generator", tensor=2.3, python=14.8),
+        Stage("docstrings: lengths", python=4.7),
+        Stage("docstrings: predictor", tensor=0.1, python=2.9),
+        Stage("docstrings: step profile", python=1.2),
+        Stage("docstrings: plan", python=1.8),
+        Stage("publish", python=1.6),
+        Stage("packing: chats in turns", pair=13.5, python=4.7, wait=28.0),
+    ),
 }
 
 
 def stages_of(systems: Sequence[str]) -> dict[str, tuple[Stage, ...]]:
     """Return what comes in a demo of these systems, by system: the embedded texts are read once, by whoever is first."""
-    seen: set[str] = set()
-    stages = {}
+    stages: dict[str, tuple[Stage, ...]] = {}
     for system in systems:
-        stages[system] = tuple(stage for stage in STAGES[system] if stage.name != TEXTS or TEXTS not in seen)
-        seen |= {stage.name for stage in STAGES[system]}
+        read = any(TEXTS in earlier for earlier in stages.values())
+        stages[system] = tuple(stage for stage in STAGES[system] if stage != TEXTS or not read)
     return stages

@@ -12,7 +12,7 @@ from serving.launch import Service, launch
 from serving.settings import Settings
 
 
-def _experiment(system: str) -> str:
+def experiment(system: str) -> str:
     """The registry's experiment of a system. Imported late: a system alone does not load what the others train with."""
     match system:
         case "bins":
@@ -31,7 +31,7 @@ def service_settings(told: settings.Settings, system: str, **options: object) ->
     where = {
         "system": system,
         "registry_uri": told.tracking_uri,
-        "experiment": _experiment(system),
+        "experiment": experiment(system),
         "artifact_root": str(told.artifact_root),
         "threads": 1,
         "home": told.home,

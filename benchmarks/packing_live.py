@@ -2,9 +2,10 @@
 
 Services of the same champion are up at once, one a policy, and one of them is asked at a time: first the one, then the
 other, then the other way round, so that whatever else the machine does meets both alike. A stretch begins and ends with
-nothing to do. How many chats are beyond what the machine bears a probe finds: of the service without predictions, with
-always so many clients that each have one chat open. Each chat has a deadline, which the service knows: what is late by
-then it drops, under either policy, and the client counts it as not answered.
+nothing to do. How many chats are beyond what the machine bears is found with the service without predictions alone: first
+with always so many clients that each have one chat open, then with short loads, until it answers some in time and fails
+many (clients on the service's own core take much from it, on another nothing). Each chat has a deadline, which the service
+knows: what is late by then it drops, under either policy, and the client counts it as not answered.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,15 +36,23 @@ WARM_DEADLINE = 60.0  # seconds, of chats that are not measured
 
 @dataclass(frozen=True, slots=True)
 class ContestConfig:
-    """`overload`: arrivals over what the rival answers. `places`: a deadline is the time in which it answers so many."""
+    """`overload`: arrivals over what the rival answers to `clients`. `places`: a deadline is the time of so many answers.
+
+    At most `tries` loads of `trial` seconds raise the overload while the rival answers more than `some` of them in time, and
+    lower it while it answers fewer than `few`.
+    """
 
     policies: tuple[str, ...] = (OURS, RIVAL)
     stretches: int = 2
-    seconds: float = 5.0  # of arrivals, a stretch
+    seconds: float = 4.0  # of arrivals, a stretch
     overload: float = 1.5
+    tries: int = 3
+    trial: float = 1.5
+    some: float = 0.6
+    few: float = 0.25
     places: int = 40
     clients: int = 32
-    probe: float = 3.0  # seconds
+    probe: float = 2.0  # seconds
     temperature: float = 0.7
     warm: int = 4
     seed: int = 0
@@ -117,6 +126,7 @@ def contest(name: str, pool: Sequence[Question], config: ContestConfig, progress
             _warm(service, name, by_name, how, config)
         rival = services[RIVAL]
         borne = asyncio.run(capacity(rival.url, by_name, config.probe, config.clients, how))
+        config = replace(config, overload=_overload(rival, name, pool, borne, config))
         progress(3, 10)
         before = {policy: _preemptions(service, name) for policy, service in services.items()}
         replies, seconds = _in_turns(services, name, pool, borne, config, share(progress, 30, 98))
@@ -126,6 +136,23 @@ def contest(name: str, pool: Sequence[Question], config: ContestConfig, progress
         }
     progress(10, 10)
     return Contest(borne, config.overload * borne, config.places / borne, fared)
+
+
+def _overload(rival: Service, name: str, pool: Sequence[Question], borne: float, config: ContestConfig) -> float:
+    """The overload at which the rival answers some chats in time and fails many, by the rival's answers alone."""
+    overload, how = config.overload, form(name, config.temperature, deadlines=True)
+    for number in range(config.tries):
+        trial = replace(config, overload=overload, seconds=config.trial, seed=config.seed + 1)
+        asked = stretch(name, borne, number, trial)
+        replies = asyncio.run(replay(rival.url, asked, {name: pool}, config.seed, silent, how))
+        in_time = Fared(RIVAL, tuple(replies), config.trial, 0).in_time
+        if in_time > config.some:
+            overload *= 1.4
+        elif in_time < config.few:
+            overload /= 1.25
+        else:
+            break
+    return overload
 
 
 def _in_turns(

@@ -20,11 +20,12 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.results import Bar, exit_status, write
+from pliant.device import device_class
 from pliant.errors import OfflineError
 from pliant.precision import has_bfloat16
 from pliant.tokens.artifact import GAMMAS, Backbone, Head, Task
 from pliant.tokens.model import create_vit
-from pliant.tokens.runtime import Execution, Payload, TokensRuntime, device_class, load_model, normaliser
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime, load_model, normaliser
 from training.tokens_foundation import from_timm
 
 ARCHITECTURE, TASKS, CLASSES = "vit_base_patch16_224", 3, 100

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from benchmarks.results import Bar
 from benchmarks.tokens_merging import Checked, check
+from pliant.device import threads as torch_threads
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import GAMMAS, Backbone, Head, Task
 from pliant.tokens.model import create_vit
 from pliant.tokens.runtime import Payload, TokensRuntime, load_model, normaliser
-from pliant.tokens.runtime import threads as torch_threads
 from training.tokens_foundation import FoundationConfig
 from training.tokens_task import TaskConfig
 

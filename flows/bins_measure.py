@@ -23,10 +23,10 @@ from pliant.bins.artifact import Bins, Encoder, Shape
 from pliant.bins.cache import versions
 from pliant.bins.compile import compile_shapes
 from pliant.bins.runtime import BinsRuntime
+from pliant.device import device_class, threads
 from pliant.errors import InputError, PliantError
 from pliant.latency import LatencyTable
 from pliant.progress import Progress, share
-from pliant.tokens.runtime import device_class, threads
 from profiling.bins_latency import LatencyConfig, Measured, profile
 
 Files = Mapping[str, str]

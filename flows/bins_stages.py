@@ -45,9 +45,9 @@ from flows.keys import Made, contents, stage_key
 from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.cache import cache_folder, verify
 from pliant.cascade.artifact import Classifier
+from pliant.device import device_class, threads
 from pliant.errors import ArtifactError, InputError, RegistryError
 from pliant.progress import Progress, share
-from pliant.tokens.runtime import device_class, threads
 from registry.store import FolderStore
 from training.texts import TextData
 

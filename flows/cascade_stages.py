@@ -37,10 +37,10 @@ import training.texts
 from flows.cascade_config import CascadeFlowConfig, LevelConfig, TaskConfig
 from flows.keys import Made, contents, stage_key
 from pliant.cascade.artifact import Cascade, Classifier, Outputs
+from pliant.device import device_class, threads
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.progress import Progress, share
-from pliant.tokens.runtime import device_class, threads
 from registry.store import FolderStore
 from training.cascade_start import Start
 from training.texts import TextData

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from pliant.device import device_class, threads
 from pliant.precision import check_precision
-from pliant.tokens.runtime import device_class, threads
 
 
 class _OnDevice(Protocol):

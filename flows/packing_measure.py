@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from flows.packing_config import MemoryConfig, PackingFlowConfig
+from pliant.device import device_class, threads
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
 from pliant.packing.request import Memory
 from pliant.packing.steps import LinearSteps, Point, fit
 from pliant.progress import Progress
-from pliant.tokens.runtime import device_class, threads
 from profiling.packing_steps import profile
 
 FLOAT32 = 4

@@ -12,10 +12,11 @@ from flows import settings
 from flows.tokens_config import TokensFlowConfig
 from flows.tokens_publish import PREFIX, champion_models, open_registry, profile_package
 from flows.tokens_stages import derive_rule
+from pliant.device import device_class, threads
 from pliant.errors import RegistryError
 from pliant.progress import Progress
 from pliant.tokens.artifact import Profile
-from pliant.tokens.runtime import TokensRuntime, device_class, threads
+from pliant.tokens.runtime import TokensRuntime
 from profiling import tokens_latency
 from registry.store import FolderStore
 

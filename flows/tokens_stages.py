@@ -37,12 +37,13 @@ import training.tokens_sweep
 import training.tokens_task
 from flows.keys import Made, stage_key
 from flows.tokens_config import TokensFlowConfig
+from pliant.device import device_class, threads
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.progress import Progress, share
 from pliant.tokens.artifact import Backbone, Profile, RateRule, Task
 from pliant.tokens.plan import rate_rule
-from pliant.tokens.runtime import TokensRuntime, device_class, threads
+from pliant.tokens.runtime import TokensRuntime
 from registry.store import FolderStore
 from training.data import ImageData
 

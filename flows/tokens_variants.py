@@ -25,9 +25,9 @@ from flows.tasks import fresh, kept, passing
 from flows.tokens_config import TokensFlowConfig, VariantConfig
 from flows.tokens_flow import trained
 from flows.tokens_publish import PREFIX, open_registry, variant_package
+from pliant.device import device_class, threads
 from pliant.errors import InputError
 from pliant.tokens.artifact import Backbone, Profile, Task, Variant, VariantTask
-from pliant.tokens.runtime import device_class, threads
 from registry.mlflow_store import CHAMPION
 from registry.store import FolderStore
 from training.data import ImageData

@@ -119,6 +119,10 @@ class MlflowRegistry:
             )
         return _published(made)
 
+    def create(self) -> None:
+        """Make the registry's database and experiment, where they are not there; a first `run` does so anyway."""
+        self._experiment(self._connect(create=True))
+
     def exists(self) -> bool:
         """Whether anything was ever published here: False only for a database file that is not there yet."""
         path = database(self.tracking_uri)

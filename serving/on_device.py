@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import torch
 
+from pliant.device import device_class, threads
 from pliant.errors import DeviceError, WorkerError
-from pliant.tokens.runtime import device_class, threads
 from serving.device_plan import DevicePlan
 
 

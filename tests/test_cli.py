@@ -179,7 +179,7 @@ def taken_port():
 
 @pytest.fixture(scope="module")
 def registry_folder(tmp_path_factory) -> Path:
-    from pliant.tokens.runtime import device_class
+    from pliant.device import device_class
     from tests.serving.published import publish_all
 
     folder = tmp_path_factory.mktemp("registry")

@@ -22,8 +22,7 @@ from torch import nn
 
 from pliant.bins.artifact import Encoder
 from pliant.cascade.artifact import Classifier
-from pliant.cascade.model import load_model, weights
-from pliant.cascade.runtime import positions
+from pliant.cascade.model import load_model, positions, weights
 from pliant.cascade.text import SHORTEST
 from pliant.errors import InputError
 from training.cascade_start import read_tokenizer, tell

@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from pliant.cascade.artifact import Classifier
-from pliant.cascade.model import layers, weights
-from pliant.cascade.runtime import positions
+from pliant.cascade.model import layers, positions, weights
 from pliant.errors import InputError
 from pliant.progress import Progress, silent
 from training.cascade_rows import Rows, batches, fit_rows

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from pliant.bins.artifact import Encoder
 from pliant.cascade.model import module as classifier
-from pliant.cascade.runtime import positions
+from pliant.cascade.model import positions
 from pliant.errors import ArtifactError
 
 

@@ -129,7 +129,7 @@ class AotEngine:
 class _Threaded:
     """An engine of torch's on a CPU, with that many threads while it runs.
 
-    Without pliant/tokens/runtime.py's `threads`: that file needs timm, which an MLflow client of an encoder need not have.
+    As pliant/device.py's `threads`, on every call.
     """
 
     def __init__(self, engine: Engine, threads: int) -> None:

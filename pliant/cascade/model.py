@@ -53,3 +53,15 @@ def layers(model: nn.Module) -> nn.ModuleList:
     if not lists:
         raise ArtifactError(f"{type(model).__name__} has no list of layers")
     return lists[0]
+
+
+def positions(model: nn.Module) -> int | None:
+    """How many tokens the model can read at most; None where it has no table of positions (nor a configured limit).
+
+    RoBERTa's family counts positions from behind the padding's number on.
+    """
+    for name, child in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(child, nn.Embedding):
+            return child.num_embeddings - (0 if child.padding_idx is None else child.padding_idx + 1)
+    found = getattr(model.config, "max_position_embeddings", None)
+    return found if isinstance(found, int) and found > 0 else None

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from pliant.cascade.artifact import Classifier
 from pliant.cascade.attention import Received, watch
-from pliant.cascade.model import load_model
+from pliant.cascade.model import load_model, positions
 from pliant.cascade.packed import pack
 from pliant.errors import InputError
 from pliant.precision import check_precision
@@ -145,18 +145,6 @@ def _packed(model: nn.Module, classifier: Classifier) -> nn.Module:
         model = load_model(classifier)
         watch(model)
     return model
-
-
-def positions(model: nn.Module) -> int | None:
-    """How many tokens the model can read at most; None where it has no table of positions (nor a configured limit).
-
-    RoBERTa's family counts positions from behind the padding's number on.
-    """
-    for name, child in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(child, nn.Embedding):
-            return child.num_embeddings - (0 if child.padding_idx is None else child.padding_idx + 1)
-    found = getattr(model.config, "max_position_embeddings", None)
-    return found if isinstance(found, int) and found > 0 else None
 
 
 def _total(received: Received, loaded: _Loaded) -> NDArray[np.float32]:

@@ -88,7 +88,7 @@ class Profile:
     SCHEMA: ClassVar[int] = 1
 
     backbone: str  # digest of the backbone artifact
-    device: str  # device class, see pliant/tokens/runtime.py
+    device: str  # device class, see pliant/device.py
     latency: LatencyTable  # settings are gammas; median seconds
     spread: tuple[tuple[float, ...], ...]  # interquartile range in seconds, like latency.seconds
     memory: tuple[tuple[int, ...], ...]  # peak bytes beyond the weights, like latency.seconds; 0 where unmeasured
@@ -116,7 +116,7 @@ class Variant:
     name: str
     backbone: Backbone
     tasks: Mapping[str, VariantTask]
-    device: str  # device class, see pliant/tokens/runtime.py
+    device: str  # device class, see pliant/device.py
     latency: LatencyTable  # of the single setting 0; median seconds
     loading: float  # seconds from the file to the first answer after warm-up
 

@@ -84,8 +84,10 @@ def test_the_load_goes_from_below_to_above_what_the_other_one_was_measured_to_be
     arrivals = [seen.request.arrival for turn in compared.rounds[OTHER] for seen in turn]
     loud = np.array([int(at / bins_demo.SECONDS) % 2 == 1 for at in arrivals])
     assert max(arrivals) <= whole
-    assert 2.5 < loud.sum() / (~loud).sum() < 6  # 2 over 0.5, by chance more or less
-    assert len(arrivals) == pytest.approx(ROUNDS * whole * mean * compared.capacity, rel=0.3)
+    # 2 over 0.5, by chance more or less; on a busy machine there are few.
+    assert abs(loud.mean() - 0.8) < 5 * (0.8 * 0.2 / len(loud)) ** 0.5
+    expected = ROUNDS * whole * mean * compared.capacity
+    assert abs(len(arrivals) - expected) < 5 * (ROUNDS * expected) ** 0.5
 
 
 def seen(in_time: int, late: int, dropped: int) -> tuple[Observation, ...]:

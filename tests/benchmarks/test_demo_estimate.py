@@ -13,7 +13,8 @@ from benchmarks.demo_stages import STAGES, TEXTS, stages_of
 
 
 def test_a_stage_takes_its_tensors_its_python_and_its_wait():
-    assert Stage("x", tensor=100, python=10, wait=3).seconds(Speed(0.02, 0.5)) == pytest.approx(10)
+    stage = Stage("x", tensor=10, python=4, pair=1, wait=3)
+    assert stage.seconds(Speed(tensor=2, python=0.5, pair=4)) == pytest.approx(20 + 2 + 4 + 3)
 
 
 def test_time_between_stages_counts_to_the_later_and_unknown_stages_to_the_next_known(monkeypatch):
@@ -30,7 +31,7 @@ def test_time_between_stages_counts_to_the_later_and_unknown_stages_to_the_next_
 def test_the_announcement_names_every_stage_and_the_sum():
     console = Console(file=io.StringIO(), width=120)
     stages = {"tokens": (Stage("foundation", wait=30), Stage("gate", wait=5)), "bins": (Stage("encoder", wait=100),)}
-    demo_estimate.announce(console, Speed(1, 1), stages)
+    demo_estimate.announce(console, Speed(1, 1, 1), stages)
     text = console.file.getvalue()
     for part in ("tokens", "foundation", "30 s", "gate", "5 s", "bins", "1.7 min", "2.2 min"):
         assert part in text
@@ -40,17 +41,20 @@ def test_the_probe_measures_both():
     speed = demo_estimate.probe()
     assert speed.tensor > 0
     assert speed.python > 0
+    assert speed.pair > 0
 
 
 def test_every_system_of_the_demo_says_what_comes():
     assert list(STAGES) == ["tokens", "bins", "cascade", "packing"]
     assert all(stages for stages in STAGES.values())
-    assert all(any((stage.tensor, stage.python, stage.wait)) for stages in STAGES.values() for stage in stages)
+    assert all(
+        any((stage.tensor, stage.python, stage.pair, stage.wait)) for stages in STAGES.values() for stage in stages
+    )
 
 
 def test_the_texts_are_read_by_the_first_system_that_needs_them():
-    readers = [
-        [system for system, its in stages_of(s).items() if TEXTS in {x.name for x in its}]
-        for s in (STAGES, ["packing"])
-    ]
-    assert readers == [["bins"], ["packing"]]
+    def readers(systems):
+        return [system for system, stages in stages_of(systems).items() if TEXTS in stages]
+
+    assert readers(list(STAGES)) == ["bins"]
+    assert readers(["tokens", "packing"]) == ["packing"]

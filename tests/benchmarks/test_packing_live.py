@@ -16,7 +16,7 @@ from pliant.protocol import Request
 from pliant.report import Observation
 from serving.launch import Service
 
-CONFIG = ContestConfig(stretches=3, seconds=20.0, overload=1.5, places=40)
+CONFIG = ContestConfig(stretches=3, seconds=20.0, overload=1.5, tries=0, places=40)
 BORNE = 10.0  # chats a second
 
 
@@ -65,7 +65,7 @@ def test_the_picture_ends_at_the_share_that_was_answered_in_time():
     found = Contest(10.0, 15.0, 2.0, {OURS: _fared(OURS, 0.5, 1.5), RIVAL: _fared(RIVAL, 1.0, None)})
     (axes,) = load_figure(found).axes
     ends = {line.get_label().split()[0]: float(line.get_ydata()[-1]) for line in axes.lines}
-    assert ends == {"packed": 100.0, "first": 50.0}
+    assert ends == {"Pliant:": 100.0, "first": 50.0}
 
 
 def test_both_policies_get_the_same_requests_in_turns_and_each_goes_first(monkeypatch):
@@ -110,3 +110,30 @@ def test_both_policies_get_the_same_requests_in_turns_and_each_goes_first(monkey
     assert found.ahead == pytest.approx(1.0)
     assert np.isclose(found.rate, 15.0)
     assert told[-1] == (10, 10)
+
+
+@pytest.mark.parametrize(
+    ("shares", "overload", "asked"),
+    [([0.4], 1.5, 1), ([0.9, 0.7, 0.4], 2.94, 3), ([0.1, 0.3], 1.2, 2), ([0.0] * 9, 0.768, 3), ([0.9, 0.1], 1.68, 3)],
+)
+def test_the_overload_goes_to_where_the_rival_answers_some_in_time_and_fails_many(monkeypatch, shares, overload, asked):
+    """The rival is a fake that answers these shares of the loads in time; when it knows no more, two fifths."""
+    loads = []
+
+    async def replay(url, requests, *_rest):
+        assert url == RIVAL
+        share = shares[len(loads)] if len(loads) < len(shares) else 0.4
+        loads.append(len(requests))
+        late = [at >= share * len(requests) for at in range(len(requests))]
+        return [
+            replace(
+                _reply(r.arrival, 0.5), observation=Observation(r, r.deadline + 1.0 if is_late else r.arrival + 0.5)
+            )
+            for r, is_late in zip(requests, late, strict=True)
+        ]
+
+    monkeypatch.setattr(packing_live, "replay", replay)
+    rival = Service(None, RIVAL, None)  # type: ignore[arg-type]
+    found = packing_live._overload(rival, "tiny", [Question("why?", 0)], BORNE, replace(CONFIG, tries=3, trial=20.0))
+    assert found == pytest.approx(overload)
+    assert len(loads) == asked

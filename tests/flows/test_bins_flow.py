@@ -17,11 +17,11 @@ from flows.bins_live import champion, encoder, live, open_registry, score
 from flows.bins_reprofile import reprofile
 from flows.bins_run import run_connected
 from pliant.bins.cache import cache_folder, verify
+from pliant.device import device_class, threads
 from pliant.errors import InputError, RegistryError
 from pliant.journal import encode
 from pliant.progress import silent
 from pliant.protocol import Arrived, JournalEntry, Request
-from pliant.tokens.runtime import device_class, threads
 from registry.store import FolderStore
 from tests.flows import cascade_tiny
 from tests.flows.bins_tiny import setting

@@ -16,9 +16,9 @@ from flows.cascade_live import champion, classifiers, live, open_registry
 from flows.cascade_reprofile import reprofile
 from flows.cascade_run import run_connected
 from pliant.cascade.artifact import Classifier
+from pliant.device import device_class, threads
 from pliant.errors import InputError, RegistryError
 from pliant.progress import silent
-from pliant.tokens.runtime import device_class, threads
 from registry import codec
 from registry.store import FolderStore
 from tests.flows.cascade_tiny import setting, write_texts

@@ -9,8 +9,8 @@ from flows.device import check_device
 from flows.packing_flow import packing
 from flows.tokens_config import TokensFlowConfig
 from flows.tokens_flow import tokens
+from pliant.device import device_class
 from pliant.errors import InputError
-from pliant.tokens.runtime import device_class
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")

@@ -16,9 +16,9 @@ from flows.packing_live import champion, generator, live, open_registry, predict
 from flows.packing_observed import default_path
 from flows.packing_reprofile import reprofile
 from flows.packing_run import run_connected, run_retraining_connected
+from pliant.device import device_class, threads
 from pliant.errors import InputError, RegistryError
 from pliant.progress import silent
-from pliant.tokens.runtime import device_class, threads
 from registry import codec
 from registry.store import FolderStore
 from tests.flows.packing_tiny import setting, write_generator, write_observed, write_prompts

@@ -7,8 +7,8 @@ import pytest
 from flows import settings
 from flows.tokens_publish import champion, open_registry
 from flows.tokens_reprofile import reprofile
+from pliant.device import device_class, threads
 from pliant.progress import silent
-from pliant.tokens.runtime import device_class, threads
 from tests.serving.published import publish_all
 
 pytestmark = pytest.mark.slow

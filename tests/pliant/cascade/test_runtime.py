@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pliant.cascade.artifact import Classifier
-from pliant.cascade.model import load_model
-from pliant.cascade.runtime import CascadeRuntime, Execution, positions
+from pliant.cascade.model import load_model, positions
+from pliant.cascade.runtime import CascadeRuntime, Execution
 from pliant.errors import InputError
 from tests.cascade_classifiers import tiny_classifier
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from pliant.device import device_class, threads
 from pliant.errors import BackboneError, InputError
-from pliant.tokens.runtime import Execution, Payload, TokensRuntime, device_class, threads
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 from tests.processor import NEEDS_BFLOAT16
 from tests.tokens_samples import random_images, tiny_backbone, tiny_task
 
