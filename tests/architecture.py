@@ -31,6 +31,7 @@ FRAMEWORK_HOMES = {
             for name in ("model", "merge", "attention", "runtime", "packed", "graphs", "resident", "staging", "compile")
         ),
         "pliant/precision.py",
+        "pliant/device.py",
         *(f"pliant/packing/{name}.py" for name in ("adapter", "sampling", "parallel", "divide")),
         *OFFLINE,
         "serving/*_device.py",
