@@ -36,7 +36,7 @@ from pliant.workload import RequestKind, alternating, piecewise, requests
 from training import docstrings
 
 OVERRIDES: Mapping[str, Any] = {
-    "streams": [{"data": "docstrings:package", "limit": 3000}],
+    "streams": [{"data": "docstrings:package", "limit": 2200}],
     "embedded": {
         "scratch": {"width": 128, "layers": 4, "heads": 4, "vocabulary": 2000, "dropout": 0.1},
         "classifier": {"epochs": 2, "rate": 3e-3, "head_rate": 3e-3, "smoothing": 0.1, "max_length": 32},
@@ -51,7 +51,7 @@ OVERRIDES: Mapping[str, Any] = {
 OURS, OTHER = "Pliant", "first come, first served"
 POLICIES: Mapping[str, str] = {OURS: "default", OTHER: "first-come"}
 QUIET, LOUD = 0.5, 2.0  # shares of what OTHER bears
-SECONDS, STRETCHES, ROUNDS = 0.65, 2, 3  # of a stretch; quiet and loud ones of a turn; turns of each endpoint
+SECONDS, STRETCHES, ROUNDS = 0.55, 2, 3  # of a stretch; quiet and loud ones of a turn; turns of each endpoint
 PROBE, CLIENTS, POOL = 2.0, 8, 32  # seconds of saturation, by so many clients, with so many texts
 WARM = 10
 PATIENT = 20.0  # seconds: a deadline that the probe's requests cannot miss

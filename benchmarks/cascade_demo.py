@@ -40,7 +40,7 @@ OVERRIDES: Mapping[str, Any] = {
 }
 """The demo's sizes, laid over the flow's: `pliant train cascade` trains longer, on longer texts, and a larger model."""
 
-LOAD = LoadConfig(seconds=2.0, share=1.4, probe=1.5, turns=2)
+LOAD = LoadConfig(seconds=1.6, share=1.4, probe=1.5, turns=2)
 
 
 def demo(told: Settings, console: Console) -> None:

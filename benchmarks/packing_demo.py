@@ -21,7 +21,7 @@ from flows import packing_live
 from flows.settings import Settings
 
 OVERRIDES: Mapping[str, Any] = {
-    "embedded": {"width": 64, "epochs": 0.25, "batch_tokens": 512},
+    "embedded": {"width": 64, "epochs": 0.22, "batch_tokens": 512},
     "lengths": {"requests": 900},
 }
 """Laid over the flow's embedded configuration: sizes that a slow processor trains in half a minute.

@@ -44,10 +44,10 @@ class ContestConfig:
 
     policies: tuple[str, ...] = (OURS, RIVAL)
     stretches: int = 2
-    seconds: float = 4.0  # of arrivals, a stretch
+    seconds: float = 3.0  # of arrivals, a stretch
     overload: float = 1.5
     tries: int = 3
-    trial: float = 1.5
+    trial: float = 1.2
     some: float = 0.6
     few: float = 0.25
     places: int = 40

@@ -21,7 +21,7 @@ from pliant.tokens.reference import ReferenceConfig
 
 # Few stretches, each long beside the deadlines: what waits when a loud one ends is then a small part of it. Every correct
 # answer in time earns the same, so that utility is their number.
-REFERENCE = ReferenceConfig(quiet=(0.5, 0.8), loud=(1.5, 2.0), seconds=2.5, urgent=(0.4, 1.0), patient=(0.8, 1.0))
+REFERENCE = ReferenceConfig(quiet=(0.5, 0.8), loud=(1.5, 2.0), seconds=2.0, urgent=(0.4, 1.0), patient=(0.8, 1.0))
 
 OVERRIDES: Mapping[str, Any] = {
     "data": ("digits:digit", "digits:loops"),
