@@ -65,6 +65,7 @@ def server(tmp_path, monkeypatch) -> Iterator[Server]:
         "PREFECT_HOME": str(tmp_path / "home" / "prefect"),
         "PREFECT_PROFILES_PATH": str(tmp_path / "home" / "profiles.toml"),
         "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "5",  # 60 by default: until a new schedule has runs
         "PLIANT_PROJECT": str(ROOT),
         "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlruns' / 'mlflow.db'}",
     }.items():
