@@ -6,37 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.load_generator import allow_many_connections
+from cli.service import service_settings
 from flows import servers, settings
 from pliant.errors import PliantError
 from serving.launch import Service, launch
-from serving.settings import Settings
-
-
-def experiment(system: str) -> str:
-    """The registry's experiment of a system. Imported late: a system alone does not load what the others train with."""
-    match system:
-        case "bins":
-            from flows.bins_live import EXPERIMENT
-        case "cascade":
-            from flows.cascade_live import EXPERIMENT
-        case "packing":
-            from flows.packing_live import EXPERIMENT
-        case _:
-            from flows.tokens_publish import EXPERIMENT
-    return EXPERIMENT
-
-
-def service_settings(told: settings.Settings, system: str, **options: object) -> Settings:
-    """The service's settings for this project's registry; `options` as in serving/settings.py."""
-    where = {
-        "system": system,
-        "registry_uri": told.tracking_uri,
-        "experiment": experiment(system),
-        "artifact_root": str(told.artifact_root),
-        "threads": 1,
-        "home": told.home,
-    }
-    return Settings(**{**where, **options})  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from pliant.errors import InputError
 T = TypeVar("T")
 
 PLAIN = (int, float, str, bool)
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of a task, a level, a stream: part of a registered model's name
 
 
 def read(kind: type[T], path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> T:

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from flows.settings import Settings
-from registry.mlflow_store import CHAMPION, MlflowRegistry, Run
+from registry.mlflow_run import Run
+from registry.mlflow_store import CHAMPION, MlflowRegistry
 from registry.package import Package
 
 CHALLENGER = "challenger"

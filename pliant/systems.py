@@ -9,15 +9,16 @@ from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.reference import ReferenceLoad as BinsLoad
 from pliant.bins.reference import reference_load as bins_load
 from pliant.bins.scheduler import BinsScheduler
-from pliant.cascade.artifact import Cascade, Classifier, Outputs
+from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.reference import ReferenceLoad as CascadeLoad
 from pliant.cascade.reference import reference_load as cascade_load
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.latency import LatencyTable
+from pliant.models.artifact import Classifier
 from pliant.packing.artifact import Generator, Packing, Predictor
-from pliant.packing.reference import ReferenceLoad as PackingLoad
-from pliant.packing.reference import reference_load as packing_load
-from pliant.packing.scheduler import Packer
+from pliant.packing.scheduling.reference import ReferenceLoad as PackingLoad
+from pliant.packing.scheduling.reference import reference_load as packing_load
+from pliant.packing.scheduling.scheduler import Packer
 from pliant.protocol import Scheduler
 from pliant.tokens.artifact import Backbone, Profile, Task, Variant
 from pliant.tokens.policies import make
@@ -30,8 +31,8 @@ class System:
     """`artifacts`: dataclasses that the registry holds for it. `load(tasks, capacity, seed)`: its reference workload.
 
     Tasks are names, or where lengths matter (cascade, bins) the lengths of texts by name; bins then takes its SLOs by name.
-    packing takes a plan and its generator's context. Its scheduler decides once an iteration (pliant/packing/request.py),
-    the others at every event.
+    packing takes a plan and its generator's context. Its scheduler decides once an iteration
+    (pliant/packing/scheduling/request.py), the others at every event.
     """
 
     name: str

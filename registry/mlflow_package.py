@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping
 from importlib.metadata import version as installed
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import pliant.errors
 from registry import codec
+from registry.mlflow_run import Run, measured
 from registry.package import BUNDLE, Example, Package, frame, needed, pyfunc_file
-
-if TYPE_CHECKING:
-    from registry.mlflow_store import Run
 
 
 def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
@@ -39,14 +36,6 @@ def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
     return logged
 
 
-def measured(values: Mapping[str, float], step: int, model: str | None = None) -> list[Any]:
-    """Metrics of this moment, to be written together: one by one each is a transaction of its own."""
-    from mlflow.entities import Metric
-
-    now = round(1000 * time.time())
-    return [Metric(name, value, now, step, model_id=model) for name, value in values.items()]
-
-
 def _save_model(folder: Path, bundle: Path, package: Package, model: Any) -> None:
     import mlflow
 
@@ -56,7 +45,7 @@ def _save_model(folder: Path, bundle: Path, package: Package, model: Any) -> Non
         folder,
         python_model=str(code),
         artifacts={BUNDLE: str(bundle)},
-        code_paths=[str(Path(pliant.errors.__file__).parent), str(code.parent)],
+        code_paths=[str(Path(pliant.errors.__file__).parent), str(Path(codec.__file__).parent)],
         mlflow_model=model,
         signature=_signature(package),
         input_example=(inputs, dict(package.options)) if package.options else inputs,

@@ -6,72 +6,22 @@ registries do not meet. Whatever MLflow, its database or the network raise becom
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pliant.errors import RegistryError
 from registry import codec
 from registry.address import ADVICE, check_reachable, database, is_local, set_defaults, shown
 from registry.downloads import Downloads
-from registry.mlflow_package import log_model, measured
+from registry.mlflow_package import log_model
+from registry.mlflow_run import Run, asking
 from registry.package import BUNDLE, Package, Published
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CHAMPION, PREVIOUS = "champion", "previous"
 DIGEST, KIND = "pliant.digest", "pliant.kind"
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One MLflow run being written. Any thread may log to it."""
-
-    client: Any
-    uri: str
-    id: str
-    experiment_id: str
-
-    def params(self, values: Mapping[str, object]) -> None:
-        from mlflow.entities import Param
-
-        with _asking(self.uri, "parameters could not be logged"):
-            self.client.log_batch(self.id, params=[Param(name, str(value)) for name, value in values.items()])
-
-    def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        with _asking(self.uri, "metrics could not be logged"):
-            self.client.log_batch(self.id, metrics=measured(values, step))
-
-    def figure(self, name: str, figure: Figure) -> None:
-        """A matplotlib figure as `name`.png."""
-        with _asking(self.uri, f"figure {name} could not be logged"):
-            self.client.log_figure(self.id, figure, f"{name}.png")
-
-    def document(self, name: str, values: Mapping[str, Any]) -> None:
-        """Plain values as `name`.json."""
-        with _asking(self.uri, f"{name} could not be logged"):
-            self.client.log_dict(self.id, dict(values), f"{name}.json")
-
-    def text(self, file: str, text: str) -> None:
-        with _asking(self.uri, f"{file} could not be logged"):
-            self.client.log_text(self.id, text, file)
-
-    def dataset(self, name: str, fingerprint: str, source: str, context: str = "training") -> None:
-        """Name a data set that went into the run. MLflow keeps 36 characters of a digest; the whole is in the profile."""
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-
-        where, profile = json.dumps({"uri": source}), json.dumps({"fingerprint": fingerprint})
-        dataset = Dataset(name, fingerprint[:36], "local", where, profile=profile)
-        with _asking(self.uri, f"data set {name} could not be logged"):
-            self.client.log_inputs(self.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
-
-    def end(self, status: str) -> None:
-        with _asking(self.uri, "the run could not be ended"):
-            self.client.set_terminated(self.id, status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +40,7 @@ class MlflowRegistry:
     def run(self, name: str, tags: Mapping[str, object] | None = None) -> Iterator[Run]:
         """A run that ends as FINISHED, or as FAILED if the block raises. Makes the database and experiment if missing."""
         client = self._connect(create=True)
-        with _asking(self.tracking_uri, "a run could not be started"):
+        with asking(self.tracking_uri, "a run could not be started"):
             experiment = self._experiment(client)
             known = {key: str(value) for key, value in (tags or {}).items()}
             started = client.create_run(experiment, run_name=name, tags=known)
@@ -109,7 +59,7 @@ class MlflowRegistry:
         """
         tags = {**package.tags, DIGEST: codec.digest(package.folder), KIND: codec.kind(package.folder)}
         known = {key: str(value) for key, value in tags.items()}
-        with _asking(self.tracking_uri, f"{package.name} could not be published"):
+        with asking(self.tracking_uri, f"{package.name} could not be published"):
             logged = log_model(run, package, known)
             _ensure_model(run.client, package.name)
             # The location and not "models:/<id>": that one is looked up by the process-wide tracking URI.
@@ -131,7 +81,7 @@ class MlflowRegistry:
     def version(self, name: str, alias: str = CHAMPION) -> Published | None:
         """The version under `alias`; None if there is no such model or alias."""
         client = self._connect()
-        with _asking(self.tracking_uri, f"{name} could not be looked up"):
+        with asking(self.tracking_uri, f"{name} could not be looked up"):
             model = _find_model(client, name)
             if model is None or alias not in model.aliases:
                 return None
@@ -161,7 +111,7 @@ class MlflowRegistry:
             return
         self._numbered(name, version)
         client = self._connect()
-        with _asking(self.tracking_uri, f"{name} version {version} could not be promoted"):
+        with asking(self.tracking_uri, f"{name} version {version} could not be promoted"):
             if now is not None and alias == CHAMPION:
                 client.set_registered_model_alias(name, PREVIOUS, str(now.version))
             client.set_registered_model_alias(name, alias, str(version))
@@ -176,7 +126,7 @@ class MlflowRegistry:
 
     def _models(self) -> list[Any]:
         client, token, found = self._connect(), None, []
-        with _asking(self.tracking_uri, "the models could not be listed"):
+        with asking(self.tracking_uri, "the models could not be listed"):
             while token != "":
                 page = client.search_registered_models(max_results=1000, page_token=token)
                 found += list(page)
@@ -186,7 +136,7 @@ class MlflowRegistry:
     def _connect(self, create: bool = False) -> Any:
         set_defaults()
         check_reachable(self.tracking_uri, create)
-        with _asking(self.tracking_uri, "the registry could not be opened"):
+        with asking(self.tracking_uri, "the registry could not be opened"):
             from mlflow import MlflowClient
 
             return MlflowClient(self.tracking_uri, self.tracking_uri)
@@ -201,11 +151,11 @@ class MlflowRegistry:
 
     def _numbered(self, name: str, version: int) -> Published:
         client = self._connect()
-        with _asking(self.tracking_uri, f"there is no {name} version {version}"):
+        with asking(self.tracking_uri, f"there is no {name} version {version}"):
             return _published(client.get_model_version(name, str(version)))
 
     def _lacking(self, name: str, alias: str) -> str:
-        with _asking(self.tracking_uri, f"{name} could not be looked up"):
+        with asking(self.tracking_uri, f"{name} could not be looked up"):
             model = _find_model(self._connect(), name)
         if model is None:
             return f"the registry at {shown(self.tracking_uri)} has no model {name}: {ADVICE}"
@@ -216,7 +166,7 @@ class MlflowRegistry:
         from mlflow.artifacts import download_artifacts
 
         client = self._connect()
-        with _asking(self.tracking_uri, f"the files of {found.uri} could not be fetched"):
+        with asking(self.tracking_uri, f"the files of {found.uri} could not be fetched"):
             root = client.get_model_version_download_uri(found.name, str(found.version))
             target = None if is_local(root) else str(self.downloads.fresh())  # what is here already is not copied
             return Path(download_artifacts(f"{root}/artifacts/{BUNDLE}", None, None, target, self.tracking_uri))
@@ -247,16 +197,3 @@ def _published(version: Any) -> Published:
     """MLflow gives a version number as text over HTTP, as a number otherwise."""
     number, tags = int(version.version), dict(version.tags)
     return Published(version.name, number, tags.get(DIGEST, ""), f"models:/{version.name}/{number}", tags)
-
-
-@contextmanager
-def _asking(uri: str, failed: str) -> Iterator[None]:
-    from alembic.util import CommandError
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (MlflowException, SQLAlchemyError, CommandError, OSError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RegistryError(f"{failed} at {shown(uri)}: {first}") from error

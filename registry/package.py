@@ -35,7 +35,7 @@ NEEDED_BY_SYSTEM: Mapping[str, tuple[str, ...]] = {
 class Package:
     """An artifact's folder and all that is published with it.
 
-    The code that answers for it in an MLflow client is registry/<kind>_pyfunc.py, by the kind in the folder.
+    The code that answers for it in an MLflow client is registry/pyfunc/<kind>.py, by the kind in the folder.
     """
 
     name: str  # of the registered model, such as "pliant-tokens-profile"
@@ -75,7 +75,7 @@ def needed(kind: str) -> tuple[str, ...]:
 
 def pyfunc_file(kind: str) -> Path:
     """The model's code for artifacts of `kind`. Raises `ArtifactError` where there is none."""
-    path = Path(__file__).with_name(f"{kind.replace('-', '_')}_pyfunc.py")
+    path = Path(__file__).parent / "pyfunc" / f"{kind.replace('-', '_')}.py"
     if not path.is_file():
         raise ArtifactError(f"no {path.name} says how an artifact of kind {kind} answers in an MLflow client")
     return path

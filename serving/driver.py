@@ -32,8 +32,8 @@ from pliant.protocol import (
 )
 from serving.answers import Decided, Dropped, Pending, Ran, Served
 from serving.clock import Clock
-from serving.lane import Lane
-from serving.workers import Worker
+from serving.workers.lane import Lane
+from serving.workers.worker import Worker
 
 logger = logging.getLogger("pliant.serving")
 

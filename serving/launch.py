@@ -27,10 +27,10 @@ from serving.settings import PREFIX, Settings, to_environment
 
 HOST = "127.0.0.1"
 SERVICES = {
-    "tokens": "serving.tokens_service:TokensService",
-    "bins": "serving.bins_service:BinsService",
-    "cascade": "serving.cascade_service:CascadeService",
-    "packing": "serving.packing_service:PackingService",
+    "tokens": "serving.tokens.service:TokensService",
+    "bins": "serving.bins.service:BinsService",
+    "cascade": "serving.cascade.service:CascadeService",
+    "packing": "serving.packing.service:PackingService",
 }
 PROBE_SECONDS = 1.0  # of one look at /readyz: a service that starts accepts connections and leaves them hanging
 DRAIN_SECONDS = 120  # in which requests in flight end after SIGTERM
@@ -52,13 +52,13 @@ _QUIET = {
 def check(settings: Settings) -> None:
     """Everything that can be known before serving. Raises `PliantError`: one sentence instead of a server's log."""
     if settings.system == "bins":
-        from serving.bins_assembly import check as check_system
+        from serving.bins.assembly import check as check_system
     elif settings.system == "cascade":
-        from serving.cascade_assembly import check as check_system
+        from serving.cascade.assembly import check as check_system
     elif settings.system == "packing":
-        from serving.packing_assembly import check as check_system
+        from serving.packing.assembly import check as check_system
     else:
-        from serving.tokens_assembly import check as check_system
+        from serving.tokens.assembly import check as check_system
     check_system(settings)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.policies import POLICIES as BINS_POLICIES
 from pliant.errors import InputError
-from pliant.packing.policy import POLICIES as PACKING_POLICIES
+from pliant.packing.scheduling.policy import POLICIES as PACKING_POLICIES
 from pliant.tokens.policies import POLICIES
 
 PREFIX = "PLIANT_"
@@ -41,7 +41,7 @@ class Settings:
     experiment: str = "pliant-tokens"
     artifact_root: str = "mlruns/artifacts"
     alias: str = "champion"
-    policy: str = "default"  # tokens, bins: one of pliant/SYSTEM/policies.py; packing: of pliant/packing/policy.py
+    policy: str = "default"  # one of pliant/SYSTEM/policies.py (packing: scheduling/policy.py)
     gamma: int | None = None  # tokens: for the policies that keep to one
     workers: int = 1  # bins, cascade: devices
     least_workers: int | None = None  # bins: fewest that are in use at low load; None: always all

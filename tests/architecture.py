@@ -1,11 +1,17 @@
-"""The house rules of DESIGN.md as a function from one file's source to the rules it breaks. Reads syntax trees only."""
+"""The rules of DESIGN.md as functions from sources to the rules that they break. Reads syntax trees only.
+
+`violations` judges one file by itself: what it imports and keeps. `tree_violations` judges all files together: circles of
+imports, crowded folders, and tests without a folder that they mirror.
+"""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
+from graphlib import CycleError, TopologicalSorter
 
 OURS = ("pliant", "training", "profiling", "registry", "serving", "flows", "benchmarks", "cli", "tests")
 
@@ -17,39 +23,67 @@ FOLDER_MAY_IMPORT = {
     "serving": ("pliant", "registry"),
     "flows": ("pliant", "registry", "training", "profiling"),
 }
-"""Of ours, besides itself. Folders that are missing here (benchmarks, cli.py) may import everything but tests."""
+"""Of ours, besides itself. `benchmarks` and `cli` are missing here: they may import everything but tests."""
+
+WINGS = ("tokens", "bins", "cascade", "packing")
+"""A system's folders, at every stage, import nothing of another system's; what stands beside them knows no system."""
+
+KNOW_THE_SYSTEMS = (
+    *("cli/*", "benchmarks/demo/*", "benchmarks/baselines/*", "tests/*"),
+    *("pliant/systems.py", "serving/settings.py", "serving/launch.py"),
+)
+"""Files beside the wings that may import them."""
+
+MEASURING = {"cli/main.py": ("benchmarks.demo", *(f"benchmarks.{wing}" for wing in WINGS))}
+"""The product imports nothing of `benchmarks`, but for the commands that run them."""
+
+FILES = 25
+"""The most files of one folder, without `__init__.py`."""
+MIRRORED = ("tests/fixtures", "tests/golden", "tests/gpu")
+"""Folders of `tests` that mirror none of ours."""
 
 OFFLINE = ("training/*", "profiling/*")
 
 FRAMEWORK_HOMES = {
     "prefect": ("flows/*",),
-    "mlflow": ("registry/mlflow_*.py", "registry/*_pyfunc.py"),
-    "bentoml": ("serving/*_service.py", "serving/bentoml_patches.py"),
+    "mlflow": ("registry/mlflow_*.py", "registry/pyfunc/*.py"),
+    "bentoml": ("serving/*/service.py", "serving/bento/*.py"),
     "torch": (
         *(
             f"pliant/*/{name}.py"
-            for name in ("model", "merge", "attention", "runtime", "packed", "graphs", "resident", "staging", "compile")
+            for name in (
+                "model",
+                "classifier",
+                "merge",
+                "attention",
+                "runtime",
+                "packed",
+                "graphs",
+                "resident",
+                "staging",
+                "compile",
+            )
         ),
         "pliant/precision.py",
         "pliant/device.py",
-        *(f"pliant/packing/{name}.py" for name in ("adapter", "sampling", "parallel", "divide")),
+        *(f"pliant/packing/engine/{name}.py" for name in ("adapter", "sampling", "parallel", "divide")),
         *OFFLINE,
-        "serving/*_device.py",
+        "serving/*device.py",
     ),
     "timm": ("pliant/*/model.py", *OFFLINE),
     "transformers": (
-        *(f"pliant/*/{name}.py" for name in ("model", "attention", "runtime")),
-        *(f"pliant/packing/{name}.py" for name in ("adapter", "sampling", "parallel", "divide")),
+        *(f"pliant/*/{name}.py" for name in ("model", "classifier", "attention", "runtime")),
+        *(f"pliant/packing/engine/{name}.py" for name in ("adapter", "sampling", "parallel", "divide")),
         *OFFLINE,
     ),
     "numba": ("pliant/bins/*_kernel.py",),
-    "onnx": ("pliant/bins/compile.py", "pliant/bins/onnx_*.py"),
-    "onnxruntime": ("pliant/bins/onnx_*.py",),
-    "ray": ("serving/ray_*.py",),
+    "onnx": ("pliant/bins/runtimes/compile.py", "pliant/bins/onnx_*.py"),
+    "onnxruntime": ("pliant/bins/runtimes/onnx_*.py",),
+    "ray": ("serving/workers/ray_*.py",),
     "datasets": OFFLINE,
     "sklearn": OFFLINE,
 }
-"""Where a framework may be imported, besides benchmarks and cli.py."""
+"""Where a framework may be imported, besides benchmarks and cli."""
 
 OPTIONAL = ("numba", "onnx", "onnxruntime")
 """A bare GPU machine lacks them: the files of `pliant` that are their homes are imported by those alone that need them."""
@@ -75,9 +109,45 @@ def violations(path: str, source: str) -> list[str]:
     if _folder(path) != "tests":
         found += [sentence for module in imports(tree) for sentence in _judge_import(path, module)]
         found += [f"keeps mutable state in the module: {name}" for name in _mutable_globals(tree)]
+        found += [sentence for module in imports(tree) for sentence in _judge_wing(path, module)]
     if path.startswith("pliant/") and path.rsplit("/", 1)[-1] in PURE_FILES:
         found += [f"is pure but uses {name}" for name in _impurities(tree)]
     return [f"{path} {sentence}" for sentence in dict.fromkeys(found)]
+
+
+def tree_violations(sources: Mapping[str, str]) -> list[str]:
+    """One sentence per broken rule. `sources`: of all files, by path."""
+    folders = {path.rsplit("/", 1)[0] for path in sources}
+    sizes = Counter(path.rsplit("/", 1)[0] for path in sources if not path.endswith("__init__.py"))
+    found = [f"{folder} has {count} files" for folder, count in sizes.items() if count > FILES]
+    for folder in sorted(folders):
+        if (
+            folder.startswith("tests/")
+            and not folder.startswith(MIRRORED)
+            and folder.removeprefix("tests/") not in folders
+        ):
+            found.append(f"{folder} mirrors no folder")
+    return found + [f"imports go round: {' -> '.join(circle)}" for circle in circles(sources)]
+
+
+def circles(sources: Mapping[str, str]) -> list[list[str]]:
+    """Modules that import each other, in one circle or several; imports in functions and for types alone count too."""
+    names = {path.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): path for path in sources}
+    graph = {
+        name: [target for module in imports(ast.parse(sources[path])) if (target := _known(module, names)) != name]
+        for name, path in names.items()
+    }
+    sorter = TopologicalSorter({name: {target for target in targets if target} for name, targets in graph.items()})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        return [list(error.args[1])]
+    return []
+
+
+def _known(module: str, names: Mapping[str, str]) -> str:
+    """The module of ours that an import's full name stands for: itself, or the one that holds the name."""
+    return next((name for name in (module, module.rpartition(".")[0]) if name in names), "")
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -109,10 +179,29 @@ def _judge_import(path: str, module: str) -> Iterator[str]:
         yield f"imports {module} outside of {', '.join(FRAMEWORK_HOMES[top])}"
 
 
+def _judge_wing(path: str, module: str) -> Iterator[str]:
+    own, other = _wing(path.removesuffix(".py").replace("/", ".")), _wing(module)
+    if module.startswith("benchmarks") and _folder(path) != "benchmarks":
+        if not module.startswith(MEASURING.get(path, "nothing")):
+            yield f"imports {module}, which is no part of the product"
+    elif own and other and own != other:
+        yield f"imports {module} of another system"
+    elif other and not own and not any(fnmatch(path, pattern) for pattern in KNOW_THE_SYSTEMS):
+        yield f"imports {module} of a system, and stands beside them"
+
+
+def _wing(module: str) -> str | None:
+    """The system whose folder a module of ours lies in."""
+    top, *rest = module.removeprefix("registry.pyfunc.").split(".")
+    if module.startswith("registry.pyfunc."):  # one file an artifact, each called by its system first
+        return top.partition("_")[0]
+    return rest[0] if top in OURS and rest and rest[0] in WINGS else None
+
+
 def _may_import_ours(path: str, folder: str, module: str, top: str) -> bool:
     if top == folder or (folder not in FOLDER_MAY_IMPORT and top != "tests"):
         return True
-    if folder == "registry" and not fnmatch(path, "registry/*_pyfunc.py"):
+    if folder == "registry" and not fnmatch(path, "registry/pyfunc/*.py"):
         return module.startswith("pliant.errors")
     return top in FOLDER_MAY_IMPORT.get(folder, ())
 

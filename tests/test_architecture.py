@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.architecture import OURS, imports, violations
-
-ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = [name for name in OURS if name != "cli"]
+from tests.architecture import OURS, imports, tree_violations, violations
+from tests.fixtures.places import ROOT
 
 
 def our_files() -> list[str]:
-    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    return [*sorted(path.relative_to(ROOT).as_posix() for path in paths), "cli.py"]
+    paths = [path for folder in OURS for path in (ROOT / folder).rglob("*.py")]
+    return sorted(path.relative_to(ROOT).as_posix() for path in paths)
 
 
 @pytest.mark.parametrize("path", our_files())
@@ -24,28 +21,46 @@ def test_a_file_keeps_the_rules_of_the_house(path):
     assert violations(path, (ROOT / path).read_text(encoding="utf-8")) == []
 
 
+def test_the_tree_keeps_the_rules_of_the_house():
+    assert tree_violations({path: (ROOT / path).read_text(encoding="utf-8") for path in our_files()}) == []
+
+
 BROKEN = [
+    ("flows/bins/stages.py", "from flows.cascade import live", "imports flows.cascade.live of another system"),
+    ("serving/packing/api.py", "import pliant.tokens.plan", "imports pliant.tokens.plan of another system"),
+    ("serving/driver.py", "from pliant.bins import plan", "imports pliant.bins.plan of a system, and stands beside"),
+    (
+        "training/texts.py",
+        "def f():\n    import training.packing.corpus",
+        "imports training.packing.corpus of a system",
+    ),
+    ("flows/gate.py", "from benchmarks import shown", "imports benchmarks.shown, which is no part of the product"),
+    ("cli/main.py", "import benchmarks.results", "imports benchmarks.results, which is no part of the product"),
     ("pliant/tokens/plan.py", "import torch", "imports torch outside of pliant/*/model.py"),
     ("pliant/report.py", "from timm.layers import x", "imports timm.layers.x outside of pliant/*/model.py"),
     ("pliant/report.py", "def f():\n    import mlflow", "imports mlflow, which a bare GPU machine lacks"),
     ("pliant/tokens/model.py", "from training import data", "imports training.data"),
     ("pliant/tokens/model.py", "import pydantic", "imports pydantic, which a bare GPU machine lacks"),
     ("training/data.py", "import prefect", "imports prefect, which a bare GPU machine lacks"),
-    ("profiling/tokens_accuracy.py", "from training.data import ImageData", "imports training.data.ImageData"),
+    ("profiling/tokens/accuracy.py", "from training.data import ImageData", "imports training.data.ImageData"),
     ("registry/codec.py", "from pliant.tokens.artifact import Task", "imports pliant.tokens.artifact.Task"),
     ("registry/store.py", "import mlflow", "imports mlflow outside of registry/mlflow_*.py"),
-    ("serving/driver.py", "import bentoml", "imports bentoml outside of serving/*_service.py"),
+    ("serving/driver.py", "import bentoml", "imports bentoml outside of serving/*/service.py"),
     ("serving/driver.py", "from training import data", "imports training.data"),
     ("serving/driver.py", "import torch", "imports torch outside of pliant/*/model.py"),
-    ("flows/tokens_flow.py", "from serving import driver", "imports serving.driver"),
-    ("flows/tokens_flow.py", "import bentoml", "imports bentoml outside of serving/*_service.py"),
+    ("flows/tokens/flow.py", "from serving import driver", "imports serving.driver"),
+    ("flows/tokens/flow.py", "import bentoml", "imports bentoml outside of serving/*/service.py"),
     ("flows/x.py", "import importlib\nimportlib.import_module('mlflow')", "imports mlflow outside of registry/ml"),
-    ("benchmarks/x.py", "from tests import tokens_samples", "imports tests.tokens_samples"),
+    ("benchmarks/x.py", "from tests.fixtures.tokens import samples", "imports tests.fixtures.tokens.samples"),
     ("pliant/tokens/scheduler.py", "import time", "is pure but uses time"),
     ("pliant/simulate.py", "from random import shuffle", "is pure but uses random.shuffle"),
     ("pliant/protocol.py", "from datetime import datetime", "is pure but uses datetime.datetime"),
-    ("pliant/bins/plan.py", "import numpy as np\nnp.random.shuffle(x)", "is pure but uses numpy.random.shuffle"),
-    ("pliant/bins/plan.py", "from numpy.random import rand", "is pure but uses numpy.random.rand"),
+    (
+        "pliant/bins/planning/plan.py",
+        "import numpy as np\nnp.random.shuffle(x)",
+        "is pure but uses numpy.random.shuffle",
+    ),
+    ("pliant/bins/planning/plan.py", "from numpy.random import rand", "is pure but uses numpy.random.rand"),
     ("pliant/latency.py", "\n" * 400, "has 400 lines"),
     ("pliant/latency.py", "cache = {}", "keeps mutable state in the module: cache"),
     ("serving/driver.py", "seen: set[int] = set()", "keeps mutable state in the module: seen"),
@@ -58,14 +73,40 @@ def test_a_planted_breach_is_found(path, source, sentence):
     assert any(found.startswith(f"{path} {sentence}") for found in violations(path, source))
 
 
+MIXED_UP = [
+    ({"flows/a.py": "import flows.b", "flows/b.py": "from flows.a import x"}, "imports go round: flows.a -> flows.b"),
+    (
+        {"flows/a.py": "if TYPE_CHECKING:\n    from flows import b", "flows/b.py": "def f():\n    import flows.a"},
+        "imports go",
+    ),
+    ({f"serving/x{number}.py": "" for number in range(26)}, "serving has 26 files"),
+    ({"serving/x/a.py": "", "tests/serving/y/test_a.py": ""}, "tests/serving/y mirrors no folder"),
+]
+
+
+@pytest.mark.parametrize(("sources", "sentence"), MIXED_UP)
+def test_a_planted_disorder_of_the_tree_is_found(sources, sentence):
+    assert any(found.startswith(sentence) for found in tree_violations(sources))
+
+
+def test_an_orderly_tree_is_left_alone():
+    sources = {
+        "flows/a.py": "import flows.b",
+        "flows/b.py": "import flows",
+        "flows/__init__.py": "",
+        "tests/flows/test_a.py": "",
+    }
+    assert tree_violations(sources) == []
+
+
 KEPT = [
     ("pliant/tokens/runtime.py", "import torch\nimport time"),
     ("pliant/tokens/plan.py", "import numpy as np\ndef f(rng: np.random.Generator): ...\nGAMMAS = [1]"),
-    ("registry/tokens_pyfunc.py", "import mlflow\nfrom pliant.tokens import runtime\nfrom registry import codec"),
+    ("registry/pyfunc/tokens_task.py", "import mlflow\nfrom pliant.tokens import runtime\nfrom registry import codec"),
     ("registry/codec.py", "from pliant.errors import DigestError\nfrom pliant import errors"),
-    ("serving/tokens_service.py", "import bentoml\nfrom pliant.errors import InputError"),
+    ("serving/tokens/service.py", "import bentoml\nfrom pliant.errors import InputError"),
     ("benchmarks/x.py", "import mlflow, bentoml, prefect, torch\nfrom training import data\nfrom flows import x"),
-    ("cli.py", "from flows import tokens_flow\nfrom serving import driver\nimport benchmarks"),
+    ("cli/main.py", "from flows.tokens import flow\nfrom serving import driver\nfrom benchmarks.bins import bench"),
 ]
 
 
@@ -84,7 +125,7 @@ def test_an_import_is_found_wherever_it_stands():
 def test_the_checkers_files_are_the_repositorys_files():
     """A folder that is renamed or added must not slip past the rules."""
     folders = {path.parent.relative_to(ROOT).parts[0] for path in ROOT.glob("*/__init__.py")}
-    assert folders == set(FOLDERS)
+    assert folders == set(OURS)
 
 
 FRAMEWORKS = ("torch", "timm", "mlflow", "prefect", "bentoml", "datasets", "sklearn", "numba", "onnxruntime", "ray")
@@ -104,8 +145,18 @@ LACKING = ("prefect", "mlflow", "bentoml", "onnx", "onnxruntime", "onnxscript", 
 
 def test_a_bare_gpu_machine_has_all_that_is_imported_there_before_it_is_used():
     """The benchmarks for GPUs, and of bins what they need."""
-    bins = (f"pliant.bins.{name}" for name in ("runtime", "model", "compile", "graphs", "plan", "replay"))
-    modules = ", ".join(["benchmarks.tokens_gpu", "benchmarks.bins_gpu", *bins])
+    bins = (
+        f"pliant.bins.{name}"
+        for name in (
+            "runtimes.runtime",
+            "runtimes.model",
+            "runtimes.compile",
+            "runtimes.graphs",
+            "planning.plan",
+            "replay",
+        )
+    )
+    modules = ", ".join(["benchmarks.tokens.gpu", "benchmarks.bins.gpu", *bins])
     code = f"import sys; sys.modules.update(dict.fromkeys({LACKING!r})); import {modules}"  # importing one raises
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -24,10 +24,10 @@ from pliant.tokens.policy import Decision, Knowledge
 from pliant.tokens.scheduler import Options, TokensScheduler
 from serving.clock import loop_clock
 from serving.driver import Driver
-from tests import golden_journals
-from tests.pliant.cascade import loads as cascades
-from tests.pliant.tokens import loads
-from tests.pliant.tokens.loads import ACCURACY, KNOWN, RULE, TABLE, World, bursty, known
+from tests.fixtures import golden_journals
+from tests.fixtures.cascade import loads as cascades
+from tests.fixtures.tokens import loads
+from tests.fixtures.tokens.loads import ACCURACY, KNOWN, RULE, TABLE, World, bursty, known
 
 ROUGH = World(9, failing=0.25, failing_restarts=0.2, jitter=0.3)
 NARROW = {"max_waiting": 60, "restart_pause": 0.05}
@@ -226,7 +226,7 @@ def without_gains(entry):
 
 @pytest.mark.parametrize("name", golden_journals.GOLDEN)
 def test_a_golden_journal_replays_exactly(name):
-    """If decisions were meant to change: `python -m tests.golden_journals`."""
+    """If decisions were meant to change: `python -m tests.fixtures.golden_journals`."""
     fresh, _ = golden_journals.GOLDEN[name]
     journal = golden_journals.read(name)
     assert replay(fresh(), journal) == journal

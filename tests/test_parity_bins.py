@@ -13,8 +13,8 @@ from pliant.journal import decode, encode
 from pliant.protocol import Arrived, Journal, Launch, replay
 from serving.clock import loop_clock
 from serving.driver import Driver
-from tests import golden_journals
-from tests.pliant.bins import loads
+from tests.fixtures import golden_journals
+from tests.fixtures.bins import loads
 from tests.test_parity import ShortWorker, first_difference, kinds
 
 NARROW = {"restart_pause": 0.05, "max_waiting": 30, "period": 0.05, "swaps": 0.4}

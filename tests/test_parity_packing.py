@@ -7,14 +7,14 @@ from dataclasses import fields, replace
 
 import pytest
 
-from pliant.packing import policy
-from pliant.packing.journal import Journal, encode, replay
-from pliant.packing.policy import POLICIES
-from pliant.packing.request import Decision, Round
-from pliant.packing.scheduler import Packer
-from pliant.packing.simulated import simulate
-from tests import golden_journals
-from tests.pliant.packing import samples
+from pliant.packing.scheduling import policy
+from pliant.packing.scheduling.journal import Journal, encode, replay
+from pliant.packing.scheduling.policy import POLICIES
+from pliant.packing.scheduling.request import Decision, Round
+from pliant.packing.scheduling.scheduler import Packer
+from pliant.packing.scheduling.simulated import simulate
+from tests.fixtures import golden_journals
+from tests.fixtures.packing import samples
 
 
 def first_difference(fresh: Packer, journal: Journal) -> int | None:
@@ -32,7 +32,7 @@ def counts(journal: Journal) -> dict[str, int]:
 
 
 def test_the_golden_journal_of_packing_replays_exactly():
-    """If decisions were meant to change: `python -m tests.golden_journals`."""
+    """If decisions were meant to change: `python -m tests.fixtures.golden_journals`."""
     journal = golden_journals.read_packing()
     assert first_difference(golden_journals.packer(), journal) is None
     assert [encode(*entry) for entry in journal] == golden_journals.file("packing").read_text("utf-8").splitlines()

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from pliant.errors import InputError
 from training.data import Split, cut
-from training.texts import Shares, TextData, assemble
+from training.text_data import Shares, TextData, assemble
 
 PACKAGES = ("matplotlib", "networkx", "numpy", "pandas", "scipy", "sklearn", "sympy", "torch", "transformers")
 TASKS = ("package", "kind", "parameters", "same")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pliant.tokens.image import to_pixels
+from pliant.models.image import to_pixels
 
 Index = NDArray[np.int64]
 Pixels = NDArray[np.uint8]

@@ -1,4 +1,4 @@
-"""Labelled texts: single sentences or pairs, under classes or a number. One loader each, all giving the same value.
+"""Where labelled texts come from, by address. One loader each, all giving a `TextData`.
 
 From outside: parquet files, a CSV or JSON-lines file, or a data set of the Hugging Face hub. The embedded corpus is in
 training/docstrings.py. Knows no model and no tracking.
@@ -6,10 +6,7 @@ training/docstrings.py. Knows no model and no tracking.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,55 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError, OfflineError
-from training.data import Split, cut, split
-
-Index = NDArray[np.int64]
+from training.data import cut, split
+from training.text_data import Shares, TextData, assemble
 
 LABELS = ("label", "labels", "intent", "scenario", "score", "target")
 PAIRS = (
     *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2")),
     *(("question", "sentence"), ("text1", "text2"), ("text", "text2")),
 )
-SURROGATE = re.compile("[\ud800-\udfff]")
+USUAL = Shares()
 SINGLES = ("text", "sentence", "question", "utterance")
 
 
-@dataclass(frozen=True, slots=True)
-class TextData:
-    """`second` is None for single sentences. Labels are class numbers (int64), or float64 where `classes` is empty.
-
-    `fingerprint` identifies texts, labels, class names and split, not the place.
-    """
-
-    name: str
-    first: tuple[str, ...]
-    second: tuple[str, ...] | None
-    labels: Index | NDArray[np.float64]
-    classes: tuple[str, ...]
-    split: Split
-    fingerprint: str
-
-    @property
-    def regression(self) -> bool:
-        return not self.classes
-
-    def texts(self, index: Index) -> list[tuple[str, str | None]]:
-        """The texts of these rows, each with its second one (None: there is none)."""
-        if self.second is None:
-            return [(self.first[i], None) for i in index]
-        return [(self.first[i], self.second[i]) for i in index]
-
-
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """How a data set is split: `test` of all, `profiling` of the rest, as training/data.py does."""
-
-    test: float = 0.2
-    profiling: float = 0.25
-
-
 def load(
-    address: str, name: str | None = None, seed: int = 0, limit: int | None = None, shares: Shares = Shares()
+    address: str, name: str | None = None, seed: int = 0, limit: int | None = None, shares: Shares = USUAL
 ) -> TextData:
     """By address: `docstrings:TASK`, `parquet:PATH[,PATH]`, `csv:PATH`, `json:PATH` or `hub:NAME[:PART]`. `name` renames it.
 
@@ -85,32 +47,13 @@ def load(
     raise InputError("data", address, "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME[:PART]")
 
 
-def from_rows(name: str, rows: Any, seed: int = 0, limit: int | None = None, shares: Shares = Shares()) -> TextData:
+def from_rows(name: str, rows: Any, seed: int = 0, limit: int | None = None, shares: Shares = USUAL) -> TextData:
     """From a `datasets.Dataset`; columns go by their usual names. Raises `InputError` naming what is missing."""
     label = _column(rows, LABELS, "label")
     first, second = _text_columns(rows)
     labels, classes = _labels(rows, label)
     chosen = cut(split(len(rows), seed, shares.test, shares.profiling), limit)
     return assemble(name, rows[first], rows[second] if second else None, labels, classes, chosen)
-
-
-def assemble(
-    name: str,
-    first: Sequence[str],
-    second: Sequence[str] | None,
-    labels: NDArray[Any],
-    classes: tuple[str, ...],
-    chosen: Split,
-) -> TextData:
-    """The value. Raises `InputError`: a text that is none (with its row), or labels to learn nothing from."""
-    texts = tuple(_text(value, row) for row, value in enumerate(first))
-    others = None if second is None else tuple(_text(value, row) for row, value in enumerate(second))
-    if not np.all(np.isfinite(labels)):
-        raise InputError("label", "not a number", "finite in every row")
-    if len(classes) == 1:
-        raise InputError("label", f"always {classes[0]}", "one of two or more classes")
-    mark = _fingerprint(texts, others, labels, classes, chosen)
-    return TextData(name, texts, others, labels, classes, chosen, mark)
 
 
 def _read(scheme: str, paths: Sequence[Path]) -> Any:
@@ -170,25 +113,3 @@ def _labels(rows: Any, column: str) -> tuple[NDArray[Any], tuple[str, ...]]:
     names = sorted(set(values))
     where = {value: number for number, value in enumerate(names)}
     return np.array([where[value] for value in values], dtype=np.int64), tuple(map(str, names))
-
-
-def _text(value: Any, row: int) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"text of row {row}", repr(value), "a text that is not empty")
-    if not value.isascii() and SURROGATE.search(value):
-        raise InputError(
-            f"text of row {row}", ascii(value[:80]), "of whole characters (it holds half of a surrogate pair)"
-        )
-    return value
-
-
-def _fingerprint(
-    first: Sequence[str], second: Sequence[str] | None, labels: NDArray[Any], classes: Sequence[str], chosen: Split
-) -> str:
-    mark = hashlib.sha256(repr(tuple(classes)).encode())
-    for column in (first, second or ()):
-        for text in column:
-            mark.update(text.encode() + b"\0")
-    for part in (labels, chosen.fit, chosen.profiling, chosen.test):
-        mark.update(part.tobytes())
-    return f"sha256:{mark.hexdigest()}"

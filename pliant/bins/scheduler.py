@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from pliant.bins.knowledge import Config, Knowledge
-from pliant.bins.scaling import Scaler
+from pliant.bins.planning.scaling import Scaler
 from pliant.bins.shared import SharedPool
 from pliant.bins.single import SinglePool
 from pliant.bins.work import Requests, Work, until

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 
 from pliant.bins.dispatch import GONE, Instances, policy
 from pliant.bins.knowledge import Config, Knowledge, Stream
-from pliant.bins.plan import Window, plan, start_plan, swaps
+from pliant.bins.planning.plan import Window, plan, start_plan, swaps
 from pliant.bins.work import Requests, Work, batch_size, until
 from pliant.devices import Devices
 from pliant.protocol import Request

@@ -17,23 +17,6 @@ from pliant.latency import LatencyTable
 
 
 @dataclass(frozen=True, slots=True)
-class Classifier:
-    """A sequence classifier (or, without classes, a regressor with one output) of transformers with its tokenizer."""
-
-    KIND: ClassVar[str] = "cascade-classifier"
-    SCHEMA: ClassVar[int] = 1
-
-    name: str  # of the model within its task, such as "small"
-    task: str
-    classes: tuple[str, ...]  # empty: a regressor
-    config: str  # transformers' config.json
-    tokenizer: str  # tokenizer.json of the tokenizers library
-    max_length: int  # tokens, special ones included; more are cut off
-    data: str  # fingerprint of the data set it was trained on
-    weights: Mapping[str, NDArray[np.float32]]
-
-
-@dataclass(frozen=True, slots=True)
 class Pruning:
     """Which words go on to the next level (Tabi, Eq. 5; pliant/cascade/prune.py).
 

@@ -1,4 +1,4 @@
-"""The linear layers of a transformers encoder in the layout that oneDNN multiplies fastest (see pliant/tokens/packed.py).
+"""The linear layers of a transformers encoder in the layout that oneDNN multiplies fastest (see pliant/models/packed.py).
 
 For inference in float32 on a CPU: a packed layer can be neither moved, saved nor trained.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.functional import gelu
 
-from pliant.cascade.model import layers
-from pliant.tokens.packed import PackedLinear
+from pliant.models.classifier import layers
+from pliant.models.packed import PackedLinear
 
 _THEN = {"dense": "intermediate_act_fn", "lin1": "activation"}
 """A linear layer and what its parent applies to its output, by their names in BERT's and DistilBERT's families."""

@@ -1,6 +1,6 @@
 """Which words the next level still reads (Tabi, Eq. 5), by the attention that their tokens received.
 
-Pure arithmetic over numbers and word numbers (pliant/cascade/text.py); knows no text and no model.
+Pure arithmetic over numbers and word numbers (pliant/models/text.py); knows no text and no model.
 
 Shape suffixes: N tokens (special ones included), W words over both texts.
 """

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.cascade.artifact import Candidate, Cascade, Classifier, Gate
+from pliant.cascade.artifact import Candidate, Cascade, Gate
 from pliant.cascade.evaluate import draws
 from pliant.cascade.prune import kept_words
 from pliant.cascade.route import answers, combine, confidence, judge
 from pliant.cascade.runtime import CascadeRuntime
-from pliant.cascade.text import Reader, Reading, shorten
 from pliant.errors import ArtifactError, InputError
+from pliant.models.artifact import Classifier
+from pliant.models.text import Reader, Reading, shorten
 
 Text = tuple[str, str | None]
 """A text and, for a pair, its second one."""

@@ -18,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pliant.cascade.artifact import Classifier
 from pliant.cascade.attention import Received, watch
-from pliant.cascade.model import load_model, positions
 from pliant.cascade.packed import pack
 from pliant.errors import InputError
+from pliant.models.artifact import Classifier
+from pliant.models.classifier import load_model, positions
+from pliant.models.packed import can_pack
 from pliant.precision import check_precision
-from pliant.tokens.packed import can_pack
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
 """Ids and types of the tokens of one text, special ones included: both [N]."""

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from pliant.packing.forecast import LEVELS
-from pliant.packing.request import Memory
-from pliant.packing.steps import LinearSteps
+from pliant.packing.scheduling.forecast import LEVELS
+from pliant.packing.scheduling.request import Memory
+from pliant.packing.scheduling.steps import LinearSteps
 
 BUCKETS = 10  # equal classes of the longest output (S3, section 3.1)
 
@@ -80,7 +80,7 @@ class Packing:
     memory: Memory
     kv_bytes: int  # of the keys and values of one token in all layers
     steps: LinearSteps
-    level: float  # where the adaptive confidence of admission starts (pliant/packing/policy.py)
+    level: float  # where the adaptive confidence of admission starts (pliant/packing/scheduling/policy.py)
     patience: float  # times the delay of late by which a request of typical size is put back in the line
     prompt_tokens: NDArray[np.int32]  # [R] of observed requests, which the reference workload draws from
     output_tokens: NDArray[np.int32]  # [R] what the generator made of them

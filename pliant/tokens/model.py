@@ -25,7 +25,7 @@ from pliant.tokens.merge import match, merge, merged_count
 
 
 def create_vit(architecture: str, options: Mapping[str, Any], pretrained: bool = False) -> Any:
-    """A timm vision transformer without its classifier. `pretrained=True` needs the hub (training/tokens_foundation.py)."""
+    """A timm vision transformer without its classifier. `pretrained=True` needs the hub (training/tokens/foundation.py)."""
     # Any: attribute types of timm's modules are not declared.
     return timm.create_model(architecture, pretrained=pretrained, num_classes=0, **options)
 

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pliant.errors import BackboneError, InputError
+from pliant.models.graphs import BUCKETS, Capture, CudaCapture, Graphs
+from pliant.models.packed import can_pack
 from pliant.precision import check_precision, has_bfloat16
 from pliant.tokens.artifact import Backbone, Task
-from pliant.tokens.graphs import BUCKETS, Capture, CudaCapture, Graphs
 from pliant.tokens.model import AdaptiveViT, create_vit
-from pliant.tokens.packed import can_pack, pack
+from pliant.tokens.packed import pack
 from pliant.tokens.resident import Resident
 from pliant.tokens.staging import Staging
 
@@ -52,7 +53,7 @@ class Execution:
     `precision`: of weights and tokens; None is bfloat16 on a GPU that has it, float32 elsewhere. `packed`: weights in
     oneDNN's layout (CPU). `buckets`: batch sizes, ascending, for which graphs are captured, empty for none; a larger batch
     runs without. `capture`: how; None is CUDA's own on a GPU and no graphs elsewhere. `unmasked`: gammas at which a merged
-    token counts once in attention, whatever it stands for (profiling/tokens_mask.py says where that keeps the labels).
+    token counts once in attention, whatever it stands for (profiling/tokens/mask.py says where that keeps the labels).
     """
 
     precision: Precision | None = None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import bins, budget, cascade, tokens
+from benchmarks import budget
+from benchmarks.bins import bench as bins
 from benchmarks.budget import INCOMPLETE
+from benchmarks.cascade import bench as cascade
 from benchmarks.results import Bar
+from benchmarks.tokens import bench as tokens
 from pliant.errors import InputError
 
 MET, MISSED = Bar("a", 2.0, ">=", 1.0), Bar("b", 0.5, ">=", 1.0)
@@ -21,7 +24,7 @@ def apart(tmp_path, monkeypatch):
     for bench in (tokens, bins, cascade):
         monkeypatch.setattr(bench, "RESULTS", tmp_path)
     monkeypatch.setattr(tokens, "run_flow", refuse)
-    monkeypatch.setattr(cascade.cascade_run, "run_flow", refuse)
+    monkeypatch.setattr(cascade.run, "run_flow", refuse)
 
 
 def refuse(*_args, **_more):
@@ -57,7 +60,7 @@ def test_a_part_that_takes_too_long_is_left_out_the_others_run_and_the_bench_is_
     ran = parts(monkeypatch, bench, long=[MET], short=[MET])
     assert bench.bench(full=False) == INCOMPLETE
     assert ran == ["short"]
-    name = bench.__name__.removeprefix("benchmarks.")
+    name = bench.__name__.split(".")[1]
     assert f"pliant bench {name} --part long" in " ".join(capsys.readouterr().out.split())
 
 
@@ -98,12 +101,12 @@ def test_every_part_of_bins_has_its_seconds_and_the_encoder_is_prepared_once(tmp
 
 def test_parts_of_tokens_that_only_compute_train_nothing(monkeypatch):
     given = []
-    monkeypatch.setattr(tokens.tokens_kernels, "measure", lambda *args, **_more: given.append(args) or Measured())
-    monkeypatch.setattr(tokens.tokens_planner, "measure", lambda quick: Measured())
-    monkeypatch.setattr(tokens.tokens_policies, "compare", lambda _setting, grounds, _progress: given.append(grounds))
+    monkeypatch.setattr(tokens.kernels, "measure", lambda *args, **_more: given.append(args) or Measured())
+    monkeypatch.setattr(tokens.planner, "measure", lambda quick: Measured())
+    monkeypatch.setattr(tokens.policies, "compare", lambda _setting, grounds, _progress: given.append(grounds))
     monkeypatch.setattr(tokens, "policies_figure", lambda _rows: None)
     for name, made in {"places": [], "bars": [MET], "plain": []}.items():
-        monkeypatch.setattr(tokens.tokens_policies, name, lambda _rows, made=made: made)
+        monkeypatch.setattr(tokens.policies, name, lambda _rows, made=made: made)
     monkeypatch.setattr(tokens.shown, "picture", lambda *_args: None)
     assert tokens.bench(full=False, parts=["planner", "kernels", "policies"]) == 0
     (kernels, grounds) = given

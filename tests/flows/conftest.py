@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.flows.runs import prefect_server
+from tests.fixtures.runs import prefect_server
 
 
 @pytest.fixture(scope="session")

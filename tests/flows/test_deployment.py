@@ -10,18 +10,17 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flows import servers, settings
-from flows.tokens_publish import open_registry
+from flows.tokens.publish import open_registry
 from registry.mlflow_store import CHAMPION
-from tests.flows.runs import PATIENCE
-from tests.flows.tiny import setting
+from tests.fixtures.places import ROOT
+from tests.fixtures.runs import PATIENCE
+from tests.fixtures.tokens.tiny import setting
 
-ROOT = Path(__file__).parents[2]
 POOL = "pliant"
 FIRST = 8.0  # seconds until the first scheduled run
 EVERY = 10.0  # seconds between two: where the worker starts too late for the first it takes the next

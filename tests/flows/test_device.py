@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from flows.bins_flow import bins
-from flows.cascade_flow import cascade
+from flows.bins.flow import bins
+from flows.cascade.flow import cascade
 from flows.device import check_device
-from flows.packing_flow import packing
-from flows.tokens_config import TokensFlowConfig
-from flows.tokens_flow import tokens
+from flows.packing.flow import packing
+from flows.tokens.config import TokensFlowConfig
+from flows.tokens.flow import tokens
 from pliant.device import device_class
 from pliant.errors import InputError
 

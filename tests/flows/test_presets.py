@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from flows.tokens_config import TokensFlowConfig, read
+from flows.tokens.config import TokensFlowConfig, read
+from tests.fixtures.places import PRESETS
 
-PRESETS = Path(__file__).parents[2] / "presets"
 TASKS = ["cifar10", "tinyimagenet100", "eurosat"]
 
 

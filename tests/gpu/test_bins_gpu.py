@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from pliant.bins.artifact import Shape
-from pliant.bins.compile import compile_shapes
-from pliant.bins.runtime import BinsRuntime
+from pliant.bins.runtimes.compile import compile_shapes
+from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
-from tests.bins_encoders import FAMILIES, random_payload, tiny_encoder
+from tests.fixtures.bins.encoders import FAMILIES, random_payload, tiny_encoder
 
 pytestmark = pytest.mark.gpu
 

@@ -8,7 +8,7 @@ import torch
 
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 from pliant.tokens.staging import CHUNK, Staging
-from tests.tokens_samples import IMAGE_SIZE, random_images, tiny_backbone, tiny_task
+from tests.fixtures.tokens.samples import IMAGE_SIZE, random_images, tiny_backbone, tiny_task
 
 pytestmark = pytest.mark.gpu
 

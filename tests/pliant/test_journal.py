@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pliant.errors import InputError
 from pliant.journal import decode, encode
 from pliant.protocol import Answer, Arrived, Changed, Drop, Finished, JournalEntry, Launch, Request, Result, replay
-from tests.pliant.tokens.loads import KNOWN, VARIANTS, ask, run, scheduler
+from tests.fixtures.tokens.loads import KNOWN, VARIANTS, ask, run, scheduler
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=4),

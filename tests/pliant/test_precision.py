@@ -7,9 +7,9 @@ import torch
 
 from pliant import precision
 from pliant.errors import InputError
+from pliant.models.packed import PackedLinear, can_pack
 from pliant.precision import check_precision, has_bfloat16
-from pliant.tokens.packed import PackedLinear, can_pack
-from tests.processor import NEEDS_BFLOAT16
+from tests.fixtures.processor import NEEDS_BFLOAT16
 
 REFUSED = "task.precision is bfloat16, but must be float32 here: this processor has no instructions for bfloat16"
 

@@ -11,18 +11,18 @@ from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.reference import capacity as bins_capacity
 from pliant.bins.simulated import SimulatedBins
 from pliant.cascade.simulated import SimulatedCascade, capacity
-from pliant.packing.plan import rules_of
-from pliant.packing.reference import capacity as packing_capacity
+from pliant.packing.scheduling.plan import rules_of
+from pliant.packing.scheduling.reference import capacity as packing_capacity
 from pliant.report import report
 from pliant.simulate import simulate
 from pliant.systems import BINS, CASCADE, PACKING, SYSTEMS, TOKENS, tokens_knowledge
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.simulated import SimulatedDevice
-from tests.flows.packing_tiny import CONTEXT, some_packing
-from tests.pliant.bins.worlds import bins
-from tests.pliant.cascade.loads import WALKED, fared, known
-from tests.pliant.packing.samples import Scene, play
-from tests.tokens_samples import tiny_profile, tiny_task
+from tests.fixtures.bins.worlds import bins
+from tests.fixtures.cascade.loads import WALKED, fared, known
+from tests.fixtures.packing.samples import Scene, play
+from tests.fixtures.packing.tiny import CONTEXT, some_packing
+from tests.fixtures.tokens.samples import tiny_profile, tiny_task
 
 
 def test_every_system_is_listed_under_its_name():

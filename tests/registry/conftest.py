@@ -12,7 +12,7 @@ from pliant.tokens.artifact import Backbone, Task
 from registry import codec
 from registry.mlflow_store import MlflowRegistry
 from registry.package import Package
-from tests.tokens_samples import IMAGE_SIZE, WIDTH, tiny_backbone, tiny_profile, tiny_task, tiny_variant
+from tests.fixtures.tokens.samples import IMAGE_SIZE, WIDTH, tiny_backbone, tiny_profile, tiny_task, tiny_variant
 
 BACKBONE, TASK, PROFILE = "pliant-tokens-backbone", "pliant-tokens-task-letters", "pliant-tokens-profile"
 VARIANT = "pliant-tokens-variant-small"

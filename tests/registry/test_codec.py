@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
 from pliant.tokens.artifact import Backbone, Profile, Task
 from registry import codec
-from tests.tokens_samples import tiny_backbone, tiny_profile, tiny_task, tiny_variant
+from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task, tiny_variant
 
 FILES = ("artifact.json", "tensors.safetensors", "digests.json")
 

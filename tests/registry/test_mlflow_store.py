@@ -17,8 +17,8 @@ from pliant.tokens.artifact import Backbone, Task
 from registry import codec
 from registry.address import PROBE_SECONDS
 from registry.mlflow_store import MlflowRegistry
+from tests.fixtures.tokens.samples import tiny_backbone
 from tests.registry.conftest import BACKBONE, PROFILE, TASK, VARIANT
-from tests.tokens_samples import tiny_backbone
 
 
 def test_what_was_published_is_fetched_by_alias_with_its_digest(registry, shelf):

@@ -10,10 +10,10 @@ import pytest
 
 from pliant.errors import ArtifactError, DigestError, SchemaError
 from pliant.packing.artifact import Generator, Packing, Predictor
-from pliant.packing.model import PredictorModel
+from pliant.packing.engine.model import PredictorModel
 from registry import codec
-from tests.flows.packing_tiny import some_packing, some_predictor
-from tests.pliant.packing.generators import tiny_generator
+from tests.fixtures.packing.generators import tiny_generator
+from tests.fixtures.packing.tiny import some_packing, some_predictor
 
 
 @pytest.mark.parametrize("artifact", [tiny_generator(), some_predictor(), some_packing()], ids=lambda one: one.KIND)

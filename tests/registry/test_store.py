@@ -7,7 +7,7 @@ import pytest
 from pliant.errors import InputError, RegistryError
 from pliant.tokens.artifact import Backbone
 from registry.store import FolderStore
-from tests.tokens_samples import tiny_backbone
+from tests.fixtures.tokens.samples import tiny_backbone
 
 
 def test_what_was_saved_under_a_key_is_there(tmp_path):

@@ -1,5 +1,5 @@
 """Fixtures of the HTTP tests."""
 
-from tests.serving.tokens_http import registry
+from tests.fixtures.tokens.http import registry
 
 __all__ = ["registry"]

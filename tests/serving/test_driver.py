@@ -12,7 +12,7 @@ from pliant.protocol import Answer, Arrived, Drop, Failed, Journal, replay
 from serving.answers import Dropped, Served
 from serving.clock import loop_clock
 from serving.driver import Driver, Limits
-from tests.serving.fakes import FakeWorker, FifoScheduler, run_virtually
+from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 
 class Bench:

@@ -8,7 +8,7 @@ import pytest
 
 from pliant.errors import InputError, SchedulerError
 from pliant.protocol import Action, Arrived, Changed, Failed, Finished, Launch, replay
-from tests.serving.fakes import FakeWorker, FifoScheduler, run_virtually
+from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 from tests.serving.test_driver import Bench, answers_per_request
 
 

@@ -16,9 +16,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from pliant.errors import InputError, OfflineError
+from tests.fixtures.places import SHARED
 from training import data
-
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 
 def png(shade: int) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pliant.errors import InputError
 from training import docstrings
 from training.docstrings import TASKS, corpus, load, paragraphs, parameters, split
-from training.texts import Shares
+from training.text_data import Shares
 
 WORDS = np.array(
     [a + b + c for a in ("ba", "do", "ki", "lu") for b in ("me", "no", "ra") for c in ("sat", "tem", "vol")]

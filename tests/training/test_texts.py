@@ -11,7 +11,8 @@ import pytest
 
 from pliant.errors import InputError, OfflineError
 from training.data import Split
-from training.texts import Shares, TextData, assemble, load
+from training.text_data import Shares, TextData, assemble
+from training.texts import load
 
 COUNT = 20
 TEXTS = [f"text number {i}" for i in range(COUNT)]

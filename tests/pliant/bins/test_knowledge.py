@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.knowledge import CLASSES, RUNTIMES, Config, knowledge_of
 from pliant.errors import InputError
-from tests.pliant.bins.loads import batch, known
-from tests.pliant.bins.worlds import bins, cost
+from tests.fixtures.bins.loads import batch, known
+from tests.fixtures.bins.worlds import bins, cost
 
 MAIL, CHAT = bins("mail", batches=(1, 4)), bins("chat", (32, 128), (2,), slo=0.05)
 

@@ -12,7 +12,7 @@ from pliant.errors import InputError
 from pliant.protocol import Launch
 from pliant.report import observations, summarise
 from pliant.simulate import simulate
-from tests.pliant.bins.worlds import bins, requests
+from tests.fixtures.bins.worlds import bins, requests
 
 RATE = 1500.0  # more than twice what one device of this world serves
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import Config, knowledge_of
-from pliant.bins.plan import Window, published, swaps
+from pliant.bins.planning.plan import Window, published, swaps
 from pliant.bins.replay import Pool, Replay, shared
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
 from pliant.report import observations
 from pliant.simulate import simulate
-from tests.pliant.bins.worlds import bins, requests
+from tests.fixtures.bins.worlds import bins, requests
 
 
 def ends(journal, count):

@@ -11,7 +11,7 @@ from pliant.bins.knowledge import PLANS, Scaling
 from pliant.bins.scheduler import BinsScheduler
 from pliant.errors import InputError
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
-from tests.pliant.bins.loads import SLOS, World, ask, bursty, done, known, launches, reasons, run, scheduler
+from tests.fixtures.bins.loads import SLOS, World, ask, bursty, done, known, launches, reasons, run, scheduler
 
 ROUGH = World(9, failing=0.2, failing_restarts=0.3, failing_loads=0.3, jitter=0.3)
 SCALING = Scaling(pause=0.03, window=0.06, high=0.6, low=0.4)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pliant.bins.knowledge import Knowledge
 from pliant.protocol import Answer, Arrived, Failed, Launch, Request, Woke
-from tests.pliant.bins.loads import ask, bursty, done, known, launches, run, scheduler
+from tests.fixtures.bins.loads import ask, bursty, done, known, launches, run, scheduler
 
 CLOSE = 1e-9
 

@@ -8,8 +8,8 @@ import pytest
 from pliant.bins.reference import ReferenceConfig, capacity, reference_load
 from pliant.bins.simulated import SimulatedBins
 from pliant.protocol import Finished, Launch, Result
-from tests.pliant.bins.loads import LOAD, SLOS, ask, known
-from tests.pliant.bins.worlds import cost
+from tests.fixtures.bins.loads import LOAD, SLOS, ask, known
+from tests.fixtures.bins.worlds import cost
 
 KNOWN = known("shared", 2, (1, 4))
 TEXTS = [ask(0, length=20), ask(1, length=300), ask(2, length=30, task="chat")]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pliant.bins.knowledge import PLANS
 from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Launch, Woke
-from tests.pliant.bins.loads import LOAD, SLOS, World, ask, bursty, done, known, launches, reasons, run, scheduler
+from tests.fixtures.bins.loads import LOAD, SLOS, World, ask, bursty, done, known, launches, reasons, run, scheduler
 
 PERIOD = 0.1
 LONGEST = 3  # runtime of `mail`

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.bins.work import LEAST_GAIN, batch_size, until
-from tests.pliant.bins.loads import ask
+from tests.fixtures.bins.loads import ask
 
 LADDER = (1, 2, 4, 8)  # 4 for another length's sake
 FIXED = 0.010  # seconds of a launch beside those of its texts

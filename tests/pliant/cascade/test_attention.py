@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.cascade.attention import Received, blocks, watch
-from pliant.cascade.model import load_model
-from tests.cascade_classifiers import tiny_classifier
+from pliant.models.classifier import load_model
+from tests.fixtures.cascade.classifiers import tiny_classifier
 
 LENGTHS = (20, 13, 7)
 FAMILIES = ("bert", "roberta", "electra", "distilbert", "albert", "modernbert", "llama")

@@ -14,7 +14,7 @@ from pliant.cascade.artifact import Candidate, Cascade, Gate, Pruning
 from pliant.cascade.evaluate import Ground, draws, evaluate, measured, opinion, seconds_of, settle, subset, walk
 from pliant.cascade.route import answers, combine, judge
 from pliant.errors import InputError
-from tests.pliant.cascade.worlds import MASS, classification, profiles, regression, table
+from tests.fixtures.cascade.worlds import MASS, classification, profiles, regression, table
 
 RULES = [(0, 1, MASS), (1, 2, MASS)]
 CLASSES = Ground(classification(0, 60, 3, (0.5, 1.5, 3.0), pruned=RULES), profiles(3))

@@ -7,7 +7,7 @@ import pytest
 from pliant.cascade.artifact import Pruning
 from pliant.cascade.knowledge import Knowledge, Model, Path, knowledge, numbers, placement, prunes
 from pliant.errors import InputError
-from tests.pliant.cascade.loads import candidate, cascade, profile, table
+from tests.fixtures.cascade.loads import candidate, cascade, profile, table
 
 PRUNED = Pruning("mass", 0.9)
 NEWS = cascade(

@@ -7,8 +7,8 @@ import pytest
 from pliant.cascade.simulated import capacity
 from pliant.protocol import Answer, Arrived, Launch, Woke
 from pliant.simulate import simulate
-from tests.pliant.cascade.fifo import FifoCascade
-from tests.pliant.cascade.loads import (
+from tests.fixtures.cascade.fifo import FifoCascade
+from tests.fixtures.cascade.loads import (
     FIRST,
     LEVEL,
     SECOND,

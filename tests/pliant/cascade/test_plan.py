@@ -13,8 +13,8 @@ from pliant.cascade.evaluate import Ground, evaluate, shuffled, subset
 from pliant.cascade.plan import PlanConfig, calibrated, large_of, make, parts, tolerance_of
 from pliant.cascade.tabi import TabiConfig
 from pliant.errors import InputError
-from tests.pliant.cascade.worlds import MASS, classification, profiles, regression, tables
-from tests.processor import cost
+from tests.fixtures.cascade.worlds import MASS, classification, profiles, regression, tables
+from tests.fixtures.processor import cost
 
 QUICK = PlanConfig(drop=0.04, horizon=400, further=(), tabi=TabiConfig(slopes=(20.0,)))
 WORLDS = 200

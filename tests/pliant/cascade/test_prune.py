@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pliant.cascade.artifact import Pruning
 from pliant.cascade.prune import kept_words
 from pliant.errors import InputError
-from tests.processor import cost
+from tests.fixtures.processor import cost
 
 
 def kept_by_reference(importance, words, pruning):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pliant.cascade.artifact import Candidate, Cascade, Gate
 from pliant.cascade.route import FEATURES, answers, choose, combine, confidence, features, judge, reroute_probability
 from pliant.errors import InputError
-from tests.pliant.cascade.worlds import profiles
+from tests.fixtures.cascade.worlds import profiles
 
 DRAW = np.array([0.5])
 

@@ -10,7 +10,7 @@ import pytest
 from pliant.cascade.evaluate import Ground, draws, settle, walk
 from pliant.cascade.run import load, run
 from pliant.errors import ArtifactError, InputError
-from tests.cascade_things import Things, things
+from tests.fixtures.cascade.artifacts import Things, things
 
 
 @pytest.fixture(scope="module", params=["single", "pairs", "regression"])

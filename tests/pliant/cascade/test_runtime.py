@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from pliant.cascade.artifact import Classifier
-from pliant.cascade.model import load_model, positions
 from pliant.cascade.runtime import CascadeRuntime, Execution
 from pliant.errors import InputError
-from tests.cascade_classifiers import tiny_classifier
+from pliant.models.artifact import Classifier
+from pliant.models.classifier import load_model, positions
+from tests.fixtures.cascade.classifiers import tiny_classifier
 
 LENGTHS = (12, 5, 20, 12)
 

@@ -13,7 +13,7 @@ from pliant.cascade.simulated import SimulatedCascade
 from pliant.errors import InputError
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
 from pliant.simulate import simulate
-from tests.pliant.cascade.loads import (
+from tests.fixtures.cascade.loads import (
     FIRST,
     LEVEL,
     SECOND,

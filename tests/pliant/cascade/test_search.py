@@ -24,7 +24,7 @@ from pliant.cascade.search import (
     ways,
     with_thresholds,
 )
-from tests.pliant.cascade.worlds import MASS, classification, profiles, regression
+from tests.fixtures.cascade.worlds import MASS, classification, profiles, regression
 
 SLIGHT = Pruning("mass", 0.99)  # saves nothing
 CONFIG = SearchConfig(points=6)

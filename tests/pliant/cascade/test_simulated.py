@@ -16,8 +16,8 @@ from pliant.cascade.simulated import SimulatedCascade, capacity, walks
 from pliant.errors import InputError
 from pliant.protocol import Finished, Launch, Result
 from pliant.simulate import simulate
-from tests.pliant.cascade import worlds
-from tests.pliant.cascade.loads import Load, ask, candidate, cascade, fared, profile
+from tests.fixtures.cascade import worlds
+from tests.fixtures.cascade.loads import Load, ask, candidate, cascade, fared, profile
 
 MASS = Pruning("mass", 0.9)
 OUTPUTS = worlds.classification(3, texts=300, pruned=((0, 1, MASS),))

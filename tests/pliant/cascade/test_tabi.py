@@ -11,7 +11,7 @@ from pliant.cascade.artifact import Candidate, Gate, Pruning
 from pliant.cascade.ensemble import published
 from pliant.cascade.evaluate import Ground, evaluate, measured, walk
 from pliant.cascade.tabi import TabiConfig, alone, candidates, single, tabi, voting
-from tests.pliant.cascade.worlds import classification, profiles, regression, table
+from tests.fixtures.cascade.worlds import classification, profiles, regression, table
 
 ALPHAS = tuple(Pruning("mean", round(0.5 + 0.1 * i, 1)) for i in range(4))
 CONFIG = TabiConfig(slopes=(5.0, 20.0))

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.packing.journal import decode, encode, replay
-from pliant.packing.policy import Rules
-from pliant.packing.request import Chunk, Decision, Memory, Prompt, Round
-from pliant.packing.scheduler import Packer
-from pliant.packing.simulated import simulate
-from tests.pliant.packing.samples import STEPS, play, policies, prompt, scene, seeds
+from pliant.packing.scheduling.journal import decode, encode, replay
+from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.request import Chunk, Decision, Memory, Prompt, Round
+from pliant.packing.scheduling.scheduler import Packer
+from pliant.packing.scheduling.simulated import simulate
+from tests.fixtures.packing.samples import STEPS, play, policies, prompt, scene, seeds
 
 ids = st.integers(0, 2**53)
 some = st.lists(ids, max_size=4).map(tuple)

@@ -22,7 +22,7 @@ from pliant.tokens.published import FIGURE_4B, TABLE_I, SyntheticConfig, profile
 from pliant.tokens.scheduler import Options
 from pliant.tokens.simulated import SimulatedDevice
 from pliant.workload import RequestKind, poisson, requests
-from tests.pliant.tokens.loads import ACCURACY, KNOWN, RULE, TABLE, World, ask, bursty, run
+from tests.fixtures.tokens.loads import ACCURACY, KNOWN, RULE, TABLE, World, ask, bursty, run
 
 ONE = Fleet(0, (0.0,))
 PUBLISHED = {"figure 4b": profile(FIGURE_4B), "table I": profile(TABLE_I)}

@@ -15,7 +15,7 @@ from pliant.tokens.batching import BatchingConfig
 from pliant.tokens.fixed import FixedChooser
 from pliant.tokens.policy import Fleet, Knowledge
 from pliant.tokens.scheduler import Options, TokensScheduler
-from tests.pliant.tokens.loads import ACCURACY, KNOWN, TABLE, ask, bursty, run, scheduler
+from tests.fixtures.tokens.loads import ACCURACY, KNOWN, TABLE, ask, bursty, run, scheduler
 
 
 @given(

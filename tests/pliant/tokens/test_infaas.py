@@ -13,7 +13,7 @@ from pliant.tokens.infaas import InfaasChooser, InfaasConfig
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Fleet
 from pliant.tokens.published import FIGURE_4B, profile, variants
-from tests.pliant.tokens.loads import KNOWN, VARIANTS, World, ask, bursty, run, scheduler
+from tests.fixtures.tokens.loads import KNOWN, VARIANTS, World, ask, bursty, run, scheduler
 
 CAPACITY = [VARIANTS.latency.throughput(variant, 64) for variant in (0, 1, 2)]
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from benchmarks.tokens_merging import INVARIANTS, check, fast, judge, reference
+from benchmarks.tokens.merging import INVARIANTS, check, fast, judge, reference
 from pliant.tokens.merge import match, merge, merged_count, tokens_per_layer
 
 

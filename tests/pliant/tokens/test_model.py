@@ -12,7 +12,7 @@ from pliant.tokens.merge import match, merge, tokens_per_layer
 from pliant.tokens.model import AdaptiveViT, create_vit
 from pliant.tokens.packed import pack
 from pliant.tokens.runtime import load_model
-from tests.tokens_samples import DEPTH, WIDTH, tiny_backbone
+from tests.fixtures.tokens.samples import DEPTH, WIDTH, tiny_backbone
 
 
 @pytest.fixture(scope="module")

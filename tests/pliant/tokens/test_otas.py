@@ -14,7 +14,7 @@ from pliant.tokens.policies import make
 from pliant.tokens.policy import Fleet
 from pliant.tokens.published import FIGURE_4B, TABLE_I, profile
 from pliant.tokens.scheduler import Options
-from tests.pliant.tokens.loads import ask
+from tests.fixtures.tokens.loads import ask
 
 KNOWN = profile(FIGURE_4B)
 SAMPLE = {gamma: KNOWN.latency.at(gamma, 64) / 64 for gamma in GAMMAS}

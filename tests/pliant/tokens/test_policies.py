@@ -9,7 +9,7 @@ from pliant.protocol import Arrived
 from pliant.tokens.policies import FIXED, POLICIES, make
 from pliant.tokens.published import FIGURE_4B, profile, variants
 from pliant.tokens.scheduler import Options, TokensScheduler
-from tests.pliant.tokens.loads import KNOWN, World, ask, bursty, run, scheduler
+from tests.fixtures.tokens.loads import KNOWN, World, ask, bursty, run, scheduler
 
 PUBLISHED = profile(FIGURE_4B)
 

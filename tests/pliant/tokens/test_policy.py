@@ -16,7 +16,7 @@ from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, La
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.policy import Knowledge
-from tests.pliant.tokens.loads import (
+from tests.fixtures.tokens.loads import (
     ACCURACY,
     KNOWN,
     RULE,

@@ -11,8 +11,8 @@ import torch
 from pliant.device import device_class, threads
 from pliant.errors import BackboneError, InputError
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime
-from tests.processor import NEEDS_BFLOAT16
-from tests.tokens_samples import random_images, tiny_backbone, tiny_task
+from tests.fixtures.processor import NEEDS_BFLOAT16
+from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
 
 TASKS = [tiny_task("a", "xyz", "digest"), tiny_task("b", "vwxyz", "digest", seed=1)]
 IMAGES = random_images(6)

@@ -17,7 +17,7 @@ from pliant.report import observations, report
 from pliant.simulate import simulate
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.scheduler import Options
-from tests.pliant.tokens.loads import KINDS, TRIMMING, World, ask, bursty, known, run, scheduler, text
+from tests.fixtures.tokens.loads import KINDS, TRIMMING, World, ask, bursty, known, run, scheduler, text
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 

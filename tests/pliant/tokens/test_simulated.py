@@ -7,7 +7,7 @@ import pytest
 
 from pliant.protocol import Finished, Launch, Request
 from pliant.tokens.simulated import SimulatedDevice
-from tests.pliant.tokens.loads import ACCURACY, TABLE
+from tests.fixtures.tokens.loads import ACCURACY, TABLE
 
 REQUESTS = [Request(i, 0.0, 1.0, "easy" if i % 2 else "hard") for i in range(4000)]
 

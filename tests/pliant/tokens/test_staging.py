@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pliant.tokens.staging import CHUNK, Staging
-from tests.tokens_samples import IMAGE_SIZE, random_images
+from tests.fixtures.tokens.samples import IMAGE_SIZE, random_images
 
 
 @pytest.mark.parametrize("count", [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK])

@@ -1,0 +1,110 @@
+"""What the three services have in common: the champion's model at gamma 0, the body they take, the answer they give.
+
+Runs in the services' own processes, which learn by two environment variables what to serve and how. Knows no framework.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from pliant.models.image import to_pixels
+from pliant.tokens.artifact import Backbone, Task
+from pliant.tokens.runtime import Payload, TokensRuntime
+from registry import codec
+from serving.tokens.images import FORMATS
+
+MODEL_VARIABLE, OPTIONS_VARIABLE = "RIVAL_MODEL", "RIVAL_OPTIONS"
+GAMMA = 0
+PATH = "/v1/predict"
+
+Option = int | float | str
+Options = Mapping[str, Option]
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A verified folder and its digest."""
+
+    folder: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """Which artifacts to serve. `image_size` in pixels."""
+
+    backbone: Artifact
+    tasks: tuple[Artifact, ...]
+    image_size: int
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def of(text: str) -> ModelSpec:
+        plain = json.loads(text)
+        tasks = tuple(Artifact(**task) for task in plain["tasks"])
+        return ModelSpec(Artifact(**plain["backbone"]), tasks, plain["image_size"])
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request's task and image, uint8 [H, W, 3] at the backbone's size."""
+
+    task: str
+    pixels: NDArray[np.uint8]
+
+
+def spec() -> ModelSpec:
+    """As the launcher told this process."""
+    return ModelSpec.of(os.environ[MODEL_VARIABLE])
+
+
+def options() -> dict[str, Any]:
+    """The framework's settings, as the launcher told this process."""
+    told: dict[str, Any] = json.loads(os.environ[OPTIONS_VARIABLE])
+    return told
+
+
+def read(fields: Mapping[str, Any], size: int) -> Question:
+    """From the body's fields to pixels, as serving/tokens/images.py decodes. Deadline and utility mean nothing here."""
+    image = Image.open(io.BytesIO(base64.b64decode(fields["image"])), formats=FORMATS)
+    return Question(fields["task"], to_pixels(image, size))
+
+
+class Model:
+    """The champion on one torch thread, run once at every power of two up to `most` images before it serves."""
+
+    def __init__(self, told: ModelSpec, most: int) -> None:
+        torch.set_num_threads(1)
+        backbone = codec.load(Backbone, Path(told.backbone.folder), told.backbone.digest)
+        tasks = [codec.load(Task, Path(task.folder), task.digest) for task in told.tasks]
+        self.size = told.image_size
+        self._classes = {task.name: task.classes for task in tasks}
+        self._runtime = TokensRuntime(backbone, told.backbone.digest, tasks)
+        blank = np.zeros((self.size, self.size, 3), dtype=np.uint8)
+        for batch in sorted({*(2**i for i in range(most.bit_length())), most}):
+            self._runtime.run(GAMMA, [Payload(tasks[0].name, blank)] * batch)
+
+    def classify(self, questions: Sequence[Question]) -> list[Answer]:
+        """One answer a question, in their order."""
+        run = self._runtime.run(GAMMA, [Payload(question.task, question.pixels) for question in questions])
+        labels = [
+            self._classes[question.task][int(row.argmax())]
+            for question, row in zip(questions, run.probabilities, strict=True)
+        ]
+        shared = {"gamma": GAMMA, "batch_size": len(questions), "run_seconds": run.seconds}
+        return [{"label": label, **shared} for label in labels]

@@ -1,0 +1,72 @@
+"""The champion behind Ray Serve with `serve.batch`: one replica, which holds the model.
+
+Options: `max_batch_size`; `batch_wait_timeout_s`, seconds to wait for a fuller batch; `inside`, requests that are let in:
+up to two batches go to the replica, the rest are queued, and what comes beyond is answered 503. By whom the replica is
+reached, Ray Serve takes from its environment: see `launch.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.config import HTTPOptions
+from ray.serve.schema import LoggingConfig
+from starlette.requests import Request
+
+from benchmarks.baselines.model import PATH, Answer, Model, Options, Question, options, read, spec
+from flows import servers
+
+HOST = servers.HOST
+
+
+class Classifier:
+    """The replica. A batch runs in a thread, so that the event loop goes on taking requests meanwhile."""
+
+    def __init__(self, told: Options) -> None:
+        self._model = Model(spec(), int(told["max_batch_size"]))
+        self.classify.set_max_batch_size(int(told["max_batch_size"]))
+        self.classify.set_batch_wait_timeout_s(float(told["batch_wait_timeout_s"]))
+
+    async def __call__(self, request: Request) -> Answer:
+        answer: Answer = await self.classify(read(await request.json(), self._model.size))
+        return answer
+
+    @serve.batch  # type: ignore[untyped-decorator]
+    async def classify(self, questions: Sequence[Question]) -> list[Answer]:
+        return await asyncio.to_thread(self._model.classify, questions)
+
+
+def main(port: int) -> None:
+    """Serve until SIGTERM. Ray's own files go to a short path, as its sockets need, and away at the end."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        _start(port, options(), folder)
+        stopped = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):  # after Ray has set its own
+            signal.signal(number, lambda *_: stopped.set())
+        stopped.wait()
+        serve.shutdown()
+        ray.shutdown()
+
+
+def _start(port: int, told: dict[str, Any], folder: str) -> None:
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address=HOST, _temp_dir=folder)
+    logging = LoggingConfig(log_level="ERROR", enable_access_log=False)
+    # In direct ingress the replica takes `port`; Ray's proxy starts regardless, anywhere else.
+    elsewhere = servers.free_port() if told["ingress"] == "direct" else port
+    serve.start(http_options=HTTPOptions(host=HOST, port=elsewhere), logging_config=logging)
+    ongoing = min(2 * told["max_batch_size"], told["inside"])  # one batch runs, the next is filled
+    deployment = serve.deployment(
+        Classifier,
+        num_replicas=1,
+        max_ongoing_requests=ongoing,
+        max_queued_requests=max(told["inside"] - ongoing, 1),
+        logging_config=logging,
+    )
+    serve.run(deployment.bind(told), route_prefix=PATH)

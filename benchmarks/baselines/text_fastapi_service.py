@@ -1,0 +1,77 @@
+"""An embedding model behind FastAPI and uvicorn, as one writes it first: every request runs by itself, in the thread pool.
+
+Options: `how` is "padded" (every text to the longest length), "dynamic" (each at its own) or "sentence" (`encode` of
+sentence-transformers); `engine` of the first two; `concurrency`, how many requests run at once, the others waiting in order.
+"""
+
+# No `from __future__ import annotations`: FastAPI reads the annotations of what it serves.
+import gc
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio.to_thread
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from benchmarks.baselines.model import MODEL_VARIABLE, options
+from benchmarks.baselines.text_model import PATH, TextModel, TextSpec
+from flows.servers import HOST
+
+Embed = Callable[[list[str]], list[list[float]]]
+
+
+class Question(BaseModel):
+    inputs: list[str]
+
+
+def embedder(told: TextSpec, tried: Mapping[str, Any]) -> Embed:
+    """What answers a request's texts."""
+    if tried["how"] == "sentence":
+        return _sentence(told)
+    return TextModel(told, tried["engine"], padded=tried["how"] == "padded").embed
+
+
+def _sentence(told: TextSpec) -> Embed:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    torch.set_num_threads(1)
+    model = SentenceTransformer(told.folder, device="cpu")
+    model.max_seq_length = told.max_length
+
+    def embed(texts: list[str]) -> list[list[float]]:
+        vectors: list[list[float]] = model.encode(texts, show_progress_bar=False).tolist()
+        return vectors
+
+    embed(["a text to begin with"])
+    return embed
+
+
+def app(embed: Embed, concurrency: int) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = concurrency
+        gc.collect()
+        gc.freeze()
+        yield
+
+    made = FastAPI(lifespan=lifespan)
+
+    @made.get("/health")
+    async def health() -> None:
+        return None
+
+    @made.post(PATH)
+    def answer(question: Question) -> list[list[float]]:
+        return embed(question.inputs)
+
+    return made
+
+
+def main(port: int) -> None:
+    tried = options()
+    embed = embedder(TextSpec.of(os.environ[MODEL_VARIABLE]), tried)
+    uvicorn.run(app(embed, tried["concurrency"]), host=HOST, port=port, log_level="warning", access_log=False)

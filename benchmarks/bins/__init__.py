@@ -1,0 +1,1 @@
+"""Benchmarks of bins; `pliant bench bins` runs bench.py."""

@@ -1,0 +1,241 @@
+"""The bins system's part of `pliant demo`: texts of all lengths over HTTP, by two endpoints that differ in their policy.
+
+One serves as Pliant does by default. The other takes the same requests first come, first served on the dynamic runtime,
+which is what one would run without bins: the same service, model and compiled file, batches and drops by the same rules.
+Both are up all the time and take turns, so that what else the machine does falls on both. What the machine bears is
+measured first, and the load goes from well below to well above it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.endpoint import serving
+from benchmarks.load_generator import Form, Told, capacity, one_by_one
+from benchmarks.load_generator import replay as send
+from flows.bins import live
+from flows.settings import Settings
+from pliant.bins.artifact import Bins
+from pliant.errors import RegistryError
+from pliant.progress import Progress, share
+from pliant.protocol import Request
+from pliant.report import Observation, summarise
+from pliant.workload import RequestKind, alternating, piecewise, requests
+from training import docstrings
+
+OVERRIDES: Mapping[str, Any] = {
+    "streams": [{"data": "docstrings:package", "limit": 2200}],
+    "embedded": {
+        "scratch": {"width": 128, "layers": 4, "heads": 4, "vocabulary": 2000, "dropout": 0.1},
+        "classifier": {"epochs": 2, "rate": 3e-3, "head_rate": 3e-3, "smoothing": 0.1, "max_length": 32},
+    },
+    "engine": {"lengths": [64, 256]},
+    "latency": {"lengths": [16, 64, 128, 256], "batches": [1, 2, 4], "repeats": 3, "least": 2, "budget": 0.1},
+    "edges": {"most": 4, "step": 32, "batches": [1, 2, 4]},
+}
+"""The demo's sizes, laid over the flow's embedded configuration: fewer texts, of which the first 32 tokens are learnt from
+(69% told right, where `pliant train bins` reaches 75% in five times as long), and fewer lengths and batches to measure."""
+
+OURS, OTHER = "Pliant", "first come, first served"
+POLICIES: Mapping[str, str] = {OURS: "default", OTHER: "first-come"}
+QUIET, LOUD = 0.5, 2.0  # shares of what OTHER bears
+SECONDS, STRETCHES, ROUNDS = 0.55, 2, 3  # of a stretch; quiet and loud ones of a turn; turns of each endpoint
+PROBE, CLIENTS, POOL = 2.0, 8, 32  # seconds of saturation, by so many clients, with so many texts
+WARM = 10
+PATIENT = 20.0  # seconds: a deadline that the probe's requests cannot miss
+HEADINGS = ("", "requests", "answered in time", "mean ms", "p50 ms", "p98 ms of the answered")
+COLOURS: Mapping[str, str] = {OURS: "#c1440e", OTHER: "#1f5f8b"}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    text: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """`capacity`: requests/s of OTHER, saturated. `rounds`: how every request fared, by endpoint, one entry a turn."""
+
+    capacity: float
+    rounds: Mapping[str, tuple[tuple[Observation, ...], ...]]
+
+    def seen(self, name: str) -> list[Observation]:
+        """Of all turns."""
+        return [one for turn in self.rounds[name] for one in turn]
+
+    def in_time(self, name: str) -> float:
+        """Share of all requests."""
+        return summarise(self.seen(name)).attainment
+
+    def mean(self, name: str, turn: int | None = None) -> float:
+        """Seconds to the answer, in one turn or in all; a request without one counts as all the time that it had."""
+        seen = self.seen(name) if turn is None else self.rounds[name][turn]
+        return statistics.fmean(_seconds(one) for one in seen)
+
+    @property
+    def lead(self) -> float:
+        """The other's mean over ours, the median of all turns."""
+        return statistics.median(
+            self.mean(OTHER, turn) / self.mean(OURS, turn) for turn in range(len(self.rounds[OURS]))
+        )
+
+
+def demo(told: Settings, console: Console) -> None:
+    """Print the comparison and point at the picture. Raises `RegistryError` without a champion on the embedded corpus."""
+    bins, pool = _stream(told)
+    compared = measure(bins, pool)
+    static = sum(not shape.dynamic for shape in bins.shapes)
+    kept = f"{static} static shapes" if static else "no static shape, as none was faster here than the dynamic runtime"
+    console.print(f"The plan for {bins.device_class}: {bins.engine}, {kept}.")
+    console.print(
+        f"First come, first served the endpoint answers {compared.capacity:.0f} texts/s; the load goes from {QUIET:g} to "
+        f"{LOUD:g} times that, and each text is due within {1e3 * bins.slo:.0f} ms."
+    )
+    console.print(table(compared))
+    console.print(
+        f"Both live, in turns, the same requests from the same service and model. With Pliant an answer takes "
+        f"{1e3 * compared.mean(OURS):.0f} ms in the mean, first come, first served {1e3 * compared.mean(OTHER):.0f} ms: "
+        f"[bold]{compared.lead:.2f}x[/bold] (median of {ROUNDS} turns; no answer counts as {1e3 * bins.slo:.0f} ms). A long "
+        "text takes the time of many short ones, and lets them go first."
+    )
+    console.print(f"\nThe picture of this run: {_record(told, compared)}")
+
+
+def table(compared: Compared) -> Table:
+    """See `Compared.mean`; the median counts a request without an answer like the mean does."""
+    made = Table(*HEADINGS)
+    for name in compared.rounds:
+        seen = compared.seen(name)
+        report, median = summarise(seen), statistics.median(map(_seconds, seen))
+        milliseconds = (f"{1e3 * one:.1f}" for one in (compared.mean(name), median, report.p98))
+        cells = str(report.requests), f"{100 * report.attainment:.1f}%", *milliseconds
+        made.add_row(name, *cells, style="bold" if name == OURS else "")
+    return made
+
+
+def measure(bins: Bins, pool: Sequence[Example]) -> Compared:
+    """Probe, then both in turns, every round another one first."""
+    # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
+    from flows.progress import stage
+
+    with ExitStack() as stack:
+        with stage("two bins endpoints, up") as progress:
+            addresses = _both(stack, bins, pool, progress)
+        with stage("what the machine bears") as progress:
+            found = _probe(addresses[OTHER], bins, pool)
+            progress(1, 1)
+        with stage("texts of all lengths in turns") as progress:
+            return Compared(found, _in_turns(addresses, bins, pool, found, progress))
+
+
+def _both(stack: ExitStack, bins: Bins, pool: Sequence[Example], progress: Progress) -> Mapping[str, str]:
+    """The endpoints' addresses. They start at the same time, and have answered."""
+
+    def start(policy: str) -> str:
+        return stack.enter_context(serving("bins", policy=policy, refresh_seconds=0.0)).url
+
+    with ThreadPoolExecutor(len(POLICIES)) as threads:
+        addresses = dict(zip(POLICIES, threads.map(start, POLICIES.values()), strict=True))
+    progress(1, 1)
+    form = _form(bins.name, PATIENT)
+    for address in addresses.values():
+        warm = [Request(i, 0.0, PATIENT, bins.name) for i in range(WARM)]
+        asyncio.run(one_by_one(address, warm, {bins.name: pool}, form=form))
+    return addresses
+
+
+def _probe(address: str, bins: Bins, pool: Sequence[Example]) -> float:
+    """Requests/s of texts whose lengths are spread as all are."""
+    ordered = sorted(pool, key=lambda example: len(example.text))
+    spread = [ordered[int((i + 0.5) / POOL * len(ordered))] for i in np.random.default_rng(0).permutation(POOL)]
+    return asyncio.run(capacity(address, {bins.name: spread}, PROBE, CLIENTS, _form(bins.name, PATIENT)))
+
+
+def _in_turns(
+    addresses: Mapping[str, str], bins: Bins, pool: Sequence[Example], rate: float, progress: Progress
+) -> Mapping[str, tuple[tuple[Observation, ...], ...]]:
+    turns: dict[str, list[tuple[Observation, ...]]] = {name: [] for name in addresses}
+    names, total = list(addresses), ROUNDS * len(addresses)
+    for number in range(ROUNDS):
+        load = _load(bins, rate, number)
+        for name in names[number % 2 :] + names[: number % 2]:
+            done = sum(map(len, turns.values()))
+            part = share(progress, 100 * done // total, 100 * (done + 1) // total)
+            form = _form(bins.name, bins.slo)
+            replies = asyncio.run(send(addresses[name], load, {bins.name: pool}, number, part, form))
+            turns[name].append(tuple(reply.observation for reply in replies))
+    return {name: tuple(turn) for name, turn in turns.items()}
+
+
+def _load(bins: Bins, rate: float, seed: int) -> list[Request]:
+    rng = np.random.default_rng(seed)
+    times = piecewise(alternating([QUIET * rate] * STRETCHES, [LOUD * rate] * STRETCHES, SECONDS), rng)
+    return requests(times, [RequestKind(bins.name, bins.slo, 1.0)], rng)
+
+
+def _form(stream: str, deadline: float) -> Form:
+    def body(_request: Request, example: Example) -> bytes:
+        return json.dumps({"inputs": example.text, "deadline": deadline}).encode()
+
+    def told(answer: Any, example: Example) -> Told:
+        return Told(answer[0]["label"] == example.label, 0, None, float("nan"))
+
+    return Form(body, told, f"/{stream}/predict")
+
+
+def _stream(told: Settings) -> tuple[Bins, list[Example]]:
+    """The champion of the first embedded task, and texts that it was not trained on."""
+    for name, bins in live.champion(told).items():
+        if name in docstrings.TASKS:
+            data = docstrings.load(name, name)
+            index = data.split.test
+            labels = [data.classes[int(number)] for number in data.labels[index]]
+            return bins, [Example(text, label) for (text, _), label in zip(data.texts(index), labels, strict=True)]
+    raise RegistryError(
+        "the registry holds no champion of the bins system on an embedded corpus: run `pliant train bins`"
+    )
+
+
+def _seconds(seen: Observation) -> float:
+    """To the answer; of a request without one all the time that it had."""
+    end = seen.request.deadline if seen.answered is None else seen.answered
+    return end - seen.request.arrival
+
+
+def _latencies(seen: Sequence[Observation]) -> np.typing.NDArray[np.float64]:
+    """Of the answered, in seconds."""
+    return np.array([one.answered - one.request.arrival for one in seen if one.answered is not None])
+
+
+def _record(told: Settings, compared: Compared) -> Path:
+    """The figure as PNG and in MLflow."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    for name in compared.rounds:
+        seen = compared.seen(name)
+        took = np.sort(_latencies(seen))
+        axes.plot(100 * np.arange(1, len(took) + 1) / len(seen), 1e3 * took, color=COLOURS[name], label=name)
+    axes.set(xlabel="% of requests answered within", ylabel="latency (ms)", yscale="log", xlim=(0, 100))
+    axes.legend(frameon=False)
+    path = told.home / "bins_load.png"
+    figure.savefig(path, dpi=110)
+    with live.open_registry(told).run("bins load", {"kind": "replay"}) as run:
+        run.metrics({f"in_time.{policy}": compared.in_time(name) for name, policy in POLICIES.items()})
+        run.metrics({f"mean_seconds.{policy}": compared.mean(name) for name, policy in POLICIES.items()})
+        run.figure("load", figure)
+    return path

@@ -1,0 +1,262 @@
+"""The same tweet-length requests over HTTP for Pliant and for what one would otherwise run on this CPU.
+
+Every contender runs the model with one thread, and shares the machine's cores with the generator. All are up at once and
+take turns, a few seconds each, so that whatever else the machine does falls on all alike; an idle one takes nothing. First
+each setting is tried alone, and the best of each name is compared. A request without an answer counts TIMEOUT seconds.
+Knows addresses and replies; who serves is in `live_contenders.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, SENTENCE
+from benchmarks.bins.requests import TASK, TIMEOUT, Load, Texts, embeddings, latency
+from benchmarks.load_generator import Reply, capacity, in_turns, one_by_one, replay
+from benchmarks.results import Bar
+from pliant.errors import InputError
+from pliant.progress import Progress
+from pliant.protocol import Request
+
+OURS = "pliant"
+SWEEP, LOW, LOADED = "sweep", "low", "loaded"
+LIMITS = {PADDED: 0.4, BENTOML: 0.75, SENTENCE: 0.75}  # of ours over theirs, loaded
+LOW_LIMIT = 1.03
+HEADINGS = ("load", "contender", "mean ms", "p50 ms", "p98 ms", "answered", "generator late p99 ms", "generator busy")
+
+Stage = Callable[[str], AbstractContextManager[Progress]]
+Open = Callable[[], AbstractContextManager[str]]
+"""Serves while the context lasts; gives the address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Something that answers embedding requests. Of several under one name the one with the least mean is compared."""
+
+    name: str
+    setting: Mapping[str, Any]
+    open: Open
+
+    @property
+    def title(self) -> str:
+        return " ".join([self.name, *(f"{key}={value}" for key, value in self.setting.items())])
+
+
+@dataclass(frozen=True, slots=True)
+class LiveConfig:
+    """Times in seconds. `loaded`: share of what DYNAMIC was measured to serve, which is its utilisation."""
+
+    seconds: float = 10.0  # of one turn
+    rounds: int = 3  # turns
+    low: int = 640  # requests with one in flight, each to all contenders before the next
+    loaded: float = 0.7
+    sweep: float = 8.0  # at `loaded`, of every setting; 0: only the first setting of each name takes part
+    probe: float = 5.0  # of saturation
+    lead: float = 1.0  # of saturation before that, which does not count
+    clients: int = 4  # that saturate
+    warm: int = 60  # requests one after the other: BentoML learns from them
+    each: int = 8  # different texts of one length
+    seed: int = 0
+
+
+QUICK = LiveConfig(seconds=6.0, rounds=2, low=160, sweep=0.0, probe=3.0)
+FULL = LiveConfig(seconds=20.0, rounds=6, low=1280, sweep=15.0, probe=10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One turn of one contender. Latencies in seconds, by request."""
+
+    load: str  # SWEEP, LOW or LOADED
+    name: str
+    setting: Mapping[str, Any]
+    latencies: tuple[float, ...]
+    answered: int
+    wrong: int  # answers that are no embedding
+    sent_late_p99: float
+    generator_busy: float  # share of one core
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """`capacity`: requests/s of DYNAMIC. `missing`: name -> why it was not measured."""
+
+    capacity: float
+    rows: tuple[Row, ...]
+    missing: Mapping[str, str]
+
+    def mean(self, load: str, name: str) -> float:
+        """Of all turns; NaN where there is none."""
+        found = [row.latencies for row in self.rows if (row.load, row.name) == (load, name)]
+        return float(np.mean(np.concatenate(found))) if found else math.nan
+
+    def ratio(self, load: str, name: str) -> float:
+        """Our mean latency over that of `name`."""
+        return self.mean(load, OURS) / self.mean(load, name)
+
+    def bars(self) -> list[Bar]:
+        loaded = [
+            Bar(f"live, loaded: mean latency over that of {name}", self.ratio(LOADED, name), "<=", limit, "x")
+            for name, limit in LIMITS.items()
+        ]
+        name = "live, low load: mean latency over dynamic shapes one by one"
+        return [*loaded, Bar(name, self.ratio(LOW, DYNAMIC), "<=", LOW_LIMIT, "x")]
+
+    def table(self) -> list[tuple[str, ...]]:
+        """By HEADINGS, all turns of a contender together."""
+        keys = dict.fromkeys((row.load, row.name, repr(row.setting)) for row in self.rows)
+        return [_line([row for row in self.rows if _key(row) == key]) for key in keys]
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON: quantiles in place of every latency."""
+        rows = [
+            {**asdict(row), "latencies": len(row.latencies)} | {"mean": float(np.mean(row.latencies))}
+            | {f"p{100 * q:g}": float(np.quantile(row.latencies, q)) for q in (0.5, 0.98, 0.99)}
+            for row in self.rows
+        ]  # fmt: skip
+        return {"capacity": self.capacity, "missing": dict(self.missing), "rows": rows}
+
+
+def _key(row: Row) -> tuple[str, str, str]:
+    return row.load, row.name, repr(row.setting)
+
+
+def _line(rows: Sequence[Row]) -> tuple[str, ...]:
+    all_of = np.concatenate([row.latencies for row in rows])
+    setting = " ".join(f"{key}={value}" for key, value in rows[0].setting.items())
+    return (
+        rows[0].load,
+        f"{rows[0].name} {setting}".strip(),
+        *(f"{1e3 * one:.2f}" for one in (all_of.mean(), *np.quantile(all_of, (0.5, 0.98)))),
+        f"{sum(row.answered - row.wrong for row in rows)} of {len(all_of)}",
+        f"{1e3 * max(row.sent_late_p99 for row in rows):.1f}",
+        f"{np.mean([row.generator_busy for row in rows]):.2f}",
+    )
+
+
+Loads = Callable[[str, float, float, int], Load]
+"""Given a load's name, its rate in requests/s, its seconds and a seed."""
+
+
+def compare(
+    contenders: Sequence[Contender],
+    texts: Texts,
+    loads: Loads,
+    config: LiveConfig,
+    stage: Stage,
+    missing: Mapping[str, str],
+) -> Live:
+    """Measure what DYNAMIC serves, try all settings, then compare. Raises `InputError` where DYNAMIC is no contender."""
+    served = _capacity(contenders, texts, config, stage)
+    rows: list[Row] = []
+    if config.sweep:
+        load = loads(SWEEP, config.loaded * served, config.sweep, config.seed + 1000)
+        rows = [_alone(contender, load, texts, config, stage) for contender in _with_choice(contenders)]
+    with ExitStack() as stack:
+        up = [(one, stack.enter_context(one.open())) for one in _winners(contenders, rows)]
+        for _, address in up:
+            _warm(address, texts, config)
+        with stage("low load: one request in flight") as progress:
+            rows += _low(up, texts, config, progress)
+        with stage("comparison") as progress:
+            rows += _rounds(up, texts, loads, served, config, progress)
+    return Live(served, tuple(rows), missing)
+
+
+def _capacity(contenders: Sequence[Contender], texts: Texts, config: LiveConfig, stage: Stage) -> float:
+    at = next((contender for contender in contenders if contender.name == DYNAMIC), None)
+    if at is None:
+        raise InputError("contenders", [c.name for c in contenders], f"with {DYNAMIC}, whose capacity sets the load")
+    with stage("capacity of dynamic shapes one by one") as progress, at.open() as address:
+        _warm(address, texts, config)
+        asked, how = {TASK: texts.mixed}, embeddings()
+        found = asyncio.run(capacity(address, asked, config.probe, config.clients, how, config.lead))
+        progress(1, 1)
+    return found
+
+
+def _alone(contender: Contender, load: Load, texts: Texts, config: LiveConfig, stage: Stage) -> Row:
+    with stage(contender.title) as progress, contender.open() as address:
+        _warm(address, texts, config)
+        row = _turn(contender, address, load, texts, config.seed)
+        progress(1, 1)
+    return row
+
+
+def _rounds(
+    up: Sequence[tuple[Contender, str]],
+    texts: Texts,
+    loads: Loads,
+    served: float,
+    config: LiveConfig,
+    progress: Progress,
+) -> Iterable[Row]:
+    """Every round another order, so that no contender always follows the same one."""
+    for number in range(config.rounds):
+        load = loads(LOADED, config.loaded * served, config.seconds, config.seed + number)
+        for contender, address in [*up[number % len(up) :], *up[: number % len(up)]]:
+            yield _turn(contender, address, load, texts, config.seed + number)
+        progress(number + 1, config.rounds)
+
+
+def _low(up: Sequence[tuple[Contender, str]], texts: Texts, config: LiveConfig, progress: Progress) -> list[Row]:
+    """The same texts to all, in turns."""
+    asked = [Request(i, 0.0, TIMEOUT, TASK) for i in range(config.low)]
+    addresses = [address for _, address in up]
+    replies = asyncio.run(in_turns(addresses, asked, {TASK: texts.mixed}, progress, embeddings()))
+    return [_row(LOW, contender, seen, 0.0) for (contender, _), seen in zip(up, replies, strict=True)]
+
+
+def _turn(contender: Contender, address: str, load: Load, texts: Texts, seed: int) -> Row:
+    start, cpu = time.perf_counter(), time.process_time()
+    replies = asyncio.run(replay(address, load.requests, {TASK: texts.by_length}, seed, form=embeddings()))
+    busy = (time.process_time() - cpu) / (time.perf_counter() - start)
+    _settle(address, texts)
+    return _row(load.name, contender, replies, busy)
+
+
+def _row(load: str, contender: Contender, replies: Sequence[Reply], busy: float) -> Row:
+    return Row(
+        load=load,
+        name=contender.name,
+        setting=contender.setting,
+        latencies=tuple(latency(reply) for reply in replies),
+        answered=sum(reply.status == 200 for reply in replies),
+        wrong=sum(reply.observation.correct is False for reply in replies),
+        sent_late_p99=float(np.quantile([reply.sent_late for reply in replies], 0.99)),
+        generator_busy=busy,
+    )
+
+
+def _settle(address: str, texts: Texts) -> None:
+    """Whatever an overloaded contender has left to do must not fall into the next one's turn."""
+    asyncio.run(one_by_one(address, [Request(0, 0.0, TIMEOUT, TASK)], {TASK: texts.mixed}, form=embeddings()))
+
+
+def _warm(address: str, texts: Texts, config: LiveConfig) -> None:
+    asked = [Request(i, 0.0, TIMEOUT, TASK) for i in range(config.warm)]
+    asyncio.run(one_by_one(address, asked, {TASK: texts.mixed}, form=embeddings()))
+
+
+def _with_choice(contenders: Sequence[Contender]) -> list[Contender]:
+    names = [contender.name for contender in contenders]
+    return [contender for contender in contenders if names.count(contender.name) > 1]
+
+
+def _winners(contenders: Sequence[Contender], rows: Sequence[Row]) -> list[Contender]:
+    """One contender a name, in the order in which they were given; without a sweep the first of each."""
+    took = {(row.name, repr(row.setting)): float(np.mean(row.latencies)) for row in rows}
+    kept: dict[str, Contender] = {}
+    for one in contenders:
+        best = kept.setdefault(one.name, one)
+        if took.get((one.name, repr(one.setting)), math.inf) < took.get((best.name, repr(best.setting)), math.inf):
+            kept[one.name] = one
+    return list(kept.values())

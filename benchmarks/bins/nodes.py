@@ -1,0 +1,216 @@
+"""A node is lost under load: who is answered, who is refused in time, nobody twice, and how soon the rest is planned with.
+
+Three nodes of a real Ray cluster (cluster.py), a device each, under the bins scheduler; as many clients as keep all of
+them busy, each asking again as soon as it has its answer. One node's processes are killed, and later a node is added. Once
+with every runtime on every device, once with one runtime a device, where the lost one is the only one for long texts. The
+device multiplies matrices, so that time is really taken; its profile is measured first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.bins.cluster import Nodes, cluster
+from benchmarks.bins.nodes_found import NEVER, Loss, Moments, Reply, Story, back_in_use, loss
+from benchmarks.bins.turnaround import Turnaround, measure_turnarounds
+from benchmarks.results import Bar
+from pliant.bins.artifact import PLACEMENTS, Bins, Shape
+from pliant.bins.knowledge import Config, knowledge_of
+from pliant.bins.scheduler import BinsScheduler
+from pliant.errors import WorkerError
+from pliant.latency import LatencyTable
+from pliant.progress import Progress, share, silent
+from pliant.protocol import Journal
+from serving.clock import loop_clock
+from serving.driver import Driver, Limits
+from serving.workers.ray_pool import RayPool
+
+if TYPE_CHECKING:
+    from serving.workers.ray_workers import RayWorker  # Ray is loaded when a pool is
+
+WORKERS = 3
+TASK, SHORT, LONG = "text", 32, 128  # tokens
+SHAPES = (Shape(SHORT, 1), Shape(LONG, 1), Shape(LONG, 1, dynamic=True))
+PRODUCTS = (48, 96, 144)  # matrix products that a text takes in each of them
+DEPLOYED = (0, 0, 1)  # the runtime of each device where it holds one
+LOST = 2  # worker
+SHORTS = 9  # one text of so many is long
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Times in seconds."""
+
+    clients: int = 12
+    deadlines: tuple[float, ...] = (2.0, 10.0)  # of the clients in turn
+    whole: float = 6.0  # with all nodes
+    short: float = 9.0  # without the lost one
+    again: float = 6.0  # with a node in its place
+    period: float = 4.0  # between two plans
+    patience: float = 60.0  # at most so much longer, unmeasured, until the new node is used
+
+
+class Multiplier:
+    """Runs on a device: each payload, a number, comes back after as many matrix products as its runtime takes.
+
+    `held`: the runtime that it holds; None for all of them.
+    """
+
+    def __init__(self, held: int | None = None, size: int = 160) -> None:
+        self._matrix = np.random.default_rng(0).standard_normal((size, size)).astype(np.float32) / size**0.5
+        self._held = held
+
+    def run(self, setting: int, payloads: Sequence[int]) -> tuple[Sequence[tuple[int, float]], float]:
+        if self._held not in (None, setting):
+            raise WorkerError(f"runtime {setting} was asked for, but {self._held} is loaded")
+        started = time.perf_counter()
+        outputs = [(payload, self._product(PRODUCTS[setting])) for payload in payloads]
+        return outputs, time.perf_counter() - started
+
+    def _product(self, times: int) -> float:
+        product = self._matrix
+        for _ in range(times):
+            product = product @ self._matrix
+        return float(product[0, 0])
+
+    def update(self, value: object) -> None:
+        raise WorkerError(f"nothing can be updated here, {value} neither")
+
+    def load(self, number: int) -> None:
+        self._held = number
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A loss for each placement, and what a launch costs where."""
+
+    losses: tuple[Loss, ...]
+    turnarounds: tuple[Turnaround, ...]
+
+    def bars(self) -> list[Bar]:
+        return [bar for one in self.losses for bar in one.bars()]
+
+    def table(self) -> list[tuple[str, ...]]:
+        """By HEAD."""
+        return [one.row() for one in self.losses]
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+HEAD = (
+    *(
+        "placement",
+        "accepted",
+        "answered",
+        "late",
+        "refused",
+        "noticed s",
+        "planned anew s",
+        "silence s",
+        "back in use s",
+    ),
+    "answers/s before, without, after",
+)
+
+
+def missing() -> str:
+    """Why no node can be lost here; empty if one can."""
+    return "" if find_spec("ray") else "needs Ray: pip install 'pliant[ray]'"
+
+
+def measure(progress: Progress = silent, load: Load = Load()) -> Found:
+    """Takes `load` twice and half a minute. Raises `WorkerError` where Ray is missing."""
+    measured, made = profile(), []
+    with cluster() as nodes:
+        for _ in range(WORKERS):
+            nodes.add()
+        pool = RayPool(nodes.address, place_limit=5.0)
+        try:
+            turnarounds = asyncio.run(measure_turnarounds(pool))
+            progress(10, 100)
+            for number, placement in enumerate(PLACEMENTS):
+                part = share(progress, 10 + 45 * number, 55 + 45 * number)
+                story = asyncio.run(lose_a_node(nodes, pool, measured, placement, load, part))
+                made.append(loss(story, placement, load.period))
+        finally:
+            pool.close()
+    return Found(tuple(made), turnarounds)
+
+
+def profile(rounds: int = 30) -> Bins:
+    """The device's runtimes as an artifact, by the median of some runs here."""
+    device = Multiplier()
+    taken = [[device.run(setting, [0])[1] for _ in range(rounds)] for setting in range(len(SHAPES))]
+    *static, dynamic = (float(np.median(one)) for one in taken)
+    lengths = np.zeros(LONG + 1, np.int64)
+    lengths[[SHORT, LONG]] = SHORTS - 1, 1
+    table = LatencyTable((SHORT, LONG), (1,), ((dynamic,), (dynamic,)))
+    return Bins(TASK, "", "cpu", "eager", 2.0, SHAPES, tuple(static), table, lengths, 0.01, "shared", {}, {})
+
+
+def scheduler(bins: Bins, placement: str, period: float) -> BinsScheduler:
+    """Each call gives a fresh one, so that a journal can be replayed."""
+    deployed = DEPLOYED if placement == "single" else ()
+    config = Config(workers=WORKERS, period=period, deployed=deployed)
+    return BinsScheduler(knowledge_of([bins], placement=placement), config)
+
+
+async def lose_a_node(
+    nodes: Nodes, pool: RayPool, bins: Bins, placement: str, load: Load, progress: Progress = silent
+) -> Story:
+    """The experiment on a cluster that has room for `WORKERS` devices, each on another node."""
+    journal: Journal = []
+    held = DEPLOYED if placement == "single" else (None,) * WORKERS
+    workers = [pool.hire(partial(Multiplier, one)) for one in held]
+    made = scheduler(bins, placement, load.period)
+    driver = Driver(made, workers, journal.append, loop_clock(), Limits(launch=20.0))
+    replies: list[Reply] = []
+    await driver.start()
+    try:
+        asking, payloads = asyncio.Event(), count()
+        deadlines = [load.deadlines[number % len(load.deadlines)] for number in range(load.clients)]
+        clients = [asyncio.create_task(_ask(driver, one, asking, payloads, replies)) for one in deadlines]
+        moments = await _events(nodes, workers, driver, load, progress)
+        while back_in_use(journal, moments) == NEVER and driver.now < moments.ended + load.patience:
+            await asyncio.sleep(0.1)
+        asking.set()
+        await asyncio.gather(*clients)
+    finally:
+        await driver.stop()
+    return Story(journal, replies, moments)
+
+
+async def _events(
+    nodes: Nodes, workers: Sequence[RayWorker], driver: Driver, load: Load, progress: Progress
+) -> Moments:
+    await asyncio.sleep(load.whole)
+    progress(1, 4)
+    killed = driver.now
+    await asyncio.to_thread(nodes.kill, str(workers[LOST].node))
+    await asyncio.sleep(load.short)
+    progress(2, 4)
+    await asyncio.to_thread(nodes.add)
+    added = driver.now
+    await asyncio.sleep(load.again)
+    progress(3, 4)
+    return Moments(LOST, killed, added, driver.now)
+
+
+async def _ask(
+    driver: Driver, deadline: float, enough: asyncio.Event, payloads: Iterator[int], replies: list[Reply]
+) -> None:
+    """One client, until there is enough. So few texts are long that of three devices one is for them."""
+    while not enough.is_set():
+        payload = next(payloads)
+        length = LONG if payload % SHORTS == 0 else SHORT
+        replies.append(Reply(payload, await driver.submit(TASK, deadline, 1.0, payload, length)))

@@ -1,0 +1,1 @@
+"""Benchmarks of cascade; `pliant bench cascade` runs bench.py."""

@@ -1,0 +1,97 @@
+"""The cascade's half of `pliant demo`: one load of held-out texts over HTTP, with a table and a picture at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.cascade.live import largest, measure
+from benchmarks.cascade.replay import HEADINGS, LoadConfig, Loaded
+from flows.cascade.live import open_registry
+from flows.settings import Settings
+
+# Chosen on one core with AVX2 at some 10 Gflop/s, where training both levels takes half a minute (LOG.md).
+OVERRIDES: Mapping[str, Any] = {
+    "levels": [
+        {
+            "name": "small",
+            "scratch": {"width": 48, "layers": 1, "heads": 2, "vocabulary": 600},
+            "classifier": {"epochs": 1, "batch": 16, "rate": 4e-3, "head_rate": 4e-3, "max_length": 32},
+        },
+        {
+            "name": "large",
+            "scratch": {"width": 128, "layers": 4, "heads": 4, "vocabulary": 4000, "dropout": 0.2},
+            # Learns from the first 32 tokens and reads 128: that makes a text much heavier than its way over HTTP.
+            "classifier": {"epochs": 1, "batch": 16, "rate": 3e-3, "head_rate": 3e-3, "train_length": 32},
+        },
+    ],
+    "outputs": {"prunings": []},
+    "latency": {
+        "lengths": [16, 32, 64],
+        "batches": [1, 4, 16],
+        "timer": {"warmup": 1, "least": 3, "most": 10, "budget": 0.05},
+    },
+    "gate": {"seeds": 1},
+    "reference": {"seconds": 0.5},
+}
+"""The demo's sizes, laid over the flow's: `pliant train cascade` trains longer, on longer texts, and a larger model."""
+
+LOAD = LoadConfig(seconds=1.6, share=1.4, probe=1.5, turns=2)
+
+
+def demo(told: Settings, console: Console) -> None:
+    """Compare the default with the large model alone, and point at the picture."""
+    # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
+    from flows.progress import stage
+
+    with stage("the cascade and its large model under one load") as progress:
+        cascade, found = measure(["default"], LOAD, progress)
+    table = Table(*HEADINGS)
+    for row in found.rows():
+        table.add_row(*row, style="bold" if row[0] == "default" else "")
+    console.print(
+        f"The large model alone bears {found.capacity:.0f} texts/s on this machine; offered are {found.rate:.0f}, "
+        f"each to be answered within {1e3 * LOAD.deadline:.0f} ms. Promised: at least {cascade.candidates[0].promised:.3f}."
+    )
+    console.print(table)
+    default, large = found.report("default"), found.report(largest(cascade))
+    console.print(
+        f"Of the texts, the cascade answers [bold]{found.ratio('default', largest(cascade)):.2f}x[/bold] as many "
+        f"correctly and in time as the large model alone: {default.utility:.0f} and {large.utility:.0f} of "
+        f"{default.requests}, at the median in {1e3 * default.p50:.0f} ms and {1e3 * large.p50:.0f} ms, at an accuracy of "
+        f"{default.accuracy:.3f} and {large.accuracy:.3f}."
+    )
+    console.print(f"\nThe picture of this run: {record(told, found)}")
+
+
+def record(told: Settings, found: Loaded) -> Path:
+    """The figure as PNG and everything measured, in MLflow and beside the state."""
+    figure, path = load_figure(found), told.home / "cascade_load.png"
+    figure.savefig(path, dpi=110)
+    with open_registry(told).run("cascade load", {"kind": "replay"}) as run:
+        run.params({"capacity": found.capacity, "rate": found.rate})
+        run.document("load", found.plain())
+        run.figure("load", figure)
+    return path
+
+
+def load_figure(found: Loaded) -> Any:
+    """Every answer's latency over its arrival, and by share of all requests, dropped ones included."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(2, 1), sharey=True)
+    for colour, (name, replies) in zip(("#1b6ca8", "#777777", "#e08e0b"), found.replies.items(), strict=False):
+        seen = [r.observation for r in replies if r.observation.answered is not None]
+        took = [1e3 * ((o.answered or 0.0) - o.request.arrival) for o in seen]
+        left.plot([o.request.arrival for o in seen], took, ".", ms=3, color=colour, label=name)
+        right.plot(100 * np.arange(1, len(took) + 1) / len(replies), sorted(took), color=colour)
+    left.set(xlabel="arrival (s)", ylabel="latency (ms)", yscale="log")
+    left.legend(frameon=False)
+    right.set(xlabel="% of requests answered within", xlim=(0, 100))
+    return figure

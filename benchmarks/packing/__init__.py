@@ -1,0 +1,1 @@
+"""Benchmarks of packing; `pliant bench packing` runs bench.py."""

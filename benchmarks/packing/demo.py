@@ -1,0 +1,97 @@
+"""The packing system's part of `pliant demo`: the same chats live under our policy and under what one would have without.
+
+That is pages on demand, first come, first served: what engines of text generation do that predict nothing. Both are the
+same endpoint with the same champion, told another policy. More chats come than the machine bears, since a policy decides
+who waits: with less to do than that nobody waits, and no policy differs. Each chat has a deadline, and what is compared is
+how many are answered by theirs: who gets an answer later than that has gone. Nothing is simulated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.packing.live import HEADINGS, OURS, RIVAL, Contest, ContestConfig, contest, details
+from benchmarks.packing.load import live_packing, questions
+from flows.packing import live
+from flows.settings import Settings
+
+OVERRIDES: Mapping[str, Any] = {
+    "embedded": {"width": 64, "epochs": 0.22, "batch_tokens": 512},
+    "lengths": {"requests": 900},
+}
+"""Laid over the flow's embedded configuration: sizes that a slow processor trains in half a minute.
+
+Many small steps: after as many tokens in steps of 2,048 the lengths did not yet follow from the questions, and there was
+nothing to predict. The memory is the flow's own.
+"""
+LOAD = ContestConfig()
+NAMES = {OURS: "Pliant", RIVAL: "in order of arrival"}
+TITLES = {
+    OURS: "Pliant: the order and the room of each by its predicted length",
+    RIVAL: "first come, first served, pages on demand",
+}
+COLOURS = {OURS: "#c1440e", RIVAL: "#1f5f8b"}
+
+
+def demo(told: Settings, console: Console) -> None:
+    """Print the comparison and point at the picture. Raises `RegistryError` without a champion."""
+    # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
+    from flows.progress import stage
+
+    packing = live_packing()
+    with stage("packing: chats in turns") as progress:
+        found = contest(packing.name, questions(LOAD.seed), LOAD, progress)
+    memory, ours, rival = packing.memory, found.fared[OURS], found.fared[RIVAL]
+    console.print(
+        f"The texts are held in {memory.pages} pages of {memory.page_tokens} tokens. First come, first served answers "
+        f"{found.borne:.0f} chats/s on this machine; {found.rate:.0f}/s come, each to be answered within "
+        f"{found.deadline:.1f} s."
+    )
+    console.print(table(found))
+    console.print(
+        f"Both live, in turns, the same chats. Pliant answers [bold]{ours.in_time:.0%}[/bold] in time, first come, first "
+        f"served {rival.in_time:.0%}: [bold]{found.ahead:.2f}x[/bold] the answers. More come than either can answer."
+    )
+    console.print(f"\nThe picture of this run: {record(told, found)}")
+
+
+def table(found: Contest) -> Table:
+    made = Table("", "chats", "in time", "in time/s", "p50 ms", "p90 ms", "preempted")
+    for policy, fared in found.fared.items():
+        row = dict(zip(HEADINGS, fared.row(), strict=True))
+        cells = (row[name] for name in ("chats", "in time", "in time/s", "p50 ms", "p90 ms", "preemptions"))
+        made.add_row(NAMES[policy], *cells, style="bold" if policy == OURS else "")
+    return made
+
+
+def record(told: Settings, found: Contest) -> Path:
+    """The figure as PNG and everything measured, in MLflow and beside the state."""
+    figure, path = load_figure(found), told.home / "packing_load.png"
+    figure.savefig(path, dpi=110)
+    with live.open_registry(told).run("packing load", {"kind": "replay"}) as run:
+        run.metrics({f"in_time.{policy}": fared.in_time for policy, fared in found.fared.items()})
+        run.document("load", details(found, LOAD))
+        run.figure("load", figure)
+    return path
+
+
+def load_figure(found: Contest) -> Any:
+    """Of all chats, the share that was answered within so many seconds, up to the deadline."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    for policy, fared in found.fared.items():
+        took, asked = fared.took, max(len(fared.replies), 1)
+        within = np.array([0.0, *took, found.deadline])
+        shares = 100 * np.array([*range(len(took) + 1), len(took)]) / asked
+        axes.step(within, shares, where="post", color=COLOURS[policy], label=TITLES[policy])
+    axes.set(xlabel="answered within (s)", ylabel="% of the chats", xlim=(0, found.deadline), ylim=(0, 100))
+    axes.legend(frameon=False)
+    return figure

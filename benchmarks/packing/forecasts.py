@@ -1,0 +1,141 @@
+"""What a predictor would have said of a trace's outputs: forecasts fitted on some rows, judged and used on others.
+
+A predictor is known here by one score a request (more: longer). `Conditional` turns scores into quantiles of the output's
+tokens, as the rows that it was fitted on had them. Where nothing but a prompt's length is recorded, that is the score.
+Shapes: N requests, L levels, B bins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import kendalltau
+
+from benchmarks.packing.traces import Floats, Ints, Lengths
+from pliant.errors import InputError
+from pliant.packing.artifact import BUCKETS
+from pliant.packing.scheduling.forecast import LEVELS, MEDIAN
+
+BINS = 20
+HEADINGS = ("predictor", "tau", "pinball", "constant's", *(f"below {x:.0%}" for x in LEVELS), "class", "majority")
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """Requests with what was said of them before they ran."""
+
+    lengths: Lengths
+    forecasts_NL: Floats  # tokens
+    buckets: Ints  # [N] upper bound of the predicted class, tokens
+    context: int  # tokens of a prompt and its output together
+    limit: int  # tokens of an output, as clients ask for it
+    quality: Quality
+    left_out: int = 0  # requests longer than the context
+
+
+@dataclass(frozen=True)
+class Quality:
+    """A predictor on rows that it was not fitted on. Pinball losses are of the natural log of the tokens."""
+
+    name: str
+    tau: float  # Kendall's, of the median and the output
+    pinball: float
+    constant: float  # pinball loss of the fitted rows' own quantiles, the same for every request
+    coverage: tuple[float, ...]  # share of the outputs at or below the forecast, by level
+    accuracy: float  # of the class of length
+    majority: float  # what the commonest class would reach
+
+    def row(self) -> tuple[str, ...]:
+        figures = (self.tau, self.pinball, self.constant, *self.coverage, self.accuracy, self.majority)
+        return self.name, *(f"{x:.3f}" for x in figures)
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """Quantiles and class of the output's tokens, given a score: linear between the bins' centres."""
+
+    centres: Floats  # [B] ascending
+    logs_BL: Floats
+    buckets: Ints  # [B] commonest class, as its upper bound in tokens
+    edges: Floats  # [B - 1] between the bins
+
+    @staticmethod
+    def fit(scores: Floats, tokens: Ints, width: int) -> Conditional:
+        """Of bins with equally many rows each; `width` tokens have the classes."""
+        parts = np.array_split(np.argsort(scores, kind="stable"), BINS)
+        centres = np.array([scores[part].mean() for part in parts])
+        logs = np.array([np.log(np.quantile(tokens[part], LEVELS)) for part in parts])
+        classes = [np.bincount(classes_of(tokens[part], width)).argmax() for part in parts]
+        edges = np.array([scores[part[0]] for part in parts[1:]])
+        return Conditional(centres, logs, (np.array(classes) + 1) * width, edges)
+
+    def forecasts(self, scores: Floats) -> Floats:
+        """[N, L] tokens."""
+        columns = [np.interp(scores, self.centres, column) for column in self.logs_BL.T]
+        found: Floats = np.exp(np.stack(columns, axis=1))
+        return found
+
+    def classes(self, scores: Floats) -> Ints:
+        """[N] upper bounds in tokens."""
+        found: Ints = self.buckets[np.searchsorted(self.edges, scores, side="right")]
+        return found
+
+
+def classes_of(tokens: Ints, width: int) -> Ints:
+    """[N] number of the class that an output belongs to: the first holds up to `width` tokens."""
+    found: Ints = np.minimum((tokens - 1) // width, BUCKETS - 1)
+    return found
+
+
+def width_of(limit: int) -> int:
+    """Tokens of a class: equal parts of the longest output (S3, section 3.1)."""
+    return -(-limit // BUCKETS)
+
+
+def foretold(
+    name: str, scores: Floats, of: Lengths, fitted: Ints, kept: Ints, context: int, limit: int = 0
+) -> Foretold:
+    """Forecasts of the rows `kept` by quantiles fitted on the rows `fitted`. Without a `limit` the context is it."""
+    limit = limit or context
+    width = width_of(limit)
+    told = Conditional.fit(scores[fitted], of.output[fitted], width)
+    forecasts, buckets = told.forecasts(scores[kept]), told.classes(scores[kept])
+    quality = judge(name, forecasts, buckets, of.output[kept], of.output[fitted], width)
+    return Foretold(of.part(kept), forecasts, buckets, context, limit, quality)
+
+
+def judge(name: str, forecasts_NL: Floats, buckets: Ints, tokens: Ints, fitted: Ints, width: int) -> Quality:
+    """`fitted`: the outputs that the quantiles were made of."""
+    classes = classes_of(tokens, width)
+    return Quality(
+        name,
+        float(kendalltau(forecasts_NL[:, MEDIAN], tokens).statistic),
+        pinball(forecasts_NL, tokens),
+        pinball(np.quantile(fitted, LEVELS)[None], tokens),
+        tuple(float(x) for x in (tokens[:, None] <= forecasts_NL).mean(axis=0)),
+        float((buckets == (classes + 1) * width).mean()),
+        float(np.bincount(classes).max() / len(classes)),
+    )
+
+
+def pinball(forecasts_NL: Floats, tokens: Ints) -> float:
+    """Mean over requests and levels, of log tokens."""
+    gap = np.log(tokens)[:, None] - np.log(forecasts_NL)
+    return float(np.maximum(np.array(LEVELS) * gap, (np.array(LEVELS) - 1) * gap).mean())
+
+
+def by_prompt(of: Lengths, context: int, share: float = 0.5) -> Foretold:
+    """Forecasts by nothing but the prompt's tokens, fitted on the first `share` of the recording, for the rest of it.
+
+    Clients are taken to ask for at most the trace's longest output. Raises `InputError` where too few requests fit.
+    """
+    fits, left_out = of.fitting(context)
+    if len(fits.prompt) < 2 * BINS:
+        raise InputError("context", context, f"one that holds at least {2 * BINS} requests of {of.name}")
+    rows = np.arange(len(fits.prompt))
+    cut = int(share * len(rows))
+    scores = fits.prompt + 1e-3 * np.random.default_rng(0).random(len(rows))  # equal prompts: in no order
+    limit = int(fits.output.max())
+    found = foretold(f"{of.name}, by prompt length", scores, fits, rows[:cut], rows[cut:], context, limit)
+    return replace(found, left_out=left_out)

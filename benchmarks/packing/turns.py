@@ -1,0 +1,137 @@
+"""Engines that run at once and take turns, an iteration each, so that whatever else the machine does meets all alike.
+
+Each has a clock of its own, which stands while others run: its times are those of its own iterations, as they were measured.
+While nothing of its own is in flight, its clock goes on to the next arrival.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pliant.errors import WorkerError
+from pliant.packing.engine.runtime import Engine
+from pliant.packing.engine.submission import Progress, Status, Submission
+
+Deliver = Callable[[list[Progress]], None]
+Clock = Callable[[], float]
+Make = Callable[[Deliver, Clock], Engine]
+"""An engine that has not been started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one engine made of the submissions. Seconds on its clock; `status` counts the text that warmed it up, too."""
+
+    seconds: float  # from 0 to the last end
+    taken: tuple[float, ...]  # from arrival to end, by submission
+    texts: tuple[tuple[int, ...], ...]
+    status: Status
+
+
+def in_turns(engines: Sequence[Make], submissions: Sequence[Submission]) -> list[Ran]:
+    """`submissions` in order of arrival, with ids from 0 on. Raises `WorkerError` where a text does not end well."""
+    desks = [_Desk(submissions) for _ in engines]
+    turns, first = _Turns(desks), submissions[0].prompt
+    warm = Submission(replace(first, id=len(submissions), limit=2, exact=2), submissions[0].ids, force=2)
+    for desk, make in zip(desks, engines, strict=True):
+        desk.engine, desk.turns = make(desk.deliver, desk.clock), turns
+    for desk in desks:
+        desk.engine.start()
+        desk.engine.submit(warm)
+    for desk in desks:
+        desk.stop()
+    return [desk.result(submissions) for desk in desks]
+
+
+class _Turns:
+    """Who runs now: one after the other, an iteration each."""
+
+    def __init__(self, desks: Sequence[_Desk]) -> None:
+        self._order, self._at = list(desks), 0
+        self._changed = threading.Condition()
+
+    def wait(self, desk: _Desk) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._order[self._at] is desk)
+
+    def end(self) -> None:
+        """Of whose turn it is."""
+        with self._changed:
+            self._at = (self._at + 1) % len(self._order)
+            self._changed.notify_all()
+
+    def leave(self, desk: _Desk) -> None:
+        """For good, whether or not it was its turn."""
+        with self._changed:
+            place = self._order.index(desk)
+            del self._order[place]
+            self._at = (self._at - (place < self._at)) % max(len(self._order), 1)
+            self._changed.notify_all()
+
+
+class _Desk:
+    """An engine's clock, its arrivals, and what became of them. All but `done` is the engine's thread's."""
+
+    def __init__(self, submissions: Sequence[Submission]) -> None:
+        self.texts: list[list[int]] = [[] for _ in submissions]
+        self.ended = [0.0] * len(submissions)
+        self.done, self.failed = threading.Event(), ""
+        self._waiting, self._flying = list(reversed(submissions)), 0
+        self._passed, self._resumed, self._warm = 0.0, time.monotonic(), False
+        self.turns: _Turns
+        self.engine: Engine
+        self.status: Status
+
+    def clock(self) -> float:
+        return self._passed + time.monotonic() - self._resumed
+
+    def deliver(self, news: list[Progress]) -> None:
+        """After every iteration. The first news is of the text that warms the engine up: then the clock is set to 0."""
+        self._passed, self._resumed = self.clock(), time.monotonic()
+        for one in news:
+            self._note(one)
+        if self.done.is_set():
+            self.turns.leave(self)
+        elif self._warm:
+            self.turns.end()
+            self._go_on(self._passed)
+        elif news[-1].finished:
+            self._warm = True
+            self._go_on(0.0)
+
+    def _go_on(self, passed: float) -> None:
+        self.turns.wait(self)
+        self._passed, self._resumed = passed, time.monotonic()
+        self._feed()
+
+    def stop(self) -> None:
+        """When all texts have ended, or one has not ended well."""
+        self.done.wait()
+        self.status = self.engine.status()
+        self.engine.stop()
+
+    def result(self, submissions: Sequence[Submission]) -> Ran:
+        if self.failed:
+            raise WorkerError(f"a text ended as {self.failed} ({self.status.error or 'no error'})")
+        taken = tuple(at - one.prompt.arrival for at, one in zip(self.ended, submissions, strict=True))
+        return Ran(max(self.ended), taken, tuple(map(tuple, self.texts)), self.status)
+
+    def _note(self, one: Progress) -> None:
+        if one.finished not in ("", "length"):
+            self.failed = one.finished
+        elif self._warm:
+            self.texts[one.id].extend(one.tokens)
+        if one.finished and self._warm:
+            self.ended[one.id], self._flying = self._passed, self._flying - 1
+        if self.failed or not (self._flying or self._waiting):
+            self.done.set()
+
+    def _feed(self) -> None:
+        if not self._flying and self._waiting:
+            self._passed = max(self._passed, self._waiting[-1].prompt.arrival)
+        while self._waiting and self._waiting[-1].prompt.arrival <= self._passed:
+            self._flying += 1
+            self.engine.submit(self._waiting.pop())

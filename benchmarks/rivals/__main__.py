@@ -1,9 +1,0 @@
-"""`python -m benchmarks.rivals litserve|ray PORT`: one service in the foreground. BentoML has a command of its own."""
-
-from __future__ import annotations
-
-import sys
-from importlib import import_module
-
-if __name__ == "__main__":
-    import_module(f"benchmarks.rivals.{sys.argv[1]}_service").main(int(sys.argv[2]))

@@ -1,0 +1,1 @@
+"""Benchmarks of tokens; `pliant bench tokens` runs bench.py."""

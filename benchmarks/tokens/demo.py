@@ -1,0 +1,107 @@
+"""The tokens half of `pliant demo`: one bursty load, replayed twice, with a table and a picture at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.tokens.endpoint import live_bundle, test_examples, together
+from benchmarks.tokens.figures import replay_figure
+from benchmarks.tokens.replay import ADAPTIVE, HEADINGS, ReplayConfig, Replayed, compare, rows
+from flows.settings import Settings
+from flows.tokens.publish import open_registry
+from pliant.progress import Progress
+from pliant.tokens.reference import ReferenceConfig
+
+# Few stretches, each long beside the deadlines: what waits when a loud one ends is then a small part of it. Every correct
+# answer in time earns the same, so that utility is their number.
+REFERENCE = ReferenceConfig(quiet=(0.5, 0.8), loud=(1.5, 2.0), seconds=2.0, urgent=(0.4, 1.0), patient=(0.8, 1.0))
+
+OVERRIDES: Mapping[str, Any] = {
+    "data": ("digits:digit", "digits:loops"),
+    "measured": 120,
+    "foundation": {
+        # 145 tokens make a request's inference much heavier than its way over HTTP. In training seven of eight patches
+        # are left out, so that many tokens cost no more there than few.
+        "options": {"img_size": 24, "patch_size": 2, "embed_dim": 128, "depth": 4, "num_heads": 4},
+        "images": 6_000,
+        "batch": 32,
+        "learning_rate": 2e-3,
+        "patch_dropout": 0.87,
+    },
+    "task": {"gammas": (8,), "least_images": 640, "epochs": 0.1, "patch_dropout": 0.8, "head_images": 400},
+    "latency": {
+        "gammas": (-72, -36, 0, 8),
+        "batches": (1, 4, 16, 32),
+        "timer": {"warmup": 1, "least": 3, "most": 5, "budget": 0.1},
+    },
+    "reference": asdict(REFERENCE),
+}
+"""The demo's sizes, laid over the flow's configuration: the whole way in seconds on one slow core."""
+
+SHORT = ReplayConfig(probe=1.5, clients=128, reference=REFERENCE)
+
+
+def demo(told: Settings, console: Console) -> None:
+    """Replay the load at gamma 0 and with adaptation, the scheduling being the same, print the table, name the picture."""
+    replayed = measure(SHORT)
+    print_table(console, replayed)
+    picture = record(told, replayed)
+    console.print(f"\nThe picture of this run: {picture}")
+
+
+def measure(config: ReplayConfig) -> Replayed:
+    """The comparison over HTTP, with progress on the terminal."""
+    # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
+    from flows.progress import stage
+
+    @contextmanager
+    def shown(name: str) -> Iterator[Progress]:
+        with stage(name) as progress:
+            yield progress
+
+    with ExitStack() as stack:
+        with stage("endpoints") as progress:
+            endpoint = stack.enter_context(together(progress))
+        return compare(endpoint, test_examples(live_bundle()), config, shown)
+
+
+def record(told: Settings, replayed: Replayed) -> Path:
+    """The figure as PNG and everything measured, in MLflow and beside the state."""
+    figure = replay_figure(replayed.load, replayed.capacity, replayed.replies)
+    path = told.home / "replay.png"
+    figure.savefig(path, dpi=110)
+    with open_registry(told).run("tokens replay", {"kind": "replay"}) as run:
+        run.params({"capacity": replayed.capacity, "requests": len(replayed.load.requests)})
+        halves = {"all": None, "quiet": False, "loud": True}
+        run.metrics({f"utility_ratio.{half}": replayed.ratio(loud) for half, loud in halves.items()})
+        run.metrics(
+            {f"{n.replace(' ', '_')}.{k}": v for n in replayed.replies for k, v in _figures(replayed, n).items()}
+        )
+        run.document("replay", replayed.plain())
+        run.figure("replay", figure)
+    return path
+
+
+def _figures(replayed: Replayed, policy: str) -> dict[str, float]:
+    report = replayed.report(policy)
+    return {name: getattr(report, name) for name in ("utility", "attainment", "accuracy", "p50", "p99")}
+
+
+def print_table(console: Console, replayed: Replayed) -> None:
+    console.print(
+        f"The endpoint serves {replayed.capacity:.0f} requests/s at gamma 0; the load runs from half to twice that, "
+        f"{len(replayed.load.requests)} requests."
+    )
+    table = Table(*HEADINGS)
+    for row in rows(replayed):
+        table.add_row(*row, style="bold" if row[1] == ADAPTIVE else "")
+    console.print(table)
+    ratios = f"{replayed.ratio(True):.2f}x on the loud half, {replayed.ratio(False):.2f}x on the quiet half"
+    console.print(f"Adaptation earns [bold]{ratios}[/bold] of what the same scheduler earns at gamma 0.")

@@ -1,0 +1,168 @@
+"""The model alone: images/s per (gamma, batch) as a ratio to plain timm, and what merging must keep.
+
+Ours is the runtime's whole `run` (packing, normalising, prompts, heads, softmax); plain is timm's `forward_features` in
+float32 on tensors that are ready. Both take turns, so a busy machine slows both; ratios are medians over rounds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.results import Bar
+from benchmarks.tokens.merging import Checked, check
+from pliant.device import threads as torch_threads
+from pliant.progress import Progress, silent
+from pliant.tokens.artifact import GAMMAS, Backbone, Head, Task
+from pliant.tokens.model import create_vit
+from pliant.tokens.runtime import Payload, TokensRuntime, load_model, normaliser
+from training.tokens.foundation import FoundationConfig
+from training.tokens.task import TaskConfig
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+ROUNDS = (3, 15)
+"""At least and at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`ratio`: median over rounds of plain seconds / our seconds at the same batch."""
+
+    gamma: int
+    batch: int
+    images_per_second: float
+    plain_images_per_second: float
+    ratio: float
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """`difference`: the largest between our features at gamma 0 and timm's. Batches too slow for the time are left out."""
+
+    rows: tuple[Row, ...]
+    difference: float
+    merging: Checked
+    threads: int
+
+    def ratio(self, gamma: int) -> float:
+        """Median over batches."""
+        return float(np.median([row.ratio for row in self.rows if row.gamma == gamma]))
+
+    def bars(self) -> list[Bar]:
+        return [
+            Bar("gamma 0 against plain timm, images/s, median over batches", self.ratio(0), ">=", 0.97, "x"),
+            Bar("gamma 0 against plain timm, largest difference of features", self.difference, "<=", 1e-5),
+            Bar(
+                f"merging invariants kept, of {len(self.merging.held)} x {self.merging.cases}",
+                self.merging.share,
+                ">=",
+                1.0,
+            ),
+        ]
+
+    def plain(self) -> dict[str, Any]:
+        """As it goes into the results file."""
+        return asdict(self)
+
+
+def measure(
+    backbone: Backbone, tasks: Sequence[Task], threads: int = 1, quick: bool = True, progress: Progress = silent
+) -> Kernels:
+    """On the CPU. Quick takes at most about 50 seconds, whatever the backbone; full about five minutes."""
+    with torch_threads(threads), torch.inference_mode():
+        pair = _Pair(backbone, tasks)
+        difference = pair.difference()
+        rows: list[Row] = []
+        for number, batch in enumerate(BATCHES):
+            found = pair.rows(batch, (40 if quick else 280) / len(BATCHES))
+            progress(number + 1, len(BATCHES))
+            if not found:
+                break
+            rows += found
+    return Kernels(tuple(rows), difference, check(cases=40 if quick else 200), threads)
+
+
+def untrained() -> tuple[Backbone, list[Task]]:
+    """A backbone and tasks of the flow's sizes with random weights: what they are does not matter to the time."""
+    size, gammas = FoundationConfig(), (0, *TaskConfig().gammas)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        state = create_vit(size.architecture, size.options).state_dict()
+    rng = np.random.default_rng(0)
+    width, depth = int(size.options["embed_dim"]), int(size.options["depth"])
+
+    def drawn(*shape: int) -> NDArray[np.float32]:
+        return rng.normal(0.0, 0.02, shape).astype(np.float32)
+
+    weights = {name: tensor.numpy() for name, tensor in state.items()}
+    pixels = int(size.options["img_size"])
+    backbone = Backbone(size.architecture, size.options, pixels, (0.5,) * 3, (0.25,) * 3, "random weights", weights)
+    task = Task(
+        name="random",
+        classes=tuple(map(str, range(10))),
+        backbone="random weights",
+        heads={gamma: Head(drawn(10, width), drawn(10)) for gamma in gammas},
+        prompts={gamma: drawn(depth, gamma, width) for gamma in gammas if gamma},
+        accuracy=dict.fromkeys(GAMMAS, 0.1),
+        test_accuracy=dict.fromkeys(GAMMAS, 0.1),
+        data="none",
+    )
+    return backbone, [task]
+
+
+class _Pair:
+    """Plain timm and the runtime on the same pictures."""
+
+    def __init__(self, backbone: Backbone, tasks: Sequence[Task]) -> None:
+        self._vit = load_model(backbone).vit
+        self._normalise = normaliser(backbone, "cpu")
+        self._runtime = TokensRuntime(backbone, tasks[0].backbone, tasks)
+        self._names = [task.name for task in tasks]
+        self._gammas = [gamma for gamma in GAMMAS if all(max(gamma, 0) in task.heads for task in tasks)]
+        shape = (BATCHES[-1], backbone.image_size, backbone.image_size, 3)
+        self._pixel_BHWC = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+    def difference(self) -> float:
+        some_BHWC = self._pixel_BHWC[:8]
+        plain_BD = self._vit.forward_features(self._normalise(torch.from_numpy(some_BHWC)))[:, 0].numpy()
+        return float(np.abs(self._runtime.features(some_BHWC) - plain_BD).max())
+
+    def rows(self, batch: int, budget: float) -> list[Row]:
+        """Nothing where even the fewest rounds would take more than twice the budget (seconds)."""
+        calls = self._calls(batch)
+        start = time.perf_counter()
+        for call in calls:
+            call()
+        once = time.perf_counter() - start  # also the warm-up
+        least, most = ROUNDS
+        if least * once > 2 * budget:
+            return []
+        rounds = min(most, max(least, int(budget / once)))
+        seconds_RC = np.array([[_timed(call) for call in calls] for _ in range(rounds)])
+        plain_R, ours_RG = seconds_RC[:, 0], seconds_RC[:, 1:]
+        ratio_G, ours_G = np.median(plain_R[:, None] / ours_RG, axis=0), np.median(ours_RG, axis=0)
+        speed = batch / float(np.median(plain_R))
+        return [
+            Row(gamma, batch, batch / float(seconds), speed, float(ratio), rounds)
+            for gamma, seconds, ratio in zip(self._gammas, ours_G, ratio_G, strict=True)
+        ]
+
+    def _calls(self, batch: int) -> list[Callable[[], object]]:
+        """Plain first, then the gammas."""
+        image_BCHW = self._normalise(torch.from_numpy(self._pixel_BHWC[:batch])).contiguous()
+        payloads = [Payload(self._names[i % len(self._names)], self._pixel_BHWC[i]) for i in range(batch)]
+        ours = [lambda g=gamma: self._runtime.run(g, payloads) for gamma in self._gammas]
+        return [lambda: self._vit.forward_features(image_BCHW), *ours]
+
+
+def _timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

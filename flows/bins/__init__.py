@@ -1,0 +1,1 @@
+"""The flow of bins: train, profile, plan, judge, publish."""

@@ -1,0 +1,193 @@
+"""What the bins flow is told: values with defaults (flows/config.py reads them). Knows no Prefect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flows import config
+from pliant.bins.artifact import ENGINES, PLACEMENTS
+from pliant.bins.reference import ReferenceConfig
+from pliant.errors import InputError
+from profiling.bins.latency import LatencyConfig
+from training.bins import encoder as bins_encoder
+from training.classifier import ClassifierConfig
+from training.starts import LARGE, ScratchConfig
+from training.text_data import Shares
+
+EMBEDDED, AUTO, DATA = "embedded", "auto", "data"
+ENCODER = "encoder-"
+"""A stream's name does not begin so: the registered models of encoders do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfig:
+    """One encoder and what is asked of it.
+
+    `lengths`: where requests' lengths are taken from, the first that tells of enough of them: "data" (its texts),
+    journal:PATH (of a service: what was really asked) or parquet:PATH[:COLUMN].
+    """
+
+    encoder: str = EMBEDDED  # embedded (trained on `data`), path:FOLDER, hub:NAME or cascade:TASK (its largest model)
+    data: str = "docstrings:package"  # see training/texts.py
+    name: str | None = None  # default: the data's name, or the encoder's
+    lengths: tuple[str, ...] = (DATA,)
+    limit: int | None = None  # texts, for a first try on large data
+    max_length: int | None = None  # tokens; default: the encoder's own
+    slo: float = 0.15  # seconds from arrival to answer
+
+    def __post_init__(self) -> None:
+        if self.slo <= 0:
+            raise InputError("slo", self.slo, "above 0 seconds")
+        if self.encoder != EMBEDDED and not self.encoder.startswith("cascade:"):
+            bins_encoder.check(self.encoder)
+        for source in self.lengths or ("",):
+            scheme, _, rest = source.partition(":")
+            if source != DATA and (scheme not in ("journal", "parquet") or not rest):
+                raise InputError("lengths", source or "empty", "data, journal:PATH or parquet:PATH[:COLUMN]")
+        check_name(self.name)
+
+    @property
+    def needs_data(self) -> bool:
+        return self.encoder == EMBEDDED or DATA in self.lengths
+
+    def named(self, data: str | None) -> str:
+        """The stream's name, where its data has this one. Raises `InputError`."""
+        name = self.name or (data if self.encoder == EMBEDDED else None)
+        name = name or re.sub(r"[^\w.-]", "-", re.split(r"[:/]", self.encoder.rstrip("/"))[-1])
+        check_name(name)
+        return name
+
+
+def check_name(name: str | None) -> None:
+    if name is not None and (not config.NAME.fullmatch(name) or name.startswith(ENCODER)):
+        told = f"letters, digits, '_', '-' and '.' (not in front), and not to begin with {ENCODER}"
+        raise InputError("name of a stream", repr(name), told)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedConfig:
+    """A small classifier, trained in 20 s of one core: on the first 64 tokens of each text, though it reads 512.
+
+    Trained on the first 128 it takes twice as long for 2.7 points more (LOG.md).
+    """
+
+    scratch: ScratchConfig = field(default_factory=lambda: LARGE)
+    classifier: ClassifierConfig = field(
+        default_factory=lambda: ClassifierConfig(epochs=2, rate=2e-3, head_rate=2e-3, smoothing=0.1, max_length=64)
+    )
+    shares: Shares = field(default_factory=Shares)
+
+    def __post_init__(self) -> None:
+        if self.classifier.max_length > self.scratch.positions:
+            told = f"at most scratch.positions, {self.scratch.positions}"
+            raise InputError("embedded.classifier.max_length", self.classifier.max_length, told)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgesConfig:
+    """How bins are chosen (flows/bins/plan.py)."""
+
+    count: int | str = AUTO  # bins; auto: the fewest whose padding costs `within` of what it costs with `most`
+    most: int = 16
+    within: float = 0.02
+    step: int = 8  # tokens: edges are multiples of it
+    batches: tuple[int, ...] = (1, 2, 4, 8)
+    margin: float = 0.05  # share by which a static runtime must be measured faster than the dynamic one to be kept
+    least: int = 100  # requests that a source of lengths must tell of
+
+    def __post_init__(self) -> None:
+        if self.count != AUTO and (isinstance(self.count, str) or self.count < 0):
+            raise InputError("edges.count", self.count, "auto, or at least 0")
+        for name, value in (("most", self.most), ("step", self.step), ("least", self.least)):
+            if value < 1:
+                raise InputError(f"edges.{name}", value, "at least 1")
+        if sorted(set(self.batches)) != list(self.batches) or min(self.batches, default=0) != 1:
+            raise InputError("edges.batches", self.batches, "ascending, without repeats, from 1 on")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """`engine` auto: each of `tried` is compiled and measured alone at a few lengths, and the fastest is taken."""
+
+    engine: str = AUTO
+    tried: tuple[str, ...] = ()  # default: onnx and eager on a CPU, graphs on a GPU; aot needs a compiler
+    lengths: tuple[int, ...] = (32, 128, 384)
+
+    def __post_init__(self) -> None:
+        for name in (*self.tried, *(() if self.engine == AUTO else (self.engine,))):
+            if name not in ENGINES:
+                raise InputError("engine", name, f"auto or one of {', '.join(ENGINES)}")
+        if sorted(set(self.lengths)) != list(self.lengths) or min(self.lengths, default=0) < 1:
+            raise InputError("engine.lengths", self.lengths, "ascending, without repeats and at least one")
+
+
+@dataclass(frozen=True, slots=True)
+class GateConfig:
+    """`tolerance`: of the share answered in time and of the tested accuracy, and as a share of the mean latency."""
+
+    seeds: int = 3
+    tolerance: float = 0.01
+    workers: int = 2
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1 or self.workers < 1:
+            raise InputError("seeds or workers", (self.seeds, self.workers), "at least 1 each")
+
+
+@dataclass(frozen=True, slots=True)
+class BinsFlowConfig:
+    """`threads`: of a runtime on a CPU, when profiling and serving."""
+
+    streams: tuple[StreamConfig, ...] = (StreamConfig(),)
+    embedded: EmbeddedConfig = field(default_factory=EmbeddedConfig)
+    device: str = "cpu"
+    threads: int = 1
+    seed: int = 0
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    # Long launches scatter little, and would take most of the time.
+    latency: LatencyConfig = field(default_factory=lambda: LatencyConfig(repeats=7, budget=0.3))
+    edges: EdgesConfig = field(default_factory=EdgesConfig)
+    placement: str = PLACEMENTS[0]
+    gate: GateConfig = field(default_factory=GateConfig)
+    reference: ReferenceConfig = field(default_factory=lambda: ReferenceConfig(seconds=1.0))
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("threads", self.threads, 1), ("seed", self.seed, 0)):
+            if value < least:
+                raise InputError(name, value, f"at least {least}")
+        if not self.streams:
+            raise InputError("streams", "empty", "at least one")
+        if self.placement not in PLACEMENTS:
+            raise InputError("placement", self.placement, f"one of {', '.join(PLACEMENTS)}")
+
+
+def sizes(config: BinsFlowConfig) -> str:
+    """Return what the flow trains and measures, in one sentence for people."""
+    streams = ", ".join(f"{stream.encoder} on {stream.data}" for stream in config.streams)
+    scratch, classifier = config.embedded.scratch, config.embedded.classifier
+    embedded = f"{scratch.layers} layers of width {scratch.width}, {classifier.epochs:g} epochs"
+    measured = f"at most {config.edges.most} bins, measured up to batch {max(config.edges.batches)}"
+    return f"encoders: {streams} (embedded: {embedded}); {measured}"
+
+
+def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> BinsFlowConfig:
+    """From a TOML file, with `overrides` laid over its top level.
+
+    Short forms among the overrides: `data`, a list of `[NAME=]ADDRESS`, for `streams`; `encoder`, `limit`, `lengths` and
+    `slo` for those of every stream.
+    """
+    told = dict(overrides or {})
+    addresses = told.pop("data", None)
+    short: dict[str, Any] = {key: told.pop(key) for key in ("encoder", "limit", "lengths", "slo") if key in told}
+    if addresses is not None:
+        told["streams"] = config.named(addresses)
+    made = config.read(BinsFlowConfig, path, told)
+    if not short:
+        return made
+    laid = config.read(StreamConfig, None, short)  # checked as a stream's own would be
+    changed = {key: getattr(laid, key) for key in short}
+    return replace(made, streams=tuple(replace(stream, **changed) for stream in made.streams))

@@ -1,0 +1,78 @@
+"""Where a stream's lengths come from: the first of its sources that tells of enough requests. Knows no Prefect."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.bins.config import DATA, EdgesConfig, StreamConfig
+from pliant.bins.artifact import Encoder
+from pliant.errors import InputError
+from pliant.progress import Progress
+from training.bins import lengths
+from training.text_data import TextData
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A stage's result alone."""
+
+    KIND: ClassVar[str] = "bins-lengths"
+    SCHEMA: ClassVar[int] = 1
+
+    source: str  # as the settings call it
+    requests: NDArray[np.int64]  # [max_length + 1] by length
+
+
+def digests(stream: StreamConfig) -> list[str]:
+    """Of the files that tell of lengths, as they are now: a journal grows."""
+    return [_digest(path) for source in stream.lengths if source != DATA for path in _paths(source)]
+
+
+def observe(
+    stream: StreamConfig, name: str, encoder: Encoder, data: TextData | None, edges: EdgesConfig, progress: Progress
+) -> Lengths:
+    """Raises `InputError` where no source tells of `edges.least` requests."""
+    told = []
+    for source in stream.lengths:
+        found = _read(source, name, encoder, data, progress)
+        if found is not None and found.sum() >= edges.least:
+            return Lengths(source, found)
+        told.append(f"{source} has {'no such file' if found is None else f'{found.sum()} requests'}")
+    raise InputError(f"lengths of {name}", "; ".join(told), f"at least {edges.least} requests (edges.least)")
+
+
+def _read(
+    source: str, name: str, encoder: Encoder, data: TextData | None, progress: Progress
+) -> NDArray[np.int64] | None:
+    """None where the file is not there."""
+    if source == DATA:
+        if data is None:
+            return None
+        return lengths.of_texts(data.texts(np.arange(len(data.first))), encoder, progress)
+    paths = _paths(source)
+    if not paths:
+        return None
+    if source.startswith("journal:"):
+        found = np.zeros(encoder.max_length + 1, dtype=np.int64)
+        return sum((lengths.of_journal(path, name, encoder.max_length) for path in paths), start=found)
+    column = source.partition(":")[2].partition(":")[2]
+    return lengths.of_parquet(paths[0], column or None, encoder.max_length)
+
+
+def _paths(source: str) -> list[Path]:
+    """The files that are there. A service numbers its later journals: journal.jsonl, journal-2.jsonl, and so on."""
+    scheme, _, rest = source.partition(":")
+    path = Path(rest if scheme == "journal" else rest.partition(":")[0])
+    later = path.parent.glob(f"{path.stem}-[0-9]*{path.suffix}") if scheme == "journal" else ()
+    return [one for one in (path, *sorted(later)) if one.is_file()]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

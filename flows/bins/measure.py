@@ -1,0 +1,188 @@
+"""What runtimes of an encoder take on the device at hand: which engine is fastest, its staircase, and the bins chosen by it.
+
+Compiles and measures. Of the engines one is taken by a few lengths; its staircase at batch 1 is measured at every length
+that could be an edge; what the edges and batches then chosen really take is measured once more, beside the dynamic runtime.
+Knows no Prefect and no registry.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.bins import plan
+from flows.bins.config import AUTO, BinsFlowConfig
+from pliant.bins.artifact import Bins, Encoder, Shape
+from pliant.bins.runtimes.cache import versions
+from pliant.bins.runtimes.compile import compile_shapes
+from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.device import device_class, threads
+from pliant.errors import InputError, PliantError
+from pliant.latency import LatencyTable
+from pliant.progress import Progress, share
+from profiling.bins.latency import LatencyConfig, Measured, profile
+
+Files = Mapping[str, str]
+LOADS = 3  # runtimes whose loading is timed
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """A stage's result alone: the engine that was taken, and its staircase at batch 1."""
+
+    KIND: ClassVar[str] = "bins-latencies"
+    SCHEMA: ClassVar[int] = 1
+
+    device: str  # device class
+    engine: str
+    trials: Mapping[str, float]  # engine -> geometric mean of a text's seconds; empty where one engine was told
+    untried: Mapping[str, str]  # engine -> why it could not be measured
+    static: tuple[float, ...]  # seconds of a static runtime of each of `dynamic`'s lengths
+    dynamic: LatencyTable  # of batch 1
+    files: Files  # compiled, relative to the cache folder
+
+    def alone(self) -> dict[int, float]:
+        """Static seconds at batch 1 by length."""
+        return dict(zip(self.dynamic.settings, self.static, strict=True))
+
+
+def measure(config: BinsFlowConfig, encoder: Encoder, folder: Path, progress: Progress) -> Latencies:
+    """Raises `InputError` where no engine works here."""
+    trials, untried, compiled = _try_all(config, encoder, folder, share(progress, 0, 60))
+    engine = min(trials, key=lambda name: trials[name])
+    files = compiled[engine] if engine != "aot" else None  # its packages are of one shape each
+    lengths = config.latency.within(encoder.max_length)
+    if engine != "aot":
+        lengths = plan.candidates(config.edges.step, encoder.max_length)
+    told = replace(config.latency, lengths=lengths, batches=(1,))
+    found = _profile(config, encoder, engine, folder, told, files, share(progress, 60, 100))
+    static = tuple(found.static[Shape(length, 1)] for length in found.dynamic.settings)
+    with threads(config.threads):
+        device = device_class(config.device)
+    compared = trials if len(trials) > 1 else {}
+    return Latencies(device, engine, compared, untried, static, found.dynamic, dict(found.files))
+
+
+def engines(config: BinsFlowConfig) -> tuple[str, ...]:
+    """Those to be tried."""
+    if config.engine.engine != AUTO:
+        return (config.engine.engine,)
+    return config.engine.tried or (("onnx", "eager") if config.device == "cpu" else ("graphs", "eager"))
+
+
+def _try_all(
+    config: BinsFlowConfig, encoder: Encoder, folder: Path, progress: Progress
+) -> tuple[dict[str, float], dict[str, str], dict[str, Files]]:
+    """Seconds of those that work here, why the others do not, and compiled files. One alone is compiled, not compared."""
+    trials, untried, compiled = {}, {}, {}
+    names = engines(config)
+    for number, name in enumerate(names):
+        part = share(progress, 100 * number // len(names), 100 * (number + 1) // len(names))
+        try:
+            trials[name], compiled[name] = _try(config, encoder, name, folder, len(names) > 1, part)
+        except PliantError as error:
+            if len(names) == 1:
+                raise
+            untried[name] = str(error)
+    if not trials:
+        raise InputError("engine", ", ".join(names), f"one that works here ({'; '.join(untried.values())})")
+    return trials, untried, compiled
+
+
+def _try(
+    config: BinsFlowConfig, encoder: Encoder, engine: str, folder: Path, compared: bool, progress: Progress
+) -> tuple[float, Files]:
+    told = replace(config.latency, lengths=config.engine.lengths, batches=(1,))
+    shapes = [Shape(length, 1) for length in told.within(encoder.max_length)]
+    shapes.append(Shape(encoder.max_length, 1, True))
+    files: Files = {}
+    if engine != "aot" or compared:
+        files = compile_shapes(encoder, shapes, engine, folder, config.device, share(progress, 0, 80))
+    if not compared:
+        return 0.0, files
+    found = _profile(config, encoder, engine, folder, told, files, share(progress, 80, 100))
+    best = [min(seconds, found.dynamic.at(shape.length, 1)) for shape, seconds in found.static.items()]
+    return statistics.geometric_mean(best), files
+
+
+def _profile(
+    config: BinsFlowConfig,
+    encoder: Encoder,
+    engine: str,
+    folder: Path,
+    told: LatencyConfig,
+    files: Files | None,
+    progress: Progress,
+) -> Measured:
+    return profile(encoder, engine, folder, told, config.device, config.threads, progress, files=files)
+
+
+def finish(
+    config: BinsFlowConfig,
+    encoder: Encoder,
+    digest: str,
+    slo: float,
+    requests_N: NDArray[np.int64],
+    measured: Latencies,
+    folder: Path,
+    progress: Progress,
+) -> tuple[Bins, dict[str, Any]]:
+    """The bins, and as plain values how they were chosen (see `choice_of` and `weighed_of` in flows/bins/packages.py)."""
+    static_N = plan.interpolated(measured.alone(), len(requests_N) - 1)
+    choice = plan.choose(requests_N, static_N, measured.dynamic, config.edges)
+    files = measured.files if measured.engine != "aot" else None
+    told = replace(config.latency, lengths=_lengths(choice.edges, config), batches=config.edges.batches)
+    found = _profile(config, encoder, measured.engine, folder, told, files, share(progress, 0, 90))
+    asked = {shape: seconds for shape, seconds in found.static.items() if shape.length in choice.edges}
+    staircase = static_N, measured.dynamic
+    weighed = plan.weigh(asked, found.dynamic, requests_N, config.edges.margin, staircase)
+    shapes = (*(Shape(one.length, one.batch) for one in weighed if one.kept), _dynamic(encoder, config))
+    bins = Bins(
+        name=encoder.name,
+        encoder=digest,
+        device_class=measured.device,
+        engine=measured.engine,
+        slo=slo,
+        shapes=shapes,
+        seconds=tuple(found.static[shape] for shape in shapes[:-1]),
+        dynamic=found.dynamic,
+        lengths=requests_N,
+        load_seconds=_load_seconds(config, encoder, shapes, measured.engine, folder, found.files),
+        placement=config.placement,
+        files=dict(found.files),
+        versions=versions(measured.engine),
+    )
+    progress(100, 100)
+    return bins, {"choice": asdict(choice), "weighed": [asdict(one) for one in weighed]}
+
+
+def _lengths(edges: Sequence[int], config: BinsFlowConfig) -> tuple[int, ...]:
+    """To measure: the edges, and what tells of the dynamic runtime below the first one."""
+    least = (config.edges.step, *config.latency.lengths)
+    return tuple(sorted({*edges, *(n for n in least if not edges or n <= edges[0])}))
+
+
+def _dynamic(encoder: Encoder, config: BinsFlowConfig) -> Shape:
+    """The catch-all: whatever can be asked, in batches as large as the largest one measured."""
+    return Shape(encoder.max_length, config.edges.batches[-1], True)
+
+
+def _load_seconds(
+    config: BinsFlowConfig, encoder: Encoder, shapes: Sequence[Shape], engine: str, folder: Path, files: Files
+) -> float:
+    """Median of what it takes a device to have another bin's runtimes loaded, weights and files being at hand."""
+    runtime = BinsRuntime(encoder, shapes, engine, folder, files, config.device, config.threads, "single")
+    firsts = {shape.length: number for number, shape in reversed(list(enumerate(shapes)))}
+    taken = []
+    for number in list(firsts.values())[:LOADS]:
+        start = time.perf_counter()
+        runtime.load(number)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)

@@ -1,0 +1,131 @@
+"""Which bins a stream gets: how many, where their edges are, in which batches, and which of them are worth a static runtime.
+
+Edges are exact for the measured seconds (pliant/bins/planning/edges.py). A static runtime is kept only where it is measured
+faster than the dynamic one at the lengths that it would serve: on a CPU it mostly is not, and the dynamic one serves
+everything. Pure: measures nothing.
+
+Shape suffix: N lengths in tokens, from 0 to the encoder's longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.bins.config import AUTO, EdgesConfig
+from pliant.bins.artifact import Shape
+from pliant.bins.planning.edges import choose_edges, padding_cost, worthwhile_batches
+from pliant.latency import LatencyTable
+
+Seconds = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`costs`: mean seconds of a request with 1, 2, ... static runtimes at batch 1, each number's best edges."""
+
+    edges: tuple[int, ...]
+    costs: tuple[float, ...]
+    dynamic: float  # mean seconds of a request alone in the dynamic runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was measured of one static shape, and the dynamic runtime's seconds for what it would serve."""
+
+    length: int
+    batch: int
+    static: float
+    dynamic: float
+    kept: bool
+
+
+def candidates(step: int, longest: int) -> tuple[int, ...]:
+    """Multiples of `step`, and the longest."""
+    return (*range(step, longest, step), longest)
+
+
+def choose(requests_N: NDArray[np.int64], static_N: Seconds, dynamic: LatencyTable, config: EdgesConfig) -> Choice:
+    """`static_N`: seconds of a static runtime of each length at batch 1."""
+    longest, total = len(requests_N) - 1, float(requests_N.sum())
+    allowed = candidates(config.step, longest)
+    most = min(config.most if config.count == AUTO else int(config.count), len(allowed))
+    best = [choose_edges(requests_N, static_N, count, allowed) for count in range(1, max(most, 1) + 1)]
+    costs = [padding_cost(edges, requests_N, static_N) / total for edges in best]
+    alone = sum(int(requests_N[n]) * dynamic.between(n, 1) for n in map(int, np.flatnonzero(requests_N))) / total
+    return Choice(_chosen(best, costs, config), tuple(costs), float(alone))
+
+
+def _chosen(best: Sequence[tuple[int, ...]], costs: Sequence[float], config: EdgesConfig) -> tuple[int, ...]:
+    if config.count == 0:
+        return ()
+    if config.count != AUTO:
+        return best[-1]
+    enough = (1 + config.within) * costs[-1]
+    return next(edges for edges, cost in zip(best, costs, strict=True) if cost <= enough)
+
+
+def shapes(edges: Sequence[int], batches: Sequence[int]) -> tuple[Shape, ...]:
+    """All that there could be: ascending, without the dynamic one."""
+    return tuple(sorted(Shape(length, batch) for length in edges for batch in batches))
+
+
+def weigh(
+    measured: Mapping[Shape, float],
+    dynamic: LatencyTable,
+    requests_N: NDArray[np.int64],
+    margin: float,
+    staircase: tuple[Seconds, LatencyTable],
+) -> tuple[Kept, ...]:
+    """Every measured static shape, ascending, against the dynamic runtime at the lengths between its edge and the one below.
+
+    A batch is as long as its longest text, so of `b` requests the expectation is over the longest of `b` draws. A batch
+    that takes no less per text than a smaller one is not kept. Nor is anything of an edge where the `staircase` that the
+    edges were chosen by (static seconds by length, and the dynamic runtime's) denies it at batch 1: what two measurements
+    at different times do not both say is noise.
+    """
+    edges = sorted({shape.length for shape in measured})
+    found: list[Kept] = []
+    for below, edge in zip((0, *edges), edges, strict=False):
+        asked_N = requests_N[below + 1 : edge + 1]
+        agreed = staircase[0][edge] < (1 - margin) * _expected(staircase[1], asked_N, below + 1, 1)
+        by_batch = {shape.batch: seconds for shape, seconds in sorted(measured.items()) if shape.length == edge}
+        worthwhile = worthwhile_batches(by_batch) if 1 in by_batch else tuple(by_batch)
+        for batch, seconds in by_batch.items():
+            other = _expected(dynamic, asked_N, below + 1, batch)
+            kept = bool(agreed) and batch in worthwhile and seconds < (1 - margin) * other
+            found.append(Kept(edge, batch, seconds, other, kept))
+    return tuple(found)
+
+
+def _expected(dynamic: LatencyTable, requests_N: NDArray[np.int64], first: int, batch: int) -> float:
+    """Mean seconds of the dynamic runtime for `batch` requests of this bin, whose shortest length is `first`; 0 for none."""
+    total = requests_N.sum()
+    if not total:
+        return 0.0
+    longest_N = np.diff(np.append(0.0, np.cumsum(requests_N) / total) ** batch)
+    return float(sum(longest_N[i] * dynamic.between(first + int(i), batch) for i in np.flatnonzero(longest_N)))
+
+
+def interpolated(alone: Mapping[int, float], longest: int) -> Seconds:
+    """[longest + 1] seconds by length, linear between those measured."""
+    lengths, seconds = zip(*sorted(alone.items()), strict=True)
+    found: Seconds = np.interp(np.arange(longest + 1), lengths, seconds)
+    return found
+
+
+def told(weighed: Sequence[Kept]) -> str:
+    """In words, for people."""
+    if not weighed:
+        return "no static runtime was asked for: the dynamic one serves every request"
+    kept = sum(one.kept for one in weighed)
+    if not kept:
+        return (
+            f"none of {len(weighed)} static runtimes was measured faster than the dynamic one at the lengths it would "
+            "serve: the dynamic one serves every request"
+        )
+    lengths = sorted({one.length for one in weighed if one.kept})
+    return f"{kept} of {len(weighed)} static runtimes kept, for up to {', '.join(map(str, lengths))} tokens"

@@ -1,0 +1,1 @@
+"""The flow of cascade: train, profile, plan, judge, publish."""

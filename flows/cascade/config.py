@@ -1,0 +1,138 @@
+"""What the cascade flow is told: values with defaults (flows/config.py reads them). Knows no Prefect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flows import config
+from pliant.cascade.plan import PlanConfig
+from pliant.cascade.reference import ReferenceConfig
+from pliant.errors import InputError
+from profiling.cascade.latency import LatencyConfig
+from profiling.cascade.outputs import OutputsConfig
+from training.classifier import ClassifierConfig
+from training.starts import LARGE, SMALL, ScratchConfig
+from training.text_data import Shares
+
+
+def _check_name(field: str, name: str) -> None:
+    if not config.NAME.fullmatch(name):
+        raise InputError(field, repr(name), "letters, digits, '_', '-' and '.' (not in front)")
+
+
+@dataclass(frozen=True, slots=True)
+class LevelConfig:
+    """One classifier. `start`: scratch (of `scratch`'s size), path:FOLDER or hub:NAME; `classifier.layers` cuts those."""
+
+    name: str
+    start: str = "scratch"
+    scratch: ScratchConfig = field(default_factory=ScratchConfig)
+    classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
+
+    def __post_init__(self) -> None:
+        _check_name("name of a level", self.name)
+        scheme, _, rest = self.start.partition(":")
+        if self.start != "scratch" and (scheme not in ("path", "hub") or not rest):
+            raise InputError(f"start of level {self.name}", self.start, "scratch, path:FOLDER or hub:NAME")
+        if self.start == "scratch" and self.classifier.max_length > self.scratch.positions:
+            told = f"at most its scratch.positions, {self.scratch.positions}"
+            raise InputError(f"classifier.max_length of level {self.name}", self.classifier.max_length, told)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfig:
+    """`data`: docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME (see training/texts.py). `name` renames it."""
+
+    data: str = "docstrings:package"
+    name: str | None = None
+    limit: int | None = None  # texts, for a first try on large data
+    shares: Shares = field(default_factory=Shares)
+    levels: tuple[LevelConfig, ...] = ()  # in place of the flow's
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            _check_name("name of a task", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class GateConfig:
+    """`tolerance`: accuracy, and share of the simulated utility, that a challenger may fall short by."""
+
+    seeds: int = 3
+    tolerance: float = 0.005
+    confidence: float = 0.95  # of the bound on how far a test accuracy may lie below its target by chance
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1 or not 0 < self.confidence < 1:
+            raise InputError("seeds or confidence", (self.seeds, self.confidence), "at least 1, and between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
+class CascadeFlowConfig:
+    """`levels`: of every task that names none of its own, ascending in size.
+
+    `threads`: torch's when profiling and serving on CPU.
+    """
+
+    tasks: tuple[TaskConfig, ...] = (TaskConfig(),)
+    levels: tuple[LevelConfig, ...] = (
+        LevelConfig("small", scratch=SMALL, classifier=ClassifierConfig(epochs=2, rate=3e-3, head_rate=3e-3)),
+        LevelConfig(
+            "large", scratch=LARGE, classifier=ClassifierConfig(epochs=2, rate=2e-3, head_rate=2e-3, smoothing=0.1)
+        ),
+    )
+    device: str = "cpu"
+    threads: int = 1
+    seed: int = 0
+    outputs: OutputsConfig = field(default_factory=OutputsConfig)
+    latency: LatencyConfig = field(default_factory=LatencyConfig)
+    # 4 points: the embedded corpus has too few held-out texts to prove a smaller drop.
+    plan: PlanConfig = field(default_factory=lambda: PlanConfig(drop=0.04))
+    gate: GateConfig = field(default_factory=GateConfig)
+    reference: ReferenceConfig = field(
+        default_factory=lambda: ReferenceConfig(seconds=1.0)
+    )  # the simulation takes long
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("threads", self.threads, 1), ("seed", self.seed, 0)):
+            if value < least:
+                raise InputError(name, value, f"at least {least}")
+
+    def of(self, task: TaskConfig) -> tuple[LevelConfig, ...]:
+        """The task's levels. Raises `InputError` for none, or two of one name."""
+        levels = task.levels or self.levels
+        names = [level.name for level in levels]
+        if not names or len(set(names)) != len(names):
+            raise InputError("levels", ", ".join(names) or "empty", "at least one, each of its own name")
+        return levels
+
+
+def sizes(config: CascadeFlowConfig) -> str:
+    """Return what the flow trains and measures, in one sentence for people."""
+    levels = ", ".join(
+        f"{level.name} ({level.scratch.layers} layers of width {level.scratch.width}, {level.classifier.epochs:g} epochs)"
+        if level.start == "scratch"
+        else f"{level.name} ({level.start})"
+        for level in config.levels
+    )
+    return f"{', '.join(task.data for task in config.tasks)} with the levels {levels}"
+
+
+def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> CascadeFlowConfig:
+    """From a TOML file, with `overrides` laid over its top level.
+
+    Two overrides are short forms: `data`, a list of `[NAME=]ADDRESS`, for `tasks`, and `limit` for that of every task.
+    """
+    told = dict(overrides or {})
+    addresses, limit = told.pop("data", None), told.pop("limit", None)
+    if addresses is not None:
+        told["tasks"] = config.named(addresses)
+    made = config.read(CascadeFlowConfig, path, told)
+    if limit is not None:
+        made = replace(made, tasks=tuple(replace(task, limit=limit) for task in made.tasks))
+    for task in made.tasks:
+        made.of(task)
+    return made

@@ -1,0 +1,154 @@
+"""The promotion gate of one task: may the challenger's default candidate take the champion's place?
+
+It may if it is no less accurate, but for a tolerance, if it earns no less on the same reference load in the simulator, and
+if the test split does not speak against its own target. Both replay the load with what their levels made of the same test
+texts. Where there are no such outputs of the champion (other data, or a store that has lost them), promised accuracies and
+expected seconds are compared instead. Knows no Prefect and no registry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import beta
+
+from flows.cascade.config import GateConfig
+from flows.gate import FIRST, Judged, worse
+from pliant.cascade.artifact import Cascade, Outputs
+from pliant.cascade.evaluate import tested
+from pliant.cascade.knowledge import knowledge
+from pliant.cascade.reference import ReferenceConfig, reference_load
+from pliant.cascade.scheduler import CascadeScheduler
+from pliant.cascade.simulated import SimulatedCascade, capacity, walks
+from pliant.errors import ArtifactError
+from pliant.report import Report, report
+from pliant.simulate import simulate
+
+JITTER = 0.05  # standard deviation of a simulated duration's logarithm
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A cascade and what its levels made of its test split; None where that is lost."""
+
+    cascade: Cascade
+    test: Outputs | None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side's figures: the accuracy that was compared, mean seconds of a request alone, one report a replay."""
+
+    accuracy: float
+    seconds: float
+    reports: tuple[Report, ...] = ()
+
+    @property
+    def utility(self) -> float:
+        return float(np.mean([report.utility for report in self.reports]))
+
+
+Verdict = Judged[Side]
+
+
+def judge(champion: Contender | None, challenger: Contender, config: GateConfig, reference: ReferenceConfig) -> Verdict:
+    """Whether the challenger, whose test outputs must be there, may take the champion's place."""
+    missed = _missed(challenger, config.confidence)
+    if champion is None:
+        new = _replayed(challenger, challenger, config, reference)
+        return Judged(not missed, missed or FIRST, new)
+    if champion.test is not None and champion.test.data == _test(challenger).data:
+        champion = _measured_alike(champion, challenger)
+        challenger = _judged_alike(challenger, champion)
+        old, new = (_replayed(one, champion, config, reference) for one in (champion, challenger))
+        bad = _less_accurate(new, old, config) or _earns_less(new, old, config)
+        good = f"it earns {new.utility:.1f}, no worse than the champion's {old.utility:.1f}"
+    else:
+        old, new = (_promised(one.cascade) for one in (champion, challenger))
+        bad = _less_accurate(new, old, config) or _slower(new, old, config)
+        good = f"it promises {new.accuracy:.4f} in {1000 * new.seconds:.2f} ms, no worse than the champion"
+    return Judged(not (missed or bad), missed or bad or good, new, old)
+
+
+def _missed(challenger: Contender, confidence: float) -> str:
+    """Why its own test speaks against its target; empty where it does not.
+
+    A share of n texts may lie below the truth by chance: the target must lie above Clopper and Pearson's upper bound.
+    """
+    cascade = challenger.cascade
+    found, count = cascade.test_accuracy[cascade.candidates[0].name], len(_test(challenger).labels)
+    right = round(found * count)
+    most = float(beta.ppf(confidence, right + 1, count - right)) if right < count else 1.0
+    if most >= cascade.target:
+        return ""
+    return f"on the test split its accuracy is {found:.4f} (at most {most:.4f}), worse than its target {cascade.target:.4f}"
+
+
+def _replayed(one: Contender, standard: Contender, config: GateConfig, reference: ReferenceConfig) -> Side:
+    """The load is set by the capacity of `standard`; texts are as long as this side reads them."""
+    told, default = standard.cascade, one.cascade.candidates[0]
+    most = capacity(knowledge([told]), {told.task: walks(told, _test(standard))})
+    reports = tuple(replay(one, most, seed, reference) for seed in range(config.seeds))
+    return Side(one.cascade.test_accuracy[default.name], default.seconds, reports)
+
+
+def replay(one: Contender, capacity: float, seed: int, reference: ReferenceConfig) -> Report:
+    """The reference load through the cascade's scheduler and its first candidate, on one simulated device."""
+    cascade, test = one.cascade, _test(one)
+    known, walked = knowledge([cascade]), {cascade.task: walks(cascade, test)}
+    lengths = test.levels[cascade.candidates[0].levels[0]].length.tolist()
+    load = reference_load({cascade.task: lengths}, capacity, seed, reference)
+    device = SimulatedCascade(known, walked, load.requests, load.rows, np.random.default_rng(seed), JITTER)
+    return report(simulate(CascadeScheduler(known), load.requests, device))
+
+
+def _promised(cascade: Cascade) -> Side:
+    default = cascade.candidates[0]
+    return Side(default.promised, default.seconds)
+
+
+def _less_accurate(new: Side, old: Side, config: GateConfig) -> str:
+    right = f"its accuracy is {new.accuracy:.4f}"
+    return worse(new.accuracy >= old.accuracy - config.tolerance, right, f"{old.accuracy:.4f}")
+
+
+def _earns_less(new: Side, old: Side, config: GateConfig) -> str:
+    least = old.utility * (1 - config.tolerance)
+    return worse(new.utility >= least, f"it earns {new.utility:.1f}", f"{old.utility:.1f}")
+
+
+def _slower(new: Side, old: Side, config: GateConfig) -> str:
+    most = old.seconds * (1 + config.tolerance)
+    return worse(new.seconds <= most, f"it takes {1000 * new.seconds:.2f} ms", f"{1000 * old.seconds:.2f} ms")
+
+
+def _judged_alike(challenger: Contender, champion: Contender) -> Contender:
+    """A regression's challenger by the champion's tolerance: a wider one of its own would make its answers correct."""
+    tolerance = champion.cascade.tolerance
+    if challenger.cascade.tolerance == tolerance:
+        return challenger
+    cascade = tested(replace(challenger.cascade, tolerance=tolerance), _test(challenger))
+    return replace(challenger, cascade=cascade)
+
+
+def _measured_alike(champion: Contender, challenger: Contender) -> Contender:
+    """The champion on the newer latencies, where both were measured on the same classifiers and class of device.
+
+    An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever.
+    """
+    old, new = champion.cascade, challenger.cascade
+    same = [level.classifier for level in old.levels] == [level.classifier for level in new.levels]
+    if not same or old.device != new.device:
+        return champion
+    levels = tuple(
+        replace(mine, latency=theirs.latency, importance=theirs.importance)
+        for mine, theirs in zip(old.levels, new.levels, strict=True)
+    )
+    return replace(champion, cascade=replace(old, levels=levels))
+
+
+def _test(one: Contender) -> Outputs:
+    if one.test is None:
+        raise ArtifactError(f"the outputs of {one.cascade.task} on its test split are needed, and are not there")
+    return one.test

@@ -1,0 +1,242 @@
+"""The stages of the cascade flow as plain functions over a store: each reads artifacts, makes one, and saves it.
+
+Also what each stage depends on, as a key (see flows/keys.py). Knows no Prefect and no MLflow.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import ClassVar
+
+import pliant.cascade.attention
+import pliant.cascade.calibrate
+import pliant.cascade.certify
+import pliant.cascade.evaluate
+import pliant.cascade.packed
+import pliant.cascade.plan
+import pliant.cascade.prune
+import pliant.cascade.route
+import pliant.cascade.runtime
+import pliant.cascade.search
+import pliant.cascade.tabi
+import pliant.latency
+import pliant.models.classifier
+import pliant.models.text
+import profiling.cascade.latency
+import profiling.cascade.outputs
+import profiling.timer
+import training.classifier
+import training.precision
+import training.rows
+import training.starts
+import training.texts
+from flows.cascade.config import CascadeFlowConfig, LevelConfig, TaskConfig
+from flows.keys import Made, contents, stage_key
+from pliant.cascade.artifact import Cascade, Outputs
+from pliant.device import device_class, threads
+from pliant.errors import InputError
+from pliant.latency import LatencyTable
+from pliant.models.artifact import Classifier
+from pliant.progress import Progress, share
+from registry.store import FolderStore
+from training.starts import Start
+from training.text_data import TextData
+
+_MODEL = (pliant.models.classifier, pliant.cascade.runtime, pliant.cascade.attention, pliant.cascade.packed)
+_READING = (pliant.models.text, pliant.cascade.prune)
+_PLAN = (
+    *(pliant.cascade.plan, pliant.cascade.search, pliant.cascade.certify, pliant.cascade.tabi),
+    *(pliant.cascade.evaluate, pliant.cascade.route, pliant.cascade.calibrate),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """A stage's result alone: what the plan and the published cascade take over."""
+
+    KIND: ClassVar[str] = "cascade-latencies"
+    SCHEMA: ClassVar[int] = 1
+
+    device: str  # device class
+    plain: tuple[LatencyTable, ...]  # one a level
+    importance: tuple[LatencyTable | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMade:
+    """All stages' results of one task. `levels`: by name, ascending in size."""
+
+    task: str
+    levels: Mapping[str, Made]
+    outputs: Made  # on the profiling split
+    test: Made  # on the test split
+    latencies: Made
+    plan: Made
+
+
+def load_data(config: CascadeFlowConfig) -> list[TextData]:
+    """One data set a task. Two tasks of one name would overwrite each other, so that is refused."""
+    loaded = [_load(task, config.seed) for task in config.tasks]
+    for data in loaded:  # told before anything is trained
+        if len(data.split.profiling) < pliant.cascade.plan.LEAST_TEXTS:
+            raise InputError(
+                f"texts of {data.name} to plan with",
+                len(data.split.profiling),
+                f"at least {pliant.cascade.plan.LEAST_TEXTS}",
+            )
+    names = [data.name for data in loaded]
+    if len(set(names)) != len(names) or not names:
+        raise InputError("tasks", ", ".join(names) or "empty", "at least one task, each of its own name (NAME=ADDRESS)")
+    return loaded
+
+
+def _load(task: TaskConfig, seed: int) -> TextData:
+    return training.texts.load(task.data, task.name, seed, task.limit, task.shares)
+
+
+def train_key(level: LevelConfig, data: TextData) -> str:
+    depends = {
+        "config": asdict(level),
+        "files": list(contents(level.start)),
+        "data": data.fingerprint,
+        "name": data.name,
+        "transformers": version("transformers"),
+    }
+    code = (training.classifier, training.rows, training.starts, training.precision)
+    return stage_key(f"cascade/model-{data.name}-{level.name}", depends, *code, pliant.models.classifier)
+
+
+def make_level(
+    config: CascadeFlowConfig, level: LevelConfig, data: TextData, key: str, store: FolderStore, progress: Progress
+) -> Made:
+    """One classifier, trained; its curves are noted."""
+    began = time.monotonic()
+    classifier, curves = training.classifier.train(
+        level.classifier, level.name, data, _start(level, data), config.device, progress
+    )
+    parameters = sum(array.size for array in classifier.weights.values())
+    notes = {"seconds": time.monotonic() - began, "parameters": parameters, "curves": asdict(curves)}
+    return {"key": key, "digest": store.save(key, classifier), "notes": notes}
+
+
+def _start(level: LevelConfig, data: TextData) -> Start:
+    """A new vocabulary is made of the fit split alone."""
+    if level.start != "scratch":
+        return training.starts.pretrained(level.start)
+    texts = [part for texts in data.texts(data.split.fit) for part in texts if part is not None]
+    return training.starts.scratch(level.scratch, texts)
+
+
+def outputs_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, Made], split: str) -> str:
+    depends = {
+        "config": asdict(config.outputs),
+        "levels": {name: made["digest"] for name, made in levels.items()},
+        "data": data.fingerprint,
+        "split": split,
+        "device": config.device,
+        "torch": version("torch"),
+    }
+    return stage_key(f"cascade/outputs-{data.name}-{split}", depends, profiling.cascade.outputs, *_READING, *_MODEL)
+
+
+def make_outputs(
+    config: CascadeFlowConfig,
+    data: TextData,
+    levels: Mapping[str, Made],
+    split: str,
+    key: str,
+    store: FolderStore,
+    progress: Progress,
+) -> Made:
+    """Every level run once over the texts of one split ("profiling" or "test")."""
+    classifiers = load_levels(store, levels)
+    digests = [made["digest"] for made in levels.values()]
+    index = {"profiling": data.split.profiling, "test": data.split.test}[split]
+    with threads(config.threads):
+        outputs = profiling.cascade.outputs.run_all(
+            classifiers, data, index, config.outputs, config.device, progress, digests
+        )
+    return {"key": key, "digest": store.save(key, outputs)}
+
+
+def latencies_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, Made]) -> str:
+    with threads(config.threads):
+        device = device_class(config.device)
+    depends = {
+        "config": asdict(config.latency),
+        "levels": [made["digest"] for made in levels.values()],
+        "device": device,
+        "torch": version("torch"),
+        "cores": os.cpu_count(),
+    }
+    code = (profiling.cascade.latency, profiling.timer, pliant.latency, *_MODEL)
+    return stage_key(f"cascade/latencies-{data.name}", depends, *code)
+
+
+def make_latencies(
+    config: CascadeFlowConfig, levels: Mapping[str, Made], key: str, store: FolderStore, progress: Progress
+) -> Made:
+    measured = measure(config, load_levels(store, levels), progress)
+    return {"key": key, "digest": store.save(key, measured)}
+
+
+def measure(config: CascadeFlowConfig, classifiers: Sequence[Classifier], progress: Progress) -> Latencies:
+    """Every level's latency per (tokens, batch); with attention importance too, but for the last level."""
+    plain: list[LatencyTable] = []
+    importance: list[LatencyTable | None] = []
+    last, total = len(classifiers) - 1, 2 * len(classifiers) - 1
+    with threads(config.threads):
+        for level, classifier in enumerate(classifiers):
+            for wanted, tables in ((False, plain), (True, importance)):
+                if wanted and level == last:
+                    importance.append(None)
+                    continue
+                done = len(plain) + len(importance)
+                part = share(progress, 100 * done // total, 100 * (done + 1) // total)
+                table = profiling.cascade.latency.profile(classifier, config.latency, config.device, part, wanted)
+                tables.append(table)
+        device = device_class(config.device)
+    return Latencies(device, tuple(plain), tuple(importance))
+
+
+def plan_key(config: CascadeFlowConfig, data: TextData, outputs: Made, test: Made, latencies: Made) -> str:
+    depends = {
+        "config": asdict(config.plan),
+        "outputs": outputs["digest"],
+        "test": test["digest"],
+        "latencies": latencies["digest"],
+        "pair": data.second is not None,
+    }
+    return stage_key(f"cascade/plan-{data.name}", depends, *_PLAN, pliant.latency)
+
+
+def make_plan(
+    config: CascadeFlowConfig,
+    data: TextData,
+    outputs: Made,
+    test: Made,
+    latencies: Made,
+    key: str,
+    store: FolderStore,
+    progress: Progress,
+) -> Made:
+    """Calibrated, planned, and tested on texts that neither has seen."""
+    held = store.load(Outputs, outputs["key"], outputs["digest"])
+    measured = store.load(Latencies, latencies["key"], latencies["digest"])
+    tested = store.load(Outputs, test["key"], test["digest"])
+    cascade = planned(config, held, tested, measured, data.second is not None)
+    progress(1, 1)
+    return {"key": key, "digest": store.save(key, cascade)}
+
+
+def planned(config: CascadeFlowConfig, held: Outputs, tested: Outputs, measured: Latencies, pair: bool) -> Cascade:
+    cascade = pliant.cascade.plan.make(held, measured.plain, measured.importance, config.plan, pair, measured.device)
+    return pliant.cascade.evaluate.tested(cascade, tested)
+
+
+def load_levels(store: FolderStore, levels: Mapping[str, Made]) -> list[Classifier]:
+    return [store.load(Classifier, made["key"], made["digest"]) for made in levels.values()]

@@ -1,0 +1,48 @@
+"""How classifiers learnt, for every flow that trains them: metrics by epoch, and a picture. Knows no system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from registry.mlflow_run import Run
+from training.classifier import Curves
+
+matplotlib.use("Agg")
+
+METRICS: Mapping[str, str] = {"train_loss": "training_loss", "loss": "held_out_loss", "score": "held_out_score"}
+"""Field of `Curves` -> metric, one value an epoch."""
+
+
+def curves_of(notes: Mapping[str, Any]) -> Curves:
+    """Return the curves that a stage's notes hold under "curves"."""
+    return Curves(**{field: tuple(notes["curves"][field]) for field in METRICS})
+
+
+def log_epochs(run: Run, name: str, curves: Curves) -> None:
+    """Log each metric of `name`, one value an epoch."""
+    columns = {f"{metric}.{name}": getattr(curves, field) for field, metric in METRICS.items()}
+    for epoch in range(len(curves.loss)):
+        run.metrics({metric: values[epoch] for metric, values in columns.items()}, step=epoch)
+
+
+def figure(curves: Mapping[str, Curves]) -> Figure:
+    """Per model: loss in training (dashed) and on held-out texts, and the held-out score, over the epochs."""
+    drawn = Figure(figsize=(9, 4), layout="constrained")
+    left, right = drawn.subplots(1, 2)
+    for index, (name, curve) in enumerate(curves.items()):
+        epochs, colour = np.arange(1, len(curve.loss) + 1), f"C{index % 10}"
+        left.plot(epochs, curve.train_loss, linestyle="--", linewidth=1.5, color=colour)
+        left.plot(epochs, curve.loss, marker="o", linewidth=2, color=colour, label=name)
+        right.plot(epochs, curve.score, marker="o", linewidth=2, color=colour, label=name)
+    left.set(xlabel="epoch", ylabel="loss per text (dashed: in training)", title="Loss")
+    right.set(xlabel="epoch", ylabel="on held-out texts", title="Accuracy (a regression: Pearson's r)")
+    for axes in (left, right):
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(alpha=0.3)
+    left.legend()
+    return drawn

@@ -1,0 +1,1 @@
+"""The flow of packing: train, profile, plan, judge, publish."""

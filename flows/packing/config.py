@@ -1,0 +1,199 @@
+"""What the packing flow is told: values with defaults (flows/config.py reads them). Knows no Prefect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flows import config
+from pliant.errors import InputError
+from pliant.packing.scheduling.reference import ReferenceConfig
+from pliant.packing.scheduling.scheduler import LEVELS
+from profiling.packing.steps import StepsConfig
+from training.packing.generator import GeneratorConfig
+from training.packing.predictor import PredictorConfig
+
+EMBEDDED, CORPUS = "embedded", "docstrings"
+PARTS = ("generator-", "predictor-")
+"""A name does not begin so: the registered models of its parts do."""
+
+
+def check_share(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise InputError(name, value, "between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
+class LengthsConfig:
+    """How outputs are observed. At temperature 0 a small model may repeat itself to the limit."""
+
+    requests: int = 1500  # prompts that are asked; fewer where there are no more
+    temperature: float = 0.7
+    limit: int | None = None  # new tokens of an output at most; default: what the context leaves
+    held_out: float = 0.3  # share of them that the predictor is judged by, and that the reference workload draws from
+    # The cache meanwhile, in pages of 16 tokens: no output depends on it. On a CPU attention reads every pair of a
+    # query and a cached token, so more sequences at once take longer for each.
+    pages: int = 1024
+    sequences: int = 32
+
+    def __post_init__(self) -> None:
+        check_share("lengths.held_out", self.held_out)
+        if self.temperature < 0:
+            raise InputError("lengths.temperature", self.temperature, "at least 0")
+        for name, least in (("requests", 20), ("pages", 1), ("sequences", 1), ("limit", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"lengths.{name}", value, f"at least {least}")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryConfig:
+    """The key-value cache that is served with: so many pages, or as many as `megabytes` hold.
+
+    The default is for the embedded generator on a CPU, small enough to bind: twice its context.
+    """
+
+    pages: int = 48
+    megabytes: float | None = None  # in place of `pages`
+    page_tokens: int = 16
+    host_pages: int = 48  # on the host, for what is preempted
+    step_tokens: int = 256
+    sequences: int = 256  # at most; the plan takes fewer where more make no more tokens
+
+    def __post_init__(self) -> None:
+        if self.megabytes is not None and self.megabytes <= 0:
+            raise InputError("memory.megabytes", self.megabytes, "above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanConfig:
+    """The grid of the policy `default`, and what may not be paid for a short mean completion time."""
+
+    levels: tuple[float, ...] = (-1.0, 0.5, 1.0, 2.0)
+    patience: tuple[float, ...] = (0.75, 1.5, 3.0)
+    recomputed: float = 0.03  # share of the tokens, at most
+    tail: float = 1.5  # 99th percentile of the completion times in those of `paged`, at most
+    seconds: float = 2.0  # that a request may take in the reference workload, where that has deadlines
+
+    def __post_init__(self) -> None:
+        for name, values, least in (("levels", self.levels, LEVELS[0]), ("patience", self.patience, 0.0)):
+            if not values or min(values) < least:
+                raise InputError(f"plan.{name}", values, f"at least one, none below {least:g}")
+        if self.seconds <= 0 or self.tail <= 0 or self.recomputed < 0:
+            raise InputError("plan.seconds, tail, recomputed", (self.seconds, self.tail, self.recomputed), "above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class GateConfig:
+    """`tolerance`: share by which a challenger's pinball loss and mean completion time may be worse, and `tail` its p99."""
+
+    seeds: int = 2
+    tolerance: float = 0.02
+    tail: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1 or min(self.tolerance, self.tail) < 0:
+            raise InputError(
+                "gate", (self.seeds, self.tolerance, self.tail), "at least 1 seed and no tolerance below 0"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RetrainConfig:
+    """`least`: observed outputs below which there is nothing to learn from; of more, the `latest` are read.
+
+    Those that were predicted wrongly count `weight` times as much as others.
+    """
+
+    least: int = 100
+    latest: int = 20_000
+    weight: float = 3.0
+    predictor: PredictorConfig = field(default_factory=lambda: PredictorConfig(epochs=4, rate=3e-4))
+
+    def __post_init__(self) -> None:
+        if not 20 <= self.least <= self.latest:
+            raise InputError("retrain.least", self.least, f"from 20 to retrain.latest, {self.latest}")
+        if self.weight <= 0:
+            raise InputError("retrain.weight", self.weight, "above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class PackingFlowConfig:
+    """`generator`: embedded (trained on the corpus of docstrings), path:FOLDER or hub:NAME.
+
+    `prompts`: docstrings (questions about them, as the embedded generator knows), or what training/packing/prompts.py
+    reads, such as parquet:PATH.
+    `threads`: torch's when profiling and serving on CPU.
+    """
+
+    name: str = ""  # of the model as clients call it; default: docstrings, or the last step of the generator's address
+    generator: str = EMBEDDED
+    prompts: str = CORPUS
+    embedded: GeneratorConfig = field(default_factory=GeneratorConfig)
+    lengths: LengthsConfig = field(default_factory=LengthsConfig)
+    # Of a thousand prompts twice the layers and epochs learn nothing more, in ten times as long (LOG.md).
+    predictor: PredictorConfig = field(default_factory=lambda: PredictorConfig(width=96, layers=1, epochs=6))
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    steps: StepsConfig = field(default_factory=StepsConfig)
+    plan: PlanConfig = field(default_factory=PlanConfig)
+    gate: GateConfig = field(default_factory=GateConfig)
+    reference: ReferenceConfig = field(default_factory=ReferenceConfig)
+    retrain: RetrainConfig = field(default_factory=RetrainConfig)
+    device: str = "cpu"
+    threads: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("threads", self.threads, 1), ("seed", self.seed, 0)):
+            if value < least:
+                raise InputError(name, value, f"at least {least}")
+        if not self.name:
+            object.__setattr__(self, "name", _called(self.generator))
+        if not config.NAME.fullmatch(self.name) or self.name.startswith(PARTS):
+            told = f"letters, digits, '_', '-' and '.' (not in front), and not to begin with {' or '.join(PARTS)}"
+            raise InputError("name", repr(self.name), told)
+        scheme, _, rest = self.generator.partition(":")
+        if self.generator != EMBEDDED and (scheme not in ("path", "hub") or not rest):
+            raise InputError("generator", self.generator, "embedded, path:FOLDER or hub:NAME")
+
+
+def _called(generator: str) -> str:
+    if generator == EMBEDDED:
+        return CORPUS
+    return re.sub(r"[^\w.-]", "-", re.split(r"[:/]", generator.rstrip("/"))[-1]).lstrip(".-")
+
+
+def sizes(config: PackingFlowConfig) -> str:
+    """Return what the flow trains and measures, in one sentence for people."""
+    embedded, predictor = config.embedded, config.predictor
+    generator = f"a Llama of {embedded.layers} layers and width {embedded.width}, {embedded.epochs:g} epochs"
+    generator = generator if config.generator == EMBEDDED else config.generator
+    encoder = f"a DistilBERT of {predictor.layers} layers and width {predictor.width}, {predictor.epochs} epochs"
+    encoder = encoder if predictor.encoder == EMBEDDED else predictor.encoder
+    return f"{generator}; {config.lengths.requests:,} outputs observed; predicted by {encoder}"
+
+
+def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> PackingFlowConfig:
+    """From a TOML file, with `overrides` laid over its top level.
+
+    Short forms among the overrides: `data`, a list of one [NAME=]ADDRESS, for `prompts` (and `name`); `predictor`, an
+    address, for `predictor.encoder`; `limit` for `lengths.requests`.
+    """
+    told = dict(overrides or {})
+    if "data" in told:
+        told |= _one(told.pop("data"))
+    short = {"requests": told.pop("limit")} if "limit" in told else {}
+    encoder = {"encoder": told.pop("predictor")} if isinstance(told.get("predictor"), str) else {}
+    made = config.read(PackingFlowConfig, path, told)
+    config.read(LengthsConfig, None, short)  # checked as the whole would be
+    return replace(made, lengths=replace(made.lengths, **short), predictor=replace(made.predictor, **encoder))
+
+
+def _one(addresses: Any) -> dict[str, Any]:
+    if not isinstance(addresses, list | tuple) or len(addresses) != 1:
+        raise InputError("data", addresses, "a list of one [NAME=]ADDRESS of prompts")
+    name, equals, address = str(addresses[0]).rpartition("=")
+    return {"prompts": address, "name": name} if equals else {"prompts": address}

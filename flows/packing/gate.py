@@ -1,0 +1,103 @@
+"""The promotion gate of a generator's packing: may the challenger's plan, with its predictor, take the champion's place?
+
+It may if its predictor is no worse in pinball loss on the same held-out prompts, and if in the simulator, on the same
+reference workload of the lengths observed last, requests complete no later on average, no later in the tail and no fewer
+of them. Each side forecasts with its own predictor. Knows no Prefect and no registry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from flows.gate import FIRST, Judged, worse
+from flows.packing.config import GateConfig
+from flows.packing.plan import Fared, fared
+from pliant.packing.artifact import Packing
+from pliant.packing.scheduling.plan import rules_of
+from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load
+from pliant.progress import Progress, silent
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A plan that holds what its own predictor says of the prompts observed last, and that predictor's loss on them.
+
+    `pinball` is the mean quantile loss in the log of the length; `context` the generator's.
+    """
+
+    packing: Packing
+    context: int
+    pinball: float
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side's figures, simulated: means over the replays."""
+
+    pinball: float
+    fared: Fared
+
+
+Verdict = Judged[Side]
+
+
+def judge(
+    champion: Contender | None,
+    challenger: Contender,
+    config: GateConfig,
+    reference: ReferenceConfig,
+    progress: Progress = silent,
+) -> Verdict:
+    """The arrivals' rates are set by the champion's device where there is one, the requests are the challenger's."""
+    if champion is None:
+        new = _side(challenger, challenger, challenger, config, reference)
+        progress(1, 1)
+        return Judged(True, FIRST, new)
+    champion = _measured_alike(champion, challenger)
+    old = _side(champion, champion, challenger, config, reference)
+    progress(1, 2)
+    new = _side(challenger, champion, challenger, config, reference)
+    progress(2, 2)
+    bad = _worse(new, old, config)
+    good = f"a request takes {_ms(new.fared.mean)}, no worse than the champion's {_ms(old.fared.mean)}"
+    return Judged(not bad, bad or good, new, old)
+
+
+def _side(
+    one: Contender, standard: Contender, latest: Contender, config: GateConfig, reference: ReferenceConfig
+) -> Side:
+    """Rates are relative to what `standard` can bear; prompts, lengths and limits are those of `latest`."""
+    packing = replace(
+        one.packing, prompt_tokens=latest.packing.prompt_tokens, output_tokens=latest.packing.output_tokens
+    )
+    most = capacity(replace(packing, memory=standard.packing.memory, steps=standard.packing.steps))
+    context = min(one.context, standard.context, latest.context)
+    loads = [reference_load(packing, context, most, seed, reference) for seed in range(config.seeds)]
+    return Side(one.pinball, fared(packing, rules_of(packing, context), loads))
+
+
+def _measured_alike(champion: Contender, challenger: Contender) -> Contender:
+    """The champion on the newer step times, where both are of the same generator and class of device.
+
+    An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever.
+    """
+    old, new = champion.packing, challenger.packing
+    if (old.generator, old.device_class) != (new.generator, new.device_class):
+        return champion
+    return replace(champion, packing=replace(old, steps=new.steps))
+
+
+def _worse(new: Side, old: Side, config: GateConfig) -> str:
+    lax, mine, theirs = 1 + config.tolerance, new.fared, old.fared
+    loss = f"its predictor's pinball loss is {new.pinball:.4f}"
+    left = f"it leaves {mine.unfinished:.1%} of the requests unfinished"
+    return (
+        worse(new.pinball <= old.pinball * lax, loss, f"{old.pinball:.4f}")
+        or worse(mine.unfinished <= theirs.unfinished + config.tolerance, left, f"{theirs.unfinished:.1%}")
+        or worse(mine.mean <= theirs.mean * lax, f"a request takes {_ms(mine.mean)}", _ms(theirs.mean))
+        or worse(mine.p99 <= theirs.p99 * (1 + config.tail), f"its p99 is {_ms(mine.p99)}", _ms(theirs.p99))
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms"

@@ -1,0 +1,133 @@
+"""What a service wrote of the outputs that it made (serving/packing/engine/observed.py says how), read and checked.
+
+Knows no Prefect, no registry and no model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pliant.errors import InputError
+from pliant.packing.scheduling.forecast import LEVELS, MEDIAN, UPPER
+
+FOLDER = "observed"
+PREDICTED = "predicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output; see the service's file for what the fields say."""
+
+    prompt: str  # as the predictor read it
+    prompt_tokens: int
+    tokens: int
+    finish: str  # end | string | length
+    limit: int
+    forecast: tuple[float, ...]
+    bucket: int
+    prediction: str
+    generator: str
+
+
+def default_path(home: Path, name: str) -> Path:
+    """Where the service of the model `name` writes."""
+    return home / FOLDER / f"{name}.jsonl"
+
+
+def read(path: Path, latest: int) -> tuple[Output, ...]:
+    """The latest outputs, the oldest first; with those of the file that this one followed on. None where there is no file.
+
+    Raises `InputError` for a line that the service did not write, with its number; a last line without its end was
+    left by a process that was killed, and is passed over.
+    """
+    found: list[Output] = []
+    for one in (path.with_suffix(".1.jsonl"), path):
+        if one.is_file():
+            found += _read(one)
+    return tuple(found[-latest:])
+
+
+def _read(path: Path) -> Iterator[Output]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError as error:
+        raise InputError("observed", path, f"a readable file ({error.strerror})") from error
+    for number, line in enumerate(lines[:-1], start=1):  # behind the last end of a line is nothing, or half a line
+        if line.strip():
+            yield _output(line, f"{path}, line {number},")
+
+
+def _output(line: str, where: str) -> Output:
+    try:
+        told = json.loads(line)
+    except ValueError as error:
+        raise InputError(where, line[:60], f"a JSON object ({error})") from error
+    checks: Mapping[str, Callable[[Any], bool]] = {
+        "prompt": lambda value: isinstance(value, str),
+        "prompt_tokens": lambda value: _whole(value, 1),
+        "tokens": lambda value: _whole(value, 1),
+        "finish": lambda value: value in ("end", "string", "length"),
+        "limit": lambda value: _whole(value, 1),
+        "forecast": _is_forecast,
+        "bucket": lambda value: _whole(value, 0),
+        "prediction": lambda value: isinstance(value, str),
+        "generator": lambda value: isinstance(value, str),
+    }
+    if not isinstance(told, dict):
+        raise InputError(where, line[:60], "a JSON object")
+    for key, fits in checks.items():
+        if key not in told or not fits(told[key]):
+            raise InputError(
+                f"{where} {key}", told.get(key, "missing"), "as serving/packing/engine/observed.py writes it"
+            )
+    return Output(**{key: told[key] for key in checks} | {"forecast": tuple(map(float, told["forecast"]))})
+
+
+def _whole(value: Any, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
+def _is_forecast(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != len(LEVELS):
+        return False
+    return all(type(one) in (int, float) and math.isfinite(one) and one > 0 for one in value)
+
+
+def telling(outputs: Sequence[Output], generator: str, context: int) -> tuple[Output, ...]:
+    """Those that tell of this generator's own lengths.
+
+    An output that its asker's stop string ended, or a limit below the context, would have been longer: by how much nobody
+    knows, so it is left out (training on it as it is would teach to forecast too little).
+    """
+    own = (one for one in outputs if one.generator == generator)
+    return tuple(one for one in own if one.finish == "end" or _whole_context(one, context))
+
+
+def _whole_context(one: Output, context: int) -> bool:
+    return one.finish == "length" and one.prompt_tokens + one.limit >= context
+
+
+def drift(outputs: Sequence[Output]) -> dict[str, float]:
+    """How far predictions were off while they were used, of those that came in time: shares within, tokens beyond.
+
+    `coverage.L`: of the outputs no longer than the forecast at L; `off`: mean absolute error of the median in the log;
+    `over`, `under`: mean tokens by which the upper forecast was above or below.
+    """
+    used = [one for one in outputs if one.prediction == PREDICTED]
+    made = {"predicted": float(len(used)), "outputs": float(len(outputs))}
+    if not used:
+        return made
+    said_NL = np.array([one.forecast for one in used])
+    tokens_N = np.array([one.tokens for one in used], float)
+    beyond_N = said_NL[:, UPPER] - tokens_N
+    covered = {f"coverage.{level:g}": float(np.mean(tokens_N <= said_NL[:, at])) for at, level in enumerate(LEVELS)}
+    off = float(np.abs(np.log(tokens_N) - np.log(said_NL[:, MEDIAN])).mean())
+    over, under = float(np.maximum(beyond_N, 0).mean()), float(np.maximum(-beyond_N, 0).mean())
+    return made | covered | {"off": off, "over": over, "under": under}

@@ -1,0 +1,119 @@
+"""How a policy is run with a generator on a device: its parameters, chosen by replaying the reference workload.
+
+Of the grid of (level, patience) that pair is taken which completes requests soonest on average, among those that compute
+few tokens again and leave nobody waiting much longer than on-demand paging does. Everything here is simulated, with the
+steps that were measured. Knows no Prefect and no registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flows.packing.config import PlanConfig
+from pliant.packing.artifact import Packing
+from pliant.packing.scheduling.plan import rules_of
+from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.reference import ReferenceConfig, ReferenceLoad, capacity, reference_load
+from pliant.packing.scheduling.simulated import simulate, summary
+from pliant.progress import Progress, silent
+
+COMPARED = ("default", "paged", "s3", "orca", "oracle")
+"""Policies that a run shows side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fared:
+    """How a policy fared on the reference workload, in the simulator. Seconds and tokens."""
+
+    policy: str
+    level: float
+    patience: float
+    mean: float  # completion
+    p99: float
+    tokens_per_second: float
+    recomputed: float  # share of the tokens
+    preemptions: float
+    batch: float  # sequences in an iteration
+    unfinished: float  # share of the requests
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`tried`: the grid in its order; `policies`: those of COMPARED, `default` with the chosen parameters."""
+
+    level: float
+    patience: float
+    within: bool  # whether the limits of the plan hold for it
+    tried: tuple[Fared, ...]
+    policies: tuple[Fared, ...]
+
+
+def fared(packing: Packing, rules: Rules, loads: Sequence[ReferenceLoad]) -> Fared:
+    """The mean over the loads."""
+    rows = np.mean([_figures(packing, rules, load) for load in loads], axis=0)
+    return Fared(rules.policy, rules.level, rules.patience, *(float(x) for x in rows))
+
+
+def _figures(packing: Packing, rules: Rules, load: ReferenceLoad) -> tuple[float, ...]:
+    run = simulate(load.prompts, load.lengths, rules, packing.memory, packing.steps)
+    told = summary(run)
+    figures = (told.completion, told.p99, told.tokens_per_second, told.recomputed, told.preemptions, told.batch)
+    return *map(float, figures), told.dropped / max(told.dropped + told.finished, 1)
+
+
+def choose(
+    packing: Packing,
+    context: int,
+    config: PlanConfig,
+    reference: ReferenceConfig,
+    progress: Progress = silent,
+) -> Choice:
+    """`packing`: complete but for level and patience. Replayed with one seed of its own (the gate has others)."""
+    loads, total = [reference_load(packing, context, capacity(packing), SEED, reference)], _total(config)
+    paged = fared(packing, rules_of(packing, context, "paged"), loads)
+    progress(1, total)
+    tried = []
+    for number, rules in enumerate(_grid(packing, context, config)):
+        tried.append(fared(packing, rules, loads))
+        progress(number + 2, total)
+    best = min(tried, key=lambda one: (excess(one, paged, config), one.mean))
+    others = tuple(
+        fared(packing, rules_of(packing, context, policy), loads) for policy in COMPARED if policy not in SEEN
+    )
+    progress(total, total)
+    return Choice(best.level, best.patience, excess(best, paged, config) <= 0, tuple(tried), (best, paged, *others))
+
+
+SEED = 1_000_003  # of the load that parameters are chosen by
+SEEN = ("default", "paged")
+
+
+def _total(config: PlanConfig) -> int:
+    return len(config.levels) * len(config.patience) + len(COMPARED) - 1
+
+
+def _grid(packing: Packing, context: int, config: PlanConfig) -> Iterator[Rules]:
+    for level in config.levels:
+        for patience in config.patience:
+            yield rules_of(replace(packing, level=level, patience=patience), context)
+
+
+def excess(one: Fared, paged: Fared, config: PlanConfig) -> float:
+    """By how much the limits are missed, as shares of them; 0 where they hold."""
+    over = one.recomputed - config.recomputed
+    late = one.p99 / max(config.tail * paged.p99, 1e-12) - 1
+    return max(over, 0.0) + max(late, 0.0)
+
+
+def told(choice: Choice) -> str:
+    """In words, for people. Simulated figures, and said to be."""
+    best, paged = choice.policies[0], choice.policies[1]
+    missed = "" if choice.within else "; no pair of the grid keeps the plan's limits"
+    return (
+        f"simulated on the measured steps, a request of the reference workload takes {1000 * best.mean:.0f} ms on average "
+        f"(on-demand paging {1000 * paged.mean:.0f} ms), p99 {1000 * best.p99:.0f} ms ({1000 * paged.p99:.0f} ms), "
+        f"{best.recomputed:.1%} of the tokens computed again ({paged.recomputed:.1%}){missed}"
+    )

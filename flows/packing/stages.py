@@ -1,0 +1,291 @@
+"""The stages of the packing flow as plain functions over a store: each reads artifacts, makes one, and saves it.
+
+Also what each stage depends on, as a key (see flows/keys.py). Knows no Prefect and no MLflow.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+
+import numpy as np
+from numpy.typing import NDArray
+
+import flows.packing.lengths
+import flows.packing.measure
+import flows.packing.plan
+import pliant.packing.engine.adapter
+import pliant.packing.engine.complete
+import pliant.packing.engine.execution
+import pliant.packing.engine.model
+import pliant.packing.engine.runtime
+import pliant.packing.scheduling.forecast
+import pliant.packing.scheduling.plan
+import pliant.packing.scheduling.policy
+import pliant.packing.scheduling.reference
+import pliant.packing.scheduling.scheduler
+import pliant.packing.scheduling.simulated
+import pliant.packing.scheduling.steps
+import profiling.packing.steps
+import training.docstrings
+import training.packing.corpus
+import training.packing.encoder
+import training.packing.generator
+import training.packing.judge
+import training.packing.lengths
+import training.packing.predictor
+import training.starts
+from flows.keys import Made, contents, stage_key
+from flows.packing.config import CORPUS, EMBEDDED, PackingFlowConfig
+from flows.packing.lengths import Asked, Observed
+from flows.packing.measure import Measured, here, measure, token_bytes
+from flows.packing.plan import Choice
+from pliant.packing.artifact import Generator, Packing, Predictor
+from pliant.packing.engine.model import PredictorModel
+from pliant.packing.scheduling.plan import sequences
+from pliant.progress import Progress
+from registry.store import FolderStore
+from training.packing.corpus import Corpus
+
+_ENGINE = (
+    pliant.packing.engine.runtime,
+    pliant.packing.engine.execution,
+    pliant.packing.engine.adapter,
+    pliant.packing.engine.model,
+    pliant.packing.engine.complete,
+)
+_PREDICTOR = (
+    training.packing.predictor,
+    training.packing.judge,
+    training.packing.encoder,
+    training.packing.lengths,
+    training.starts,
+    pliant.packing.engine.model,
+    pliant.packing.scheduling.forecast,
+)
+_SIMULATOR = (
+    pliant.packing.scheduling.policy,
+    pliant.packing.scheduling.plan,
+    pliant.packing.scheduling.scheduler,
+    pliant.packing.scheduling.simulated,
+    pliant.packing.scheduling.forecast,
+    pliant.packing.scheduling.reference,
+    pliant.packing.scheduling.steps,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What a plan's reference workload draws from. Shapes: R requests, L levels."""
+
+    prompt_tokens: NDArray[np.int32]  # [R]
+    output_tokens: NDArray[np.int32]  # [R]
+    forecasts: NDArray[np.float32]  # [R, L]
+    buckets: NDArray[np.int32]  # [R]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMade:
+    """All stages' results."""
+
+    name: str
+    generator: Made
+    lengths: Made
+    predictor: Made
+    steps: Made
+    plan: Made
+
+
+def load_corpus(config: PackingFlowConfig) -> Corpus | None:
+    """None where nothing needs it."""
+    if config.generator != EMBEDDED and config.prompts != CORPUS:
+        return None
+    return training.packing.corpus.load(config.seed)
+
+
+def generator_key(config: PackingFlowConfig, corpus: Corpus | None) -> str:
+    embedded = config.generator == EMBEDDED
+    depends = {
+        "generator": config.generator,
+        "name": config.name,
+        "files": list(contents(config.generator)),
+        "embedded": asdict(config.embedded) if embedded else None,
+        "data": corpus.fingerprint if corpus and embedded else None,
+        "transformers": version("transformers"),
+    }
+    code = (training.packing.generator, training.packing.corpus, training.docstrings, pliant.packing.engine.model)
+    return stage_key(f"packing/generator-{config.name}", depends, *code)
+
+
+def make_generator(
+    config: PackingFlowConfig, corpus: Corpus | None, key: str, store: FolderStore, progress: Progress
+) -> Made:
+    """Trained, read or fetched, under the model's name."""
+    began = time.monotonic()
+    if config.generator == EMBEDDED:
+        assert corpus is not None  # load_corpus gives it where the generator is embedded
+        made = training.packing.generator.train(config.embedded, corpus, progress)
+    else:
+        made = training.packing.generator.load(config.generator)
+        progress(1, 1)
+    notes = {"seconds": time.monotonic() - began, "source": config.generator}
+    return {"key": key, "digest": store.save(key, replace(made, name=config.name)), "notes": notes}
+
+
+def lengths_key(config: PackingFlowConfig, generator: Made, asked: Asked) -> str:
+    depends = {
+        "config": asdict(config.lengths),
+        "generator": generator["digest"],
+        "asked": asked.fingerprint,
+        "seed": config.seed,
+        "versions": [version("transformers"), version("torch")],
+    }
+    return stage_key(f"packing/lengths-{config.name}", depends, flows.packing.lengths, *_ENGINE)
+
+
+def make_lengths(
+    config: PackingFlowConfig, generator: Made, asked: Asked, key: str, store: FolderStore, progress: Progress
+) -> Made:
+    began, loaded = time.monotonic(), load_generator(store, generator)
+    told = (config.lengths, config.device, config.threads, config.seed)
+    observed = flows.packing.lengths.observe(loaded, asked, *told, progress)
+    notes = {
+        "seconds": time.monotonic() - began,
+        "requests": len(observed.output_tokens),
+        "tokens": int(observed.output_tokens.sum()),
+        "limited": observed.limited,
+    }
+    return {"key": key, "digest": store.save(key, observed), "notes": notes}
+
+
+def predictor_key(config: PackingFlowConfig, lengths: Made) -> str:
+    depends = {
+        "config": asdict(config.predictor),
+        "lengths": lengths["digest"],
+        "name": config.name,
+        "transformers": version("transformers"),
+    }
+    return stage_key(f"packing/predictor-{config.name}", depends, *_PREDICTOR)
+
+
+def make_predictor(
+    config: PackingFlowConfig, generator: Made, lengths: Made, key: str, store: FolderStore, progress: Progress
+) -> Made:
+    """Trained on the lengths to fit, judged by those held out."""
+    began, observed = time.monotonic(), load_observed(store, lengths)
+    made = training.packing.predictor.train(
+        config.predictor,
+        observed.part(held_out=False),
+        progress,
+        name=config.name,
+        generator=generator["digest"],
+        test=observed.part(held_out=True),
+        device=config.device,
+    )
+    notes = {"seconds": time.monotonic() - began, "judged": dict(made.metrics)}
+    return {"key": key, "digest": store.save(key, made), "notes": notes}
+
+
+def steps_key(config: PackingFlowConfig, generator: Made) -> str:
+    depends = {
+        "config": asdict(config.steps),
+        "memory": asdict(config.memory),
+        "generator": generator["digest"],
+        "device": here(config),
+        "versions": [version("transformers"), version("torch")],
+        "cores": os.cpu_count(),
+    }
+    return stage_key(
+        f"packing/steps-{config.name}",
+        depends,
+        profiling.packing.steps,
+        flows.packing.measure,
+        *_ENGINE,
+        pliant.packing.scheduling.steps,
+    )
+
+
+def make_steps(config: PackingFlowConfig, generator: Made, key: str, store: FolderStore, progress: Progress) -> Made:
+    began = time.monotonic()
+    measured = measure(config, load_generator(store, generator), progress)
+    notes = {"seconds": time.monotonic() - began, "points": len(measured.points), "error": measured.steps.error}
+    return {"key": key, "digest": store.save(key, measured), "notes": notes}
+
+
+def plan_key(config: PackingFlowConfig, made: Mapping[str, Made]) -> str:
+    """`made`: the generator, the lengths, the predictor and the steps, by these names."""
+    depends = {
+        "plan": asdict(config.plan),
+        "reference": asdict(config.reference),
+        "name": config.name,
+        **{part: one["digest"] for part, one in made.items()},
+    }
+    return stage_key(f"packing/plan-{config.name}", depends, flows.packing.plan, *_SIMULATOR)
+
+
+def make_plan(
+    config: PackingFlowConfig, made: Mapping[str, Made], key: str, store: FolderStore, progress: Progress
+) -> Made:
+    """`made` as for `plan_key`."""
+    generator = load_generator(store, made["generator"])
+    measured = store.load(Measured, made["steps"]["key"], made["steps"]["digest"])
+    requests = requests_of(load_observed(store, made["lengths"]), load_predictor(store, made["predictor"]))
+    draft = Packing(
+        name=config.name,
+        generator=made["generator"]["digest"],
+        predictor=made["predictor"]["digest"],
+        device_class=measured.device,
+        memory=measured.memory,
+        kv_bytes=token_bytes(generator),
+        steps=measured.steps,
+        level=0.0,
+        patience=0.0,
+        prompt_tokens=requests.prompt_tokens,
+        output_tokens=requests.output_tokens,
+        forecasts=requests.forecasts,
+        buckets=requests.buckets,
+        seconds=config.plan.seconds,
+    )
+    planned, choice = finish(draft, generator.context, config, progress)
+    return {"key": key, "digest": store.save(key, planned), "notes": {"choice": asdict(choice)}}
+
+
+def finish(draft: Packing, context: int, config: PackingFlowConfig, progress: Progress) -> tuple[Packing, Choice]:
+    """With the sequences of an iteration, level and patience chosen."""
+    allowed = min(config.memory.sequences, config.memory.step_tokens)
+    best = sequences(draft.steps, draft.prompt_tokens.tolist(), draft.output_tokens.tolist(), allowed)
+    draft = replace(draft, memory=replace(draft.memory, sequences=best))
+    choice = flows.packing.plan.choose(draft, context, config.plan, config.reference, progress)
+    return replace(draft, level=choice.level, patience=choice.patience), choice
+
+
+def requests_of(observed: Observed, predictor: Predictor) -> Requests:
+    """Those held out, with what the predictor says of them."""
+    forecasts, buckets = forecasts_of(predictor, observed.part(held_out=True).prompts)
+    rows = slice(observed.fit, None)
+    return Requests(observed.prompt_tokens[rows], observed.output_tokens[rows], forecasts, buckets)
+
+
+def forecasts_of(predictor: Predictor, prompts: tuple[str, ...]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """[R, L] quantiles in tokens and [R] upper bounds of the predicted class."""
+    found = PredictorModel.of(predictor).predict(prompts)
+    return np.array([one.tokens for one in found], np.float32), np.array([one.bucket for one in found], np.int32)
+
+
+def load_generator(store: FolderStore, made: Made) -> Generator:
+    return store.load(Generator, made["key"], made["digest"])
+
+
+def load_predictor(store: FolderStore, made: Made) -> Predictor:
+    return store.load(Predictor, made["key"], made["digest"])
+
+
+def load_observed(store: FolderStore, made: Made) -> Observed:
+    return store.load(Observed, made["key"], made["digest"])
+
+
+def load_plan(store: FolderStore, made: Made) -> Packing:
+    return store.load(Packing, made["key"], made["digest"])

@@ -1,0 +1,1 @@
+"""The flow of tokens: train, profile, plan, judge, publish."""

@@ -1,0 +1,78 @@
+"""What the tokens flow is told: values with defaults (flows/config.py reads them). Knows no Prefect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flows import config
+from pliant.tokens.artifact import Option
+from pliant.tokens.reference import ReferenceConfig
+from profiling.tokens.latency import LatencyConfig
+from training.tokens.foundation import FoundationConfig
+from training.tokens.task import TaskConfig
+
+
+@dataclass(frozen=True, slots=True)
+class GateConfig:
+    """`tolerance`: share of the champion's simulated utility that a challenger may fall short by (noise of the draws)."""
+
+    seeds: int = 3
+    tolerance: float = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class VariantConfig:
+    """A model of another size, for the policy infaas: the foundation with some options replaced, or another backbone."""
+
+    name: str
+    options: Mapping[str, Option] = field(default_factory=dict)  # laid over foundation.options
+    images: int | None = None  # in place of foundation.images, as the next
+    learning_rate: float | None = None
+    backbone: str | None = None  # as in TokensFlowConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TokensFlowConfig:
+    """`data`: one address a task, optionally `NAME=ADDRESS` (see training/data.py: digits:, parquet:, folder:, hub:).
+
+    `upstream`: address of the data that the embedded backbone is trained on, whole; by default the first task's.
+    `backbone`: embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH. `threads`: torch's when profiling and serving on CPU.
+    """
+
+    data: tuple[str, ...] = ("digits:digit", "digits:loops", "digits:stroke")
+    limit: int | None = None  # images a task, for a first try on large data
+    measured: int | None = None  # images of either split that a task's accuracies are measured on; None: all
+    upstream: str | None = None
+    backbone: str = "embedded"
+    device: str = "cpu"
+    threads: int = 1
+    seed: int = 0
+    foundation: FoundationConfig = field(default_factory=FoundationConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
+    latency: LatencyConfig = field(default_factory=LatencyConfig)
+    reference: ReferenceConfig = field(default_factory=ReferenceConfig)
+    gate: GateConfig = field(default_factory=GateConfig)
+    variants: tuple[VariantConfig, ...] = (
+        VariantConfig("small", {"embed_dim": 96, "depth": 4}, learning_rate=2e-3),
+        VariantConfig("base"),
+        VariantConfig("large", {"embed_dim": 256, "num_heads": 4}, learning_rate=6e-4),
+    )
+
+
+def sizes(config: TokensFlowConfig) -> str:
+    """Return what the flow trains and measures, in one sentence for people."""
+    sizes = config.foundation.options
+    backbone = config.backbone
+    if backbone == "embedded":
+        shape = f"width {sizes['embed_dim']}, {sizes.get('depth', 12)} layers"
+        backbone = f"a vision transformer ({shape}) trained on {config.foundation.images:,} images"
+    gammas = ", ".join(map(str, config.task.gammas)) or "none"
+    return f"{', '.join(config.data)} on {backbone}, with prompts of {gammas} tokens"
+
+
+def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> TokensFlowConfig:
+    """From a TOML file, with `overrides` laid over its top level."""
+    return config.read(TokensFlowConfig, path, overrides)

@@ -1,0 +1,116 @@
+"""The tokens flow: foundation -> tasks -> profile -> gate -> publish. Prefect's part only; the work is in stages.py.
+
+Training and profiling stages are cached under keys of what they depend on, so a second run with nothing changed trains
+nothing. A cached result whose artifact has gone from the store is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.artifacts import create_table_artifact
+from prefect.cache_policies import NO_CACHE
+
+from flows import settings
+from flows.device import check_device
+from flows.keys import Made
+from flows.progress import stage
+from flows.release import Release
+from flows.tasks import fetched, fresh, kept, passing, show_release
+from flows.tokens import config as tokens_config
+from flows.tokens import stages
+from flows.tokens.config import TokensFlowConfig
+from flows.tokens.gate import Verdict, judge
+from flows.tokens.publish import champion, publish
+from flows.tokens.stages import Bundle
+from pliant.progress import share
+from registry.store import FolderStore
+from training.data import ImageData
+
+
+@fetched("foundation")
+def foundation(key: str, config: TokensFlowConfig, data: ImageData, store: FolderStore) -> Made:
+    with stage("foundation") as progress:
+        return stages.make_foundation(config, data, key, store, progress)
+
+
+@kept("task", task_run_name="task-{name}")
+def train_task(
+    key: str, name: str, config: TokensFlowConfig, data: ImageData, backbone: Made, store: FolderStore
+) -> Made:
+    with stage(f"task {name}") as progress:
+        halves = (share(progress, 0, 80), share(progress, 80, 100))  # training and measuring, of about these lengths
+        return stages.make_task(config, data, backbone, key, store, halves)
+
+
+@kept("profile")
+def profile(key: str, config: TokensFlowConfig, backbone: Made, tasks: list[Made], store: FolderStore) -> Made:
+    with stage("latency profile") as progress:
+        return stages.make_profile(config, backbone, tasks, key, store, progress)
+
+
+@task(name="gate", cache_policy=NO_CACHE)
+def gate(config: TokensFlowConfig, defender: Bundle | None, challenger: Bundle) -> Verdict:
+    with stage("gate") as progress:
+        verdict = judge(defender, challenger, config.gate, config.reference)
+        progress(1, 1)
+    return verdict
+
+
+@task(name="publish", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=passing)
+def release(
+    config: TokensFlowConfig, made: dict[str, Made], bundle: Bundle, verdict: Verdict, store: FolderStore
+) -> Release:
+    with stage("publish") as progress:
+        released = publish(settings.read(), config, made, bundle, verdict, store, progress)
+    _show(bundle, verdict, released)
+    return released
+
+
+def trained(
+    told: TokensFlowConfig, loaded: Sequence[ImageData], upstream: ImageData, store: FolderStore
+) -> tuple[Made, list[Made], Made]:
+    """Backbone, tasks and profile, each from the cache where what it depends on has not changed."""
+    key = stages.foundation_key(told, upstream)
+    backbone: Made = fresh(foundation, store, key)(key, told, upstream, store)
+    tasks = []
+    for data in loaded:
+        key = stages.task_key(told, data, backbone)
+        tasks.append(fresh(train_task, store, key)(key, data.name, told, data, backbone, store))
+    key = stages.profile_key(told, backbone, tasks)
+    profiled: Made = fresh(profile, store, key)(key, told, backbone, tasks, store)
+    return backbone, tasks, profiled
+
+
+@flow(name="tokens", validate_parameters=True)
+def tokens(config: str | None = None, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Train, profile, judge and publish the tokens system.
+
+    `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/tokens/config.py).
+    Returns what was released: model name -> version, and whether it was promoted.
+    """
+    told = tokens_config.read(Path(config) if config else None, overrides)
+    check_device(told)  # what the device cannot do is told before anything is trained
+    store = FolderStore(settings.read().store)
+    loaded = stages.load_data(told)
+    upstream = stages.load_upstream(told, loaded)
+    backbone, tasks, profiled = trained(told, loaded, upstream, store)
+    bundle = stages.load_bundle(store, backbone, tasks, profiled)
+    verdict = gate(told, champion(settings.read()), bundle)
+    made = {"backbone": backbone, "profile": profiled} | {
+        f"task-{data.name}": task for data, task in zip(loaded, tasks, strict=True)
+    }
+    return release(told, made, bundle, verdict, store).plain()
+
+
+def _show(bundle: Bundle, verdict: Verdict, released: Release) -> None:
+    """Results in Prefect's UI."""
+    gammas = bundle.profile.latency.settings
+    rows = [{"gamma": g, **{t.name: round(t.test_accuracy[g], 3) for t in bundle.tasks}} for g in gammas]
+    for row in rows:
+        row["images/s at batch 32"] = round(32 / bundle.profile.latency.at(int(row["gamma"]), 32))
+    create_table_artifact(rows, key="tokens-trade-off", description="Test accuracy and throughput per gamma")
+    show_release("tokens", f"The gate: {verdict.reason}.", released)

@@ -1,0 +1,55 @@
+"""`pliant profile tokens`: measure the champion on the device at hand and publish that profile as the new champion.
+
+For a machine of another class than the one that trained: the service refuses a profile measured elsewhere.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from flows import settings
+from flows.tokens.config import TokensFlowConfig
+from flows.tokens.publish import champion_models, open_registry, profile_package
+from flows.tokens.stages import derive_rule
+from pliant.device import device_class, threads
+from pliant.errors import RegistryError
+from pliant.progress import Progress
+from pliant.tokens.artifact import Profile
+from pliant.tokens.runtime import TokensRuntime
+from profiling.tokens import latency
+from registry.names import TOKENS_PROFILE
+from registry.store import FolderStore
+
+
+def reprofile(device: str, thread_count: int, progress: Progress) -> int:
+    """Print the table and give the version published. Needs a champion backbone and tasks, but no profile."""
+    told = settings.read()
+    registry = open_registry(told)
+    backbone, digest, tasks = champion_models(registry)
+    if not tasks:
+        raise RegistryError("the registry holds no task for the champion backbone: run `pliant train tokens` first")
+    config = TokensFlowConfig(device=device, threads=thread_count)
+    with threads(thread_count):
+        where = device_class(device)
+        runtime = TokensRuntime(backbone, digest, tasks, device)
+        names = [task.name for task in tasks]
+        measured = latency.profile(runtime, names, backbone.image_size, config.latency, device, progress)
+    rule = derive_rule(measured.latency, tasks, config.reference.urgent[0])
+    profile = Profile(digest, where, measured.latency, measured.spread, measured.memory, rule)
+    store = FolderStore(told.store)
+    store.save("tokens/profile-here", profile)
+    with registry.run("tokens profile") as run:
+        published = registry.publish(run, profile_package(profile, store.path("tokens/profile-here")))
+    registry.promote(published.name, published.version)
+    _show(profile, published.version)
+    return published.version
+
+
+def _show(profile: Profile, version: int) -> None:
+    table = Table("gamma", *(f"batch {b}" for b in profile.latency.batches), title=f"milliseconds on {profile.device}")
+    for gamma, row in zip(profile.latency.settings, profile.latency.seconds, strict=True):
+        table.add_row(f"{gamma:+d}", *(f"{1000 * s:.2f}" for s in row))
+    console = Console()
+    console.print(table)
+    console.print(f"Published as {TOKENS_PROFILE} version {version}, now champion.")

@@ -1,0 +1,36 @@
+"""Runs the tokens flow from a command line (see flows/run.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flows import settings
+from flows.run import run, show, tell_sizes, with_prefect
+from flows.tokens import config as tokens_config
+
+__all__ = ["load", "run_connected", "run_flow", "show", "with_prefect"]
+
+
+def run_flow(config: str | None, overrides: Mapping[str, Any], variants: bool = False) -> dict[str, Any]:
+    """Run the flow here and give its release as plain values; `variants`: the one that makes models of other sizes.
+
+    A failed stage is raised as one sentence.
+    """
+    tell_sizes(tokens_config.sizes(tokens_config.read(Path(config) if config else None, overrides)))
+    with with_prefect(settings.read(), meanwhile=load):
+        return run_connected(config, overrides, variants)
+
+
+def load() -> None:
+    """Import what the flow runs, which takes seconds: to be done while Prefect's server starts."""
+    from flows.tokens import flow  # noqa: F401
+
+
+def run_connected(config: str | None, overrides: Mapping[str, Any], variants: bool = False) -> dict[str, Any]:
+    """The same, with Prefect's server already there."""
+    from flows.tokens import flow
+    from flows.tokens import variants as tokens_variants
+
+    return run(tokens_variants.variants if variants else flow.tokens, config, overrides)

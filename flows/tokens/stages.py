@@ -1,0 +1,211 @@
+"""The stages of the tokens flow as plain functions over a store: each reads artifacts, makes one, and saves it.
+
+Also what each stage depends on, as a key (see flows/keys.py). Knows no Prefect and no MLflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pliant.latency
+import pliant.models.graphs
+import pliant.models.image
+import pliant.models.packed
+import pliant.tokens.merge
+import pliant.tokens.model
+import pliant.tokens.packed
+import pliant.tokens.plan
+import pliant.tokens.resident
+import pliant.tokens.runtime
+import pliant.tokens.staging
+import profiling.timer
+import profiling.tokens.accuracy
+import profiling.tokens.latency
+import training.augment
+import training.data
+import training.precision
+import training.tokens.foundation
+import training.tokens.sweep
+import training.tokens.task
+from flows.keys import Made, stage_key
+from flows.tokens.config import TokensFlowConfig
+from pliant.device import device_class, threads
+from pliant.errors import InputError
+from pliant.latency import LatencyTable
+from pliant.progress import Progress, share
+from pliant.tokens.artifact import Backbone, Profile, RateRule, Task
+from pliant.tokens.plan import rate_rule
+from pliant.tokens.runtime import TokensRuntime
+from registry.store import FolderStore
+from training.data import ImageData
+
+_MODEL = (
+    pliant.tokens.model,
+    pliant.tokens.merge,
+    pliant.tokens.packed,
+    pliant.models.image,
+    pliant.models.packed,
+)
+_RUNTIME = (pliant.tokens.runtime, pliant.models.graphs, pliant.tokens.resident, pliant.tokens.staging)
+
+
+def load_data(config: TokensFlowConfig) -> list[ImageData]:
+    """One data set a task. Two tasks of one name would overwrite each other, so that is refused."""
+    loaded = []
+    for entry in config.data:
+        name, equals, address = entry.rpartition("=")
+        loaded.append(training.data.load(address, name if equals else None, config.seed, config.limit))
+    names = [data.name for data in loaded]
+    if len(set(names)) != len(names) or not names:
+        raise InputError("data", ", ".join(names) or "empty", "at least one task, each of its own name (NAME=ADDRESS)")
+    return loaded
+
+
+def load_upstream(config: TokensFlowConfig, loaded: Sequence[ImageData]) -> ImageData:
+    """What the foundation is trained on. Split as its tasks are: what a task tests with, no foundation has seen."""
+    if config.upstream is None:
+        return loaded[0]
+    return training.data.load(config.upstream, None, config.seed)
+
+
+def foundation_key(config: TokensFlowConfig, data: ImageData) -> str:
+    if config.backbone != "embedded":
+        depends = {"backbone": config.backbone, "timm": version("timm"), "file": _content(config.backbone)}
+        return stage_key("tokens/backbone", depends, training.tokens.foundation)
+    code = (training.tokens.foundation, training.augment, training.precision, *_MODEL)
+    return stage_key("tokens/backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, *code)
+
+
+def _content(backbone: str) -> str | None:
+    """Digest of the weights file that a `file:` backbone names: other weights may come to lie under the same name."""
+    scheme, _, rest = backbone.partition(":")
+    path = Path(rest.partition(":")[2])
+    if scheme != "file" or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def make_foundation(
+    config: TokensFlowConfig, data: ImageData, key: str, store: FolderStore, progress: Progress
+) -> Made:
+    """The backbone: pretrained here (embedded), by timm's hub, or from a local file."""
+    scheme, _, rest = config.backbone.partition(":")
+    began = time.monotonic()
+    match scheme:
+        case "embedded":
+            backbone = training.tokens.foundation.pretrain(config.foundation, data, config.device, progress)
+        case "timm":
+            backbone = training.tokens.foundation.from_timm(rest)
+        case "file":
+            architecture, _, path = rest.partition(":")
+            backbone = training.tokens.foundation.from_file(architecture, path)
+        case _:
+            raise InputError("backbone", config.backbone, "embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
+    return {"key": key, "digest": store.save(key, backbone), "notes": {"seconds": time.monotonic() - began}}
+
+
+def task_key(config: TokensFlowConfig, data: ImageData, backbone: Made) -> str:
+    depends = {
+        "config": asdict(config.task),
+        "data": data.fingerprint,
+        "name": data.name,
+        "backbone": backbone["digest"],
+        "gammas": config.latency.gammas,  # at which its accuracy is measured
+        "measured": config.measured,
+    }
+    code = (training.tokens.task, training.tokens.sweep, training.augment, training.precision)
+    return stage_key(f"tokens/task-{data.name}", depends, *code, profiling.tokens.accuracy, *_MODEL)
+
+
+def make_task(
+    config: TokensFlowConfig,
+    data: ImageData,
+    backbone: Made,
+    key: str,
+    store: FolderStore,
+    progress: Sequence[Progress],
+) -> Made:
+    """A task trained and measured: head, prompts, accuracy per gamma. Two progress callbacks, one for each half.
+
+    Where the settings give several learning rates, the best of their trials is taken and all are noted.
+    """
+    foundation = store.load(Backbone, backbone["key"], backbone["digest"])
+    began, told, half = time.monotonic(), config.task, progress[0]
+    notes: dict[str, Any] = {}
+    if told.prompt_rates:
+        found = training.tokens.sweep.sweep(told, data, foundation, config.device, share(half, 0, 40))
+        told, half, notes = replace(told, prompt_rate=found.best), share(half, 40, 100), {"sweep": asdict(found)}
+    task = training.tokens.task.train(told, data, foundation, backbone["digest"], config.device, half)
+    notes |= {"prompt_rate": told.prompt_rate, "seconds": time.monotonic() - began}
+    gammas = config.latency.gammas
+    task = profiling.tokens.accuracy.profile(
+        foundation, task, data, config.device, gammas, progress[1], config.measured
+    )
+    return {"key": key, "digest": store.save(key, task), "notes": notes}
+
+
+def profile_key(config: TokensFlowConfig, backbone: Made, tasks: Sequence[Made]) -> str:
+    with threads(config.threads):
+        device = device_class(config.device)
+    depends = {
+        "config": asdict(config.latency),
+        "deadline": config.reference.urgent[0],  # the rate rule follows from it
+        "backbone": backbone["digest"],
+        "tasks": sorted(made["digest"] for made in tasks),
+        "device": device,
+        "torch": version("torch"),
+        "cores": os.cpu_count(),
+    }
+    code = (profiling.timer, profiling.tokens.latency, pliant.tokens.plan, pliant.latency)
+    return stage_key("tokens/profile", depends, *code, *_RUNTIME, *_MODEL)
+
+
+def make_profile(
+    config: TokensFlowConfig, backbone: Made, tasks: Sequence[Made], key: str, store: FolderStore, progress: Progress
+) -> Made:
+    """Latency and memory per (gamma, batch) with all tasks mixed, and the rate rule that follows."""
+    foundation = store.load(Backbone, backbone["key"], backbone["digest"])
+    loaded = [store.load(Task, made["key"], made["digest"]) for made in tasks]
+    with threads(config.threads):
+        runtime = TokensRuntime(foundation, backbone["digest"], loaded, config.device)
+        names = [task.name for task in loaded]
+        measured = profiling.tokens.latency.profile(
+            runtime, names, foundation.image_size, config.latency, config.device, progress
+        )
+        device = device_class(config.device)
+    rule = derive_rule(measured.latency, loaded, config.reference.urgent[0])
+    profile = Profile(backbone["digest"], device, measured.latency, measured.spread, measured.memory, rule)
+    return {"key": key, "digest": store.save(key, profile)}
+
+
+def derive_rule(latency: LatencyTable, tasks: Sequence[Task], deadline: float) -> RateRule:
+    """The rate rule for the mean accuracy of the tasks; a batch may take half of the urgent deadline."""
+    mean = {gamma: float(np.mean([task.accuracy[gamma] for task in tasks])) for gamma in latency.settings}
+    return rate_rule(latency, mean, latency.batches[-1], deadline / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Everything that a service of the tokens system loads."""
+
+    backbone: Backbone
+    tasks: tuple[Task, ...]
+    profile: Profile
+
+
+def load_bundle(store: FolderStore, backbone: Made, tasks: Sequence[Made], profile: Made) -> Bundle:
+    return Bundle(
+        store.load(Backbone, backbone["key"], backbone["digest"]),
+        tuple(store.load(Task, made["key"], made["digest"]) for made in tasks),
+        store.load(Profile, profile["key"], profile["digest"]),
+    )

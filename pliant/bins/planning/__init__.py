@@ -1,0 +1,1 @@
+"""How many devices each runtime gets, and which lengths get a runtime."""

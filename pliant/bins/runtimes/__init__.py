@@ -1,0 +1,1 @@
+"""An encoder compiled for static shapes, and launches on it."""

@@ -1,0 +1,168 @@
+"""Compiles an encoder for an engine into the cache: one ONNX file for all shapes, or an AOTInductor package for each.
+
+Takes seconds to minutes; the result is loaded without compiling. Engines that compile nothing ahead have no files.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pliant.bins.artifact import ENGINES, Encoder, Shape
+from pliant.bins.runtimes.cache import store
+from pliant.bins.runtimes.graphs import EagerEngine
+from pliant.bins.runtimes.model import HeadedEncoder, load_model
+from pliant.bins.runtimes.padding import padded
+from pliant.errors import ArtifactError, InputError, PliantError
+from pliant.progress import Progress, share, silent
+
+WAYS = ((23, "sdpa"), (20, "eager"))
+"""ONNX opset and transformers' attention, of which the first that gives the right answers is kept. 23 has an operator for
+attention: at 512 tokens it takes 4% less than its parts. It also has one for rotary embeddings, which ONNX Runtime 1.31
+refuses as ModernBERT uses it: a model that has some takes the next way at once, which halves the time to compile it."""
+ROTARY = "rotary_emb"  # what transformers calls that part of a model
+TOLERANCE = 1e-3  # of the largest output
+EXAMPLE = (2, 16)  # texts x tokens that a model of free sizes is traced with: no size that is a special case
+
+
+def compile_shapes(
+    encoder: Encoder,
+    shapes: Sequence[Shape],
+    engine: str,
+    folder: Path,
+    device: str = "cpu",
+    progress: Progress = silent,
+) -> dict[str, str]:
+    """Compile into `folder` what the engine needs for these shapes: file -> SHA-256, relative to it; none for some engines.
+
+    All or nothing. Raises `InputError` for an engine that cannot compile for the device, `ArtifactError` where compiling
+    fails or the files cannot be written (a full disk).
+    """
+    if engine not in ENGINES:
+        raise InputError("engine", engine, f"one of {ENGINES}")
+    if engine in ("eager", "graphs"):
+        return {}
+    if engine == "onnx" and torch.device(device).type != "cpu":
+        raise InputError("engine", "onnx", f"graphs, aot or eager on {device}")
+    model = load_model(encoder).to(device)
+    if engine == "onnx":
+        return store(
+            folder, engine, lambda target: _told(encoder, engine, lambda: _onnx(encoder, model, target, progress))
+        )
+    return store(folder, engine, lambda target: _told(encoder, engine, lambda: _aot(model, shapes, target, progress)))
+
+
+def package(shape: Shape) -> str:
+    """The file of a shape's AOTInductor package."""
+    return f"{'dynamic' if shape.dynamic else f'{shape.length}x{shape.batch}'}.pt2"
+
+
+def _told(encoder: Encoder, engine: str, work: Callable[[], None]) -> None:
+    """Whatever a compiler raises, as one sentence."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # compilers talk to those who write models
+            work()
+    except (PliantError, OSError):
+        raise
+    except Exception as error:
+        raise _failed(encoder, engine, _reason(error)) from error
+
+
+def _failed(encoder: Encoder, engine: str, reason: str) -> ArtifactError:
+    return ArtifactError(f"{encoder.name} could not be compiled for {engine}: {reason}")
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
+def _onnx(encoder: Encoder, model: HeadedEncoder, target: Path, progress: Progress) -> None:
+    """One model of free sizes: its static shapes are fixed when it is loaded (pliant/bins/runtimes/onnx_session.py)."""
+    wrong, ways = "", WAYS[1:] if any(name.endswith(ROTARY) for name, _ in model.named_modules()) else WAYS
+    for number, (opset, attention) in enumerate(ways):
+        part = share(progress, 100 * number // len(ways), 100 * (number + 1) // len(ways))
+        wrong = _attempt(model, opset, attention, target, part)
+        if not wrong:
+            progress(100, 100)
+            return
+    raise _failed(encoder, "onnx", wrong)
+
+
+def _attempt(model: HeadedEncoder, opset: int, attention: str, target: Path, progress: Progress) -> str:
+    """What is wrong with this way; "" where the files in `target` are good."""
+    from pliant.bins.runtimes.onnx_export import optimise
+
+    transformer: Any = model.model
+    transformer.set_attn_implementation(attention)
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=target.name) as exported:
+            _export(model, opset, Path(exported) / "exported.onnx")
+            progress(1, 3)
+            optimise(Path(exported) / "exported.onnx", target)
+            progress(2, 3)
+        return _difference(model, target)
+    except OSError:  # the disk's fault, not the way's
+        raise
+    except Exception as error:  # the exporter's or ONNX Runtime's own, of many kinds
+        return _reason(error)
+
+
+def _export(model: HeadedEncoder, opset: int, path: Path) -> None:
+    program = torch.onnx.export(
+        model,
+        _example(model, *_free(model)),
+        dynamo=True,
+        dynamic_shapes=({0: "batch", 1: "length"},) * len(model.inputs),
+        opset_version=opset,
+        input_names=list(model.inputs),
+        output_names=["output"],
+        verbose=False,
+    )
+    assert program is not None, "dynamo gives a program"
+    program.save(str(path), external_data=True)
+
+
+def _difference(model: HeadedEncoder, target: Path) -> str:
+    """From the plain model, on a padded batch; "" where there is none."""
+    from pliant.bins.runtimes.onnx_session import OnnxEngine
+
+    shape = Shape(_free(model)[1], 3)
+    texts = [np.arange(1, 1 + length, dtype=np.int32) for length in (shape.length, shape.length // 2 + 1, 1)]
+    batch = padded(shape, [(ids, np.zeros(len(ids), np.int8)) for ids in texts], model.pad, model.typed)
+    expected_BK = EagerEngine(model, torch.device("cpu")).open(shape)(batch)
+    found_BK = OnnxEngine(target, 1).open(shape)(batch)
+    off = float(np.abs(found_BK - expected_BK).max() / np.abs(expected_BK).max())
+    return "" if off <= TOLERANCE else f"outputs differ from the model's by {off:.1%}"
+
+
+def _aot(model: HeadedEncoder, shapes: Sequence[Shape], target: Path, progress: Progress) -> None:
+    """A package a shape without weights, which all share; several threads, where told so when it runs."""
+    options = {"aot_inductor.package_constants_in_so": False, "cpp.dynamic_threads": True}
+    for done, shape in enumerate(shapes):
+        example = _example(model, *(_free(model) if shape.dynamic else (shape.batch, shape.length)))
+        free = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+        with torch.no_grad():
+            program = torch.export.export(
+                model, example, dynamic_shapes=(free,) * len(example) if shape.dynamic else None
+            )
+        path = str(target / package(shape))
+        torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=options)
+        progress(done + 1, len(shapes))
+
+
+def _free(model: HeadedEncoder) -> tuple[int, int]:
+    batch, length = EXAMPLE
+    return batch, min(length, model.positions or length)
+
+
+def _example(model: HeadedEncoder, batch: int, length: int) -> tuple[Tensor, ...]:
+    device = next(model.parameters()).device
+    return tuple(torch.ones(batch, length, dtype=torch.long, device=device) for _ in model.inputs)

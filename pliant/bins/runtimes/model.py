@@ -1,0 +1,93 @@
+"""Encoders of transformers with their heads as plain modules of tensors, from the values that an artifact holds.
+
+Knows transformers' configurations; nothing of shapes, engines or scheduling.
+
+Shape suffixes: B texts, N tokens, H width, K outputs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pliant.bins.artifact import Encoder
+from pliant.errors import ArtifactError
+from pliant.models.classifier import module as classifier
+from pliant.models.classifier import positions
+
+
+class HeadedEncoder(nn.Module):
+    """From tokens to [B, K]: logits, or the embedding (K = H), pooled over valid tokens and normalised where told so.
+
+    `inputs`: the names of its arguments, in order. `pad`: the id to pad texts with. `positions`: tokens at most.
+    """
+
+    def __init__(self, model: nn.Module, head: str, pooling: str = "", normalize: bool = False) -> None:
+        super().__init__()
+        self.model = model
+        self._head, self._pooling, self._normalize = head, pooling, normalize
+        config: Any = model.config
+        takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
+        self.typed = takes_types and getattr(config, "type_vocab_size", 2) > 1
+        self.inputs = ("input_ids", "attention_mask") + (("token_type_ids",) if self.typed else ())
+        self.pad: int = getattr(config, "pad_token_id", None) or 0
+        self.positions = positions(model)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """int64 [B, N] each -> [B, K]. No mask: no token is padding. Every row must have a valid token."""
+        types = {"token_type_ids": token_type_ids} if self.typed else {}
+        out = self.model(input_ids=input_ids, attention_mask=attention_mask, **types)
+        if self._head == "classification":
+            logit_BK: Tensor = out.logits
+            return logit_BK
+        pooled_BH = self._pool(out.last_hidden_state, attention_mask)
+        return nn.functional.normalize(pooled_BH, dim=-1) if self._normalize else pooled_BH
+
+    def _pool(self, token_BNH: Tensor, valid_BN: Tensor | None) -> Tensor:
+        if self._pooling == "cls":
+            return token_BNH[:, 0]
+        if valid_BN is None:
+            return token_BNH.mean(1)
+        weight_BN1 = valid_BN.unsqueeze(-1).to(token_BNH.dtype)
+        return (token_BNH * weight_BN1).sum(1) / weight_BN1.sum(1)
+
+
+def module(config: Mapping[str, Any], head: str) -> nn.Module:
+    """An untrained model of transformers for a configuration as its config.json holds it, with the head's layers."""
+    if head == "classification":
+        return classifier(config)
+    from transformers import AutoConfig, AutoModel
+
+    made: Any = AutoModel
+    model: nn.Module = made.from_config(AutoConfig.for_model(**dict(config)), attn_implementation="sdpa")
+    return model.eval()
+
+
+def describe(encoder: Encoder) -> HeadedEncoder:
+    """The encoder without its weights, on the meta device: what it takes, at no cost."""
+    with torch.device("meta"):
+        return _headed(encoder, module(json.loads(encoder.config), encoder.head))
+
+
+def load_model(encoder: Encoder) -> HeadedEncoder:
+    """The encoder with its weights, on the CPU, for inference. Raises `ArtifactError` where they do not fit."""
+    model = module(json.loads(encoder.config), encoder.head)
+    weights = {name: torch.from_numpy(np.array(array)) for name, array in encoder.weights.items()}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        lines = " ".join(line.strip() for line in str(error).splitlines()[1:4])
+        raise ArtifactError(f"the weights of {encoder.name} do not fit its configuration: {lines}") from error
+    return _headed(encoder, model)
+
+
+def _headed(encoder: Encoder, model: nn.Module) -> HeadedEncoder:
+    return HeadedEncoder(model, encoder.head, encoder.pooling, encoder.normalize).eval().requires_grad_(False)

@@ -1,0 +1,178 @@
+"""Runs a launch of tokenized texts on a device, on the shape's runtime that it is told. Decides and tokenizes nothing.
+
+In float32. Static shapes of native code do not check what they are given: this does, before every call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pliant.bins.artifact import ENGINES, PLACEMENTS, Encoder, Shape
+from pliant.bins.runtimes.cache import check_made, verify
+from pliant.bins.runtimes.compile import package
+from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, to_host
+from pliant.bins.runtimes.model import HeadedEncoder, describe, load_model
+from pliant.bins.runtimes.padding import Batch, Payload, check, padded, told
+from pliant.errors import ArtifactError, InputError
+from pliant.models.graphs import CudaCapture
+
+__all__ = ["BinsRuntime", "Payload", "Run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one launch gave, a row a text, and the seconds it took, padding and copies to and from the device included."""
+
+    outputs: list[NDArray[np.float32]]  # [K] each: logits, or the embedding
+    seconds: float
+
+
+class Engine(Protocol):
+    def open(self, shape: Shape) -> Call:
+        """The runtime of a shape, loaded. It takes arrays of exactly that shape (a dynamic one: up to it), -> [B, K]."""
+
+
+class BinsRuntime:
+    """An encoder's runtimes on one device, by their number in `shapes`. Threads may call `run` at the same time.
+
+    `folder` and `files` (name -> SHA-256): what `compile_shapes` made, for the engines that have files; all are verified
+    before any is loaded. `placement`: "shared" loads all shapes, "single" those of one length, when told (`load`).
+    Raises `DigestError` and `ArtifactError` for files that are not the ones vouched for, `DeviceError` for ones made by
+    other versions or for another processor, `InputError` for shapes beyond the encoder.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        shapes: Sequence[Shape],
+        engine: str = "onnx",
+        folder: Path | None = None,
+        files: Mapping[str, str] | None = None,
+        device: str = "cpu",
+        threads: int = 1,
+        placement: str = "shared",
+    ) -> None:
+        for name, value, known in (("engine", engine, ENGINES), ("placement", placement, PLACEMENTS)):
+            if value not in known:
+                raise InputError(name, value, f"one of {known}")
+        model = describe(encoder)
+        most = min(encoder.max_length, model.positions or encoder.max_length)
+        for shape in shapes:
+            if shape.length > most:
+                raise InputError("shape", told(shape), f"at most {most} tokens long for {encoder.name}")
+        self.shapes, self._pad, self._typed = tuple(shapes), model.pad, model.typed
+        self._engine = _engine(engine, encoder, folder, files or {}, torch.device(device), threads)
+        self._shared = placement == "shared"
+        self._calls = self._opened(range(len(self.shapes))) if self._shared else {}
+
+    def load(self, setting: int) -> None:
+        """Have this shape's length on the device instead of another (all of its batch sizes). Nothing where all are."""
+        wanted = self._known(setting)
+        if not self._shared:
+            same = [
+                n for n, one in enumerate(self.shapes) if (one.length, one.dynamic) == (wanted.length, wanted.dynamic)
+            ]
+            self._calls = self._opened(same)  # former ones live until then: the graphs' memory must not fall empty
+
+    def run(self, setting: int, payloads: Sequence[Payload]) -> Run:
+        """Logits or embeddings of the texts. Raises `InputError` for what does not fit the shape, or is not loaded."""
+        start = time.perf_counter()
+        shape, call = self._known(setting), self._calls.get(setting)
+        if call is None:
+            raise InputError("setting", setting, f"one that is loaded, {sorted(self._calls)}")
+        check(shape, payloads)
+        output_BK = call(padded(shape, payloads, self._pad, self._typed))
+        return Run(list(output_BK[: len(payloads)]), time.perf_counter() - start)
+
+    def _known(self, setting: int) -> Shape:
+        if not 0 <= setting < len(self.shapes):
+            raise InputError("setting", setting, f"0 to {len(self.shapes) - 1}")
+        return self.shapes[setting]
+
+    def _opened(self, settings: Sequence[int]) -> dict[int, Call]:
+        """The largest first: captured graphs share memory."""
+        size = {n: self.shapes[n].length * self.shapes[n].batch for n in settings}
+        return {n: self._engine.open(self.shapes[n]) for n in sorted(settings, key=lambda n: -size[n])}
+
+
+class AotEngine:
+    """AOTInductor packages of a verified folder over one set of weights, the model's own."""
+
+    def __init__(self, model: HeadedEncoder, folder: Path) -> None:
+        self._inputs, self._folder = model.inputs, folder
+        self._device = next(model.parameters()).device
+        self._weights = dict(model.named_parameters()) | dict(model.named_buffers())
+
+    def open(self, shape: Shape) -> Call:
+        loaded = torch._inductor.aoti_load_package(str(self._folder / package(shape)))
+        names = loaded.get_constant_fqns()
+        if lacking := [name for name in names if name not in self._weights]:
+            raise ArtifactError(f"the compiled {told(shape)} wants weights that the encoder lacks: {lacking[:3]}")
+        loaded.load_constants({name: self._weights[name] for name in names}, check_full_update=True, user_managed=True)
+
+        def call(batch: Batch) -> NDArray[np.float32]:
+            moved = [torch.from_numpy(batch[name]).to(self._device) for name in self._inputs]
+            with torch.inference_mode():
+                return to_host(loaded(*moved))
+
+        return call
+
+
+class _Threaded:
+    """An engine of torch's on a CPU, with that many threads while it runs.
+
+    As pliant/device.py's `threads`, on every call.
+    """
+
+    def __init__(self, engine: Engine, threads: int) -> None:
+        self._engine, self._threads = engine, threads
+
+    def open(self, shape: Shape) -> Call:
+        call = self._engine.open(shape)
+
+        def counted(batch: Batch) -> NDArray[np.float32]:
+            before = torch.get_num_threads()
+            torch.set_num_threads(self._threads)
+            try:
+                return call(batch)
+            finally:
+                torch.set_num_threads(before)
+
+        return counted
+
+
+def _engine(
+    name: str, encoder: Encoder, folder: Path | None, files: Mapping[str, str], device: torch.device, threads: int
+) -> Engine:
+    if name == "onnx":
+        return _onnx(_verified(name, folder, files), threads)
+    if name == "graphs" and device.type != "cuda":
+        raise InputError("engine", name, f"onnx, aot or eager on {device}")
+    model = load_model(encoder).to(device)
+    if name == "graphs":
+        return GraphsEngine(model, model.inputs, device, CudaCapture(device))
+    made = AotEngine(model, _verified(name, folder, files)) if name == "aot" else EagerEngine(model, device)
+    return _Threaded(made, threads) if device.type == "cpu" else made
+
+
+def _onnx(folder: Path, threads: int) -> Engine:
+    try:
+        from pliant.bins.runtimes.onnx_session import OnnxEngine
+    except ModuleNotFoundError as error:
+        raise InputError("engine", "onnx", f"aot, graphs or eager: {error.name} is not installed here") from error
+    return OnnxEngine(folder, threads)
+
+
+def _verified(engine: str, folder: Path | None, files: Mapping[str, str]) -> Path:
+    if folder is None:
+        raise InputError("folder", None, f"where compiled files are, for engine {engine}")
+    verify(folder, files)
+    return check_made(folder, files, engine)

@@ -1,0 +1,1 @@
+"""What the models of several systems have in common."""

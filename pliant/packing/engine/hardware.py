@@ -1,0 +1,173 @@
+"""Large models on data-centre accelerators: how many tokens' keys and values fit, and how long an iteration takes.
+
+From published specifications; nothing here was measured. An iteration is bound by the bytes that it reads (all weights,
+and the keys and values of all cached tokens) or by the products of its queries with the weights, whichever takes longer
+(roofline). Batched feed-forward, attention per sequence: Orca (OSDI 2022) and S3, section 2.
+
+A model too large for one device is spread over several (`Spread`): by layers into the stages of a pipeline (S3's GPT-3),
+and inside each layer over the devices of a stage (tensor parallelism). With D stages the batch runs as D micro-batches, so
+that every stage has one at any time; each micro-batch reads the stage's weights anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.errors import InputError
+from pliant.packing.scheduling.request import Memory
+
+HALF = 2  # bytes of a number in half precision, of weights and of the cache
+ALL_REDUCES = 2  # a layer, under tensor parallelism: after attention and after the feed-forward
+ALL_REDUCE_SECONDS = 10e-6  # to start one over NVLink; assumed
+
+
+@dataclass(frozen=True, slots=True)
+class LargeModel:
+    """A decoder of full attention in half precision. `parameters`: all of them; `context`: tokens at most."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    parameters: float
+    context: int = 2048
+
+    @property
+    def weight_bytes(self) -> float:
+        return HALF * self.parameters
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of the key and the value of one token in all layers."""
+        return 2 * HALF * self.layers * self.hidden
+
+
+GPT_J_6B = LargeModel("GPT-J 6B", 28, 4096, 16, 6.051e9)
+LLAMA_13B = LargeModel("LLaMA-13B", 40, 5120, 40, 13.016e9)
+GPT_NEOX_20B = LargeModel("GPT-NeoX 20B", 44, 6144, 64, 20.555e9)
+LLAMA_33B = LargeModel("LLaMA-33B", 60, 6656, 52, 32.529e9)
+GPT_3_175B = LargeModel("GPT-3 175B", 96, 12288, 96, 175.0e9)
+LARGE_MODELS = (GPT_J_6B, LLAMA_13B, GPT_NEOX_20B, LLAMA_33B, GPT_3_175B)
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """Bytes of memory; bytes/s from it, to another device and to the host, one way; flop/s in half precision.
+
+    `efficiency`: the share of `flops` that products of some hundred rows reach; assumed.
+    """
+
+    name: str
+    memory: float
+    bandwidth: float
+    flops: float
+    peer: float
+    host: float
+    efficiency: float = 0.6
+
+
+A100 = Accelerator("A100 80 GB", 80e9, 2.0e12, 312e12, 300e9, 16e9)
+"""The host over PCIe 4.0 x 8, as in S3's machine."""
+H100 = Accelerator("H100 80 GB", 80e9, 3.35e12, 989e12, 450e9, 64e9)
+H200 = Accelerator("H200 141 GB", 141e9, 4.8e12, 989e12, 450e9, 64e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """`stages` of a pipeline, each of `tensor` devices that share every layer."""
+
+    stages: int = 1
+    tensor: int = 1
+
+    @property
+    def devices(self) -> int:
+        return self.stages * self.tensor
+
+    def share(self, model: LargeModel) -> float:
+        """Of weights and cache, that the fullest device holds: stages have whole layers."""
+        return -(-model.layers // self.stages) / model.layers / self.tensor
+
+
+ALONE = Spread()
+
+
+def capacity(model: LargeModel, device: Accelerator, spread: Spread = ALONE) -> int:
+    """Tokens whose keys and values fit beside the weights. Raises `InputError` where the weights alone do not."""
+    share = spread.share(model)
+    if not _fits(model, device, spread):
+        raise InputError("devices", f"{spread.devices} x {device.name}", _enough(model))
+    return int((device.memory - share * model.weight_bytes) / (share * model.kv_bytes))
+
+
+def memory_of(
+    model: LargeModel,
+    device: Accelerator,
+    spread: Spread = ALONE,
+    *,
+    page_tokens: int = 16,
+    host_bytes: float = 0.0,
+    step_tokens: int = 4096,
+    sequences: int = 4096,
+) -> Memory:
+    """All that the weights leave, in pages. `host_bytes` hold what is preempted."""
+    pages = capacity(model, device, spread) // page_tokens
+    return Memory(pages, page_tokens, int(host_bytes / (model.kv_bytes * page_tokens)), step_tokens, sequences)
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Seconds of an iteration, as `scheduling.steps.Steps`. `sequence`: of the host, for each sequence's attention."""
+
+    model: LargeModel
+    device: Accelerator
+    spread: Spread = ALONE
+    sequence: float = 0.0
+
+    def seconds(
+        self, queries: NDArray[np.int64] | int, sequences: int, cached: NDArray[np.int64] | int
+    ) -> NDArray[np.float64]:
+        """Of one token for every sequence: as long as a micro-batch takes through all stages."""
+        stages, share = self.spread.stages, self.spread.share(self.model)
+        batches = max(1, min(stages, sequences))
+        q, c = np.asarray(queries, float) / batches, np.asarray(cached, float) / batches
+        read = share * (self.model.weight_bytes + self.model.kv_bytes * c) / self.device.bandwidth
+        computed = share * 2 * self.model.parameters * q / (self.device.flops * self.device.efficiency)
+        found: NDArray[np.float64] = stages * (np.maximum(read, computed) + self.sequence * sequences / batches)
+        return found + self._exchanged(q)
+
+    def swap_seconds(self, tokens: int) -> float:
+        """Each device moves its own layers and heads at the same time."""
+        return self.spread.share(self.model) * self.model.kv_bytes * tokens / self.device.host
+
+    def _exchanged(self, queries: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Seconds in which one micro-batch's activations are summed over the devices of each stage, in a ring."""
+        ways = self.spread.tensor
+        if ways == 1:
+            return np.zeros_like(queries)
+        size = HALF * self.model.hidden * queries
+        return ALL_REDUCES * self.model.layers * (ALL_REDUCE_SECONDS + 2 * (ways - 1) / ways * size / self.device.peer)
+
+
+def spread(model: LargeModel, device: Accelerator, devices: int, sequences: int = 64) -> Spread:
+    """How so many devices, all of them, run `sequences` of half the context in the shortest iteration.
+
+    Raises `InputError` where no way holds the weights.
+    """
+    ways = [Spread(devices // tensor, tensor) for tensor in range(1, devices + 1) if devices % tensor == 0]
+    fitting = [way for way in ways if model.heads % way.tensor == 0 and _fits(model, device, way)]
+    if not fitting:
+        raise InputError("devices", f"{devices} x {device.name}", _enough(model))
+    cached = sequences * model.context // 2
+    return min(fitting, key=lambda way: float(Roofline(model, device, way).seconds(sequences, sequences, cached)))
+
+
+def _fits(model: LargeModel, device: Accelerator, way: Spread) -> bool:
+    """One token at least, beside the weights."""
+    return way.stages <= model.layers and way.share(model) * (model.weight_bytes + model.kv_bytes) <= device.memory
+
+
+def _enough(model: LargeModel) -> str:
+    return f"enough for {model.name}'s {model.weight_bytes / 1e9:,.0f} GB of weights"

@@ -1,0 +1,139 @@
+"""Sampling that repeats: scores are warped request by request, then Gumbel noise is added and the largest score is taken.
+
+The argmax of log-probabilities with independent Gumbel noise is a draw from them (Gumbel-max). The noise of a vocabulary
+entry is a hash of (seed, position of the new token, entry), a counter and no state: what else is in the batch, in which
+order, and what was preempted in between plays no part.
+
+Shape suffixes: B requests with a new token (rows of the engine's batch), V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.generation.continuous_batching.cb_logits_processors import (
+    ContinuousBatchingLogitsProcessor,
+    ContinuousBatchingTemperatureLogitsWarper,
+    ContinuousBatchingTopKLogitsWarper,
+    ContinuousBatchingTopPLogitsWarper,
+)
+from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from pliant.packing.engine.submission import Sampling
+
+MASK = 0xFFFFFFFF
+MASK64 = 0xFFFFFFFFFFFFFFFF
+FIRST, SECOND = 0x7FEB352D, 0x846CA68B  # of the 32-bit finaliser "lowbias32" (C. Wellons, 2018)
+STRIDE = 0x9E3779B1  # odd: entries of the vocabulary go to different counters
+BITS = 23  # of a uniform number: as many as float32 holds strictly between 0 and 1
+
+
+def arguments(sampling: Sampling, vocabulary: int) -> dict[str, Any]:
+    """What the processors read of a request."""
+    if sampling.temperature == 0:
+        return {}
+    top_k = min(sampling.top_k or vocabulary, vocabulary)
+    return {"temperature": float(sampling.temperature), "top_k": top_k, "top_p": sampling.top_p, "seed": sampling.seed}
+
+
+def processors(vocabulary: int) -> list[Any]:
+    """In the order of transformers' own `generate`: temperature, top-k, top-p; then the noise."""
+    return [
+        _Temperature(TemperatureLogitsWarper(1.0)),
+        _TopK(TopKLogitsWarper(vocabulary)),
+        _TopP(TopPLogitsWarper(1.0)),
+        Noise(),
+    ]
+
+
+def key(seed: int, position: int) -> int:
+    """A signed 32-bit number that is never 0 (which stands for no noise)."""
+    mixed = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 1) & MASK64  # then splitmix64's finaliser
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK64
+    low = (mixed ^ (mixed >> 31)) & MASK
+    return (low or 1) - (1 << 32) * (low > 0x7FFFFFFF)
+
+
+def gumbel(keys_B: torch.Tensor, vocabulary: int) -> torch.Tensor:
+    """[B, V] float32 standard Gumbel noise; integers are 64-bit, of which the low 32 bits count."""
+    entries_V = torch.arange(vocabulary, device=keys_B.device, dtype=torch.int64) * STRIDE
+    x_BV = ((keys_B.to(torch.int64) & MASK)[:, None] + entries_V) & MASK
+    x_BV = ((x_BV ^ (x_BV >> 16)) * FIRST) & MASK
+    x_BV = ((x_BV ^ (x_BV >> 15)) * SECOND) & MASK
+    x_BV = x_BV ^ (x_BV >> 16)
+    uniform_BV = ((x_BV >> (32 - BITS)).to(torch.float32) + 0.5) / (1 << BITS)
+    return -torch.log(-torch.log(uniform_BV))
+
+
+class Noise(ContinuousBatchingLogitsProcessor):
+    """Adds the noise of each request's key to its scores; a request without a seed has none: its argmax is greedy."""
+
+    def __init__(self) -> None:
+        self.supported_kwargs, self.ignored_kwargs = {"seed": int}, ()
+        self.busy = True
+
+    def fill_defaults(self, int32_tensor: torch.Tensor) -> None:
+        int32_tensor.zero_()
+
+    def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> torch.Tensor:
+        keys = [_key(request.state) for request in requests_with_new_token]
+        self.busy = any(keys)
+        return torch.tensor(keys, dtype=torch.int32)
+
+    def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
+        if _spare(self.busy, scores):
+            return scores
+        keys_B = tensor_arg[: scores.size(0)]
+        noise_BV = gumbel(keys_B, scores.size(1))
+        return torch.where((keys_B != 0)[:, None], scores + noise_BV, scores)
+
+
+class _Temperature(ContinuousBatchingTemperatureLogitsWarper):
+    busy = True
+
+    def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> torch.Tensor:
+        self.busy = _any(requests_with_new_token, "temperature", 1.0)
+        return super().prepare_tensor_args(requests_with_new_token)
+
+    def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
+        return scores if _spare(self.busy, scores) else super().__call__(scores, tensor_arg)
+
+
+class _TopK(ContinuousBatchingTopKLogitsWarper):
+    busy = True
+
+    def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> torch.Tensor:
+        self.busy = _any(requests_with_new_token, "top_k", self.top_k)
+        return super().prepare_tensor_args(requests_with_new_token)
+
+    def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
+        return scores if _spare(self.busy, scores) else super().__call__(scores, tensor_arg)
+
+
+class _TopP(ContinuousBatchingTopPLogitsWarper):
+    busy = True
+
+    def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> torch.Tensor:
+        self.busy = _any(requests_with_new_token, "top_p", 1.0)
+        return super().prepare_tensor_args(requests_with_new_token)
+
+    def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
+        return scores if _spare(self.busy, scores) else super().__call__(scores, tensor_arg)
+
+
+def _key(state: Any) -> int:
+    """The new token's position counts from the prompt's first token, also where the sequence was read anew."""
+    told = state.logit_processor_kwargs
+    return key(told["seed"], len(state.initial_tokens) + len(state.generated_tokens)) if "seed" in told else 0
+
+
+def _any(requests: Sequence[Any], name: str, neutral: float) -> bool:
+    return any(request.state.logit_processor_kwargs.get(name, neutral) != neutral for request in requests)
+
+
+def _spare(busy: bool, scores: torch.Tensor) -> bool:
+    """Nothing to do for anybody, and no recorded graph that would miss the work when there is."""
+    return not busy and scores.device.type == "cpu"

@@ -1,0 +1,62 @@
+"""Latency of a classifier per (length, batch) on the device at hand, with or without attention importance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.cascade.runtime import CascadeRuntime, Execution, Payload
+from pliant.errors import InputError
+from pliant.latency import LatencyTable
+from pliant.models.artifact import Classifier
+from pliant.progress import Progress, silent
+from profiling.timer import TimerConfig, measure
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyConfig:
+    """`lengths` in tokens: those below the classifier's `max_length` are measured, and that one."""
+
+    lengths: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512)
+    batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    timer: TimerConfig = field(default_factory=TimerConfig)
+    execution: Execution = field(default_factory=Execution)
+
+    def __post_init__(self) -> None:
+        for name, values in (("lengths", self.lengths), ("batches", self.batches)):
+            if sorted(set(values)) != list(values) or min(values, default=0) < 1:
+                raise InputError(name, values, "ascending, without repeats, at least 1 each and at least one")
+
+
+def profile(
+    classifier: Classifier,
+    config: LatencyConfig,
+    device: str = "cpu",
+    progress: Progress = silent,
+    importance: bool = False,
+) -> LatencyTable:
+    """Median seconds of `CascadeRuntime.run` at every length and batch, on the same token over and over, unpadded.
+
+    Made monotonic: no length and no batch takes longer than a larger one, to which it could be padded; the rest is noise.
+    """
+    runtime = CascadeRuntime({0: classifier}, device, config.execution)
+    lengths = (*(n for n in config.lengths if n < classifier.max_length), classifier.max_length)
+    seconds_LB = np.empty((len(lengths), len(config.batches)))
+    for row, length in enumerate(lengths):
+        payload: Payload = (np.ones(length, dtype=np.int32), np.zeros(length, dtype=np.int8))
+        for column, batch in enumerate(config.batches):
+            payloads = [payload] * batch
+            timing = measure(lambda p=payloads: runtime.run(0, p, importance), config.timer, device)  # type: ignore[misc]
+            seconds_LB[row, column] = timing.median
+            progress(row * len(config.batches) + column + 1, seconds_LB.size)
+    rows = tuple(tuple(float(s) for s in row) for row in _levelled(seconds_LB))
+    return LatencyTable(lengths, config.batches, rows)
+
+
+def _levelled(seconds_LB: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The least of all that are at least as long and as many."""
+    backwards = seconds_LB[::-1, ::-1]
+    lowest = np.minimum.accumulate(np.minimum.accumulate(backwards, axis=0), axis=1)
+    return lowest[::-1, ::-1]

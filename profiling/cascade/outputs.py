@@ -1,0 +1,176 @@
+"""What every level of a cascade makes of held-out texts, whole and pruned: all that calibration and planning need.
+
+Every level runs once over all texts (Tabi, section 5); then the levels behind it run over what every pruning leaves of
+them. A text that was read before, whatever pruning made it, is not read again. Knows no loader and no planning.
+
+Shape suffixes: R texts, K outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.cascade.artifact import LevelOutputs, Outputs, PrunedOutputs, Pruning
+from pliant.cascade.prune import kept_words
+from pliant.cascade.runtime import CascadeRuntime, Execution, Payload
+from pliant.errors import InputError
+from pliant.models.artifact import Classifier
+from pliant.models.text import Reader, Reading, shorten
+from pliant.progress import Progress, share, silent
+
+Index = NDArray[np.int64]
+Text = tuple[str, str | None]
+
+PRUNINGS = (
+    *(Pruning("mean", alpha) for alpha in (0.5, 0.6, 0.7, 0.8, 0.9)),
+    *(Pruning("mass", mass) for mass in (0.95, 0.9, 0.8)),
+)
+
+
+class LabelledTexts(Protocol):
+    """What this needs of a data set; training/texts.py has it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def labels(self) -> NDArray[Any]: ...
+
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def texts(self, index: Index) -> list[Text]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutputsConfig:
+    """Every pruning by every level is read by every level behind it. `batch`: texts run at once."""
+
+    prunings: tuple[Pruning, ...] = PRUNINGS
+    batch: int = 32
+    execution: Execution = field(default_factory=Execution)
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise InputError("batch", self.batch, "at least 1")
+
+
+def run_all(
+    classifiers: Sequence[Classifier],
+    data: LabelledTexts,
+    index: Index,
+    config: OutputsConfig,
+    device: str = "cpu",
+    progress: Progress = silent,
+    digests: Sequence[str] = (),
+) -> Outputs:
+    """Outputs of all levels, smallest first, for the texts of `index`. `digests` of the classifiers are passed on.
+
+    Raises `InputError` without texts or levels, and where levels have other classes than the data.
+    """
+    _check(classifiers, data, index)
+    texts = data.texts(index)
+    levels = [_Level(each, config, device) for each in classifiers]
+    last, parts = len(levels) - 1, 2 * len(levels) - 1
+    for number, level in enumerate(levels):
+        level.read(texts, number < last, share(progress, 100 * number // parts, 100 * (number + 1) // parts))
+    shortened = {number: _shortened(level, texts, config.prunings) for number, level in enumerate(levels[:-1])}
+    pruned: list[PrunedOutputs] = []
+    for number, level in enumerate(levels[1:], 1):
+        at = len(levels) + number - 1
+        told = share(progress, 100 * at // parts, 100 * (at + 1) // parts)
+        pruned += _reread(number, level, shortened, told)
+    labels, names = data.labels[index].astype(np.float64), tuple(each.name for each in classifiers)
+    whole = tuple(LevelOutputs(*level.outputs(texts)) for level in levels)
+    return Outputs(data.name, data.classes, names, tuple(digests), labels, whole, tuple(pruned), data.fingerprint)
+
+
+def _check(classifiers: Sequence[Classifier], data: LabelledTexts, index: Index) -> None:
+    if not classifiers or not len(index):
+        raise InputError("levels or texts", "none", "at least one of each")
+    for each in classifiers:
+        if each.classes != data.classes:
+            raise InputError(f"classes of {each.name}", len(each.classes), f"the {len(data.classes)} of {data.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shortened:
+    """What one pruning leaves of every text."""
+
+    pruning: Pruning
+    texts: list[Text]
+    kept_R: NDArray[np.float32]
+
+
+class _Level:
+    """One level and all that it has read so far, by text."""
+
+    def __init__(self, classifier: Classifier, config: OutputsConfig, device: str) -> None:
+        self._reader = Reader(classifier.tokenizer, classifier.max_length)
+        self._runtime = CascadeRuntime({0: classifier}, device, config.execution)
+        self._batch = config.batch
+        self._logits: dict[Text, NDArray[np.float32]] = {}  # [K] each
+        self._length: dict[Text, int] = {}
+        self.importance: dict[Text, tuple[Reading, NDArray[np.float32]]] = {}  # with its reading; [N] each
+
+    def read(self, texts: Sequence[Text], importance: bool, progress: Progress = silent) -> None:
+        """Run the texts that are new, those of like length together."""
+        fresh = [text for text in dict.fromkeys(texts) if text not in self._logits]
+        readings = {text: self._reader.read(*text) for text in fresh}
+        fresh.sort(key=lambda text: len(readings[text].ids))
+        for start in range(0, len(fresh), self._batch):
+            some = fresh[start : start + self._batch]
+            self._run(some, [readings[text] for text in some], importance)
+            progress(start + len(some), len(fresh))
+        if not fresh:
+            progress(1, 1)
+
+    def _run(self, texts: Sequence[Text], readings: Sequence[Reading], importance: bool) -> None:
+        payloads: list[Payload] = [(reading.ids, reading.types) for reading in readings]
+        run = self._runtime.run(0, payloads, importance)
+        for row, (text, reading) in enumerate(zip(texts, readings, strict=True)):
+            self._logits[text], self._length[text] = run.logits[row], len(reading.ids)
+            if run.importance is not None:
+                self.importance[text] = reading, run.importance[row]
+
+    def outputs(self, texts: Sequence[Text]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+        """logits [R, K] and length [R] of texts that were read."""
+        logits_RK = np.stack([self._logits[text] for text in texts])
+        return logits_RK, np.array([self._length[text] for text in texts], dtype=np.int32)
+
+
+def _shortened(level: _Level, texts: Sequence[Text], prunings: Sequence[Pruning]) -> list[_Shortened]:
+    """By the importances of one level, in the order of the prunings."""
+    made = []
+    for pruning in prunings:
+        pairs = {text: _shorten(text, *level.importance[text], pruning) for text in dict.fromkeys(texts)}
+        kept_R = np.array([pairs[text][1] for text in texts], dtype=np.float32)
+        made.append(_Shortened(pruning, [pairs[text][0] for text in texts], kept_R))
+    return made
+
+
+def _shorten(text: Text, reading: Reading, importance: NDArray[np.float32], pruning: Pruning) -> tuple[Text, float]:
+    """The text and the share of its words that is left."""
+    kept_W = kept_words(importance, reading.words, pruning)
+    if kept_W.all():
+        return text, 1.0
+    return shorten(*text, reading.spans, kept_W), float(kept_W.mean())
+
+
+def _reread(
+    reader: int, level: _Level, shortened: Mapping[int, Sequence[_Shortened]], progress: Progress
+) -> Iterator[PrunedOutputs]:
+    """What level `reader` makes of the texts that the levels before it shortened."""
+    before = {pruner: each for pruner, each in shortened.items() if pruner < reader}
+    level.read([text for each in before.values() for one in each for text in one.texts], False, progress)
+    for pruner, each in before.items():
+        for one in each:
+            yield PrunedOutputs(pruner, reader, one.pruning, *level.outputs(one.texts), one.kept_R)

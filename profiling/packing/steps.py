@@ -1,0 +1,178 @@
+"""How long an iteration of generation takes on the device at hand, by what it reads and what is cached.
+
+Every point is a state of the engine's cache: so many sequences, each as long, that all generate; and beside them one prompt
+of so many tokens, or none. What is timed is the engine's iteration with its own bookkeeping
+(pliant/packing/engine/adapter.py), without the scheduler.
+The same tokens over and over: what they are does not change how long it takes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pliant.errors import InputError
+from pliant.packing.artifact import Generator
+from pliant.packing.engine.adapter import Batching
+from pliant.packing.engine.model import load_generator
+from pliant.packing.scheduling.request import Chunk, Decision, Memory
+from pliant.packing.scheduling.steps import Point
+from pliant.progress import Progress, silent
+
+NEWCOMER = 1 << 40  # id of the prompt that is read beside the others
+
+
+@dataclass(frozen=True, slots=True)
+class StepsConfig:
+    """`fills`: shares of the cache; `prompts`: shares of an iteration's queries that the prompt beside them takes."""
+
+    sequences: tuple[int, ...] = (1, 4, 16, 64)
+    fills: tuple[float, ...] = (0.1, 0.4, 0.8)
+    prompts: tuple[float, ...] = (0.0, 0.25, 1.0)
+    warmup: int = 2  # iterations of each point
+    repeats: int = 7  # iterations after those, of which the median counts
+
+    def __post_init__(self) -> None:
+        if not self.sequences or min(self.sequences) < 1:
+            raise InputError("sequences", self.sequences, "at least one number, each at least 1")
+        for name, shares in (("fills", self.fills), ("prompts", self.prompts)):
+            if not shares or not all(0 <= share <= 1 for share in shares):
+                raise InputError(name, shares, "at least one share from 0 to 1")
+        if self.warmup < 0 or self.repeats < 1:
+            raise InputError("warmup and repeats", (self.warmup, self.repeats), "at least 0 and at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """`swap`: seconds to move one token's keys and values to the host or back, the mean of both; 0 without host pages."""
+
+    points: list[Point]
+    swap: float
+
+
+def profile(
+    generator: Generator,
+    memory: Memory,
+    config: StepsConfig = StepsConfig(),
+    device: str = "cpu",
+    threads: int = 1,
+    progress: Progress = silent,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Profile:
+    """Measure every combination that fits into the memory and the generator's context.
+
+    Raises `InputError` where none does, and what the engine raises.
+    """
+    states = list(_states(config, memory, generator.context))
+    if not states:
+        raise InputError("memory", memory, f"room for one of the sequences {config.sequences}")
+    lab = _Lab(generator, memory, config, device, threads, clock)
+    points = []
+    for number, (sequences, length) in enumerate(states):
+        points += lab.measure(sequences, length)
+        progress(number + 1, len(states) + 1)
+    swap = lab.swap()
+    progress(len(states) + 1, len(states) + 1)
+    lab.close()
+    return Profile(points, swap)
+
+
+def _states(config: StepsConfig, memory: Memory, context: int) -> Iterator[tuple[int, int]]:
+    """(sequences, tokens cached of each): without repeats, with room for the iterations that are measured."""
+    seen = set()
+    grown = (config.warmup + config.repeats) * (1 + len(config.prompts)) + 1
+    for sequences, fill in itertools.product(config.sequences, config.fills):
+        most = memory.pages // sequences * memory.page_tokens
+        length = min(max(int(fill * most), 1), most - grown, context - grown)
+        if length >= 1 and sequences <= min(memory.sequences, memory.step_tokens) and (sequences, length) not in seen:
+            seen.add((sequences, length))
+            yield sequences, length
+
+
+class _Lab:
+    """The engine and its clock."""
+
+    def __init__(
+        self, generator: Generator, memory: Memory, config: StepsConfig, device: str, threads: int,
+        clock: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._memory, self._config, self._clock, self._context = memory, config, clock, generator.context
+        self._engine = Batching(load_generator(generator, device), memory)
+        self._engine.enter(threads)
+
+    def measure(self, sequences: int, length: int) -> list[Point]:
+        """One point for each share of a prompt that finds room beside these sequences."""
+        for id in range(sequences):
+            self._read(id, length)
+        points, cached = [], sequences * length
+        for tokens in self._prompts(sequences):
+            rounds = self._config.warmup + self._config.repeats
+            seconds = [self._iteration(tokens) for _ in range(rounds)][self._config.warmup :]
+            middle = cached + sequences * (self._config.warmup + (self._config.repeats + 1) // 2) + tokens
+            points.append(Point(sequences + tokens, sequences + (tokens > 0), middle, float(np.median(seconds))))
+            cached += sequences * rounds
+        for id in range(sequences):
+            self._engine.cancel(id)
+        return points
+
+    def swap(self) -> float:
+        """With a sequence of half the host's pages, or of all that the context allows."""
+        memory = self._memory
+        length = min(memory.host_pages // 2, memory.pages - 1) * memory.page_tokens
+        length = min(length, self._context - 2)
+        if length < 1:
+            return 0.0
+        self._read(0, length)
+        taken = [self._there_and_back() for _ in range(self._config.warmup + self._config.repeats)]
+        self._engine.cancel(0)
+        return float(np.median(taken[self._config.warmup :])) / 2 / length
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def _read(self, id: int, length: int) -> None:
+        """A sequence with so many tokens in the cache; those before it wait meanwhile."""
+        self._engine.add(id, [1] * length, 1 << 30, (), {})
+        admitted: tuple[int, ...] = (id,)
+        for start in range(0, length, self._memory.step_tokens):
+            chunk = Chunk(id, min(self._memory.step_tokens, length - start))
+            self._engine.carry_out(Decision(admitted=admitted, chunks=(chunk,), idle=tuple(range(id))))
+            self._engine.step()
+            admitted = ()
+
+    def _prompts(self, sequences: int) -> list[int]:
+        """Tokens of the prompts that find room: in the iteration, in the context, and in the pages that will be free."""
+        if sequences == self._memory.sequences:
+            return [0]
+        spare = self._memory.step_tokens - sequences
+        grown = (self._config.warmup + self._config.repeats) * len(self._config.prompts)
+        pages = self._memory.pages - self._engine.pages_used - sequences * self._memory.need(grown)
+        most = min(spare, self._context - 1, pages * self._memory.page_tokens)
+        wanted = {int(share * spare) for share in self._config.prompts}
+        return sorted(tokens for tokens in wanted if tokens <= max(most, 0))
+
+    def _iteration(self, tokens: int) -> float:
+        """Seconds; everybody generates and a prompt of `tokens` is read, and forgotten after."""
+        decision = Decision()
+        if tokens:
+            self._engine.add(NEWCOMER, [1] * tokens, 2, (), {})
+            decision = Decision(admitted=(NEWCOMER,), chunks=(Chunk(NEWCOMER, tokens),))
+        start = self._clock()
+        self._engine.carry_out(decision)
+        self._engine.step()
+        seconds = self._clock() - start
+        self._engine.cancel(NEWCOMER)
+        return seconds
+
+    def _there_and_back(self) -> float:
+        start = self._clock()
+        self._engine.carry_out(Decision(offloaded=(0,)))
+        self._engine.carry_out(Decision(admitted=(0,), idle=(0,)))
+        if self._engine.device.type == "cuda":
+            torch.cuda.synchronize(self._engine.device)  # copies to and from pinned memory are not waited for
+        return self._clock() - start

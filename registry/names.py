@@ -1,0 +1,33 @@
+"""What experiments and registered models are called: the one place for flows, services and benchmarks."""
+
+from __future__ import annotations
+
+
+def experiment(system: str) -> str:
+    """Return the name of the MLflow experiment of a system's runs."""
+    return f"pliant-{system}"
+
+
+def prefix(system: str) -> str:
+    """Return what the names of all registered models of a system begin with."""
+    return f"pliant-{system}-"
+
+
+TOKENS_PREFIX, BINS_PREFIX, CASCADE_PREFIX, PACKING_PREFIX = map(prefix, ("tokens", "bins", "cascade", "packing"))
+TOKENS_BACKBONE = TOKENS_PREFIX + "backbone"
+TOKENS_PROFILE = TOKENS_PREFIX + "profile"
+TOKENS_TASK = TOKENS_PREFIX + "task-"
+TOKENS_VARIANT = TOKENS_PREFIX + "variant-"
+BINS_ENCODER = BINS_PREFIX + "encoder-"  # the plan of a stream has the prefix and the stream's name alone
+CASCADE_TASK = CASCADE_PREFIX + "task-"
+CASCADE_MODEL = CASCADE_PREFIX + "model-"
+PACKING_GENERATOR = PACKING_PREFIX + "generator-"  # a plan has the prefix and the generator's name alone
+PACKING_PREDICTOR = PACKING_PREFIX + "predictor-"
+
+LEVEL_TAG = "pliant.model."
+"""With a level's name: tag of a cascade task's version, the number of the version of that level's model."""
+
+
+def cascade_level(task: str, level: str) -> str:
+    """Return the name of the registered model of one level of a cascade."""
+    return f"{CASCADE_MODEL}{task}-{level}"

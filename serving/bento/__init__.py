@@ -1,0 +1,1 @@
+"""BentoML as the host of a service."""

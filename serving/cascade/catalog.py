@@ -1,0 +1,140 @@
+"""What the cascade service serves: which tasks and classifiers, of which versions, and whether they fit each other.
+
+Knows the registry's names and the artifacts; knows nothing of HTTP, processes or schedules. Weights are verified here and
+dropped again: the device processes load them themselves, so this one stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pliant.cascade.artifact import Cascade, LevelProfile
+from pliant.errors import ArtifactError, DeviceError, RegistryError
+from pliant.models.artifact import Classifier
+from registry import codec
+from registry.names import CASCADE_PREFIX, CASCADE_TASK, cascade_level
+from serving.lifecycle.artifacts import Registry
+from serving.lifecycle.catalog import Fetcher, fetching
+
+
+@dataclass(frozen=True, slots=True)
+class ServedLevel:
+    """All of a classifier but its weights, which the device process reads from the folder."""
+
+    folder: Path
+    version: int
+    digest: str
+    tokenizer: str  # tokenizer.json
+    max_length: int  # tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTask:
+    cascade: Cascade
+    version: int
+    digest: str
+    levels: tuple[ServedLevel, ...]  # as in the cascade
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that every level reads; a longer text is cut, and its answer says so."""
+        return min(level.max_length for level in self.levels)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Tasks by name, in order of names, and the registry's pointers that they were found by."""
+
+    tasks: Mapping[str, ServedTask]
+    pointers: Mapping[str, int]
+
+    @property
+    def cascades(self) -> Sequence[Cascade]:
+        """In the order that numbers models (pliant/cascade/knowledge.py)."""
+        return [served.cascade for served in self.tasks.values()]
+
+    @property
+    def folders(self) -> set[Path]:
+        """That the device processes read."""
+        return {level.folder for served in self.tasks.values() for level in served.levels}
+
+    @property
+    def device(self) -> str:
+        """The device class that all was profiled on. Raises `DeviceError` where tasks differ in it."""
+        classes = {cascade.device for cascade in self.cascades}
+        if len(classes) > 1:
+            raise DeviceError(
+                f"the tasks were profiled on {len(classes)} classes of device ({', '.join(sorted(classes))}): "
+                "profile them on one, or serve regardless (--any-profile)"
+            )
+        return classes.pop()
+
+    def serves_as(self, other: Catalog) -> bool:
+        """Whether both serve the same artifacts under the same versions."""
+        return {n: _mark(t) for n, t in self.tasks.items()} == {n: _mark(t) for n, t in other.tasks.items()}
+
+
+def load_catalog(registry: Registry, alias: str, running: Catalog | None = None) -> Catalog:
+    """What `alias` points to. What `running` holds already is not fetched again.
+
+    Raises `RegistryError` for what is not there, `ArtifactError` for what cannot be used or does not fit together.
+    """
+    with fetching(registry, alias, CASCADE_PREFIX) as fetcher:
+        pointers = fetcher.pointers
+        names = sorted(name.removeprefix(CASCADE_TASK) for name in pointers if name.startswith(CASCADE_TASK))
+        if not names:
+            raise RegistryError(f"no model {CASCADE_TASK}... has a version under the alias {alias}: train a task first")
+        loader = _Loader(fetcher, running.tasks if running else {})
+        return Catalog({name: loader.task(name) for name in names}, pointers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loader:
+    """Fetches what the running catalog lacks."""
+
+    fetcher: Fetcher
+    running: Mapping[str, ServedTask]
+
+    def task(self, name: str) -> ServedTask:
+        running = self.running.get(name)
+        if running is not None and running.version == self.fetcher.pointers[CASCADE_TASK + name]:
+            served = running
+        else:
+            served = self._fetch_task(name)
+        levels = tuple(self._level(served.cascade, profile) for profile in served.cascade.levels)
+        return replace(served, levels=levels)
+
+    def _fetch_task(self, name: str) -> ServedTask:
+        cascade, published = self.fetcher.load(Cascade, CASCADE_TASK + name)
+        if cascade.task != name:
+            raise ArtifactError(f"{published.name} holds a task that calls itself {cascade.task}, but should be {name}")
+        return ServedTask(cascade, published.version, published.digest, ())
+
+    def _level(self, cascade: Cascade, profile: LevelProfile) -> ServedLevel:
+        name, alias, pointers = cascade_level(cascade.task, profile.name), self.fetcher.alias, self.fetcher.pointers
+        if name not in pointers:
+            raise ArtifactError(f"task {cascade.task} needs {name}, which has no version under the alias {alias}")
+        running = self.running.get(cascade.task)
+        for level in running.levels if running else ():
+            if (level.digest, level.version) == (profile.classifier, pointers[name]):
+                return level
+        return self._fetch_level(cascade, profile, name)
+
+    def _fetch_level(self, cascade: Cascade, profile: LevelProfile, name: str) -> ServedLevel:
+        folder, published = self.fetcher.fetch(name)
+        if published.digest != profile.classifier:
+            raise ArtifactError(
+                f"level {profile.name} of task {cascade.task} was planned with classifier {profile.classifier[:12]}, but "
+                f"{self.fetcher.alias} of {name} (version {published.version}) is {published.digest[:12]}: promote the task "
+                "that was planned with it"
+            )
+        classifier = codec.load(Classifier, folder, published.digest)
+        if classifier.classes != cascade.classes:
+            raise ArtifactError(f"{name} knows other classes than task {cascade.task}")
+        return ServedLevel(folder, published.version, published.digest, classifier.tokenizer, classifier.max_length)
+
+
+def _mark(served: ServedTask) -> tuple[object, ...]:
+    return served.version, served.digest, *((level.version, level.digest) for level in served.levels)

@@ -1,0 +1,138 @@
+"""Labels that come later, as the service takes them: from HTTP's values to pliant/cascade/outcomes.py and its metrics.
+
+In memory alone: what was answered before a restart can no longer be labelled, and the figures begin anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+
+from pliant.cascade.outcomes import CONFIDENCE, Answered, Figures, Label, Taken, Tracker
+from pliant.errors import InputError, PliantError
+from serving.http.json_body import SHOWN, check_names, number, shorten, text
+from serving.http.refusals import Refusal, error_content, refusal_of
+
+FIELDS = ("id", "label")
+MEMORY = 100_000  # answers that can still be labelled, about 40 MB
+MOST = 1_000  # labels in one request
+
+logger = logging.getLogger("pliant.serving")
+
+
+class Outcomes:
+    """Remembers answers, takes labels, and says which promises are broken."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY, memory: int = MEMORY) -> None:
+        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+            return Gauge(f"pliant_{name}", meaning, labels, registry=registry, multiprocess_mode="livemax")
+
+        self._tracker = Tracker(memory)
+        by_level, by_candidate = ("task", "candidate", "level"), ("task", "version", "candidate")
+        # Not pliant_outcomes: that is what became of the requests.
+        self._labels = Counter("pliant_labels", "Answers whose label came", (*by_level, "correct"), registry=registry)
+        self._error = gauge("calibration_error", "Expected, of labelled answers, 15 bins", *by_candidate, "level")
+        self._broken = gauge("promise_broken", "1 where accuracy is below what was promised", *by_candidate)
+
+    def remember(self, id: str, answered: Answered) -> None:
+        self._tracker.remember(id, answered)
+
+    def take(self, id: str, label: Label) -> dict[str, Any]:
+        """Count the label of an answer.
+
+        Raises `Refusal` for an unknown id (404) and for another label than before (409), and `InputError` for a label
+        that the task does not know. The same label once more is well, and counts once.
+        """
+        taken = self._tracker.take(id, label)
+        if taken.answered is None:
+            message = f"id is {shorten(id)}, but must be of an answer that was given lately, since the service started"
+            raise Refusal(404, "unknown_id", message, "id")
+        if taken.status == "contradicted":
+            message = f"label is {shorten(label)}, but must be the one that was taken before: a label cannot be changed"
+            raise Refusal(409, "other_label", message, "label")
+        figures = self._tracker.figures_of(taken.answered)
+        if taken.status == "counted":
+            self._observe(taken.answered, taken, figures)
+        return _taken(id, taken.answered, taken, figures)
+
+    def plain(self) -> list[dict[str, Any]]:
+        """The figures of every candidate with labels, for a status."""
+        return [_finite(asdict(figures)) for figures in self._tracker.figures()]
+
+    def _observe(self, answered: Answered, taken: Taken, figures: Figures) -> None:
+        self._labels.labels(answered.task, answered.candidate, answered.level, str(taken.correct).lower()).inc()
+        names = (answered.task, str(answered.version), answered.candidate)
+        level = next(level for level in figures.levels if level.level == answered.level)
+        self._error.labels(*names, answered.level).set(level.error)
+        self._broken.labels(*names).set(figures.broken)
+        if taken.broke:
+            logger.error(promise_sentence(figures))
+
+
+def promise_sentence(figures: Figures) -> str:
+    """What a broken promise means, for a person."""
+    return (
+        f"the promise of {figures.candidate} for {figures.task} (version {figures.version}) is broken: of "
+        f"{figures.labels} labelled answers {figures.accuracy:.1%} are correct, but {figures.promised:.1%} were promised; "
+        f"by chance this happens in at most {1 - CONFIDENCE:.0%} of all services"
+    )
+
+
+def read_outcome(value: object) -> tuple[str, Label]:
+    """An answer's id and its label. Raises `InputError`."""
+    if not isinstance(value, dict):
+        raise InputError("outcome", shorten(value), "an object with id and label")
+    check_names(value, FIELDS, FIELDS)
+    label = value["label"]
+    return text(value, "id"), label if isinstance(label, str) else number("label", label)
+
+
+def take_all(outcomes: list[Any], take: Callable[[str, Label], dict[str, Any]]) -> tuple[int, dict[str, Any]]:
+    """Status and answer for a list, each of which succeeds or fails by itself. Raises `InputError` for its length."""
+    if not 0 < len(outcomes) <= MOST:
+        raise InputError("outcomes", f"a list of {len(outcomes)}", f"a list of 1 to {MOST}")
+    results, refusals = [], []
+    for value in outcomes:
+        try:
+            results.append(take(*read_outcome(value)))
+        except (Refusal, PliantError) as error:
+            refusals.append(refusal_of(error))
+            results.append({"id": _id(value), **error_content(refusals[-1])})
+    status = refusals[0].status if len(refusals) == len(outcomes) else 200
+    return status, {"taken": len(outcomes) - len(refusals), "refused": len(refusals), "outcomes": results}
+
+
+def _id(value: object) -> str | None:
+    """As far as there is one that can be repeated."""
+    id = value.get("id") if isinstance(value, dict) else None
+    return id[:SHOWN] if isinstance(id, str) else None
+
+
+def _taken(id: str, answered: Answered, taken: Taken, figures: Figures) -> dict[str, Any]:
+    promise = {
+        "promised": figures.promised,
+        "accuracy": figures.accuracy,
+        "labels": figures.labels,
+        "evidence": figures.evidence,
+        "broken": figures.broken,
+    }
+    return {
+        "id": id,
+        "task": answered.task,
+        "version": answered.version,
+        "candidate": answered.candidate,
+        "level": answered.level,
+        "correct": taken.correct,
+        "repeated": taken.status == "repeated",
+        "promise": _finite(promise),
+    }
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN."""
+    return {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in values.items()}

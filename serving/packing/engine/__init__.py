@@ -1,0 +1,1 @@
+"""The engine's process and the predictor as the service sees them."""

@@ -1,0 +1,94 @@
+"""The tokens service over HTTP: routes, their documentation, and one shape of error for all of them.
+
+Knows HTTP; what is done it leaves to the endpoint, which the service puts into `app.state.endpoint` when it is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pliant.errors import InputError
+from serving.http.app import add_refresh, complete, new_app
+from serving.http.json_body import check_names, parse_json, read_body, shorten, text
+from serving.http.refusals import json_response
+from serving.tokens.documents import Prediction, Status, TaskDescription, TaskList, errors, question_body
+from serving.tokens.documents import registration_body as registration
+from serving.tokens.endpoint import TokensEndpoint
+from serving.tokens.question import read_question
+
+
+def create_app(swagger: Path) -> FastAPI:
+    """The app; `swagger` is a folder with Swagger UI's files, so that its page needs no internet."""
+    app = new_app("Pliant tokens")
+    _add_routes(app)
+    return complete(app, {"/predict": _predict}, swagger)
+
+
+def _add_routes(app: FastAPI) -> None:
+    app.add_api_route(
+        "/predict",
+        _predict,
+        methods=["POST"],
+        summary="Classify an image before a deadline",
+        responses={200: {"model": Prediction}, **errors(400, 404, 413, 415, 422, 429, 500, 503)},
+        openapi_extra=question_body(),
+    )
+    app.add_api_route(
+        "/tasks", _tasks, methods=["GET"], summary="The tasks served", responses={200: {"model": TaskList}}
+    )
+    app.add_api_route(
+        "/tasks",
+        _register,
+        methods=["POST"],
+        summary="Serve a further task of the registry",
+        responses={200: {"model": TaskDescription}, **errors(400, 404, 409, 413, 422, 500, 503)},
+        openapi_extra=registration(),
+    )
+    add_refresh(app, errors(500, 503))
+    app.add_api_route(
+        "/status", _status, methods=["GET"], summary="What is served, and how", responses={200: {"model": Status}}
+    )
+
+
+async def _predict(request: Request) -> Response:
+    endpoint = _endpoint(request)
+    arrived, settings = endpoint.now, endpoint.settings
+    question = await read_question(request, settings.max_body_bytes, settings.max_deadline)
+    return json_response(await endpoint.predict(question, arrived))
+
+
+async def _tasks(request: Request) -> Response:
+    return json_response({"tasks": _endpoint(request).tasks()})
+
+
+async def _register(request: Request) -> Response:
+    endpoint = _endpoint(request)
+    fields = parse_json(await read_body(request, endpoint.settings.max_body_bytes))
+    check_names(fields, ("name", "alias", "version"), ("name",))
+    return json_response(await endpoint.register(text(fields, "name"), _which(fields)))
+
+
+def _which(fields: Mapping[str, Any]) -> str | int | None:
+    if "alias" in fields and "version" in fields:
+        raise InputError("version", "given together with alias", "given without it")
+    if "version" not in fields:
+        return text(fields, "alias") if "alias" in fields else None
+    version = fields["version"]
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise InputError("version", shorten(version), "a whole number from 1 on")
+    return version
+
+
+async def _status(request: Request) -> Response:
+    return json_response(_endpoint(request).status())
+
+
+def _endpoint(request: Request) -> TokensEndpoint:
+    endpoint: TokensEndpoint = request.app.state.endpoint
+    return endpoint

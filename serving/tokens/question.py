@@ -1,0 +1,92 @@
+"""From a request's body to a checked question. Knows its two forms (multipart or JSON), fields and their limits."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+
+from pliant.errors import InputError
+from serving.http.json_body import check_names, check_type, parse_json, read_body, shorten, text
+from serving.http.json_body import deadline as read_deadline
+from serving.http.json_body import utility as read_utility
+from serving.http.refusals import Refusal
+
+FIELDS = ("image", "task", "deadline", "utility")
+REQUIRED = ("image", "task", "deadline")
+NUMBERS = ("deadline", "utility")
+FIELD_BYTES = 4096  # of a form's text field
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    image: bytes
+    task: str
+    deadline: float  # seconds
+    utility: float
+
+
+async def read_question(request: Request, most_bytes: int, most_deadline: float) -> Question:
+    """Raises `Refusal` or `InputError` for anything but a whole, valid question."""
+    kind = check_type(request, ("application/json", "multipart/form-data"), _ACCEPTED)
+    body = await read_body(request, most_bytes)
+    fields = parse_json(body) if kind == "application/json" else await _parse_form(request, body)
+    check_names(fields, FIELDS, REQUIRED)
+    return Question(
+        image=_image(fields["image"]),
+        task=text(fields, "task"),
+        deadline=read_deadline(fields["deadline"], most_deadline),
+        utility=read_utility(fields.get("utility", 1.0)),
+    )
+
+
+_ACCEPTED = "multipart/form-data with a file field `image`, or application/json with `image` in base64"
+
+
+async def _parse_form(request: Request, body: bytes) -> Mapping[str, Any]:
+    parser = MultiPartParser(request.headers, _whole(body), max_files=1, max_fields=8, max_part_size=FIELD_BYTES)
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError) as error:
+        raise Refusal(400, "malformed", f"body is no multipart form: {error}", "body") from None
+    names = [name for name, _ in form.multi_items()]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(shorten(name), f"given {names.count(name)} times", "given once")
+    return {name: await _form_value(name, value) for name, value in form.items()}
+
+
+async def _whole(body: bytes) -> AsyncGenerator[bytes, None]:
+    yield body
+    yield b""
+
+
+async def _form_value(name: str, value: UploadFile | str) -> bytes | str | float:
+    if isinstance(value, UploadFile):
+        try:
+            return await value.read()
+        finally:
+            await value.close()
+    if name not in NUMBERS:
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        raise InputError(name, shorten(value), "a number") from None
+
+
+def _image(value: object) -> bytes:
+    match value:
+        case bytes():
+            return value
+        case str():
+            try:
+                return base64.b64decode(value, validate=True)
+            except ValueError as error:
+                raise InputError("image", shorten(value), f"a file, or its bytes in base64 ({error})") from None
+    raise InputError("image", shorten(value), "a file, or its bytes in base64")

@@ -1,0 +1,162 @@
+"""What the tokens service serves under the policy infaas: several models of different size, of which one is loaded.
+
+Knows the registry's names and the artifacts, as catalog.py does, and satisfies the same `Servable`. Settings of its
+scheduler are numbers of variants, the cheapest 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pliant.errors import ArtifactError, InputError, RegistryError
+from pliant.latency import LatencyTable
+from pliant.tokens.artifact import RateRule, Variant
+from pliant.tokens.policy import Knowledge
+from registry import codec
+from registry.names import TOKENS_VARIANT
+from serving.lifecycle.artifacts import Registry
+from serving.lifecycle.catalog import Fetcher, fetching
+from serving.tokens.catalog import Servable, ServedTask, Source
+
+
+@dataclass(frozen=True, slots=True)
+class ServedVariant:
+    """All of a variant but its weights, which the device process reads from the folder."""
+
+    name: str
+    folder: Path
+    version: int
+    digest: str
+    image_size: int
+    classes: Mapping[str, tuple[str, ...]]  # by task, as `accuracy`
+    accuracy: Mapping[str, float]
+    device: str
+    latency: LatencyTable
+    loading: float  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class VariantCatalog:
+    """`variants`: cheapest first, on one device class, measured at the same batches."""
+
+    PREFIXES: ClassVar[tuple[str, ...]] = (TOKENS_VARIANT,)
+
+    variants: tuple[ServedVariant, ...]
+
+    @property
+    def image_size(self) -> int:
+        return max(variant.image_size for variant in self.variants)
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        return [variant.folder for variant in self.variants]
+
+    @property
+    def pointers(self) -> Mapping[str, int]:
+        return {TOKENS_VARIANT + variant.name: variant.version for variant in self.variants}
+
+    @property
+    def device(self) -> str:
+        return self.variants[0].device
+
+    @property
+    def planned_by(self) -> Mapping[str, int]:
+        return {}
+
+    @property
+    def tasks(self) -> Mapping[str, tuple[str, ...]]:
+        """Name -> classes, of the tasks that every variant has."""
+        first, *others = self.variants
+        return {name: classes for name, classes in first.classes.items() if all(name in o.classes for o in others)}
+
+    def knowledge(self) -> Knowledge:
+        rows = tuple(variant.latency.row(0) for variant in self.variants)
+        numbers = tuple(range(len(self.variants)))
+        accuracy = {task: {n: self.variants[n].accuracy[task] for n in numbers} for task in self.tasks}
+        loading = {n: self.variants[n].loading for n in numbers}
+        table = LatencyTable(numbers, self.variants[0].latency.batches, rows)
+        return Knowledge(table, accuracy, RateRule((), (0,)), loading)
+
+    def sources(self) -> Mapping[tuple[str, str], Source]:
+        return {
+            (task, variant.digest): Source(classes, {"variant": variant.version}, variant.name)
+            for variant in self.variants
+            for task, classes in self.tasks.items()
+        }
+
+    def tasks_described(self) -> Mapping[str, Mapping[str, Any]]:
+        described = {}
+        for task, classes in sorted(self.tasks.items()):
+            accuracy = {variant.name: variant.accuracy[task] for variant in self.variants}
+            unversioned = {"version": None, "digest": None}
+            described[task] = {"name": task, "classes": list(classes), **unversioned, "accuracy": accuracy}
+        return described
+
+    def described(self) -> Mapping[str, Any]:
+        return {
+            "variants": [
+                {"name": v.name, "version": v.version, "digest": v.digest, "loading": v.loading, "device": v.device}
+                for v in self.variants
+            ]
+        }
+
+    def updates_from(self, running: Servable) -> Sequence[ServedTask] | None:
+        """A device process that has its files keeps them."""
+        same = isinstance(running, VariantCatalog) and running.sources().keys() == self.sources().keys()
+        return [] if same else None
+
+
+def load_variants(registry: Registry, alias: str, pointers: Mapping[str, int] | None = None) -> VariantCatalog:
+    """All variants under `alias`, or those of `pointers`.
+
+    Raises `RegistryError` where there are none, `ArtifactError` for what cannot be used, `InputError` for variants that
+    cannot stand in for each other.
+    """
+    with fetching(registry, alias, TOKENS_VARIANT, pointers) as fetcher:
+        if not fetcher.pointers:
+            raise RegistryError(
+                f"the policy infaas needs variants, but no model {TOKENS_VARIANT}... has a version under the alias "
+                f"{alias}: run `pliant train tokens --variants` first"
+            )
+        loaded = [_load(fetcher, name) for name in sorted(fetcher.pointers)]
+        loaded.sort(key=lambda variant: variant.latency.row(0)[-1] / variant.latency.batches[-1])
+        catalog = VariantCatalog(tuple(loaded))
+        _check(catalog)
+        return catalog
+
+
+def _load(fetcher: Fetcher, name: str) -> ServedVariant:
+    folder, published = fetcher.fetch(name)
+    variant = codec.load(Variant, folder, published.digest)
+    if TOKENS_VARIANT + variant.name != name:
+        raise ArtifactError(f"{name} holds a variant that calls itself {variant.name}")
+    return ServedVariant(
+        name=variant.name,
+        folder=folder,
+        version=published.version,
+        digest=published.digest,
+        image_size=variant.backbone.image_size,
+        classes={task: held.classes for task, held in variant.tasks.items()},
+        accuracy={task: held.accuracy for task, held in variant.tasks.items()},
+        device=variant.device,
+        latency=variant.latency,
+        loading=variant.loading,
+    )
+
+
+def _check(catalog: VariantCatalog) -> None:
+    first = catalog.variants[0]
+    for variant in catalog.variants:
+        what = f"variant {variant.name}"
+        if variant.device != first.device:
+            raise InputError(f"device of {what}", variant.device, f"the one that {first.name} was measured on")
+        if variant.latency.batches != first.latency.batches:
+            raise InputError(f"batches of {what}", variant.latency.batches, f"those of {first.name}")
+        for task, classes in catalog.tasks.items():
+            if variant.classes[task] != classes:
+                raise InputError(f"classes of task {task} in {what}", variant.classes[task], f"those in {first.name}")
+    if not catalog.tasks:
+        raise InputError("variants", "without a task in common", "trained for the same tasks")

@@ -1,0 +1,81 @@
+"""Variants in their device process: one is resident, and another takes its place when told. Runs gamma 0 of it.
+
+Knows folders and the runtime; knows nothing of why a variant is wanted.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from pliant.errors import InputError
+from pliant.tokens.artifact import Variant
+from pliant.tokens.runtime import Payload, TokensRuntime
+from registry import codec
+from serving.tokens.catalog import ServedTask
+from serving.tokens.device import fit, warm_up
+from serving.tokens.payload import Image, Output, VariantsBuild
+from serving.workers.device_plan import DevicePlan
+from serving.workers.on_device import prepare, room
+
+
+def build(told: VariantsBuild) -> VariantsModel:
+    """The first variant is loaded. Raises as `tokens_device.build`."""
+    prepare(told.plan)
+    model = VariantsModel(told)
+    model.load(0)
+    return model
+
+
+class VariantsModel:
+    """A device_process.Model. A launch for a variant that is not loaded, as after a restart, loads it first."""
+
+    def __init__(self, told: VariantsBuild) -> None:
+        self._told = told
+        self._number: int | None = None
+        self._resident: _Resident | None = None
+
+    def run(self, setting: int, payloads: Sequence[Image]) -> tuple[Sequence[Output], float]:
+        if setting != self._number:
+            self.load(setting)
+        assert self._resident is not None, "load leaves one or raises"
+        return self._resident.run(payloads)
+
+    def update(self, value: ServedTask) -> None:
+        raise InputError("task", value.task.name, "part of the variants, which are not changed one task at a time")
+
+    def load(self, number: int) -> None:
+        """From the verified folder to a warm model. The present one goes first: there may be room for one only."""
+        if number == self._number:
+            return
+        if not 0 <= number < len(self._told.variants):
+            raise InputError("variant", number, f"one of 0 to {len(self._told.variants) - 1}")
+        self._number = self._resident = None
+        if self._told.plan.device.startswith(
+            "cuda"
+        ):  # a runtime with graphs refers to itself; build froze the first one
+            gc.unfreeze()
+            gc.collect()
+            torch.cuda.empty_cache()
+        with room(self._told.plan.device):
+            self._resident = _Resident(*self._told.variants[number], self._told.plan)
+        self._number = number
+
+
+class _Resident:
+    """The variant that is loaded."""
+
+    def __init__(self, folder: Path, digest: str, plan: DevicePlan) -> None:
+        variant = codec.load(Variant, folder, digest)
+        self._digest, self._image_size = digest, variant.backbone.image_size
+        tasks = variant.adapters(digest)
+        self._runtime = TokensRuntime(variant.backbone, digest, tasks, plan.device)
+        warm_up(self._runtime, tasks[0].name, self._image_size, (0,), plan.warm_batches)
+
+    def run(self, payloads: Sequence[Image]) -> tuple[Sequence[Output], float]:
+        run = self._runtime.run(0, [Payload(task, fit(pixels, self._image_size)) for task, pixels in payloads])
+        rows = zip(payloads, run.probabilities, strict=True)
+        return [(task, self._digest, row) for (task, _), row in rows], run.seconds

@@ -1,0 +1,1 @@
+"""Processes that own a device, and what the service sees of them. Knows no system."""

@@ -1,0 +1,124 @@
+"""A pool of devices that spans machines: this process's connection to a Ray cluster, and workers hired from its nodes.
+
+One pool a process, since Ray knows one connection a process. Every node must have this very version of the package
+installed (or see it on a shared disk); models are built on the node, so what a build plan names by a path must lie there
+too. Knows Ray's runtime; what a worker does is ray_workers.py's.
+
+Ray's nodes trust one another, and some of their ports listen on all addresses, whatever it is told: who reaches them, and
+has the cluster's token, runs code there. Keep the nodes on a network of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pliant.errors import InputError, WorkerError
+from serving.workers.device_process import Build
+from serving.workers.resources import Resources
+
+if TYPE_CHECKING:
+    from serving.workers.ray_workers import RayWorker
+
+NAMESPACE = "pliant"
+ONE_CORE = Resources()
+STORE_BYTES = 100 * 1024 * 1024  # of a local cluster's object store: messages larger than 100 kB pass through it
+LOOPBACK = "127.0.0.2" if sys.platform == "linux" else None  # Ray replaces 127.0.0.1 by what the network calls it
+REACH_LIMIT = 5.0
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Milliseconds that a broken connection to an actor waits for news of its death before the call fails. The call is
+    # lost either way (max_task_retries=0): each one only keeps its requests from another worker.
+    "RAY_timeout_ms_task_wait_for_death_info": "0",
+}
+"""Read by Ray when it is imported, unless the environment says otherwise."""
+
+
+class RayPool:
+    """Connected from its making until `close`."""
+
+    def __init__(
+        self,
+        address: str = "",
+        resources: Resources = ONE_CORE,
+        place_limit: float = 10.0,
+        start_limit: float = 300.0,
+    ) -> None:
+        """`address`: of a cluster that this machine is a node of (host:port, or auto); empty: a local one is started.
+
+        Limits in seconds: until a node has taken a device, and then until its model is loaded and has run. Raises
+        `WorkerError` where Ray is not installed or nothing answers at the address, `InputError` for a ray:// address.
+        """
+        if address.startswith("ray://"):
+            raise InputError("ray_address", address, "host:port or auto, on a machine that is a node of the cluster")
+        self._resources, self._limits = resources, (place_limit, start_limit)
+        self._ray = import_ray()
+        _check_reachable(address)
+        with _keeping_sigterm():
+            _connect(self._ray, address)
+
+    def hire(self, build: Build) -> RayWorker:
+        """A worker, not yet started, on whichever node has room when it starts."""
+        from serving.workers.ray_workers import RayWorker
+
+        return RayWorker(build, self._resources, *self._limits)
+
+    @property
+    def nodes(self) -> int:
+        """That are up, as far as the cluster knows."""
+        return sum(node["Alive"] for node in self._ray.nodes())
+
+    def close(self) -> None:
+        """End the connection, and with it all devices of this pool and a local cluster."""
+        with _keeping_sigterm():
+            self._ray.shutdown()
+
+
+def import_ray() -> Any:
+    """Raises `WorkerError` where it is not installed."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise WorkerError("devices on Ray's nodes need Ray, which is missing here: pip install 'pliant[ray]'") from None
+    return ray
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, separator, port = address.rpartition(":")
+    if not separator:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_LIMIT).close()
+    except (OSError, ValueError) as error:
+        raise WorkerError(f"no Ray cluster answers at {address}: {error}") from None
+
+
+def _connect(ray: Any, address: str) -> None:
+    quiet = {"log_to_driver": False, "configure_logging": False, "namespace": NAMESPACE}
+    try:
+        if address:
+            ray.init(address, **quiet)
+        else:
+            own = {"include_dashboard": False, "object_store_memory": STORE_BYTES, "_node_ip_address": LOOPBACK}
+            ray.init("local", **quiet, **own)
+    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise WorkerError(f"no connection to the Ray cluster at {address or 'this machine'}: {first}") from error
+
+
+@contextmanager
+def _keeping_sigterm() -> Iterator[None]:
+    """Ray takes SIGTERM for itself and would exit at once; requests in flight are to be answered first."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    if threading.current_thread() is threading.main_thread() and handler is not None:
+        signal.signal(signal.SIGTERM, handler)

@@ -1,0 +1,144 @@
+"""The three services: what they have in common in this process; and each as it is started, on tiny artifacts."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+from PIL import Image
+
+from benchmarks.baselines import settings
+from benchmarks.baselines.launch import serving
+from benchmarks.baselines.list_of_one import ListOfOne
+from benchmarks.baselines.model import PATH, Artifact, Model, ModelSpec, Question, read
+from benchmarks.baselines.settings import RIVALS, TRIED, Rival, Tried
+from benchmarks.load_generator import Example, replay
+from pliant.protocol import Request
+from pliant.tokens.runtime import Payload, TokensRuntime
+from registry import codec
+from tests.fixtures.tokens.samples import IMAGE_SIZE, random_images, tiny_backbone, tiny_task
+
+TASKS = {"digit": ("a", "b", "c"), "loops": ("d", "e")}
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory) -> ModelSpec:
+    folder = tmp_path_factory.mktemp("artifacts")
+    digest = codec.save(tiny_backbone(), folder / "backbone")
+    tasks = [tiny_task(name, classes, digest, seed) for seed, (name, classes) in enumerate(TASKS.items())]
+    saved = [Artifact(str(folder / task.name), codec.save(task, folder / task.name)) for task in tasks]
+    return ModelSpec(Artifact(str(folder / "backbone"), digest), tuple(saved), IMAGE_SIZE)
+
+
+def encoded(pixels) -> str:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, format="PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def questions(count: int) -> list[Question]:
+    return [Question(list(TASKS)[i % 2], pixels) for i, pixels in enumerate(random_images(count))]
+
+
+def test_the_model_answers_as_the_runtime_does_at_gamma_0_each_question_by_its_own_task(spec):
+    asked = questions(6)
+    digest = spec.backbone.digest
+    tasks = [tiny_task(name, classes, digest, seed) for seed, (name, classes) in enumerate(TASKS.items())]
+    run = TokensRuntime(tiny_backbone(), digest, tasks).run(0, [Payload(q.task, q.pixels) for q in asked])
+    expected = [TASKS[q.task][int(row.argmax())] for q, row in zip(asked, run.probabilities, strict=True)]
+    answers = Model(spec, 4).classify(asked)
+    assert [answer["label"] for answer in answers] == expected
+    assert {(answer["gamma"], answer["batch_size"]) for answer in answers} == {(0, 6)}
+
+
+def test_an_image_in_a_body_is_read_as_it_was(spec):
+    pixels = random_images(1)[0]
+    question = read({"image": encoded(pixels), "task": "digit", "deadline": 1.0, "utility": 1.0}, IMAGE_SIZE)
+    assert question.task == "digit"
+    assert (question.pixels == pixels).all()
+
+
+def test_what_the_launcher_tells_a_service_arrives_unchanged(spec):
+    assert ModelSpec.of(spec.text()) == spec
+
+
+def test_a_service_that_is_not_installed_says_how_to_install_it():
+    there, absent = (Rival("x", "X batching", package, "/", {}) for package in ("json", "no_such_package_of_ours"))
+    assert there.missing is None
+    assert absent.missing is not None
+    assert absent.missing.startswith("X batching is not installed")
+    assert settings.INSTALL in absent.missing
+
+
+def test_a_service_lets_in_what_it_serves_in_the_tried_seconds_and_at_least_a_batch():
+    for rival in RIVALS:
+        assert Tried(16, 0.5).options(rival, 400.0) == {**rival.fixed, "max_batch_size": 16, "inside": 200}
+        assert Tried(16, 0.5).options(rival, 0.0)["inside"] == 16
+
+
+def test_nothing_is_tried_twice():
+    assert len(set(TRIED)) == len(TRIED)
+
+
+def through(path: str, status: int, answer: bytes, parts: list[bytes]) -> tuple[bytes, dict, bytes]:
+    """(what the app behind the middleware reads, the headers and the body that the client gets)."""
+    read_body, sent = bytearray(), []
+
+    async def app(scope, receive, send):
+        more = True
+        while more:
+            message = await receive()
+            read_body.extend(message["body"])
+            more = message["more_body"]
+        length = (b"content-length", str(len(answer)).encode())
+        await send({"type": "http.response.start", "status": status, "headers": [length]})
+        await send({"type": "http.response.body", "body": answer, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    left = [{"type": "http.request", "body": p, "more_body": i + 1 < len(parts)} for i, p in enumerate(parts)]
+
+    async def receive():
+        return left.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(ListOfOne(app)({"type": "http", "path": path, "headers": []}, receive, send))
+    return bytes(read_body), dict(sent[0]["headers"]), b"".join(m.get("body", b"") for m in sent[1:])
+
+
+def test_one_question_travels_as_a_list_of_one_however_its_body_is_cut():
+    body, headers, answer = through(PATH, 200, b'[{"label": "a"}]', [b'{"task"', b': "digit"}'])
+    assert json.loads(body) == {"questions": [{"task": "digit"}]}
+    assert json.loads(answer) == {"label": "a"}
+    assert int(headers[b"content-length"]) == len(answer)
+
+
+@pytest.mark.parametrize(("path", "status"), [(PATH, 503), ("/readyz", 200)])
+def test_a_refusal_and_any_other_path_pass_as_they_are(path, status):
+    assert through(path, status, b'{"error": "full"}', [b"{}"])[2] == b'{"error": "full"}'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.name)
+def test_a_service_answers_as_the_model_does_and_ends_with_its_context(rival, spec, tmp_path):
+    if rival.missing is not None:
+        pytest.skip(rival.missing)
+    asked = questions(8)
+    labels = [answer["label"] for answer in Model(spec, 1).classify(asked)]
+    pool = {name: [] for name in TASKS}
+    for question, label in zip(asked, labels, strict=True):
+        pool[question.task].append(Example(encoded(question.pixels), label))
+    with serving(rival, TRIED[0].options(rival, 400.0), spec, tmp_path) as address:
+        load = [Request(i, 0.02 * i, 30.0, list(TASKS)[i % 2]) for i in range(16)]
+        replies = asyncio.run(replay(address, load, pool))
+    assert [reply.status for reply in replies] == [200] * 16
+    assert {reply.observation.outcome for reply in replies} == {"accurate"}
+    assert {reply.observation.setting for reply in replies} == {0}
+    with pytest.raises((urllib.error.URLError, OSError)):
+        urllib.request.urlopen(address, timeout=2)

@@ -1,0 +1,152 @@
+"""The live comparison on small servers that answer as embedding services do, each after a time of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from aiohttp import web
+
+from benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, SENTENCE
+from benchmarks.bins.live import (
+    HEADINGS,
+    LOADED,
+    LOW,
+    LOW_LIMIT,
+    OURS,
+    SWEEP,
+    Contender,
+    Live,
+    LiveConfig,
+    Row,
+    compare,
+)
+from benchmarks.bins.requests import TIMEOUT, Texts, load_of
+from benchmarks.bins.traces import Trace
+from flows.servers import HOST, free_port
+from pliant.errors import InputError
+from pliant.progress import silent
+
+SMALL = LiveConfig(seconds=0.3, rounds=2, low=4, loaded=0.2, sweep=0.2, probe=0.2, lead=0.0, clients=2, warm=3)
+TEXTS = Texts(((), (), (), ("a", "b"), ("a b",)), ("a", "a b"))
+
+
+@contextmanager
+def server(seconds: float, seen: list, status: int = 200) -> Iterator[str]:
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(json.loads(await request.read())["inputs"][0])
+        await asyncio.sleep(seconds)
+        return web.json_response([[0.6, 0.8]], status=status)
+
+    async def started() -> tuple[web.AppRunner, str]:
+        app = web.Application()
+        app.router.add_post("/embed", handler)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, HOST, free_port())
+        await site.start()
+        return runner, site.name
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    runner, address = asyncio.run_coroutine_threadsafe(started(), loop).result()
+    try:
+        yield address
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def quiet_stage(_name: str):
+    yield silent
+
+
+def contender(name: str, seconds: float = 0.01, seen: list | None = None, status: int = 200, **setting) -> Contender:
+    return Contender(name, setting, lambda: server(seconds, [] if seen is None else seen, status))
+
+
+def loads(name: str, rate: float, seconds: float, seed: int):
+    rng = np.random.default_rng(seed)
+    times = np.sort(rng.uniform(0, seconds, max(2, int(rate * seconds))))
+    return load_of(name, Trace(times, rng.integers(3, 5, len(times)).astype(np.int32), "x"), 3, 4)
+
+
+def compared(*contenders: Contender, config: LiveConfig = SMALL) -> Live:
+    return compare(contenders, TEXTS, loads, config, quiet_stage, {})
+
+
+def row(load: str, name: str, *latencies: float) -> Row:
+    return Row(load, name, {}, latencies, len(latencies), 0, 0.001, 0.2)
+
+
+def test_every_contender_is_asked_the_same_at_every_load():
+    seen: dict[str, list[str]] = {name: [] for name in (DYNAMIC, OURS, PADDED)}
+    live = compared(*(contender(name, seen=seen[name]) for name in seen))
+    for load in (LOW, LOADED):
+        counts = {r.name: len(r.latencies) for r in live.rows if r.load == load}
+        assert len(set(counts.values())) == 1 and counts.keys() == seen.keys()
+    assert sorted(seen[OURS]) == sorted(seen[PADDED])
+    assert len(live.rows) == 3 * (1 + SMALL.rounds)
+
+
+def test_the_best_setting_of_a_name_is_compared():
+    live = compared(contender(DYNAMIC), contender(BENTOML, 0.1, batch=8), contender(BENTOML, 0.001, batch=2))
+    assert {r.setting["batch"] for r in live.rows if (r.load, r.name) == (SWEEP, BENTOML)} == {8, 2}
+    assert {r.setting["batch"] for r in live.rows if (r.load, r.name) == (LOADED, BENTOML)} == {2}
+
+
+def test_without_a_sweep_the_first_setting_is():
+    config = replace(SMALL, rounds=1, low=2, sweep=0.0)
+    both = contender(BENTOML, 0.05, batch=8), contender(BENTOML, 0.001, batch=2)
+    live = compared(contender(DYNAMIC), *both, config=config)
+    assert {r.setting.get("batch") for r in live.rows if r.name == BENTOML} == {8}
+
+
+def test_latency_over_that_of_a_slower_one_is_below_one():
+    live = compared(contender(DYNAMIC, 0.01), contender(OURS, 0.001), contender(PADDED, 0.2))
+    assert live.ratio(LOADED, PADDED) < 0.5
+    assert live.ratio(LOADED, OURS) == 1.0
+
+
+def test_a_request_without_an_answer_counts_the_whole_time_limit():
+    live = compared(contender(DYNAMIC), contender(PADDED, status=503))
+    assert live.mean(LOW, PADDED) == TIMEOUT
+    assert {r.answered for r in live.rows if r.name == PADDED} == {0}
+
+
+def test_without_dynamic_shapes_there_is_no_load():
+    with pytest.raises(InputError, match=DYNAMIC):
+        compared(contender(OURS))
+
+
+def test_the_bars_are_ratios_of_means_over_all_turns():
+    rows = [row(LOADED, OURS, 1.0), row(LOADED, OURS, 2.0), row(LOW, OURS, 1.0)]
+    rows += [row(LOADED, name, 4.0) for name in (PADDED, BENTOML, SENTENCE)]
+    rows += [row(LOW, DYNAMIC, 0.5)]
+    bars = Live(10.0, tuple(rows), {}).bars()
+    assert [bar.measured for bar in bars] == [0.375, 0.375, 0.375, 2.0]
+    assert [bar.holds for bar in bars] == [True, True, True, False]
+    assert bars[-1].limit == LOW_LIMIT
+
+
+def test_nothing_is_claimed_of_a_contender_that_is_missing():
+    live = Live(10.0, (row(LOADED, OURS, 1.0),), {BENTOML: "not installed"})
+    assert all(math.isnan(bar.measured) and not bar.holds for bar in live.bars())
+
+
+def test_the_table_has_a_line_a_contender_and_load_and_the_plain_form_is_json():
+    live = Live(10.0, (row(LOW, OURS, 1.0), row(LOW, OURS, 3.0), row(LOADED, OURS, 2.0)), {})
+    assert [line[:3] for line in live.table()] == [(LOW, OURS, "2000.00"), (LOADED, OURS, "2000.00")]
+    assert {len(line) for line in live.table()} == {len(HEADINGS)}
+    assert json.loads(json.dumps(live.plain()))["rows"][1]["mean"] == 3.0

@@ -1,0 +1,156 @@
+"""Bars, tables and the picture of the contest, from rounds that are made up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.cascade.alone import Alone
+from benchmarks.cascade.contest import Round, Showing
+from benchmarks.cascade.figures import (
+    HEADINGS,
+    alone_bars,
+    alone_table,
+    contest_bars,
+    contest_figure,
+    helping,
+    importance_table,
+    mean,
+    missed,
+    rows,
+)
+from benchmarks.cascade.importance import Cost
+
+PNG = b"\x89PNG\r\n\x1a\n"
+SINGLE = Showing(accuracy=0.9, seconds=0.010, early=1.0, large=0.0, kept=1.0, levels=1)
+TABI = Showing(accuracy=0.9, seconds=0.008, early=0.6, large=0.4, kept=0.9, levels=2)
+OURS = replace(TABI, seconds=0.007, early=0.7, large=0.3)
+
+
+def rounds(default: Showing = OURS, tabi: Showing | None = TABI, ours: Showing = OURS, splits: int = 4) -> list[Round]:
+    """`ours`: the default at the published candidate's accuracy."""
+    shown = {"default": default, "single": SINGLE, "voting": replace(SINGLE, seconds=0.03)}
+    if tabi is None:
+        return [Round(seed, 0.9, 0.89, shown, ()) for seed in range(splits)]
+    around = (replace(ours, accuracy=ours.accuracy - 0.01), ours, replace(ours, accuracy=ours.accuracy + 0.01))
+    return [Round(seed, 0.9, 0.89, {**shown, "tabi": tabi}, around) for seed in range(splits)]
+
+
+def five(**first) -> dict[str, list[Round]]:
+    """Five data sets: all that is asked for holds of four, the first is as `first` says."""
+    return {"first": rounds(**first), **{f"set {number}": rounds() for number in range(4)}}
+
+
+def verdicts(found) -> list[str]:
+    return [bar.verdict for bar in contest_bars(found)]
+
+
+def test_all_bars_hold_where_ours_is_better_everywhere_and_keeps_its_promise():
+    bars = contest_bars(five())
+    assert [bar.measured for bar in bars] == pytest.approx([0.75, 0.75, 0.875, 5, 0])
+    assert {bar.verdict for bar in bars} == {"holds"}
+
+
+@pytest.mark.parametrize(
+    ("first", "short"),
+    [
+        ({"ours": replace(OURS, early=0.63)}, 0),
+        ({"ours": replace(OURS, large=0.37)}, 1),
+        ({"ours": replace(OURS, seconds=0.0076)}, 2),
+        ({"default": replace(OURS, seconds=0.0076)}, 3),
+        ({"default": replace(OURS, accuracy=0.88)}, 4),
+    ],
+    ids=["as many go on", "as many go all the way", "as slow", "little quicker than single", "target missed"],
+)
+def test_one_data_set_that_is_worse_makes_its_bar_fall_short(first, short):
+    found = verdicts(five(**first))
+    assert found[short] == "falls short"
+    assert found.count("falls short") == (2 if short == 4 else 1)  # a missed target is no success against single either
+
+
+@pytest.mark.parametrize("place", [0, 4])
+def test_an_accuracy_that_ours_does_not_reach_falls_short_wherever_the_data_set_stands(place):
+    """Its ratio is NaN, which max() would pass over unless it came first."""
+    names = list(found := five(ours=replace(OURS, accuracy=0.7)))
+    names.insert(place, names.pop(0))
+    bars = contest_bars({name: found[name] for name in names})
+    assert all(math.isnan(bar.measured) for bar in bars[:3])
+    assert [bar.verdict for bar in bars] == [*["falls short"] * 3, "holds", "holds"]
+
+
+def test_a_data_set_that_no_cascade_helps_is_left_out_of_the_comparison_with_the_published_one():
+    slow = replace(TABI, seconds=0.0099)
+    found = five(tabi=slow, ours=slow)
+    assert helping(found) == ["set 0", "set 1", "set 2", "set 3"]
+    assert contest_bars(found)[0].measured == pytest.approx(0.75)
+    assert contest_bars(found)[0].name.endswith("worst of 4 that a cascade helps")
+
+
+@pytest.mark.parametrize("quick", ["tabi", "ours"])
+def test_a_cascade_helps_if_either_of_the_two_is_quicker_than_the_single_model(quick):
+    slow = {"tabi": replace(TABI, seconds=0.0099), "ours": replace(OURS, seconds=0.0099)}
+    slow.pop(quick)
+    assert helping({"one": rounds(**slow)}) == ["one"]
+
+
+def test_without_any_published_candidate_there_is_no_figure_and_the_bars_fall_short():
+    found = {"one": rounds(tabi=None)}
+    assert helping(found) == []
+    assert verdicts(found)[:3] == ["falls short"] * 3
+
+
+def test_the_target_is_missed_on_the_share_of_splits_that_lie_below_it():
+    below = replace(OURS, accuracy=0.889)
+    each = rounds(splits=3) + rounds(default=below, splits=1)
+    assert missed(each, "default") == 0.25
+    assert missed(each, "single") == 0
+    assert math.isnan(missed(each, "equal"))
+
+
+def test_a_method_that_was_never_shown_has_no_mean_and_no_row():
+    each = rounds(tabi=None)
+    assert math.isnan(mean(each, "tabi", "seconds"))
+    assert [row[1] for row in rows({"one": each})] == ["default", "single", "voting"]
+
+
+def test_the_table_holds_every_method_in_milliseconds_and_over_the_single_model():
+    table = rows({"one": rounds()})
+    assert {len(row) for row in table} == {len(HEADINGS)}
+    by_method = {row[1]: dict(zip(HEADINGS, row, strict=True)) for row in table}
+    assert list(by_method) == ["default", "tabi", "single", "voting", "matched"]
+    assert (by_method["tabi"]["ms"], by_method["tabi"]["/single"]) == ("8.00", "0.80")
+    assert (by_method["default"]["large"], by_method["default"]["missed"]) == ("30.0%", "0%")
+    assert by_method["tabi"]["points"] == "+0.00"
+
+
+def alone(default: float, single: float = 0.010) -> Alone:
+    seconds = {"default": default, "single": single}
+    return Alone(10, seconds, dict.fromkeys(seconds, 0.9), dict.fromkeys(seconds, 0.5))
+
+
+@pytest.mark.parametrize(("default", "verdict"), [(0.0075, "holds"), (0.0076, "falls short")])
+def test_the_clock_must_say_a_quarter_less_on_five_sets(default, verdict):
+    found = {"first": alone(default), **{f"set {number}": alone(0.005) for number in range(4)}}
+    (bar,) = alone_bars(found)
+    assert bar.verdict == verdict
+
+
+def test_the_clocks_table_leaves_out_what_did_not_run():
+    headings, (row,) = alone_table({"one": alone(0.0075)})
+    shown = dict(zip(headings, row, strict=True))
+    assert (shown["default"], shown["single"], shown["tabi"]) == ("7.50 (0.900)", "10.00 (0.900)", "")
+
+
+def test_importance_is_shown_in_microseconds_a_request():
+    headings, (row,) = importance_table([Cost(6, 32, {}, 1.04, 1.31, 42e-6, 1.1, 9, 0.0)])
+    assert dict(zip(headings, row, strict=True))["us a request"] == "42"
+
+
+@pytest.mark.parametrize("tabi", [TABI, None], ids=["published", "none published"])
+def test_the_picture_is_drawn_whether_or_not_there_is_a_published_candidate(tmp_path, tabi):
+    figure, path = contest_figure({"one": rounds(tabi=tabi), "two": rounds(splits=7)}), tmp_path / "contest.png"
+    assert "over 7 random splits" in figure.axes[0].get_title()
+    figure.savefig(path, dpi=40)
+    assert path.read_bytes().startswith(PNG)

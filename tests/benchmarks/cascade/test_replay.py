@@ -1,0 +1,160 @@
+"""What is asked and read of the cascade's service under load, and what is made of replies, all of it made up."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from benchmarks.cascade import replay as cascade_replay
+from benchmarks.cascade.replay import HEADINGS, LoadConfig, Loaded, TextExample, compare, form
+from benchmarks.load_generator import Reply
+from pliant.protocol import Request
+from pliant.report import Observation
+
+LEVELS = ("small", "middle", "large")
+SINGLE, PAIR = TextExample(("a text", None), "x"), TextExample(("a text", "another"), "x")
+REQUEST = Request(7, 2.0, 2.25, "topics", 1.5)
+
+
+def told(example: TextExample = SINGLE, **changed):
+    answer = {"label": "x", "level": "small", "cut_short": False, "queue_seconds": 0.01, "run_seconds": 0.02}
+    return form("default", LEVELS).read({"answers": [answer | changed]}, example)
+
+
+def test_a_body_says_task_text_candidate_utility_and_the_time_that_is_left():
+    body = json.loads(form("tabi", LEVELS).body(REQUEST, SINGLE))
+    assert body.pop("deadline") == pytest.approx(0.25)
+    assert body == {"task": "topics", "text": "a text", "candidate": "tabi", "utility": 1.5}
+
+
+def test_the_second_text_of_a_pair_is_sent_as_one():
+    assert json.loads(form("default", LEVELS).body(REQUEST, PAIR))["text_pair"] == "another"
+
+
+def test_characters_beyond_ascii_arrive_as_they_were():
+    example = TextExample(("naïve \U0001f600 \x00", None), "x")
+    assert json.loads(form("default", LEVELS).body(REQUEST, example))["text"] == example.text[0]
+
+
+@pytest.mark.parametrize(
+    ("level", "cut_short", "setting"),
+    [("small", False, 0), ("small", True, 1), ("large", False, 4), ("large", True, 5)],
+)
+def test_a_setting_says_which_level_answered_and_whether_the_answer_was_cut_short(level, cut_short, setting):
+    assert told(level=level, cut_short=cut_short).setting == setting
+
+
+@pytest.mark.parametrize(("label", "correct"), [("x", True), ("y", False)])
+def test_an_answer_is_correct_where_its_label_is_the_examples(label, correct):
+    assert told(label=label).correct is correct
+
+
+def test_seconds_are_those_in_the_queue_and_on_the_device():
+    assert told().seconds == pytest.approx(0.03)
+
+
+def test_a_service_that_tells_no_seconds_leaves_them_open():
+    assert math.isnan(
+        form("", LEVELS).read({"answers": [{"label": "x", "level": "small", "cut_short": 0}]}, SINGLE).seconds
+    )
+
+
+def reply(number: int, setting: int, after: float = 0.1, correct: bool = True) -> Reply:
+    request = Request(number, number * 0.01, number * 0.01 + 0.25, "topics")
+    return Reply(Observation(request, request.arrival + after, correct, setting, None), 200, 0.0, 0.01)
+
+
+def refused(number: int) -> Reply:
+    request = Request(number, number * 0.01, number * 0.01 + 0.25, "topics")
+    return Reply(Observation(request, dropped="503"), 503, 0.0, math.nan)
+
+
+def loaded(*replies: Reply) -> Loaded:
+    return Loaded(100.0, 90.0, {"default": replies, "only large": [reply(0, 4)]}, LEVELS)
+
+
+def row(*replies: Reply) -> dict[str, str]:
+    first, _ = loaded(*replies).rows()
+    return dict(zip(HEADINGS, first, strict=True))
+
+
+def test_a_levels_answers_count_as_one_whether_cut_short_or_not():
+    shown = row(reply(0, 0), reply(1, 1), reply(2, 1), reply(3, 4))
+    assert shown["level"] in ("small:75% large:25%", "large:25% small:75%")
+    assert shown["cut"] == "50.0%"
+
+
+def test_a_late_or_refused_request_is_not_in_time():
+    shown = row(reply(0, 0), reply(1, 0, after=0.5), refused(2), reply(3, 0, correct=False))
+    assert shown["in time"] == "50.0%"
+
+
+def test_a_load_of_which_nothing_was_answered_has_a_row_all_the_same():
+    shown = row(refused(0), refused(1))
+    assert (shown["in time"], shown["level"], shown["cut"]) == ("0.0%", "", "0.0%")
+    assert shown["p99 ms"] == "nan"
+
+
+def test_the_plain_form_holds_capacity_rate_and_a_report_per_candidate():
+    plain = loaded(reply(0, 0), refused(1)).plain()
+    assert (plain["capacity"], plain["rate"]) == (100.0, 90.0)
+    assert {name: one["requests"] for name, one in plain["reports"].items()} == {"default": 2, "only large": 1}
+
+
+class Endpoint:
+    """In place of one over HTTP: bears 100 texts a second, answers each at once, and remembers what was sent when."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, list[Request]]] = []
+
+    async def capacity(self, address, pool, seconds, clients, form) -> float:
+        return 100.0
+
+    async def replay(self, address, requests, pool, seed, progress, form) -> list[Reply]:
+        candidate = json.loads(form.body(requests[0], SINGLE))["candidate"]
+        self.asked.append((candidate, requests))
+        return [Reply(Observation(one, one.arrival + 0.1, True, 0, None), 200, 0.0, 0.01) for one in requests]
+
+
+@pytest.fixture
+def endpoint(monkeypatch) -> Endpoint:
+    made = Endpoint()
+    monkeypatch.setattr(cascade_replay, "capacity", made.capacity)
+    monkeypatch.setattr(cascade_replay, "replay", made.replay)
+    return made
+
+
+def compared(**config) -> Loaded:
+    told = LoadConfig(**{"seconds": 2.0, "share": 1.5, "turns": 2, **config})
+    return compare("", "topics", LEVELS, ["default", "only large"], [SINGLE], told)
+
+
+def test_candidates_take_turns_in_alternating_order_and_get_the_same_requests_in_each(endpoint):
+    compared()
+    assert [name for name, _ in endpoint.asked] == ["default", "only large", "only large", "default"]
+    first, second, third, fourth = (requests for _, requests in endpoint.asked)
+    assert first == second
+    assert third == fourth
+    assert first != third
+
+
+def test_the_rate_is_a_share_of_what_the_last_candidate_was_found_to_bear(endpoint):
+    found = compared(turns=1, seconds=20.0)
+    assert (found.capacity, found.rate) == (100.0, 150.0)
+    assert len(found.replies["default"]) == pytest.approx(150 * 20, rel=0.1)
+
+
+def test_the_turns_of_a_candidate_make_one_load_whose_parts_follow_one_another(endpoint):
+    found = compared()
+    arrivals = [reply.observation.request.arrival for reply in found.replies["default"]]
+    assert arrivals == sorted(arrivals)
+    assert 2.0 < max(arrivals) <= 4.0
+    report = found.report("default")
+    assert (report.attainment, report.p50) == (1.0, pytest.approx(0.1))
+
+
+def test_the_ratio_counts_correct_answers_in_time():
+    found = loaded(reply(0, 0), reply(1, 0), reply(2, 0, correct=False), reply(3, 0, after=0.5), refused(4))
+    assert found.ratio("default", "only large") == 2.0

@@ -1,0 +1,60 @@
+"""The demo's estimate: costs and speed make seconds, the stopwatch leaves no second out, the probe measures something."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from benchmarks.demo import estimate
+from benchmarks.demo.estimate import Speed, Stage, Stopwatch
+from benchmarks.demo.stages import STAGES, TEXTS, stages_of
+
+
+def test_a_stage_takes_its_tensors_its_python_and_its_wait():
+    stage = Stage("x", tensor=10, python=4, pair=1, wait=3)
+    assert stage.seconds(Speed(tensor=2, python=0.5, pair=4)) == pytest.approx(20 + 2 + 4 + 3)
+
+
+def test_time_between_stages_counts_to_the_later_and_unknown_stages_to_the_next_known(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(estimate.time, "monotonic", lambda: now[0])
+    watch = Stopwatch(frozenset({"a", "b"}))
+    for at, name in [(2.0, "a"), (3.0, "unknown"), (7.0, "b"), (8.0, "a")]:
+        now[0] = at
+        watch.end(name, 1.0)
+    assert watch.seconds == {"a": 3.0, "b": 5.0}
+    assert [name for name, _ in watch.heard] == ["a", "unknown", "b", "a"]
+
+
+def test_the_announcement_names_every_stage_and_the_sum():
+    console = Console(file=io.StringIO(), width=120)
+    stages = {"tokens": (Stage("foundation", wait=30), Stage("gate", wait=5)), "bins": (Stage("encoder", wait=100),)}
+    estimate.announce(console, Speed(1, 1, 1), stages)
+    text = console.file.getvalue()
+    for part in ("tokens", "foundation", "30 s", "gate", "5 s", "bins", "1.7 min", "2.2 min"):
+        assert part in text
+
+
+def test_the_probe_measures_both():
+    speed = estimate.probe()
+    assert speed.tensor > 0
+    assert speed.python > 0
+    assert speed.pair > 0
+
+
+def test_every_system_of_the_demo_says_what_comes():
+    assert list(STAGES) == ["tokens", "bins", "cascade", "packing"]
+    assert all(stages for stages in STAGES.values())
+    assert all(
+        any((stage.tensor, stage.python, stage.pair, stage.wait)) for stages in STAGES.values() for stage in stages
+    )
+
+
+def test_the_texts_are_read_by_the_first_system_that_needs_them():
+    def readers(systems):
+        return [system for system, stages in stages_of(systems).items() if TEXTS in stages]
+
+    assert readers(list(STAGES)) == ["bins"]
+    assert readers(["tokens", "packing"]) == ["packing"]

@@ -1,0 +1,118 @@
+"""Forecasts of Vicuna's lengths: nobody is predicted by who has seen it, and half of the rows is for fitting alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.packing import vicuna as packing_vicuna
+from benchmarks.packing.forecasts import Conditional, by_prompt, classes_of, foretold, pinball, width_of
+from benchmarks.packing.vicuna import Texts, cached, crossed, joined, missing, vicuna
+from pliant.errors import InputError
+from pliant.packing.scheduling.forecast import LEVELS, MEDIAN
+from tests.fixtures.packing.worlds import lengths, told
+
+needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+
+
+def by_characters(prompts, tokens, progress):
+    """Prompts and answers are about as long as each other, it thinks."""
+    progress(1, 1)
+    scale = tokens.mean() / np.mean([len(prompt) for prompt in prompts])
+    spread = np.exp(np.linspace(-1, 1, len(LEVELS)))
+    return lambda asked: np.array([max(len(prompt), 1) * scale for prompt in asked])[:, None] * spread
+
+
+def test_no_prompt_is_predicted_by_a_predictor_that_was_trained_with_it():
+    def train(prompts, tokens, progress):
+        known = set(prompts)
+        return lambda asked: np.array([[float(prompt in known)] for prompt in asked])
+
+    prompts = [f"prompt {i}" for i in range(101)]
+    assert not crossed(prompts, np.arange(101), train).any()
+
+
+def test_a_row_borrows_the_prompt_of_a_reference_answer_of_equal_rank():
+    reference, answers = np.array([5, 1, 9, 5]), np.array([30, 10, 70, 30, 20, 30, 90, 31])
+    rows = joined(reference, answers)
+    assert (np.diff(answers[rows][np.argsort(reference, kind="stable")]) >= 0).all()
+    assert answers[rows[1]] == 10 and answers[rows[2]] >= 70 and answers[rows[0]] in (20, 30, 31)
+
+
+def test_predictions_are_kept_until_the_data_or_the_way_to_train_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(packing_vicuna, "texts", lambda: Texts(("ask", "ask again", "and again"), np.array([3, 5, 7])))
+    monkeypatch.setattr(packing_vicuna, "per_token", lambda known: 1.0)
+    calls = []
+
+    def train(prompts, tokens, progress):
+        calls.append(len(prompts))
+        return by_characters(prompts, tokens, progress)
+
+    first, again = cached(tmp_path, train, "one"), cached(tmp_path, train, "one")
+    assert (first == again).all() and len(calls) == packing_vicuna.FOLDS
+    cached(tmp_path, train, "another")
+    assert len(calls) == 2 * packing_vicuna.FOLDS
+
+
+def test_missing_texts_are_refused(tmp_path):
+    with pytest.raises(InputError, match="existing file"):
+        packing_vicuna.texts(tmp_path / "none.parquet")
+
+
+def test_conditional_quantiles_cover_what_they_say_on_rows_they_were_not_fitted_on():
+    quality = told(8000).quality
+    assert np.abs(np.array(quality.coverage) - LEVELS).max() < 0.03
+    assert quality.tau > 0.3 and quality.pinball < 0.9 * quality.constant
+    assert 0 < quality.majority <= quality.accuracy + 0.05
+
+
+def test_a_score_that_says_nothing_is_no_better_than_the_constant_quantiles():
+    of, rows = lengths(8000), np.arange(8000)
+    scores = np.random.default_rng(1).random(8000)
+    quality = foretold("noise", scores, of, rows[::2], rows[1::2], 256).quality
+    assert abs(quality.tau) < 0.04 and quality.pinball == pytest.approx(quality.constant, rel=0.03)
+
+
+def test_fitting_does_not_look_at_the_rows_that_are_kept():
+    of, rows = lengths(), np.arange(400)
+    first = foretold("a", of.prompt.astype(float), of, rows[:200], rows[200:], 256)
+    of.output[200:] = 1
+    again = foretold("a", of.prompt.astype(float), of, rows[:200], rows[200:], 256)
+    assert (first.forecasts_NL == again.forecasts_NL).all() and (first.buckets == again.buckets).all()
+
+
+def test_the_class_is_the_commonest_of_those_with_a_like_score():
+    scores, tokens = np.arange(100.0), np.where(np.arange(100) < 50, 10, 95)
+    fitted = Conditional.fit(scores, tokens, 10)
+    assert fitted.classes(np.array([0.0, 20.0, 80.0, 99.0])).tolist() == [10, 10, 100, 100]
+
+
+def test_classes_are_equal_parts_of_the_limit_and_the_last_takes_the_rest():
+    assert width_of(2048) == 205
+    assert classes_of(np.array([1, 205, 206, 2048, 5000]), 205).tolist() == [0, 0, 1, 9, 9]
+
+
+def test_the_pinball_loss_is_that_of_its_definition():
+    forecasts, tokens = np.full((1, len(LEVELS)), 10.0), np.array([20])
+    assert pinball(forecasts, tokens) == pytest.approx(np.mean(LEVELS) * np.log(2))
+    assert pinball(forecasts, np.array([5])) == pytest.approx(np.mean(1 - np.array(LEVELS)) * np.log(2))
+
+
+def test_a_trace_without_prompts_is_forecast_by_their_length_on_its_later_half():
+    of = lengths(1000)
+    found = by_prompt(of, 100)
+    assert found.left_out == int((of.prompt + of.output > 100).sum()) > 0
+    assert len(found.buckets) == len(found.lengths.prompt) == -(-(1000 - found.left_out) // 2)
+    with pytest.raises(InputError, match="context"):
+        by_prompt(of, 8)
+
+
+@needs_data
+def test_vicunas_forecasts_know_something_of_its_lengths_and_not_too_much(tmp_path):
+    """The reference answers' own lengths, which no predictor knows, have a tau of 0.55 with Vicuna's."""
+    found = vicuna(cached(tmp_path, by_characters, "by characters"))
+    assert len(found.buckets) == 5000 and found.context == 2048
+    assert 0.0 < found.quality.tau < 0.55 and found.quality.majority == pytest.approx(0.80, abs=0.02)
+    assert np.abs(np.array(found.quality.coverage) - LEVELS).max() < 0.03
+    assert found.lengths.prompt.mean() == pytest.approx(20, abs=5)
+    assert (np.diff(found.forecasts_NL, axis=1) >= 0).all() and MEDIAN == 3

@@ -1,0 +1,59 @@
+"""The demo's sizes: what they are laid over, and that what they train serves its purpose."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from benchmarks.tokens.demo import OVERRIDES, SHORT
+from flows.tokens import config as tokens_config
+from flows.tokens import stages
+from flows.tokens.config import TokensFlowConfig
+from pliant.device import threads
+from registry.store import FolderStore
+
+FLOOR = {"digit": 0.6, "loops": 0.6}  # share of the measured pictures; chance: 0.1 and about 0.6
+
+
+def test_the_sizes_are_settings_of_the_flow_that_train_on_less_than_its_own():
+    small, whole = tokens_config.read(None, OVERRIDES), TokensFlowConfig()
+    assert small.foundation.images < whole.foundation.images
+    assert set(small.data) < set(whole.data)
+
+
+def test_the_gate_judges_by_the_load_that_is_replayed():
+    assert tokens_config.read(None, OVERRIDES).reference == SHORT.reference
+
+
+def test_there_is_a_gamma_that_adds_tokens_one_that_merges_and_none():
+    gammas = tokens_config.read(None, OVERRIDES).latency.gammas
+    assert {np.sign(gamma) for gamma in gammas} == {-1, 0, 1}
+
+
+@pytest.mark.slow
+def test_what_the_demo_trains_is_worth_adapting(tmp_path):
+    """Merging makes a batch much faster and keeps most answers right: else adaptation could earn nothing."""
+    config, store = tokens_config.read(None, OVERRIDES), FolderStore(tmp_path)
+    with threads(1):
+        loaded = stages.load_data(config)
+        backbone = stages.make_foundation(config, loaded[0], "backbone", store, lambda *_: None)
+        made = [stages.make_task(config, data, backbone, data.name, store, [lambda *_: None] * 2) for data in loaded]
+        for number in range(3):  # beside other programs a profile may be wrong; of three one is not
+            profile = stages.make_profile(config, backbone, made, f"profile-{number}", store, lambda *_: None)
+            bundle = stages.load_bundle(store, backbone, made, profile)
+            if merging_pays(bundle):
+                break
+    assert merging_pays(bundle)
+    fastest = min(config.latency.gammas)
+    for task in bundle.tasks:
+        assert task.test_accuracy[0] > FLOOR[task.name]
+        assert task.test_accuracy[fastest] > 0.8 * task.test_accuracy[0]
+
+
+def merging_pays(bundle):
+    """Every step of gamma takes longer than the one below, and none half as long again as merging most."""
+    seconds = [bundle.profile.latency.at(gamma, 16) for gamma in sorted(OVERRIDES["latency"]["gammas"])]
+    unmerged = bundle.profile.latency.at(0, 16)
+    return all(fast < slow for fast, slow in pairwise(seconds)) and unmerged > 1.5 * seconds[0]

@@ -1,0 +1,80 @@
+"""The kernel benchmark: a row for every gamma and batch that fits the time, and bars that can fall."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.tokens import kernels
+from benchmarks.tokens.kernels import Kernels, Row, measure, untrained
+from benchmarks.tokens.merging import INVARIANTS, Checked
+from pliant.tokens.artifact import GAMMAS
+from pliant.tokens.runtime import Payload, TokensRuntime
+from tests.fixtures.tokens.samples import tiny_backbone, tiny_task
+from training.tokens.foundation import FoundationConfig
+from training.tokens.task import TaskConfig
+
+
+@pytest.fixture(scope="module")
+def measured() -> Kernels:
+    tasks = [tiny_task("a", "xyz", "digest"), tiny_task("b", "vw", "digest", seed=1)]
+    return measure(tiny_backbone(), tasks)
+
+
+def test_every_gamma_and_batch_has_a_row(measured):
+    assert {(row.gamma, row.batch) for row in measured.rows} == {
+        (gamma, batch) for gamma in GAMMAS for batch in kernels.BATCHES
+    }
+    assert all(row.images_per_second > 0 and row.rounds >= 3 for row in measured.rows)
+
+
+def test_what_was_measured_goes_into_plain_values(measured):
+    told = measured.plain()
+    assert told["rows"][0]["gamma"] == GAMMAS[0]
+    assert told["merging"]["held"] == dict.fromkeys(INVARIANTS, measured.merging.cases)
+
+
+def test_features_and_invariants_hold_on_a_random_backbone(measured):
+    assert [bar.holds for bar in measured.bars()][1:] == [True, True]
+
+
+def rows(*ratios: float) -> tuple[Row, ...]:
+    return tuple(Row(0, batch, 1.0, 1.0, ratio, 3) for batch, ratio in enumerate(ratios))
+
+
+GOOD = Kernels(rows(0.9, 1.0, 1.1), 1e-6, Checked(4, dict.fromkeys(INVARIANTS, 4)), 1)
+
+
+def test_the_ratio_at_gamma_zero_is_the_median_over_batches():
+    assert GOOD.ratio(0) == 1.0
+    assert [bar.holds for bar in GOOD.bars()] == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("number", "broken"),
+    [
+        (0, replace(GOOD, rows=rows(0.9, 0.95, 1.1))),
+        (1, replace(GOOD, difference=2e-5)),
+        (2, replace(GOOD, merging=Checked(4, {**GOOD.merging.held, INVARIANTS[0]: 3}))),
+    ],
+)
+def test_each_bar_falls_by_itself(number, broken):
+    assert [bar.holds for bar in broken.bars()] == [i != number for i in range(3)]
+
+
+def test_a_batch_too_slow_for_the_time_is_left_out():
+    pair = kernels._Pair(tiny_backbone(), [tiny_task("a", "xyz", "digest")])
+    assert pair.rows(8, budget=0.0) == []
+    assert np.isfinite([row.ratio for row in pair.rows(2, budget=0.5)]).all()
+
+
+def test_without_a_champion_the_flows_sizes_are_measured_with_random_weights():
+    backbone, tasks = untrained()
+    assert dict(backbone.options) == dict(FoundationConfig().options)
+    assert set(tasks[0].heads) == {0, *TaskConfig().gammas}
+    runtime = TokensRuntime(backbone, tasks[0].backbone, tasks)
+    pixels_HWC = np.zeros((backbone.image_size, backbone.image_size, 3), np.uint8)
+    for gamma in GAMMAS:
+        assert runtime.run(gamma, [Payload("random", pixels_HWC)]) is not None

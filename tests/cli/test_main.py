@@ -1,0 +1,192 @@
+"""The command line: what it offers, and that every mistake is one sentence and exit status 2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.main import main
+
+COMMANDS = ("demo", "train", "profile", "serve", "simulate", "bench")
+
+OPTIONS = {
+    ("demo",): ["--keep"],
+    ("train", "tokens"): ["--config", "--data", "--backbone", "--device", "--limit", "--variants"],
+    ("train", "cascade"): ["--config", "--data", "--device", "--limit"],
+    ("profile", "tokens"): ["--device", "--threads"],
+    ("profile", "cascade"): ["--device", "--threads"],
+    ("serve", "tokens"): ["--port", "--policy", "--gamma", "--device", "--threads", "--any-profile", "--journal"],
+    ("serve", "cascade"): ["--port", "--workers", "--placement", "--device", "--threads", "--any-profile", "--journal"],
+    ("serve", "bins"): ["--port", "--policy", "--workers", "--dispatch", "--pool"],
+    ("serve", "packing"): ["--port", "--policy", "--observe", "--processes", "--device", "--threads", "--journal"],
+    ("simulate", "tokens"): ["--load", "--policy", "--gamma", "--workers", "--seed"],
+    ("simulate", "cascade"): ["--load", "--candidate", "--workers", "--seed"],
+    ("bench", "tokens"): ["--full", "--part"],
+    ("bench", "cascade"): ["--full", "--part"],
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Iterator[Path]:
+    """An empty working directory without a registry, and an environment that is as it was afterwards."""
+    monkeypatch.chdir(tmp_path)
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith(("PLIANT_", "PREFECT_", "MLFLOW_", "BENTOML_")):
+            del os.environ[name]
+    yield tmp_path
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert all(command in told for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_help_of_a_command_names_its_options(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    told = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert all(option in told for option in OPTIONS[command])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["bake"], ["train", "chess"], ["train", "tokens", "--limit", "many"], ["serve", "tokens", "--policy", "best"]],
+)
+def test_words_that_are_no_command_end_with_status_2_and_the_usage(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: pliant")
+
+
+def test_a_demo_of_an_unknown_system_is_one_sentence_before_anything_starts(here, capsys):
+    assert main(["demo", "tokens", "chess"]) == 2
+    assert capsys.readouterr().err == "pliant: SYSTEM is chess, but must be one of tokens, bins, cascade, packing\n"
+    assert list(here.iterdir()) == []
+
+
+def test_an_unknown_system_is_answered_with_the_known_ones(capsys):
+    with pytest.raises(SystemExit):
+        main(["simulate", "chess"])
+    assert "tokens" in capsys.readouterr().err.splitlines()[-1]
+
+
+def refused(words: list[str], capsys) -> str:
+    """The one sentence with which the command ended; a stage that it had begun may have said so."""
+    assert main(words) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    *stages, sentence = told.err.splitlines()
+    assert all(line.endswith(": started") or ": stopped after " in line for line in stages)
+    assert sentence.startswith("pliant: ")
+    return sentence
+
+
+WITHOUT_A_REGISTRY = [
+    [command, system, *options]
+    for command, options in (("simulate", []), ("profile", []), ("serve", ["--port", "0"]))
+    for system in ("tokens", "cascade")
+]
+
+
+@pytest.mark.parametrize("words", WITHOUT_A_REGISTRY)
+def test_without_a_registry_a_command_says_what_to_run_and_makes_no_database(words, here, capsys):
+    assert "run `pliant train" in refused(words, capsys)
+    assert not list(here.rglob("*.db"))
+
+
+def test_a_load_that_is_none_is_refused(published, capsys):
+    assert "poisson:x:y" in refused(["simulate", "tokens", "--load", "poisson:x:y"], capsys)
+
+
+def test_a_load_of_a_file_that_is_not_there_is_refused(published, capsys):
+    assert "absent.parquet" in refused(["simulate", "tokens", "--load", "absent.parquet"], capsys)
+
+
+def test_a_gamma_that_was_not_profiled_is_refused(published, capsys):
+    assert "gamma is 3" in refused(["simulate", "tokens", "--policy", "vpt", "--gamma", "3"], capsys)
+
+
+def test_no_worker_at_all_is_refused(here, capsys):
+    assert "workers is 0" in refused(["simulate", "tokens", "--workers", "0"], capsys)
+
+
+def test_a_negative_seed_is_refused(published, capsys):
+    assert "seed is -1" in refused(["simulate", "tokens", "--seed", "-1"], capsys)
+
+
+@pytest.mark.parametrize("threads", ["0", "-2"])
+def test_a_number_of_threads_that_is_none_is_refused(threads, published, capsys):
+    for command in ("profile", "serve"):
+        assert f"is {threads}" in refused([command, "tokens", "--threads", threads, *_port(command)], capsys)
+
+
+@pytest.mark.parametrize("command", ["profile", "serve"])
+@pytest.mark.parametrize("device", ["abacus", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused(command, device, published, capsys):
+    assert f"device is {device}" in refused([command, "tokens", "--device", device, *_port(command)], capsys)
+
+
+def test_a_load_is_replayed_on_the_champion(published, capsys):
+    assert main(["simulate", "tokens", "--load", "poisson:50:1"]) == 0
+    assert "utility" in capsys.readouterr().out
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_is_started(published, capsys, taken_port):
+    assert f"port is {taken_port}" in refused(["serve", "tokens", "--port", str(taken_port)], capsys)
+
+
+def test_the_installed_command_ends_with_the_status_and_without_a_traceback(tmp_path):
+    told = subprocess.run(
+        [sys.executable, "-m", "cli", "simulate", "tokens", "--workers", "0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr == "pliant: workers is 0, but must be at least 1\n"
+
+
+def _port(command: str) -> list[str]:
+    return ["--port", "0"] if command == "serve" else []
+
+
+@pytest.fixture
+def taken_port():
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def registry_folder(tmp_path_factory) -> Path:
+    from pliant.device import device_class
+    from tests.fixtures.tokens.published import publish_all
+
+    folder = tmp_path_factory.mktemp("registry")
+    publish_all(folder, device_class("cpu"))
+    return folder
+
+
+@pytest.fixture
+def published(here, registry_folder) -> Path:
+    """The empty working directory, and a registry with a champion elsewhere."""
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{registry_folder / 'mlflow.db'}"
+    return here

@@ -1,0 +1,116 @@
+"""Which bins a stream gets, from seconds and lengths that are made up: no model, no device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.bins.config import EdgesConfig
+from flows.bins.plan import candidates, choose, interpolated, shapes, told, weigh
+from pliant.bins.artifact import Shape
+from pliant.latency import LatencyTable
+
+LONGEST = 64
+
+
+def table(factor: float = 1.0, batches: tuple[int, ...] = (1, 2, 4)) -> LatencyTable:
+    """A millisecond and a tenth a token and text, times `factor`."""
+    lengths = (1, 16, 32, 64)
+    rows = tuple(tuple(factor * 1e-3 * (1 + 0.1 * n * b) for b in batches) for n in lengths)
+    return LatencyTable(lengths, batches, rows)
+
+
+def line(factor: float = 1.0) -> np.ndarray:
+    """The same at batch 1, by length."""
+    return factor * 1e-3 * (1 + 0.1 * np.arange(LONGEST + 1))
+
+
+def spread(*lengths: int) -> np.ndarray:
+    return np.bincount(lengths, minlength=LONGEST + 1)
+
+
+def judged(measured, requests, margin=0.02, seen=0.5):
+    """Weighed with a staircase of `seen` times the dynamic runtime's seconds."""
+    return weigh(measured, table(), requests, margin, (line(seen), table()))
+
+
+def test_candidates_are_multiples_of_the_step_and_the_longest():
+    assert candidates(8, 20) == (8, 16, 20)
+    assert candidates(64, 40) == (40,)
+
+
+def test_so_many_bins_are_chosen_as_come_near_the_most():
+    requests = spread(*range(1, 65))
+    chosen = choose(requests, line(), table(), EdgesConfig(most=8, within=0.02))
+    assert chosen.edges[-1] == LONGEST
+    assert list(chosen.costs) == sorted(chosen.costs, reverse=True)
+    near = 1.02 * chosen.costs[-1]
+    assert chosen.costs[len(chosen.edges) - 1] <= near < chosen.costs[len(chosen.edges) - 2]
+    assert chosen.dynamic < chosen.costs[-1]  # not padded, at the same seconds a token
+
+
+def test_where_all_lengths_are_alike_one_bin_more_is_no_use():
+    assert choose(spread(16, 16, 16), line(), table(), EdgesConfig(step=16)).edges == (16, 64)
+
+
+def test_a_number_that_is_told_is_kept_to_and_none_gives_no_bin():
+    requests = spread(*range(1, 65))
+    assert len(choose(requests, line(), table(), EdgesConfig(count=3)).edges) == 3
+    none = choose(requests, line(), table(), EdgesConfig(count=0))
+    assert none.edges == ()
+    assert len(none.costs) == 1
+
+
+def test_shapes_ascend_by_length_and_batch():
+    assert shapes((8, 4), (1, 2)) == (Shape(4, 1), Shape(4, 2), Shape(8, 1), Shape(8, 2))
+
+
+def test_a_static_runtime_is_kept_where_it_beats_the_dynamic_one_at_the_lengths_it_serves():
+    """At 16 requests are as long as the bin, so a slight gain counts; at 64 they are half as long, and padding eats it."""
+    measured = {Shape(16, 1): 0.9 * 2.6e-3, Shape(64, 1): 0.9 * 7.4e-3}
+    weighed = judged(measured, spread(16, 16, 32, 32))
+    assert [(one.length, one.kept) for one in weighed] == [(16, True), (64, False)]
+    assert [one.dynamic for one in weighed] == pytest.approx([2.6e-3, 4.2e-3])
+    assert "1 of 2 static runtimes kept, for up to 16 tokens" in told(weighed)
+
+
+def test_where_none_is_faster_the_words_say_so():
+    weighed = judged({Shape(64, 1): 1.0}, spread(32))
+    assert told(weighed).startswith("none of 1 static runtimes was measured faster")
+    assert "no static runtime was asked for" in told(())
+
+
+def test_a_bin_that_nobody_asks_for_gets_no_static_runtime():
+    weighed = judged({Shape(16, 1): 1e-9, Shape(64, 1): 1e-9}, spread(32))
+    assert [one.kept for one in weighed] == [False, True]
+
+
+def test_what_was_faster_once_and_not_the_other_time_is_not_kept():
+    """On a machine that others used too, half of the static shapes seemed faster, though none is."""
+    measured = {Shape(64, 1): 1e-3, Shape(64, 2): 1e-3}
+    assert [one.kept for one in judged(measured, spread(64), seen=0.5)] == [True, True]
+    assert [one.kept for one in judged(measured, spread(64), seen=1.0)] == [False, False]
+
+
+def test_a_batch_that_saves_nothing_per_text_is_not_kept():
+    measured = {Shape(64, 1): 1e-6, Shape(64, 2): 2e-6, Shape(64, 4): 3e-6}
+    weighed = judged(measured, spread(32, 33))
+    assert [(one.batch, one.kept) for one in weighed] == [(1, True), (2, False), (4, True)]
+
+
+@given(st.lists(st.integers(1, LONGEST), min_size=1, max_size=12), st.sampled_from((1, 2, 4)))
+def test_the_dynamic_runtime_is_expected_to_pad_a_batch_to_its_longest_text(lengths, batch):
+    """Against drawing every combination."""
+    from itertools import product
+
+    few = lengths[:4]
+    weighed = judged({Shape(LONGEST, batch): 1.0}, spread(*few))
+    drawn = [table().between(max(draw), batch) for draw in product(few, repeat=batch)]
+    assert weighed[0].dynamic == pytest.approx(float(np.mean(drawn)))
+
+
+def test_seconds_between_measured_lengths_lie_between_theirs():
+    found = interpolated({32: 3.0, 16: 1.0}, 40)
+    assert found[[0, 16, 24, 32, 40]].tolist() == [1.0, 1.0, 2.0, 3.0, 3.0]

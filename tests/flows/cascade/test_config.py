@@ -1,0 +1,92 @@
+"""What the cascade flow is told: lists of tables are checked as tables are, and the command line's short forms."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.cascade.config import CascadeFlowConfig, LevelConfig, TaskConfig, read
+from pliant.errors import InputError
+
+
+def test_nothing_given_is_the_default_a_small_and_a_large_model_on_the_embedded_corpus():
+    told = read()
+    assert told == CascadeFlowConfig()
+    assert [task.data for task in told.tasks] == ["docstrings:package"]
+    assert [level.name for level in told.of(told.tasks[0])] == ["small", "large"]
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "nearest"),
+    [
+        ({"task": []}, "task", "tasks"),
+        ({"tasks": [{"data": "docstrings:kind"}, {"nme": "x"}]}, "tasks[1].nme", "tasks[1].name"),
+        ({"levels": [{"name": "a", "scratch": {"widht": 3}}]}, "levels[0].scratch.widht", "levels[0].scratch.width"),
+        (
+            {"tasks": [{"levels": [{"name": "a", "classifier": {"epoch": 1}}]}]},
+            "tasks[0].levels[0].classifier.epoch",
+            "tasks[0].levels[0].classifier.epochs",
+        ),
+    ],
+)
+def test_an_unknown_key_within_a_list_of_tables_is_named_with_its_place(values, key, nearest):
+    with pytest.raises(InputError) as told:
+        read(overrides=values)
+    assert f"key {key} in the given settings" in str(told.value)
+    assert f"did you mean {nearest}?" in str(told.value)
+
+
+def test_a_value_of_the_wrong_type_within_a_list_of_tables_is_told_with_its_place():
+    with pytest.raises(InputError) as told:
+        read(overrides={"levels": [{"name": "a", "classifier": {"epochs": 2.5}}]})
+    assert "@ $.levels" in str(told.value)
+    assert "epochs" in str(told.value)
+
+
+def test_addresses_stand_for_tasks_and_may_carry_a_name():
+    told = read(overrides={"data": ["docstrings:kind", "mine=json:a.jsonl"]})
+    assert told.tasks[0] == TaskConfig("docstrings:kind")
+    assert told.tasks[1].name == "mine"
+    assert told.tasks[1].data.startswith("json:")
+
+
+def test_one_address_without_brackets_is_refused_and_not_taken_for_its_letters():
+    with pytest.raises(InputError, match=r"a list of \[NAME=\]ADDRESS"):
+        read(overrides={"data": "docstrings:kind"})
+
+
+def test_a_limit_counts_for_every_task():
+    told = read(overrides={"data": ["docstrings:kind", "docstrings:package"], "limit": 50})
+    assert [task.limit for task in told.tasks] == [50, 50]
+
+
+def test_a_tasks_own_levels_take_the_place_of_the_flows():
+    told = read(overrides={"tasks": [{"levels": [{"name": "only", "start": "hub:some/model"}]}, {"name": "other"}]})
+    assert told.of(told.tasks[0]) == (LevelConfig("only", "hub:some/model"),)
+    assert told.of(told.tasks[1]) == told.levels
+
+
+@pytest.mark.parametrize("levels", [[], [{"name": "a"}, {"name": "a"}]])
+def test_no_level_or_two_of_one_name_are_refused(levels):
+    with pytest.raises(InputError, match="at least one, each of its own name"):
+        read(overrides={"levels": levels})
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a b", ".hidden"])
+def test_a_name_that_could_not_name_a_folder_is_refused(name):
+    for values in ({"levels": [{"name": name}]}, {"tasks": [{"name": name}]}):
+        with pytest.raises(InputError, match="letters, digits"):
+            read(overrides=values)
+
+
+def test_more_tokens_than_the_model_has_positions_are_refused_before_it_is_trained():
+    with pytest.raises(InputError, match="max_length of level a is 128, but must be at most"):
+        read(overrides={"levels": [{"name": "a", "scratch": {"positions": 64}}]})
+
+
+def test_a_file_is_read_with_its_lists_of_tables(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[[tasks]]\ndata = "docstrings:kind"\nlimit = 9\n[[levels]]\nname = "one"\n[levels.scratch]\nwidth = 32\n'
+    )
+    told = read(path)
+    assert (told.tasks[0].limit, told.levels[0].scratch.width) == (9, 32)

@@ -1,0 +1,63 @@
+"""What the packing flow is told: a default, short forms of the command line, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.packing.config import PackingFlowConfig, read
+from pliant.errors import InputError
+
+
+def test_nothing_given_is_the_embedded_generator_asked_about_docstrings():
+    told = read()
+    assert told == PackingFlowConfig()
+    assert (told.name, told.generator, told.prompts) == ("docstrings", "embedded", "docstrings")
+
+
+@pytest.mark.parametrize(
+    ("generator", "name"),
+    [("path:models/tales/", "tales"), ("hub:someone/Some-Model_1.5", "Some-Model_1.5"), ("hub:a b", "a-b")],
+)
+def test_a_generator_from_outside_gives_the_model_its_name(generator, name):
+    assert read(overrides={"generator": generator}).name == name
+    assert read(overrides={"generator": generator, "name": "mine"}).name == "mine"
+
+
+def test_an_address_of_prompts_may_carry_the_models_name():
+    told = read(overrides={"data": ["mine=parquet:a.parquet"], "limit": 50, "predictor": "path:encoder"})
+    assert (told.name, told.prompts) == ("mine", "parquet:a.parquet")
+    assert told.lengths.requests == 50
+    assert told.predictor.encoder == "path:encoder"
+    assert read(overrides={"predictor": {"epochs": 2}}).predictor.epochs == 2
+
+
+@pytest.mark.parametrize("data", ["parquet:a", [], ["a:b", "c:d"]])
+def test_other_than_one_address_of_prompts_is_refused(data):
+    with pytest.raises(InputError, match="a list of one"):
+        read(overrides={"data": data})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"nme": "x"}, "did you mean name"),
+        ({"plan": {"level": [1.0]}}, "did you mean plan.levels"),
+        ({"name": "../up"}, "letters, digits"),
+        ({"name": "generator-mine"}, "not to begin with generator-"),
+        ({"generator": "mine"}, "embedded, path:FOLDER or hub:NAME"),
+        ({"limit": 5}, "lengths.requests is 5, but must be at least 20"),
+        ({"lengths": {"held_out": 1.0}}, "between 0 and 1"),
+        ({"lengths": {"temperature": -1.0}}, "at least 0"),
+        ({"memory": {"megabytes": 0}}, "above 0"),
+        ({"plan": {"levels": []}}, "at least one"),
+        ({"gate": {"seeds": 0}}, "at least 1 seed"),
+        ({"retrain": {"least": 5}}, "from 20"),
+        ({"retrain": {"weight": 0.0}}, "above 0"),
+        ({"reference": {"requests": 0}}, "at least 1"),
+        ({"threads": 0}, "at least 1"),
+        ({"embedded": {"width": 13}}, "multiple of twice the heads"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(values, words):
+    with pytest.raises(InputError, match=words):
+        read(overrides=values)

@@ -1,0 +1,126 @@
+"""What a service wrote is read as it is, checked line by line, and only what tells of a length is learnt from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.packing.observed import Output as Seen
+from flows.packing.observed import default_path, drift, read, telling
+from pliant.errors import InputError
+from pliant.packing.engine.submission import Submission
+from pliant.packing.scheduling.forecast import LEVELS
+from pliant.packing.scheduling.request import Prompt
+from serving.packing.engine.flight import Flight
+from serving.packing.engine.forecaster import Forecast
+from serving.packing.engine.observed import ObservedLengths, observed_path
+from serving.packing.reply import Output
+
+LINE = {
+    "prompt": "Say it.",
+    "prompt_tokens": 5,
+    "tokens": 12,
+    "censored": False,
+    "finish": "end",
+    "limit": 90,
+    "temperature": 0.7,
+    "forecast": [2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 40.0, 60.0],
+    "bucket": 20,
+    "prediction": "predicted",
+    "generator": "g",
+    "time": 1.5,
+}
+
+
+def write(path: Path, *lines: dict, end: str = "\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(json.dumps({**LINE, **line}) for line in lines) + end)
+    return path
+
+
+def outputs(folder: Path, *lines: dict):
+    return read(write(folder / "m.jsonl", *lines), 100)
+
+
+def test_the_latest_outputs_are_read_across_both_files_the_oldest_first(tmp_path):
+    path = default_path(tmp_path, "tales")
+    write(path.with_suffix(".1.jsonl"), *({"tokens": n} for n in (1, 2, 3)))
+    write(path, {"tokens": 4}, {"tokens": 5})
+    assert [one.tokens for one in read(path, 100)] == [1, 2, 3, 4, 5]
+    assert [one.tokens for one in read(path, 3)] == [3, 4, 5]
+
+
+@pytest.mark.parametrize(("by_string", "finish"), [(False, "end"), (True, "string")])
+def test_what_the_service_writes_is_what_is_read(tmp_path, by_string, finish):
+    """The two sides share no code: the file's form is all that they agree on."""
+    prompt = Prompt(0, 0.0, 3, 50, tuple(LINE["forecast"]))
+    flight = Flight(Submission(prompt, (1, 2, 3)), None, frozenset(), lambda flight: None)
+    flight.tokens, flight.finish, flight.by_string = [4, 5], "stop", by_string
+    forecast = Forecast(tuple(LINE["forecast"]), 20, "predicted")
+    path = default_path(tmp_path, "tales")
+    assert path == observed_path(tmp_path, "tales")
+    written = ObservedLengths(path, 10**6)
+    written.add(Output(0, flight, forecast, "", "Say\nit."), "g")
+    written.close()
+    expected = Seen("Say\nit.", 3, 2, finish, 50, tuple(LINE["forecast"]), 20, "predicted", "g")
+    assert read(path, 10) == (expected,)
+
+
+def test_no_file_is_no_outputs(tmp_path):
+    assert read(tmp_path / "none.jsonl", 10) == ()
+
+
+def test_a_last_line_that_a_killed_process_left_is_passed_over(tmp_path):
+    path = write(tmp_path / "m.jsonl", {}, {})
+    path.write_text(path.read_text() + '{"prompt": "half a li')
+    assert len(read(path, 10)) == 2
+    write(path, {}, {"tokens": 3}, end="")  # whole, but nobody knows
+    assert len(read(path, 10)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tokens": 0}, "tokens"),
+        ({"tokens": "12"}, "tokens"),
+        ({"tokens": True}, "tokens"),
+        ({"finish": "cancelled"}, "finish"),
+        ({"forecast": [1.0]}, "forecast"),
+        ({"forecast": [float("nan")] * len(LEVELS)}, "forecast"),
+        ({"prompt": None}, "prompt"),
+        ({"generator": 3}, "generator"),
+    ],
+)
+def test_a_line_that_the_service_did_not_write_is_named_with_its_number(tmp_path, changes, words):
+    path = write(tmp_path / "m.jsonl", {}, changes)
+    with pytest.raises(InputError, match=rf"line 2, {words} is"):
+        read(path, 10)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "3"])
+def test_what_is_no_json_object_is_named_too(tmp_path, line):
+    (tmp_path / "m.jsonl").write_text(f"{line}\n")
+    with pytest.raises(InputError, match=r"line 1, is .* a JSON object"):
+        read(tmp_path / "m.jsonl", 10)
+
+
+def test_outputs_that_others_cut_short_or_another_generator_made_tell_of_no_length(tmp_path):
+    whole, cut = {"finish": "length", "limit": 95}, {"finish": "length", "limit": 20}
+    seen = outputs(tmp_path, {}, {"finish": "string"}, whole, cut, {"generator": "other"})
+    assert telling(seen, "g", context=100) == (seen[0], seen[2])
+
+
+def test_drift_tells_how_often_forecasts_held_and_how_far_they_were_off(tmp_path):
+    seen = outputs(tmp_path, {"tokens": 1}, {"tokens": 10}, {"tokens": 35}, {"tokens": 61}, {"prediction": "late"})
+    found = drift(seen)
+    assert (found["outputs"], found["predicted"]) == (5, 4)
+    shares = [found[f"coverage.{level:g}"] for level in LEVELS]
+    assert shares == [0.25, 0.25, 0.25, 0.5, 0.5, 0.5, 0.75, 0.75]
+    assert found["over"] == pytest.approx((29 + 20) / 4)
+    assert found["under"] == pytest.approx((5 + 31) / 4)
+
+
+def test_nothing_predicted_is_no_drift(tmp_path):
+    assert drift(outputs(tmp_path, {"prediction": "failed"})) == {"outputs": 1.0, "predicted": 0.0}

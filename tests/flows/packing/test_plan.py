@@ -1,0 +1,104 @@
+"""How a plan is made: pages, and the policy's parameters by the simulator."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+
+from flows.packing.config import MemoryConfig, PlanConfig
+from flows.packing.measure import kv_bytes, memory_of
+from flows.packing.plan import COMPARED, Fared, choose, excess, told
+from pliant.errors import InputError
+from pliant.packing.scheduling.reference import ReferenceConfig
+from tests.fixtures.packing.tiny import CONTEXT, some_packing
+
+SHORT = ReferenceConfig(quiet=(0.8,), loud=(1.5,), requests=60)
+GENERATOR = SimpleNamespace(context=CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("config", "values"),
+    [
+        (
+            {"num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 64, "num_key_value_heads": 2},
+            2 * 3 * 2 * 16,
+        ),
+        ({"num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 64, "head_dim": 32}, 2 * 3 * 4 * 32),
+        ({"n_layer": 2, "n_head": 2, "n_embd": 8}, 2 * 2 * 2 * 4),
+    ],
+)
+def test_keys_and_values_of_a_token_are_counted_over_all_layers(config, values):
+    assert kv_bytes(json.dumps(config), 4) == 4 * values
+    assert kv_bytes(json.dumps(config), 2) == 2 * values
+
+
+def test_the_bytes_are_those_that_the_model_really_caches():
+    """A real model's own cache is asked."""
+    import torch
+
+    from pliant.packing.engine.model import load_generator
+    from tests.fixtures.packing.generators import tiny_generator
+
+    generator = tiny_generator()
+    with torch.no_grad():
+        cache = load_generator(generator)(torch.tensor([[1, 2, 3]]), use_cache=True).past_key_values
+    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    assert kv_bytes(generator.config, 4) == held // 3
+
+
+def test_a_configuration_without_layers_is_refused():
+    with pytest.raises(InputError, match="num_hidden_layers or n_layer"):
+        kv_bytes(json.dumps({"hidden_size": 64}), 4)
+
+
+def test_megabytes_are_as_many_pages_as_they_hold():
+    made = memory_of(MemoryConfig(megabytes=0.5, page_tokens=16), GENERATOR, 1024)
+    assert made.pages == 32
+    assert memory_of(MemoryConfig(pages=40), GENERATOR, 1024).pages == 40
+
+
+def test_more_pages_than_all_sequences_can_fill_are_not_kept():
+    made = memory_of(MemoryConfig(pages=10**6, page_tokens=16, sequences=8), GENERATOR, 1024)
+    assert made.pages == 8 * CONTEXT // 16
+
+
+def test_a_memory_that_holds_nothing_is_refused():
+    with pytest.raises(InputError, match="pages is 0"):
+        memory_of(MemoryConfig(megabytes=0.001), GENERATOR, 1024)
+
+
+def test_the_pair_that_completes_soonest_within_the_limits_is_taken_of_the_whole_grid():
+    config = PlanConfig(levels=(0.0, 1.0, 2.0), patience=(0.25, 4.0))
+    choice = choose(some_packing(), CONTEXT, config, SHORT)
+    assert [(one.level, one.patience) for one in choice.tried] == [*product(config.levels, config.patience)]
+    paged = choice.policies[1]
+    fit = [one for one in choice.tried if excess(one, paged, config) == 0]
+    assert fit and choice.within
+    assert choice.policies[0] == min(fit, key=lambda one: one.mean)
+    assert (choice.level, choice.patience) == (choice.policies[0].level, choice.policies[0].patience)
+
+
+def test_every_policy_is_shown_beside_the_chosen_one():
+    choice = choose(some_packing(), CONTEXT, PlanConfig(levels=(1.0,), patience=(1.0,)), SHORT)
+    assert sorted(one.policy for one in choice.policies) == sorted(COMPARED)
+
+
+def test_where_no_pair_keeps_the_limits_the_one_that_misses_them_least_is_taken_and_it_is_said():
+    config = PlanConfig(levels=(1.0, 2.0), patience=(1.0, 4.0), tail=0.01)
+    choice = choose(some_packing(), CONTEXT, config, SHORT)
+    assert not choice.within
+    paged = choice.policies[1]
+    assert choice.policies[0] == min(choice.tried, key=lambda one: excess(one, paged, config))
+    assert "keeps the plan's limits" in told(choice)
+
+
+def test_the_limits_are_those_of_the_plan():
+    paged = Fared("paged", 0, 0, 1.0, 2.0, 100, 0.1, 5, 8, 0)
+    fine = replace(paged, policy="default", p99=3.0, recomputed=0.03)
+    assert excess(fine, paged, PlanConfig()) == 0
+    assert excess(replace(fine, p99=3.3), paged, PlanConfig()) == pytest.approx(0.1)
+    assert excess(replace(fine, recomputed=0.05), paged, PlanConfig()) == pytest.approx(0.02)

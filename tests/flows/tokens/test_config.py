@@ -1,0 +1,127 @@
+"""What the tokens flow is told: every mistake is named with its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.tokens.config import TokensFlowConfig, read
+from pliant.errors import InputError
+
+
+def test_nothing_given_is_the_default():
+    assert read() == TokensFlowConfig()
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "nearest"),
+    [
+        ({"bakbone": "embedded"}, "bakbone", "backbone"),
+        ({"task": {"epoch": 3}}, "task.epoch", "task.epochs"),
+        ({"latency": {"timer": {"warm_up": 1}}}, "latency.timer.warm_up", "latency.timer.warmup"),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(values, key, nearest):
+    with pytest.raises(InputError) as told:
+        read(overrides=values)
+    assert f"key {key} in the given settings" in str(told.value)
+    assert f"did you mean {nearest}?" in str(told.value)
+
+
+def test_a_key_that_is_near_to_none_is_answered_with_all_that_are_known():
+    with pytest.raises(InputError, match="known: seeds, tolerance"):
+        read(overrides={"gate": {"zzz": 1}})
+
+
+def test_an_unknown_key_in_a_file_is_named_with_the_file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("[reference]\nsecond = 1.0\n")
+    with pytest.raises(InputError) as told:
+        read(path)
+    assert f"reference.second in {path}" in str(told.value)
+    assert "reference.seconds?" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({"task": {"epochs": "two"}}, "$.task.epochs"),
+        ({"task": {"epochs": "2"}}, "$.task.epochs"),
+        ({"task": 5}, "$.task"),
+        ({"threads": True}, "$.threads"),
+        ({"data": [3]}, "$.data"),
+        ({"reference": {"urgent": [0.5]}}, "$.reference.urgent"),
+        ({"foundation": {"options": {"img_size": [16]}}}, "$.foundation.options['img_size']"),
+        ({"foundation": {"options": 16}}, "$.foundation.options"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_told_with_its_place(values, place):
+    with pytest.raises(InputError) as told:
+        read(overrides=values)
+    assert f"@ {place}," in str(told.value)
+
+
+def test_a_fraction_of_an_image_is_refused_and_not_cut_off():
+    with pytest.raises(InputError, match="limit"):
+        read(overrides={"limit": 2.7})
+
+
+def test_one_address_without_brackets_is_refused_and_not_taken_for_its_letters():
+    with pytest.raises(InputError, match="data"):
+        read(overrides={"data": "digits:digit"})
+
+
+def test_a_whole_number_will_do_for_a_number_and_gives_equal_settings():
+    assert read(overrides={"task": {"epochs": 2}}) == read(overrides={"task": {"epochs": 2.0}})
+
+
+def test_options_of_the_foundation_can_be_set():
+    """They once could not: their values may be of several types, which cattrs refuses by itself."""
+    options = {
+        "img_size": 16,
+        "patch_size": 2,
+        "embed_dim": 24,
+        "drop_rate": 0.1,
+        "global_pool": "token",
+        "qkv_bias": True,
+    }
+    assert read(overrides={"foundation": {"options": options}}).foundation.options == options
+
+
+def test_a_file_is_read_with_its_tables(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('data = ["digits:loops"]\nlimit = 50\n[latency]\nbatches = [1, 4]\n[latency.timer]\nwarmup = 0\n')
+    told = read(path)
+    assert (told.data, told.limit, told.latency.batches, told.latency.timer.warmup) == (
+        ("digits:loops",),
+        50,
+        (1, 4),
+        0,
+    )
+    assert told.latency.gammas == TokensFlowConfig().latency.gammas
+
+
+def test_overrides_lie_over_the_file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('seed = 1\ndevice = "cuda"\n')
+    told = read(path, {"seed": 2})
+    assert (told.seed, told.device) == (2, "cuda")
+
+
+@pytest.mark.parametrize("content", [b"seed = = 1", b"seed = 1 # \xff\xfe"])
+def test_a_file_that_is_no_toml_is_named(tmp_path, content):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="readable TOML file") as told:
+        read(path)
+    assert str(path) in str(told.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match="readable TOML file") as told:
+        read(tmp_path / "absent.toml")
+    assert str(tmp_path / "absent.toml") in str(told.value)
+
+
+def test_options_that_lack_a_size_are_told_in_the_words_of_the_check():
+    with pytest.raises(InputError, match=r"^foundation\.options is without embed_dim, patch_size, but must be"):
+        read(overrides={"foundation": {"options": {"img_size": 16}}})

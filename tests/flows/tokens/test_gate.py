@@ -1,0 +1,104 @@
+"""The promotion gate, on tiny artifacts in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flows.tokens.config import GateConfig
+from flows.tokens.gate import judge
+from flows.tokens.stages import Bundle
+from pliant.latency import LatencyTable
+from pliant.tokens.reference import ReferenceConfig
+from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
+
+SHORT = ReferenceConfig(seconds=0.5)
+ONCE = GateConfig(seeds=1)
+
+
+def bundle(device: str = "cpu", tasks: tuple[str, ...] = ("digit", "loops"), digest: str = "sha256:b") -> Bundle:
+    made = tuple(tiny_task(name, ("a", "b"), digest) for name in tasks)
+    return Bundle(tiny_backbone(), made, tiny_profile(digest, device))
+
+
+def slower(some: Bundle, factor: float) -> Bundle:
+    table = some.profile.latency
+    seconds = tuple(tuple(factor * s for s in row) for row in table.seconds)
+    return replace(some, profile=replace(some.profile, latency=LatencyTable(table.settings, table.batches, seconds)))
+
+
+def less_accurate(some: Bundle, by: float) -> Bundle:
+    def lowered(shares):
+        return {gamma: share - by for gamma, share in shares.items()}
+
+    tasks = [replace(t, accuracy=lowered(t.accuracy), test_accuracy=lowered(t.test_accuracy)) for t in some.tasks]
+    return replace(some, tasks=tuple(tasks))
+
+
+def test_where_there_is_no_champion_the_challenger_passes():
+    verdict = judge(None, bundle(), ONCE, SHORT)
+    assert verdict.passed
+    assert verdict.champion == ()
+    assert len(verdict.challenger) == 1
+    assert "no champion" in verdict.reason
+
+
+def test_equal_artifacts_pass_with_equal_reports():
+    verdict = judge(bundle(), bundle(), GateConfig(seeds=2), SHORT)
+    assert verdict.passed
+    assert verdict.champion == verdict.challenger
+    assert len(verdict.champion) == 2
+
+
+def test_a_challenger_of_lower_accuracy_fails_and_a_better_one_passes():
+    good, bad = bundle(), less_accurate(bundle(), 0.3)
+    assert not judge(good, bad, ONCE, SHORT).passed
+    assert judge(bad, good, ONCE, SHORT).passed
+
+
+def test_a_challenger_that_is_slower_on_another_class_of_device_fails():
+    assert not judge(bundle("cuda"), slower(bundle("cpu"), 4.0), ONCE, SHORT).passed
+
+
+def test_an_older_and_faster_measurement_of_the_same_thing_does_not_protect_the_champion():
+    """Measured at a quieter hour, the champion held its place for ever, against equal tasks on the same backbone."""
+    old, new = bundle(), slower(bundle(), 4.0)
+    assert judge(old, new, ONCE, SHORT).passed
+
+
+def test_measured_alike_a_less_accurate_challenger_still_fails():
+    assert not judge(bundle(), less_accurate(slower(bundle(), 4.0), 0.3), ONCE, SHORT).passed
+
+
+def test_of_another_backbone_a_slower_challenger_has_to_answer_for_its_latency():
+    assert not judge(bundle(), slower(bundle(digest="sha256:c"), 4.0), ONCE, SHORT).passed
+
+
+def test_the_verdict_names_both_figures():
+    verdict = judge(bundle(), less_accurate(bundle(), 0.3), ONCE, SHORT)
+    assert f"{verdict.challenger[0].utility:.1f}, worse than" in verdict.reason
+    assert f"the champion's {verdict.champion[0].utility:.1f}" in verdict.reason
+
+
+def test_within_the_tolerance_a_worse_challenger_passes():
+    worse = less_accurate(bundle(), 0.05)
+    assert not judge(bundle(), worse, GateConfig(seeds=1, tolerance=0.0), SHORT).passed
+    assert judge(bundle(), worse, GateConfig(seeds=1, tolerance=0.2), SHORT).passed
+
+
+def test_the_tasks_that_both_serve_are_judged():
+    verdict = judge(bundle(tasks=("digit", "loops")), bundle(tasks=("digit", "stroke")), ONCE, SHORT)
+    assert verdict.passed
+    none = judge(bundle(tasks=("digit",)), bundle(tasks=("stroke",)), ONCE, SHORT)
+    assert not none.passed
+    assert "none of the champion's tasks" in none.reason
+
+
+@pytest.mark.parametrize("seconds", [0.25, 0.5])
+def test_the_load_is_the_one_that_the_settings_describe(seconds):
+    """The gate once replayed the default load whatever the settings said."""
+    verdict = judge(None, bundle(), ONCE, ReferenceConfig(quiet=(0.5,), loud=(1.5,), seconds=seconds))
+    table = bundle().profile.latency
+    expected = 2.0 * table.throughput(0, table.batches[-1]) * seconds
+    assert verdict.challenger[0].requests == pytest.approx(expected, rel=0.2)

@@ -1,0 +1,32 @@
+"""`pliant profile tokens`: the champion measured here, its profile published as the new champion."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows import settings
+from flows.tokens.publish import champion, open_registry
+from flows.tokens.reprofile import reprofile
+from pliant.device import device_class, threads
+from pliant.progress import silent
+from tests.fixtures.tokens.published import publish_all
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_profile_of_another_machine_gives_way_to_one_of_this_and_nothing_else_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("PLIANT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    publish_all(tmp_path, "a machine far away")
+    told = settings.read()
+    before = champion(told)
+    version = reprofile("cpu", 1, silent)
+    after = champion(told)
+    with threads(1):
+        assert after.profile.device == device_class("cpu")
+    assert before.profile.device == "a machine far away"
+    assert after.profile.backbone == before.profile.backbone
+    assert [task.name for task in after.tasks] == [task.name for task in before.tasks]
+    registry = open_registry(told)
+    assert registry.version("pliant-tokens-profile").version == version == 2
+    assert registry.version("pliant-tokens-backbone").version == 1

@@ -1,0 +1,173 @@
+"""Arlo's autoscaling: the rule by itself, and devices that come and go under load."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.bins.knowledge import Scaling
+from pliant.bins.planning.scaling import Scaler
+from pliant.protocol import Answer, Arrived, Failed, Finished, Woke
+from tests.fixtures.bins.loads import LOAD, World, ask, bursty, done, known, launches, run, scheduler
+
+RULE = Scaling()
+PLACEMENTS = pytest.mark.parametrize("placement", ["shared", "single"])
+
+
+def decisions(shares, seconds: float, every: float = 0.1, rule: Scaling = RULE) -> list[tuple[float, int]]:
+    """When the rule wanted another number of devices, for answers after `shares(now)` of their SLO."""
+    scaler, made = Scaler(rule), []
+    for step in range(int(seconds / every)):
+        now = step * every
+        scaler.answered(now, shares(now))
+        if scaler.wake_at() <= now and (more := scaler.decide(now)):
+            made.append((now, more))
+    return made
+
+
+def test_a_tail_at_95_percent_of_the_slo_asks_for_one_device_more_at_every_look():
+    made = decisions(lambda now: 0.95, 12)
+    assert [more for _, more in made] == [1, 1, 1]
+    assert [when for when, _ in made] == pytest.approx([0.0, 5.0, 10.0], abs=0.11)
+    assert decisions(lambda now: 0.949, 200) == []
+
+
+def test_it_is_the_tail_that_counts_and_neither_the_mean_nor_the_worst():
+    assert decisions(lambda now: 1.5 if round(now * 10) % 40 == 1 else 0.6, 100)  # one in 40
+    assert decisions(lambda now: 1.5 if round(now * 10) % 100 == 1 else 0.6, 100)[1:] == []  # one in 100
+
+
+def test_a_tail_below_half_over_a_minute_gives_one_device_back_and_another_one_a_minute_later():
+    made = decisions(lambda now: 0.49, 130)
+    assert [more for _, more in made] == [-1, -1]
+    assert [when for when, _ in made] == pytest.approx([60.0, 120.0], abs=0.11)
+    assert decisions(lambda now: 0.5, 200) == []
+
+
+def test_a_loud_moment_counts_for_a_minute():
+    """It once counted for two: until it had left the window, and for as long again."""
+    ((when, more),) = decisions(lambda now: 0.8 if 30 <= now < 35 else 0.3, 130)
+    assert more == -1
+    assert 35 + RULE.window - RULE.pause < when <= 35 + RULE.window + RULE.pause
+
+
+def test_a_device_that_has_come_stays_for_a_minute():
+    made = decisions(lambda now: 1.0 if now < 0.1 else 0.3, 100, 0.1, Scaling(window=20.0))
+    assert made[0] == (0.0, 1)
+    assert made[1][0] >= 20.0
+
+
+def test_who_is_dropped_counts_as_worse_than_any_answer():
+    assert decisions(lambda now: float("inf"), 1) == [(0.0, 1)]
+
+
+def test_those_that_wait_behind_all_others_count_as_dropped():
+    scaler = Scaler(RULE)
+    scaler.answered(0.0, 0.1)
+    assert scaler.decide(0.0, late=1) == 1
+
+
+def test_in_silence_the_rule_sleeps():
+    scaler = Scaler(RULE)
+    assert scaler.wake_at() is None
+    scaler.answered(0.0, 0.3)
+    looks = 0
+    while (wake := scaler.wake_at()) is not None:
+        scaler.decide(wake)
+        looks += 1
+    assert looks == RULE.window // RULE.pause + 2
+
+
+# Devices that come and go
+
+
+@PLACEMENTS
+@settings(max_examples=10)
+@given(seed=st.integers(0, 1000), failing=st.sampled_from([0.0, 0.2]), least=st.integers(1, 3))
+def test_devices_go_in_quiet_times_and_come_back_in_loud_ones_and_are_never_fewer_than_the_least(
+    placement, seed, failing, least
+):
+    rule = Scaling(least, 0.6, 0.4, window=0.1, pause=0.02)
+    load = bursty(seed, 0.2, (100, 100, 2500, 100))
+    world = World(seed, failing=failing, failing_restarts=failing, failing_loads=failing)
+    _, books = run(load, known(placement, runtimes="static"), world, workers=5, scaling=rule, drop_late=False)
+    assert min(books.active) >= least
+    assert books.active[0] == 5
+    assert min(books.active) < 5 or failing
+    assert any(after > before for before, after in zip(books.active, books.active[1:], strict=False)) or failing
+
+
+def grown_quiet(placement: str, **config):
+    """Two devices, both busy; one of them has just been given back. Then what they run."""
+    rule = Scaling(least=1, window=2.0, pause=1.0)
+    fresh = scheduler(known(placement), workers=2, deployed=(3, 3), scaling=rule, drop_late=False, period=1e6, **config)
+    for second in range(2):
+        at = second + 0.5
+        (launch,) = fresh.handle(Arrived(ask(second, at)), at)
+        fresh.handle(done(launch), at + 0.001)
+        fresh.handle(Woke(), at + 0.001)
+    running = [launches(fresh.handle(Arrived(ask(i, 2.5)), 2.5))[0] for i in (10, 11)]
+    fresh.handle(Arrived(ask(12, 2.5)), 2.5)
+    assert fresh.active == 2
+    assert fresh.handle(Woke(), 2.55) == []
+    assert fresh.active == 1
+    return fresh, running
+
+
+@PLACEMENTS
+def test_what_a_device_has_when_it_is_given_back_is_answered(placement):
+    fresh, running = grown_quiet(placement)
+    answered = []
+    while running:
+        actions = fresh.handle(done(running.pop(0)), 3.7)
+        answered += [action.request for action in actions if isinstance(action, Answer)]
+        running += launches(actions)
+        fresh.check()
+    assert sorted(answered) == [10, 11, 12]
+
+
+@PLACEMENTS
+def test_a_device_that_was_given_back_gets_nothing_more(placement):
+    fresh, running = grown_quiet(placement)
+    for launch in running:
+        for more in launches(fresh.handle(done(launch), 3.7)):
+            fresh.handle(done(more), 3.7)
+    (first,) = fresh.handle(Arrived(ask(20, 3.8)), 3.8)
+    assert fresh.handle(Arrived(ask(21, 3.8)), 3.8) == []
+    assert launches(fresh.handle(done(first), 3.81))[0].worker == first.worker
+
+
+def test_a_device_that_was_given_back_and_fails_stays_away():
+    """It was once restarted, loaded and dispatched to, while it was also held for a spare one."""
+    fresh, running = grown_quiet("single")
+    spare = running[1]  # the less busy one
+    restart, *_ = launches(fresh.handle(Failed(spare.id, "planted"), 3.65))
+    assert (restart.kind, restart.worker) == ("restart", spare.worker)
+    assert fresh.handle(Finished(restart.id, 0.01), 3.66) == []
+    fresh.check()
+
+
+def test_a_device_that_comes_back_loads_the_longest_runtime_first():
+    fresh, running = grown_quiet("single")
+    for launch in running:
+        for more in launches(fresh.handle(done(launch), 3.7)):
+            fresh.handle(done(more), 3.7)
+    (late,) = fresh.handle(Arrived(ask(20, 3.8)), 3.8)
+    fresh.handle(done(late), 4.5)  # far beyond its SLO
+    (load,) = fresh.handle(Woke(), max(fresh.wake_at(), 4.6))
+    assert (load.kind, load.setting) == ("load", 3)
+    assert load.worker != late.worker
+    assert fresh.active == 2
+    assert fresh.handle(Finished(load.id, LOAD), 4.7) == []
+    assert {launches(fresh.handle(Arrived(ask(i, 4.8)), 4.8))[0].worker for i in (30, 31)} == {0, 1}
+
+
+def test_the_only_device_for_long_texts_is_not_given_back():
+    rule = Scaling(least=1, window=0.05, pause=0.01)
+    knowledge = known("single", streams=2)
+    load = bursty(2, 0.2, (60, 60), streams=2)
+    held = (0, 0, 3, 4, 5)
+    _, books = run(load, knowledge, workers=5, deployed=held, scaling=rule, period=1e6)
+    assert min(books.active) == 2
+    assert all(isinstance(fate, Answer) for fate in books.fates.values())

@@ -1,0 +1,72 @@
+"""Encoders as modules: their heads, and weights that do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from pliant.bins.runtimes.model import describe, load_model
+from pliant.errors import ArtifactError
+from tests.fixtures.bins.encoders import FAMILIES, tiny_encoder
+
+IDS = torch.arange(5, 15).view(2, 5)
+HALF = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+
+
+def hidden(encoder, **told) -> torch.Tensor:
+    return load_model(encoder).model(**told).last_hidden_state
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_embedding_is_the_mean_of_valid_tokens_or_the_first_one(family):
+    mean = tiny_encoder(family, "embedding", "mean", normalize=False)
+    with torch.inference_mode():
+        token_BNH = hidden(mean, input_ids=IDS, attention_mask=HALF)
+        expected = torch.stack([token_BNH[0].mean(0), token_BNH[1, :3].mean(0)])
+        torch.testing.assert_close(load_model(mean)(IDS, HALF), expected)
+        torch.testing.assert_close(load_model(mean)(IDS), load_model(mean)(IDS, torch.ones_like(IDS)))
+        first = load_model(replace(mean, pooling="cls"))(IDS, HALF)
+    torch.testing.assert_close(first, token_BNH[:, 0])
+
+
+def test_a_normalised_embedding_has_length_1_and_the_same_direction():
+    plain, normal = (tiny_encoder("bert", "embedding", normalize=told) for told in (False, True))
+    with torch.inference_mode():
+        raw, unit = load_model(plain)(IDS, HALF), load_model(normal)(IDS, HALF)
+    torch.testing.assert_close(unit, raw / raw.norm(dim=-1, keepdim=True))
+
+
+def test_a_classifier_gives_transformers_logits():
+    encoder = tiny_encoder("bert")
+    model = load_model(encoder)
+    with torch.inference_mode():
+        expected = model.model(input_ids=IDS, attention_mask=HALF).logits
+        torch.testing.assert_close(model(IDS, HALF), expected)
+    assert expected.shape == (2, 3)
+
+
+@pytest.mark.parametrize(("family", "inputs"), [("bert", 3), ("modernbert", 2), ("distilbert", 2)])
+def test_an_encoder_is_described_without_its_weights(family, inputs):
+    encoder = tiny_encoder(family, "embedding")
+    told, loaded = describe(encoder), load_model(encoder)
+    assert (told.inputs, told.pad, told.positions, told.typed) == (
+        loaded.inputs,
+        loaded.pad,
+        loaded.positions,
+        loaded.typed,
+    )
+    assert (len(told.inputs), told.positions) == (inputs, 40)
+    assert all(each.is_meta for each in told.parameters())
+
+
+@pytest.mark.parametrize("head", ["classification", "embedding"])
+def test_weights_that_do_not_fit_are_told_by_name(head):
+    encoder = tiny_encoder("bert", head)
+    name = next(name for name in encoder.weights if name.endswith("word_embeddings.weight"))
+    lacking = {key: array for key, array in encoder.weights.items() if key != name}
+    for weights in (lacking, {**encoder.weights, name: np.zeros((2, 2), np.float32)}):
+        with pytest.raises(ArtifactError, match=f"the weights of tiny do not fit its configuration: .*{name}"):
+            load_model(replace(encoder, weights=weights))

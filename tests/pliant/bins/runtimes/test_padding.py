@@ -1,0 +1,53 @@
+"""Texts become exactly a shape's arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.bins.artifact import Shape
+from pliant.bins.runtimes.padding import check, padded
+from pliant.errors import InputError
+from tests.fixtures.bins.encoders import random_payload
+
+shapes = st.builds(Shape, st.integers(1, 30), st.integers(1, 6), st.booleans())
+
+
+def texts(draw, shape: Shape):
+    lengths = draw(st.lists(st.integers(1, shape.length), min_size=1, max_size=shape.batch))
+    return [random_payload(np.random.default_rng(n), length) for n, length in enumerate(lengths)]
+
+
+@given(st.data(), shapes)
+def test_valid_tokens_are_the_texts_and_rows_without_one_repeat_the_first(data, shape):
+    payloads = texts(data.draw, shape)
+    check(shape, payloads)
+    batch = padded(shape, payloads, pad=99, typed=True)
+    rows, length = (
+        (len(payloads), max(len(ids) for ids, _ in payloads)) if shape.dynamic else (shape.batch, shape.length)
+    )
+    assert {array.shape for array in batch.values()} == {(rows, length)}
+    assert {array.dtype for array in batch.values()} == {np.dtype(np.int64)}
+    for row in range(rows):
+        ids, types = payloads[row] if row < len(payloads) else payloads[0]
+        valid = batch["attention_mask"][row]
+        assert valid.tolist() == [1] * len(ids) + [0] * (length - len(ids))
+        assert batch["input_ids"][row].tolist() == ids.tolist() + [99] * (length - len(ids))
+        assert batch["token_type_ids"][row].tolist() == types.tolist() + [0] * (length - len(ids))
+
+
+def test_a_model_without_types_is_given_none():
+    batch = padded(Shape(4, 1), [random_payload(np.random.default_rng(0), 3)], pad=0, typed=False)
+    assert list(batch) == ["input_ids", "attention_mask"]
+
+
+@given(st.data(), shapes)
+def test_what_is_too_long_or_too_many_or_empty_is_refused(data, shape):
+    payloads = texts(data.draw, shape)
+    rng = np.random.default_rng(0)
+    long, empty = random_payload(rng, shape.length + 1), random_payload(rng, 0)
+    for wrong in ([*payloads[1:], long], [*payloads[1:], empty], payloads[:1] * (shape.batch + 1), []):
+        with pytest.raises(InputError):
+            check(shape, wrong)

@@ -1,0 +1,215 @@
+"""Every engine and shape answers as the plain model does for each text alone, whatever it is padded with."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pliant.bins.artifact import Encoder, Shape
+from pliant.bins.runtimes.cache import MADE
+from pliant.bins.runtimes.compile import compile_shapes
+from pliant.bins.runtimes.model import load_model
+from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.errors import ArtifactError, DeviceError, DigestError, InputError
+from tests.fixtures.bins.encoders import FAMILIES, random_payload, tiny_encoder
+
+SHAPES = (Shape(8, 1), Shape(8, 4), Shape(40, 1), Shape(40, 2), Shape(40, 8, dynamic=True))
+COMPILED = {"bert": (SHAPES[1],), "modernbert": (SHAPES[3],), "distilbert": (SHAPES[4],)}
+"""For AOTInductor, which takes 10 to 60 s a shape in g++: every family and head once, static shapes and a dynamic one."""
+TOLERANCE = 2e-5  # of outputs of size 1
+HEADS = {
+    "classification": {"head": "classification"},
+    "mean": {"head": "embedding", "pooling": "mean", "normalize": True},
+    "cls": {"head": "embedding", "pooling": "cls", "normalize": False},
+}
+
+
+@dataclass
+class Bench:
+    """Runtimes made once a module, for each (engine, family, head) that is asked for."""
+
+    folder: Path
+    made: dict = field(default_factory=dict)
+    files: dict = field(default_factory=dict)
+
+    def of(self, engine: str, family: str, head: str) -> tuple[Encoder, BinsRuntime]:
+        key = engine, family, head
+        if key not in self.made:
+            encoder = tiny_encoder(family, **HEADS[head])
+            shapes = SHAPES if engine != "aot" else COMPILED[family]
+            self.files[key] = compile_shapes(encoder, shapes, engine, self.folder)
+            self.made[key] = encoder, BinsRuntime(encoder, shapes, engine, self.folder, self.files[key])
+        return self.made[key]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("cache"))
+
+
+def alone(encoder: Encoder, payload) -> np.ndarray:
+    """From the plain module, unpadded and one by one."""
+    model = load_model(encoder)
+    ids, types = (torch.from_numpy(one.astype(np.int64))[None] for one in payload)
+    told = {"token_type_ids": types} if model.typed else {}
+    with torch.inference_mode():
+        return model(input_ids=ids, **told)[0].numpy()
+
+
+def agree(bench: Bench, key: tuple[str, str, str], numbers: st.DataObject) -> None:
+    encoder, runtime = bench.of(*key)
+    setting = numbers.draw(st.integers(0, len(runtime.shapes) - 1), "setting")
+    shape = runtime.shapes[setting]
+    lengths = numbers.draw(st.lists(st.integers(1, shape.length), min_size=1, max_size=shape.batch), "lengths")
+    rng = np.random.default_rng(numbers.draw(st.integers(0, 99), "seed"))
+    payloads = [random_payload(rng, length) for length in lengths]
+    outputs = runtime.run(setting, payloads).outputs
+    assert [one.dtype for one in outputs] == [np.float32] * len(payloads)
+    for output, payload in zip(outputs, payloads, strict=True):
+        expected = alone(encoder, payload)
+        assert output.shape == expected.shape
+        np.testing.assert_allclose(output, expected, atol=TOLERANCE * max(1, np.abs(expected).max()))
+
+
+RELAXED = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+
+
+PAIRS = tuple(zip(FAMILIES, HEADS, strict=True))
+EVERY = [
+    *(("eager", family, head) for family in FAMILIES for head in HEADS),
+    ("onnx", *PAIRS[0]),
+    *(pytest.param("onnx", *pair, marks=pytest.mark.slow) for pair in PAIRS[1:]),  # 5 to 10 s to export
+    *(pytest.param("aot", family, head, marks=pytest.mark.slow) for family, head in PAIRS),  # 10 to 60 s each in g++
+]
+
+
+@pytest.mark.parametrize(("engine", "family", "head"), EVERY)
+@settings(max_examples=20, **RELAXED)
+@given(numbers=st.data())
+def test_every_shape_answers_as_the_plain_model_for_each_text_alone(bench, engine, family, head, numbers):
+    agree(bench, (engine, family, head), numbers)
+
+
+@pytest.mark.parametrize("engine", ["eager", "onnx"])
+def test_padding_never_changes_a_texts_output(bench, engine):
+    """The same text alone in the smallest shape, beside longer ones, and in the largest shape."""
+    _, runtime = bench.of(engine, *PAIRS[0])
+    rng = np.random.default_rng(0)
+    text, others = random_payload(rng, 7), [random_payload(rng, n) for n in (8, 1, 5)]
+    first = runtime.run(0, [text]).outputs[0]
+    for setting, payloads in [
+        (1, [text]),
+        (1, [text, *others]),
+        (2, [text]),
+        (3, [text, others[0]]),
+        (4, [text, *others]),
+    ]:
+        np.testing.assert_allclose(runtime.run(setting, payloads).outputs[0], first, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("engine", ["eager", "onnx"])
+@pytest.mark.parametrize(
+    ("setting", "lengths", "message"),
+    [
+        (0, (9,), "text is 9 tokens long, but must be 1 to 8 for 1 x 8"),
+        (1, (8, 8, 8, 8, 8), "payloads is 5 texts, but must be 1 to 4 for 4 x 8"),
+        (4, (41,), "text is 41 tokens long, but must be 1 to 40 for at most 8 x 40"),
+        (4, (1,) * 9, "payloads is 9 texts, but must be 1 to 8 for at most 8 x 40"),
+        (0, (), "payloads is 0 texts"),
+        (0, (0,), "text is 0 tokens long"),
+        (5, (1,), "setting is 5, but must be 0 to 4"),
+        (-1, (1,), "setting is -1"),
+    ],
+)
+def test_what_does_not_fit_a_shape_is_refused_before_it_reaches_native_code(bench, engine, setting, lengths, message):
+    _, runtime = bench.of(engine, "bert", "classification")
+    rng = np.random.default_rng(0)
+    with pytest.raises(InputError, match=message):
+        runtime.run(setting, [random_payload(rng, length) for length in lengths])
+
+
+def test_types_must_be_one_a_token(bench):
+    _, runtime = bench.of("eager", *PAIRS[0])
+    with pytest.raises(InputError, match="types is of shape"):
+        runtime.run(0, [(np.ones(4, np.int32), np.zeros(3, np.int8))])
+
+
+def test_a_single_placement_holds_one_length_and_swaps_when_told(bench):
+    encoder, shared = bench.of("eager", *PAIRS[0])
+    single = BinsRuntime(encoder, SHAPES, "eager", placement="single")
+    text = random_payload(np.random.default_rng(0), 6)
+    with pytest.raises(InputError, match=r"setting is 0, but must be one that is loaded, \[\]"):
+        single.run(0, [text])
+    for setting, loaded in [(0, {0, 1}), (2, {2, 3}), (4, {4})]:
+        single.load(setting)
+        for other in range(len(SHAPES)):
+            if other in loaded:
+                expected = shared.run(other, [text]).outputs
+                np.testing.assert_allclose(single.run(other, [text]).outputs, expected, atol=TOLERANCE)
+            else:
+                with pytest.raises(InputError, match="one that is loaded"):
+                    single.run(other, [text])
+
+
+def test_a_shape_beyond_the_encoder_is_refused():
+    with pytest.raises(InputError, match="shape is 1 x 41, but must be at most 40 tokens long for tiny"):
+        BinsRuntime(tiny_encoder(), (Shape(41, 1),), "eager")
+
+
+@pytest.mark.parametrize(("field", "value"), [("engine", "magic"), ("placement", "nowhere")])
+def test_unknown_words_are_refused(field, value):
+    with pytest.raises(InputError, match=f"{field} is {value}, but must be one of"):
+        BinsRuntime(tiny_encoder(), SHAPES, **{"engine": "eager", field: value})
+
+
+def test_graphs_want_a_gpu():
+    with pytest.raises(InputError, match="engine is graphs, but must be onnx, aot or eager on cpu"):
+        BinsRuntime(tiny_encoder(), SHAPES, "graphs")
+
+
+@pytest.fixture
+def compiled(bench, tmp_path) -> tuple[Path, dict[str, str]]:
+    """A copy of what was compiled, to be spoilt."""
+    bench.of("onnx", *PAIRS[0])
+    shutil.copytree(bench.folder, tmp_path, dirs_exist_ok=True)
+    return tmp_path, bench.files["onnx", *PAIRS[0]]
+
+
+def test_an_altered_file_is_refused_before_it_is_loaded(compiled):
+    folder, files = compiled
+    weights = folder / next(name for name in files if name.endswith(".bin"))
+    content = bytearray(weights.read_bytes())
+    content[100] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(DigestError, match="was altered or truncated"):
+        BinsRuntime(tiny_encoder(), SHAPES, "onnx", folder, files)
+
+
+def test_a_missing_file_names_the_command_that_makes_it(compiled):
+    folder, files = compiled
+    (folder / next(name for name in files if name.endswith(".onnx"))).unlink()
+    with pytest.raises(ArtifactError, match="`pliant profile bins` compiles again"):
+        BinsRuntime(tiny_encoder(), SHAPES, "onnx", folder, files)
+
+
+def test_files_of_another_version_or_processor_are_refused(tmp_path, compiled, monkeypatch):
+    folder, files = compiled
+    monkeypatch.setattr("pliant.bins.runtimes.cache._processor", lambda: "another")
+    with pytest.raises(DeviceError, match=r"compiled with processor .*, but here is another"):
+        BinsRuntime(tiny_encoder(), SHAPES, "onnx", folder, files)
+    with pytest.raises(ArtifactError, match=f"{MADE} is not among"):
+        BinsRuntime(tiny_encoder(), SHAPES, "onnx", folder, {})
+
+
+def test_torchs_threads_are_left_as_they_were(bench):
+    before = torch.get_num_threads()
+    _, runtime = bench.of("eager", *PAIRS[0])
+    runtime.run(0, [random_payload(np.random.default_rng(0), 3)])
+    assert torch.get_num_threads() == before

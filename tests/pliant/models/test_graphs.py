@@ -1,0 +1,139 @@
+"""Graphs: the same answers as without, bucket by bucket, also after tasks were added or replaced."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.models.graphs import BUCKETS, Graphs, bucket
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime
+from tests.fixtures.tokens.captures import Recorded, impossible
+from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
+
+TASKS = [tiny_task("a", "xyz", "digest"), tiny_task("b", "vwxyz", "digest", seed=1)]
+IMAGES = random_images(9)
+SMALL = (1, 2, 4)
+
+
+def graphed(capture, buckets=SMALL, tasks=TASKS) -> TokensRuntime:
+    return TokensRuntime(tiny_backbone(), "digest", tasks, execution=Execution(capture=capture, buckets=buckets))
+
+
+def eager(tasks=TASKS) -> TokensRuntime:
+    return TokensRuntime(tiny_backbone(), "digest", tasks)
+
+
+def payloads(tasks: str) -> list[Payload]:
+    return [Payload(task, IMAGES[i]) for i, task in enumerate(tasks)]
+
+
+def same(some, others) -> bool:
+    return all(np.allclose(x, y, atol=1e-5) for x, y in zip(some.probabilities, others.probabilities, strict=True))
+
+
+@pytest.mark.parametrize("gamma", [-20, -5, 0, 2, 8])
+@pytest.mark.parametrize("asked", ["a", "ba", "bab", "abab"])
+def test_a_replay_gives_what_the_model_gives(gamma, asked):
+    runtime, plain = graphed(Recorded()), eager()
+    runtime.run(gamma, payloads("bbbb"[: len(asked)]))  # what is recorded must not depend on this batch
+    assert same(runtime.run(gamma, payloads(asked)), plain.run(gamma, payloads(asked)))
+
+
+def test_a_batch_beyond_the_largest_bucket_runs_without_a_graph():
+    capture = Recorded()
+    runtime = graphed(capture)
+    assert same(runtime.run(-5, payloads("ababababa")), eager().run(-5, payloads("ababababa")))
+    assert capture.recorded == 0
+
+
+def test_a_gamma_and_bucket_is_captured_once():
+    capture = Recorded()
+    runtime = graphed(capture)
+    for asked in ("a", "abb", "abba", "bab"):
+        runtime.run(-5, payloads(asked))
+        runtime.run(2, payloads(asked))
+    assert (capture.recorded, capture.replayed) == (4, 8)  # buckets 1 and 4 at two gammas
+
+
+def test_warming_captures_every_bucket_so_that_no_run_has_to():
+    capture = Recorded()
+    runtime = graphed(capture)
+    runtime.warm((-5, 0))
+    assert capture.recorded == 6
+    for asked in ("a", "ab", "aba", "abab"):
+        runtime.run(-5, payloads(asked))
+    assert capture.recorded == 6
+
+
+def test_warming_a_runtime_without_graphs_does_nothing():
+    plain = eager()
+    plain.warm((-5, 0))
+    assert same(plain.run(0, payloads("a")), eager().run(0, payloads("a")))
+
+
+@pytest.mark.parametrize("gamma", [-5, 0, 8])
+def test_a_replaced_task_that_fits_is_answered_for_by_the_graphs_there_are(gamma):
+    capture, changed = Recorded(), tiny_task("a", "pq", "digest", seed=7)
+    runtime = graphed(capture)
+    runtime.run(gamma, payloads("ab"))
+    runtime.update([changed])
+    assert same(runtime.run(gamma, payloads("ab")), eager([changed, TASKS[1]]).run(gamma, payloads("ab")))
+    assert capture.recorded == 1
+
+
+@pytest.mark.parametrize("gamma", [-5, 0, 8])
+def test_tasks_beyond_the_spare_room_make_every_graph_new_at_once(gamma):
+    capture = Recorded()
+    runtime = graphed(capture)
+    runtime.run(gamma, payloads("ab"))
+    more = [tiny_task(name, "xyz", "digest", seed=ord(name)) for name in "cdefghi"]
+    runtime.update(more)
+    assert capture.recorded == 2  # within update, so that no run waits for it
+    assert same(runtime.run(gamma, payloads("ia")), eager([*TASKS, *more]).run(gamma, payloads("ia")))
+    assert capture.recorded == 2
+
+
+def test_a_task_of_more_classes_than_there_is_room_for_is_served_whole():
+    wide = tiny_task("w", [str(i) for i in range(20)], "digest", seed=3)
+    runtime = graphed(Recorded())
+    runtime.run(0, payloads("ab"))
+    runtime.update([wide])
+    assert same(runtime.run(0, payloads("wa")), eager([*TASKS, wide]).run(0, payloads("wa")))
+
+
+def test_where_capturing_fails_the_same_answers_come_without_and_one_warning():
+    runtime = graphed(impossible)
+    with pytest.warns(UserWarning, match="cannot be captured") as told:
+        runtime.warm((-5, 0))
+    assert len(told) == 1
+    assert same(runtime.run(-5, payloads("aba")), eager().run(-5, payloads("aba")))
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, unique=True).map(sorted), st.integers(1, 400))
+def test_a_bucket_is_the_smallest_that_holds_the_batch(buckets, count):
+    holding = [size for size in buckets if size >= count]
+    assert bucket(count, buckets) == (min(holding) if holding else count)
+
+
+def test_padding_repeats_the_first_row_and_no_row_of_a_batch_before():
+    seen: list[torch.Tensor] = []
+    pixels, rows = torch.zeros(4, 1, 1, 3, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
+
+    def forward(gamma, pixel_BHWC, task_B):
+        seen.append(pixel_BHWC[:, 0, 0, 0].clone())
+        return pixel_BHWC[:, 0, 0].float() + task_B[:, None] + gamma
+
+    graphs = Graphs(forward, impossible, pixels, rows, SMALL)
+    pixels[:], rows[:] = 9, 1
+    with pytest.warns(UserWarning):
+        graphs.run(0, 4)
+    pixels[0], pixels[1], pixels[2] = 5, 6, 7
+    assert graphs.run(0, 3).shape == (3, 3)
+    assert seen[-1].tolist() == [5, 6, 7, 5]
+
+
+def test_buckets_go_to_the_largest_batch_that_is_profiled():
+    assert BUCKETS == (1, 2, 4, 8, 16, 32, 64)

@@ -1,0 +1,62 @@
+"""Packed linear layers: the same results as plain ones, whichever of its two ways a call takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pliant.models.packed import PackedLinear, can_pack
+from pliant.tokens.packed import pack
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime, load_model
+from tests.fixtures.tokens.samples import DEPTH, WIDTH, random_images, tiny_backbone, tiny_task
+
+pytestmark = pytest.mark.skipif(not can_pack(), reason="oneDNN's linear layers are for x86")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rows", [(1,), (3, 7), (8, 65), (2, 5, 200)])
+@pytest.mark.parametrize(("inside", "outside"), [(96, 288), (24, 96), (1024, 1024)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_packed_layer_gives_what_the_plain_one_gives(rows, inside, outside, bias):
+    torch.manual_seed(0)
+    layer, x = nn.Linear(inside, outside, bias=bias), torch.randn(*rows, inside)
+    assert torch.allclose(PackedLinear(layer)(x), layer(x), atol=1e-5)
+    assert torch.allclose(PackedLinear(layer, "gelu")(x), nn.GELU()(layer(x)), atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("setting", [0, 3, -5])
+@pytest.mark.parametrize("batch", [1, 40])
+def test_a_packed_model_gives_what_the_plain_one_gives(setting, batch):
+    torch.manual_seed(1)
+    plain, packed = load_model(tiny_backbone()), load_model(tiny_backbone())
+    pack(packed)
+    images = torch.randn(batch, 3, 16, 16)
+    prompts = torch.randn(batch, DEPTH, setting, WIDTH) if setting > 0 else None
+    given = images, max(-setting, 0), prompts
+    assert torch.allclose(packed(*given), plain(*given), atol=1e-4)
+
+
+@torch.no_grad()
+def test_another_activation_than_the_exact_gelu_stays_as_it_is():
+    plain, packed = load_model(tiny_backbone()), load_model(tiny_backbone())
+    for model in (plain, packed):
+        for block in model.vit.blocks:
+            block.mlp.act = nn.GELU(approximate="tanh")
+    pack(packed)
+    images = torch.randn(3, 3, 16, 16)
+    assert isinstance(packed.vit.blocks[0].mlp.act, nn.GELU)
+    assert torch.allclose(packed(images), plain(images), atol=1e-4)
+
+
+@pytest.mark.parametrize("gamma", [-20, -5, 0, 8])
+def test_a_runtime_answers_the_same_with_and_without(gamma):
+    task = tiny_task("a", "xyz", "digest")
+    asked = [Payload("a", image) for image in random_images(7)]
+    one, other = (
+        TokensRuntime(tiny_backbone(), "digest", [task], execution=Execution(packed=packed)).run(gamma, asked)
+        for packed in (True, False)
+    )
+    assert all(np.allclose(x, y, atol=1e-5) for x, y in zip(one.probabilities, other.probabilities, strict=True))

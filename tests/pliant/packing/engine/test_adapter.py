@@ -1,0 +1,256 @@
+"""The engine inside: whether it is still built as adapter.py and paged.py take it to be, and what they do with it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import ContinuousBatchingConfig, MistralConfig, MistralForCausalLM
+from transformers.generation.continuous_batching import cb_logits_processors as warpers
+from transformers.generation.continuous_batching import continuous_api as api
+from transformers.generation.continuous_batching import requests, scheduler
+
+from pliant.errors import InputError, SchedulerError
+from pliant.packing.engine.adapter import NAME, Batching, kv_bytes
+from pliant.packing.engine.model import load_generator
+from pliant.packing.scheduling.request import Chunk, Decision, Memory
+from tests.fixtures.packing.generators import HOSTED, SCARCE, generated, prompts, tiny_generator
+
+ROW = ["self", "requests_with_new_token"]
+METHODS: Mapping[Any, Mapping[str, list[str]]] = {
+    scheduler.Scheduler: {
+        "reset": ["self"],
+        "has_pending_requests": ["self"],
+        "add_waiting_request": ["self", "state"],
+        "finish_request": ["self", "request_id"],
+        "set_request_cancellation": ["self", "request_id"],
+        "clear_cancelled_requests": ["self"],
+        "schedule_batch": ["self", "token_budget", "cache_budget"],
+        "_schedule_request": [
+            "self", "state", "request_tokens", "token_budget", "request_ids_to_remove_from_waiting",
+        ],
+    },
+    scheduler.FIFOScheduler: {"__init__": ["self", "cache", "safety_margin", "max_requests_per_batch"]},
+    requests.RequestState: {"create_equivalent_initial_request": ["self"], "current_len": ["self"]},
+    requests.FutureRequestState: {"__init__": ["self", "state", "has_new_token", "complete_blocks", "query_length"]},
+    api.ContinuousBatchProcessor: {
+        "prepare_next_batch": ["self"], "_generation_step": ["self", "model"], "update_batch": ["self"],
+    },
+    api.ContinuousBatchingManager: {"_create_batch_processor": ["self"], "warmup": ["self"]},
+    api.ContinuousMixin: {
+        "init_continuous_batching": [
+            "self", "generation_config", "continuous_batching_config", "workload_hints",
+        ],
+    },
+    warpers.ContinuousBatchingTemperatureLogitsWarper: {"prepare_tensor_args": ROW},
+    warpers.ContinuousBatchingTopKLogitsWarper: {"prepare_tensor_args": ROW},
+    warpers.ContinuousBatchingTopPLogitsWarper: {"prepare_tensor_args": ROW},
+    warpers.ContinuousBatchingLogitsProcessorList: {
+        "__init__": ["self", "logits_processor", "per_request_processors", "drop_unsupported_processors"],
+    },
+}  # fmt: skip
+"""What is called or overridden there, with the parameters' names."""
+
+STATE = (
+    "request_id", "initial_tokens", "generated_tokens", "max_new_tokens", "eos_token_id", "logit_processor_kwargs",
+    "tokens_to_process", "remaining_prefill_tokens", "position_offset", "allocated_blocks", "is_cpu_offloaded",
+    "_status", "_true_initial_tokens",
+)  # fmt: skip
+SETTINGS = (
+    "num_blocks", "max_batch_tokens", "max_requests_per_batch", "allow_block_sharing", "use_async_batching",
+    "use_cuda_graph", "scheduler_type", "safety_margin", "cpu_offload_space",
+)  # fmt: skip
+PARTS = {
+    "batch_processor": (
+        "scheduler", "cache", "offloading_manager", "inputs_and_outputs", "output_router", "logit_processor",
+    ),
+    "batch_processor.scheduler": (
+        "active_requests", "waiting_requests", "_requests_to_cancel", "_requests_to_fork", "starved_requests",
+    ),
+    "batch_processor.inputs_and_outputs": ("requests_in_batch", "compute_stream"),
+    "batch_processor.offloading_manager": ("free_request_cpu_cache",),
+    "batch_processor.cache": ("free_blocks", "num_blocks"),
+}  # fmt: skip
+"""What is read or set on what the engine made."""
+NEWER = {
+    "batch_processor.offloading_manager": ("_cpu_pool", "_cpu_views"),
+    "batch_processor.cache": (
+        "pool", "can_store_request_tokens", "bytes_per_sector", "cache_tensor", "max_decode_fast_path_length",
+    ),
+    "batch_processor.cache.pool": ("num_free_sectors", "count_free_blocks", "set_blocks_per_sector"),
+}  # fmt: skip
+ALLOCATOR = ("layer_type", "block_table", "index", "blocks_per_sector", "bytes_per_block", "_copy_view")
+OLDER = {
+    "batch_processor.cache": (
+        "group_cache_managers", "num_sliding_attention_groups", "key_cache", "value_cache", "get_num_free_blocks",
+        "allocate_blocks",
+    ),
+    "batch_processor.scheduler": ("max_decode_fast_path_length",),
+}  # fmt: skip
+
+
+def changed_methods(methods: Mapping[Any, Mapping[str, list[str]]]) -> list[str]:
+    """One sentence for each that is not as it was."""
+    found = []
+    for owner, expected in methods.items():
+        for name, parameters in expected.items():
+            method = getattr(owner, name, None)
+            told = None if method is None else list(inspect.signature(method).parameters)
+            if told != parameters:
+                found.append(f"{owner.__name__}.{name} takes {told}, not {parameters}")
+    return found
+
+
+def lacking(root: Any, parts: Mapping[str, tuple[str, ...]]) -> list[str]:
+    found = []
+    for path, names in parts.items():
+        one = root
+        for name in path.split("."):
+            one = getattr(one, name)
+        found += [f"{path}.{name} is missing" for name in names if not hasattr(one, name)]
+    return found
+
+
+def batching(memory: Memory = HOSTED, **more: Any) -> Batching:
+    torch.set_num_threads(1)
+    return Batching(load_generator(tiny_generator()), memory, **more)
+
+
+def test_the_engine_is_built_as_we_take_it_to_be() -> None:
+    engine = batching()
+    newer = hasattr(engine._processor.cache, "cache_allocators")
+    changed = changed_methods(METHODS)
+    state = requests.RequestState("0", [1])
+    changed += [f"RequestState.{name} is missing" for name in STATE if not hasattr(state, name)]
+    settings = {field.name for field in fields(ContinuousBatchingConfig)}
+    size = "page_size" if newer else "block_size"
+    changed += [f"ContinuousBatchingConfig.{name} is missing" for name in (*SETTINGS, size) if name not in settings]
+    changed += lacking(engine._manager, PARTS) + lacking(engine._manager, NEWER if newer else OLDER)
+    if newer:
+        (only,) = engine._processor.cache.cache_allocators.values()
+        changed += [f"the cache allocator's {name} is missing" for name in ALLOCATOR if not hasattr(only, name)]
+    statuses = [status.name for status in requests.RequestStatus]
+    if statuses != ["PENDING", "PREFILLING", "DECODING", "FINISHED", "FAILED"]:
+        changed.append(f"RequestStatus is {statuses}")
+    assert not changed, "transformers' continuous batching has changed: " + "; ".join(changed)
+    engine.close()
+
+
+def test_a_change_would_be_named() -> None:
+    class Scheduler:
+        def reset(self, hard: bool) -> None: ...
+
+    told = changed_methods({Scheduler: {"reset": ["self"], "finish_request": ["self"]}})
+    assert told == [
+        "Scheduler.reset takes ['self', 'hard'], not ['self']",
+        "Scheduler.finish_request takes None, not ['self']",
+    ]
+    assert lacking(SimpleNamespace(a=SimpleNamespace(b=1)), {"a": ("b", "c")}) == ["a.c is missing"]
+
+
+def test_our_scheduler_is_registered_for_the_time_of_creation_only() -> None:
+    before = dict(scheduler.SCHEDULER_MAPPING)
+    batching()
+    assert before == scheduler.SCHEDULER_MAPPING
+    assert NAME not in before
+
+
+def test_exactly_the_chosen_leave_and_come_back_with_their_pages() -> None:
+    engine, texts = batching(), prompts(3, seed=1)
+    for id, ids in enumerate(texts):
+        engine.add(id, ids, 12, (), {})
+    made: dict[int, list[int]] = {0: [], 1: [], 2: []}
+
+    def go(decision: Decision) -> list[int]:
+        engine.carry_out(decision)
+        step = engine.step()
+        engine.check()
+        for id, token, _ in step.tokens:
+            made[id].append(token)
+        return sorted(id for id, *_ in step.tokens)
+
+    first = len(texts[0]) - 1
+    chunks = (Chunk(0, first), Chunk(1, len(texts[1])))
+    assert go(Decision(admitted=(0, 1, 2), chunks=chunks)) == [1], "0 has a token to read, 2 none of its own yet"
+    assert go(Decision(chunks=(Chunk(0, 1),))) == [0, 1]
+    assert go(Decision(chunks=(Chunk(2, len(texts[2])),), idle=(0,))) == [1, 2]
+    pages = [engine.held(id) for id in range(3)]
+    assert pages[:2] == [SCARCE.need(len(texts[0])), SCARCE.need(len(texts[1]) + 2)]
+    assert go(Decision(offloaded=(1,))) == [0, 2]
+    assert (engine.held(1), engine.host.used) == (0, pages[1])
+    assert go(Decision(discarded=(0,))) == [2]
+    assert engine.held(0) == 0
+    assert go(Decision(admitted=(1,), idle=(1,))) == [2], "back, but not in this iteration"
+    assert (engine.held(1), engine.host.used) == (pages[1], 0)
+    assert go(Decision(admitted=(0,), chunks=(Chunk(0, len(texts[0]) + 2),))) == [0, 1, 2]
+    for _ in range(9):
+        go(Decision())
+    assert engine.pages_used == 0
+    whole = generated(replace(tiny_generator(), ends=(63,)), texts, limit=12)
+    assert [tuple(made[id]) for id in range(3)] == whole
+    assert not any(63 in text for text in whole), "nothing ended before its limit"
+
+
+def test_one_that_is_being_read_can_leave_too() -> None:
+    for leave in ("offloaded", "discarded"):
+        engine, ids = batching(), prompts(1, seed=2)[0]
+        engine.add(0, ids, 3, (), {})
+        engine.carry_out(Decision(admitted=(0,), chunks=(Chunk(0, 2),)))
+        assert engine.step().started == (0,)
+        engine.carry_out(Decision(**{leave: (0,)}))
+        read = 2 if leave == "offloaded" else 0
+        step = engine.step()
+        assert (step.sequences, step.preempted) == (0, ((0, 2 - read),))
+        engine.carry_out(Decision(admitted=(0,), chunks=(Chunk(0, len(ids) - read),)))
+        tokens = [engine.step().tokens[0][1]]
+        for _ in range(2):
+            engine.carry_out(Decision())
+            tokens.append(engine.step().tokens[0][1])
+        assert tuple(tokens) == generated(tiny_generator(), [ids], limit=3)[0]
+
+
+def test_transformers_own_scheduler_gets_memory_on_the_host_without_an_accelerator() -> None:
+    engine = batching(margin=0.0)
+    if not hasattr(engine._processor.offloading_manager, "_cpu_views"):
+        pytest.skip("this version of the engine computes again what it preempts")
+    for id, ids in enumerate(prompts(12)):
+        engine.add(id, ids, 20, (), {})
+    preempted = [one for _ in range(400) for one in engine.step().preempted]
+    assert preempted
+    assert all(again == 0 for _, again in preempted)
+    assert not engine._states
+    engine.check()
+
+
+def test_pages_that_are_not_free_are_our_own_fault() -> None:
+    engine = batching(replace(SCARCE, pages=2))
+    engine.add(0, range(12), 3, (), {})
+    with pytest.raises(SchedulerError, match="3 pages"):
+        engine.carry_out(Decision(admitted=(0,), chunks=(Chunk(0, 12),)))
+
+
+def test_a_page_is_at_least_what_the_engine_takes() -> None:
+    with pytest.raises(InputError, match="page_tokens is 3"):
+        batching(replace(SCARCE, page_tokens=3))
+
+
+def test_a_model_with_a_window_is_refused() -> None:
+    config = MistralConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, sliding_window=8, max_position_embeddings=64,
+    )  # fmt: skip
+    with pytest.raises(InputError, match="full in every layer"):
+        Batching(MistralForCausalLM(config).eval(), SCARCE)
+
+
+def test_a_token_takes_so_many_bytes() -> None:
+    model = load_generator(tiny_generator())
+    engine = Batching(model, SCARCE)
+    assert kv_bytes(model) == 2 * 2 * 2 * 8 * 4
+    views = engine._cache.views()
+    assert sum(view[0].numel() * view.element_size() for view in views) == kv_bytes(model) * SCARCE.page_tokens

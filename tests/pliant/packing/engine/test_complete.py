@@ -1,0 +1,57 @@
+"""Prompts run to their end are what plain generation makes of them, in their order."""
+
+from __future__ import annotations
+
+import pytest
+
+from pliant.errors import InputError
+from pliant.packing.engine.complete import complete
+from tests.fixtures.packing.generators import CONTEXT, ENDS, HOSTED, LIMIT, SCARCE, generated, prompts, tiny_generator
+
+
+@pytest.mark.parametrize("memory", [SCARCE, HOSTED])
+def test_greedy_completions_are_those_of_plain_generation_however_little_memory_there_is(memory):
+    told = prompts(20)
+    made = complete(tiny_generator(), told, memory, LIMIT)
+    assert [one.tokens for one in made] == generated(tiny_generator(), told)
+    for one in made:
+        assert one.finished == ("stop" if one.tokens[-1] in ENDS else "length")
+        assert one.finished == "stop" or len(one.tokens) == LIMIT
+
+
+def test_a_seed_gives_the_same_texts_again_and_another_seed_others():
+    told = prompts(8)
+    first, again, other = (
+        complete(tiny_generator(), told, HOSTED, LIMIT, temperature=1.0, seed=seed) for seed in (3, 3, 40)
+    )
+    assert first == again
+    assert first != other
+
+
+def test_equal_prompts_draw_differently():
+    made = complete(tiny_generator(), [prompts(1)[0]] * 6, HOSTED, LIMIT, temperature=1.0)
+    assert len({one.tokens for one in made}) > 1
+
+
+def test_without_a_limit_the_context_or_the_memory_is_the_limit():
+    whole = complete(tiny_generator(), prompts(4), HOSTED)
+    most = min(CONTEXT, HOSTED.pages * HOSTED.page_tokens)
+    for ids, one in zip(prompts(4), whole, strict=True):
+        assert one.finished == "stop" or len(ids) + len(one.tokens) == most
+
+
+def test_no_prompts_are_no_completions_and_no_engine():
+    assert complete(tiny_generator(), [], SCARCE) == []
+
+
+@pytest.mark.parametrize("ids", [(), (1,) * CONTEXT])
+def test_a_prompt_that_leaves_no_token_is_refused_by_its_number(ids):
+    with pytest.raises(InputError, match="prompt 1 is"):
+        complete(tiny_generator(), [(1, 2), ids], HOSTED)
+
+
+def test_progress_counts_what_is_done():
+    seen: list[tuple[int, int]] = []
+    complete(tiny_generator(), prompts(5), HOSTED, LIMIT, progress=lambda *done: seen.append(done))
+    assert seen[-1] == (5, 5)
+    assert seen == sorted(seen)

@@ -1,0 +1,139 @@
+"""What fits beside published models on published devices, what an iteration takes there, and how a large one is spread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.packing.engine.hardware import (
+    A100,
+    GPT_3_175B,
+    GPT_J_6B,
+    GPT_NEOX_20B,
+    LARGE_MODELS,
+    LLAMA_13B,
+    LLAMA_33B,
+    Roofline,
+    Spread,
+    capacity,
+    memory_of,
+    spread,
+)
+
+ORCA = {GPT_J_6B: 72, LLAMA_13B: 32, GPT_NEOX_20B: 17, LLAMA_33B: 4}
+
+
+@pytest.mark.parametrize(("model", "sequences"), ORCA.items())
+def test_so_many_sequences_of_2048_tokens_fit_on_one_a100(model, sequences):
+    """S3's Table 2 has means of 69.9, 31.6, 16.9 and 4 where the maximum is reserved."""
+    assert capacity(model, A100) // 2048 == sequences
+
+
+def test_bytes_of_a_token_are_a_key_and_a_value_in_every_layer():
+    assert LLAMA_13B.kv_bytes == 2 * 40 * 5120 * 2
+    assert LLAMA_13B.weight_bytes == pytest.approx(26e9, rel=0.01)
+
+
+@pytest.mark.parametrize("model", LARGE_MODELS)
+def test_layers_and_width_account_for_the_parameters(model):
+    """12 width^2 a layer; the rest are embeddings."""
+    assert model.parameters == pytest.approx(12 * model.layers * model.hidden**2, rel=0.08)
+
+
+def test_weights_that_do_not_fit_are_refused():
+    with pytest.raises(InputError, match=r"4 x A100 80 GB, but must be enough for GPT-3 175B's 350 GB"):
+        capacity(GPT_3_175B, A100, Spread(4))
+    assert capacity(GPT_3_175B, A100, Spread(5)) > 0
+
+
+def test_the_fullest_stage_bounds_the_cache():
+    """96 layers in ten stages: some have ten, which leaves less than a tenth of all memory would."""
+    even = (10 * A100.memory - GPT_3_175B.weight_bytes) / GPT_3_175B.kv_bytes
+    assert capacity(GPT_3_175B, A100, Spread(10)) < 0.95 * even
+    assert capacity(GPT_3_175B, A100, Spread(8)) == pytest.approx(
+        (8 * A100.memory - GPT_3_175B.weight_bytes) / GPT_3_175B.kv_bytes, rel=1e-3
+    )
+
+
+def test_memory_is_told_in_pages_of_device_and_host():
+    memory = memory_of(LLAMA_13B, A100, host_bytes=LLAMA_13B.kv_bytes * 16 * 10)
+    assert (memory.pages, memory.page_tokens, memory.host_pages) == (capacity(LLAMA_13B, A100) // 16, 16, 10)
+
+
+def test_few_sequences_take_as_long_as_reading_weights_and_cache():
+    seconds = Roofline(LLAMA_13B, A100).seconds(4, 4, 1000)
+    assert seconds == pytest.approx((26.032e9 + 1000 * LLAMA_13B.kv_bytes) / 2.0e12)
+
+
+def test_a_long_prompt_takes_as_long_as_its_products():
+    assert Roofline(LLAMA_13B, A100).seconds(4096, 1, 4096) == pytest.approx(2 * 13.016e9 * 4096 / (312e12 * 0.6))
+
+
+def test_many_iterations_are_told_at_once_like_one_by_one():
+    steps, cached = Roofline(GPT_3_175B, A100, Spread(4, 2), 1e-4), np.arange(100, 3000, 700)
+    together = steps.seconds(7, 7, cached)
+    assert together.tolist() == [float(steps.seconds(7, 7, int(c))) for c in cached]
+
+
+def test_attention_run_by_the_host_costs_each_sequence():
+    alone = Roofline(LLAMA_13B, A100).seconds(8, 8, 800)
+    assert Roofline(LLAMA_13B, A100, sequence=1e-3).seconds(8, 8, 800) == pytest.approx(alone + 8e-3)
+
+
+def test_stages_read_their_weights_for_every_micro_batch_but_share_the_cache():
+    """Eight stages, all busy: an iteration takes as long as reading all weights, and an eighth of the cache."""
+    seconds = Roofline(GPT_3_175B, A100, Spread(8)).seconds(64, 64, 6400)
+    assert seconds == pytest.approx((350e9 + GPT_3_175B.kv_bytes * 6400 / 8) / 2.0e12)
+
+
+def test_one_sequence_passes_all_stages_one_after_another():
+    seconds = Roofline(GPT_3_175B, A100, Spread(8)).seconds(1, 1, 100)
+    assert seconds == pytest.approx((350e9 + GPT_3_175B.kv_bytes * 100) / 2.0e12)
+
+
+def test_devices_that_share_layers_read_them_together_and_exchange_sums():
+    shared, staged = (Roofline(GPT_3_175B, A100, way).seconds(64, 64, 6400) for way in (Spread(1, 8), Spread(8)))
+    read = (350e9 + GPT_3_175B.kv_bytes * 6400) / 8 / 2.0e12
+    assert read < shared < staged
+
+
+def test_a_preempted_sequence_moves_over_the_link_to_the_host():
+    assert Roofline(LLAMA_13B, A100).swap_seconds(100) == pytest.approx(100 * LLAMA_13B.kv_bytes / 16e9)
+    assert Roofline(GPT_3_175B, A100, Spread(8)).swap_seconds(100) == pytest.approx(
+        100 * GPT_3_175B.kv_bytes / 8 / 16e9
+    )
+
+
+def test_fast_links_share_layers_and_slow_ones_make_stages():
+    assert spread(GPT_3_175B, A100, 8) == Spread(1, 8)
+    slow = replace(A100, peer=0.2e9)
+    assert spread(GPT_3_175B, slow, 8) == Spread(8, 1)
+
+
+def test_heads_that_do_not_divide_are_not_split():
+    """Ten devices: 96 heads go over two, and five such pairs make a pipeline."""
+    assert spread(GPT_3_175B, A100, 10) == Spread(5, 2)
+
+
+def test_too_few_devices_are_refused():
+    with pytest.raises(InputError, match="350 GB of weights"):
+        spread(GPT_3_175B, A100, 2)
+
+
+@given(st.sampled_from(LARGE_MODELS), st.integers(1, 16), st.integers(1, 200))
+def test_the_spread_is_the_fastest_of_all_that_hold_the_weights(model, devices, sequences):
+    def seconds(way: Spread) -> float:
+        return float(Roofline(model, A100, way).seconds(sequences, sequences, sequences * 1024))
+
+    ways = [Spread(a, b) for a in range(1, 17) for b in range(1, 17) if a * b == devices and model.heads % b == 0]
+    holding = [way for way in ways if way.share(model) * (model.weight_bytes + model.kv_bytes) <= A100.memory]
+    if not holding:
+        with pytest.raises(InputError):
+            spread(model, A100, devices, sequences)
+        return
+    assert seconds(spread(model, A100, devices, sequences)) == min(map(seconds, holding))

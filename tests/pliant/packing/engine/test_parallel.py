@@ -1,0 +1,165 @@
+"""Two processes on CPU that share every layer generate what one generates, whoever is preempted, sampled or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from pliant.errors import InputError, WorkerError
+from pliant.packing.artifact import Generator
+from pliant.packing.engine.adapter import Batching
+from pliant.packing.engine.divide import check
+from pliant.packing.engine.model import load_generator, weights
+from pliant.packing.engine.parallel import Parallel
+from pliant.packing.engine.sampling import arguments, processors
+from pliant.packing.engine.submission import Sampling
+from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.request import Memory, Prompt, Round
+from pliant.packing.scheduling.scheduler import Packer
+
+MEMORY = Memory(pages=16, page_tokens=8, host_pages=8, step_tokens=32, sequences=16)
+PATIENCE = 600.0  # seconds after which a group that hangs is killed
+VOCABULARY = 64
+
+
+def generator(kind: str = "llama", **changes) -> Generator:
+    told = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.3,  # scores that are far apart: sums in another order do not change the largest
+    }
+    config = AutoConfig.for_model(kind, **told | changes)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    return Generator("tiny", json.dumps(config.to_dict(), default=str), "", "", 128, (1,), "", weights(model))
+
+
+@contextmanager
+def two(of: Generator):
+    """Two processes, killed by their ids if they hang."""
+    with Parallel(of, MEMORY, processes=2) as group:
+        others = group.others
+        timer = threading.Timer(PATIENCE, lambda: [os.kill(pid, signal.SIGKILL) for pid in others])
+        timer.start()
+        try:
+            group.enter(1)
+            yield group
+        finally:
+            timer.cancel()
+
+
+def generate(batching, policy: str, temperature: float = 0.0, count: int = 12) -> tuple[dict[int, list[int]], int]:
+    """Tokens of each prompt, and how often one was preempted; books are compared after every iteration."""
+    rng, packer = np.random.default_rng(7), Packer(Rules(policy, 128), MEMORY)
+    prompts, made = [], {}
+    for id in range(count):
+        ids, limit = rng.integers(2, VOCABULARY, int(rng.integers(3, 20))).tolist(), int(rng.integers(8, 40))
+        prompts.append(Prompt(id, 0.0, len(ids), limit, (10.0,) * 8, bucket=8))
+        batching.add(id, ids, limit, (), arguments(Sampling(temperature, seed=id), VOCABULARY))
+        made[id] = []
+    told, preempted, now = Round(tuple(prompts)), 0, 0.0
+    while told.arrived or packer.waiting or packer.running:
+        decision = packer.handle(told, now)
+        now, preempted = now + 1.0, preempted + len(decision.offloaded) + len(decision.discarded)
+        batching.carry_out(decision)
+        step = batching.step()
+        for id, token, _ in step.tokens:
+            made[id].append(token)
+        ended = tuple(id for id, _, last in step.tokens if last)
+        batching.check()
+        assert packer.pages_used == batching.pages_used + sum(packer.held(id) for id in ended)
+        told = Round((), ended)
+    assert batching.pages_used == 0
+    return made, preempted
+
+
+@pytest.fixture(scope="module")
+def llamas():
+    """One group for both tests of this model, as it takes seconds to come up; the second ends it, for another to start."""
+    with two(generator()) as group:
+        yield group
+
+
+LOADS = [("default", 0.0), ("paged", 0.0), ("s3", 0.0), ("paged", 1.0)]
+
+
+@pytest.mark.slow
+def test_two_processes_generate_token_for_token_what_one_generates(llamas):
+    found = [generate(llamas, policy, temperature) for policy, temperature in LOADS]
+    alone = Batching(load_generator(generator()), MEMORY, processors(VOCABULARY))
+    assert found == [generate(alone, policy, temperature) for policy, temperature in LOADS]
+    assert sum(preempted for _, preempted in found) > 4
+    assert found[0][0] == found[1][0] == found[2][0] != found[3][0]
+
+
+@pytest.mark.slow
+def test_a_process_that_is_lost_is_an_error_and_leaves_nobody_behind(llamas):
+    generate(llamas, "paged", count=2)
+    (other,) = llamas.others
+    os.kill(other, signal.SIGKILL)
+    began = time.monotonic()
+    with pytest.raises(WorkerError, match="process"):
+        generate(llamas, "paged")
+    assert time.monotonic() - began < 120  # it is told; nobody waits for an answer that never comes
+    for id in range(12):
+        llamas.cancel(id)
+    assert llamas.others == () and llamas.pages_used == 0
+    with pytest.raises(WorkerError, match="another process of the group has ended"):
+        llamas.step()
+    llamas.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(other, 0)
+
+
+@pytest.mark.slow
+def test_norms_of_heads_and_a_vocabulary_that_does_not_divide_change_nothing():
+    of = generator("qwen3", head_dim=8, vocab_size=VOCABULARY + 1)
+    with two(of) as group:
+        found = generate(group, "paged")
+    assert found == generate(Batching(load_generator(of), MEMORY), "paged")
+
+
+def test_a_single_process_is_no_group():
+    with pytest.raises(InputError, match="processes is 1, but must be at least 2"):
+        check(generator().config, 1)
+
+
+def test_heads_must_divide():
+    with pytest.raises(InputError, match="a divisor of 4 heads, 2 of them with keys of their own"):
+        check(generator().config, 4)
+
+
+def test_the_feed_forward_must_divide():
+    with pytest.raises(InputError, match="processes is 2, but must be a divisor of the feed-forward's width, 49"):
+        check(generator(intermediate_size=49).config, 2)
+
+
+def test_a_model_without_a_plan_is_refused():
+    with pytest.raises(InputError, match="no plan for gptj"):
+        check(generator("gptj").config, 2)
+
+
+@pytest.mark.parametrize("kind", ["olmo2", "gpt_neox", "phi3"])
+def test_a_model_whose_plan_leaves_the_cache_whole_is_refused(kind):
+    """The first two passed, and failed with their first token; of the third every process held all of the cache."""
+    with pytest.raises(InputError, match=f"processes is 2, but must be 1: transformers' plan for {kind} shares no"):
+        check(generator(kind, pad_token_id=0).config, 2)
+
+
+def test_experts_are_not_shared():
+    with pytest.raises(InputError, match=r"packed_colwise|moe_tp_experts|grouped_gemm"):
+        check(generator("mixtral", num_local_experts=2).config, 2)

@@ -1,0 +1,284 @@
+"""The engine on a real model: what it generates, whatever the policy does with the pages, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from pliant.errors import InputError, WorkerError
+from pliant.packing.artifact import Generator
+from pliant.packing.engine.runtime import Engine
+from pliant.packing.engine.submission import Sampling, Submission
+from pliant.packing.scheduling.policy import POLICIES, Rules
+from pliant.packing.scheduling.request import Memory, Prompt
+from pliant.packing.scheduling.scheduler import Packer
+from tests.fixtures.packing.generators import (
+    CONTEXT,
+    ENDS,
+    HOSTED,
+    LIMIT,
+    SCARCE,
+    VOCABULARY,
+    Desk,
+    generated,
+    prompts,
+    running,
+    submission,
+    tiny_generator,
+)
+
+STORIES = Path("../shared/data/models/stories260K")
+COUNT = 14
+FULL = Rules("paged", CONTEXT)
+SAMPLED = Sampling(temperature=0.9, top_p=0.95, top_k=40)
+
+
+def rules_of(policy: str) -> Rules | None:
+    """`default` so confident that it errs; "fifo": transformers' own scheduler."""
+    return None if policy == "fifo" else Rules(policy, CONTEXT, level=-2.0, recalibrate=False)
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[tuple[int, ...]]:
+    found = generated(tiny_generator(), prompts(COUNT))
+    ends = [text[-1] in ENDS for text in found]
+    assert any(ends), "some texts end by themselves"
+    assert not all(ends), "some go on to the limit"
+    return found
+
+
+@pytest.mark.parametrize("memory", [SCARCE, HOSTED], ids=["discarding", "offloading"])
+@pytest.mark.parametrize("policy", [*POLICIES, "fifo"])
+def test_greedy_texts_are_those_of_plain_generate(policy: str, memory: Memory, expected: list[tuple[int, ...]]) -> None:
+    with running(memory, rules_of(policy), margin=0.0) as (engine, desk):
+        for id, ids in enumerate(prompts(COUNT)):
+            engine.submit(submission(id, ids, exact=len(expected[id])))
+        while sum(map(desk.ended, range(COUNT))) < COUNT:
+            engine.check()
+            assert not engine.status().error
+        assert desk.texts() == expected
+        assert [desk.last[id].finished for id in range(COUNT)] == [
+            "stop" if text[-1] in ENDS else "length" for text in expected
+        ]
+        engine.check()
+        found = engine.status()
+        assert (found.running, found.waiting, found.host_pages_used) == (0, 0, 0)
+        assert engine.status().pages_used == 0
+        if policy in ("default", "paged", "s3", "fifo"):
+            assert found.preemptions == desk.preemptions() > 0
+        if memory is SCARCE and policy in ("default", "paged", "s3", "fifo"):
+            assert found.recomputed > 0
+        if memory is HOSTED and policy in ("paged", "s3"):
+            assert found.recomputed == 0, "all that was preempted fitted on the host"
+
+
+def test_only_what_fits_on_the_host_goes_there(expected: list[tuple[int, ...]]) -> None:
+    with running(replace(SCARCE, host_pages=4), FULL) as (engine, desk):
+        for id, ids in enumerate(prompts(COUNT)):
+            engine.submit(submission(id, ids))
+        desk.wait(COUNT)
+        assert desk.texts() == expected
+        assert any(one.recomputed for one in desk.last.values())
+        assert any(one.preemptions and not one.recomputed for one in desk.last.values())
+
+
+def test_a_seeded_text_is_the_same_alone_in_company_and_under_preemption() -> None:
+    texts, found = prompts(COUNT), {}
+    for name, memory in (("scarce", SCARCE), ("hosted", HOSTED), ("ample", replace(SCARCE, pages=400))):
+        with running(memory, FULL) as (engine, desk):
+            for id, ids in enumerate(texts):
+                engine.submit(submission(id, ids, sampling=replace(SAMPLED, seed=id)))
+            desk.wait(COUNT)
+            found[name] = desk.texts()
+            assert (desk.preemptions() > 0) == (name != "ample")
+    alone = []
+    with running(SCARCE, FULL) as (engine, desk):
+        for id, ids in enumerate(texts):
+            engine.submit(submission(id, ids, sampling=replace(SAMPLED, seed=id)))
+            desk.wait(id + 1)
+        alone = desk.texts()
+    assert found["scarce"] == found["hosted"] == found["ample"] == alone
+    assert alone != generated(tiny_generator(), texts)
+
+
+def test_another_seed_gives_another_text() -> None:
+    with running(SCARCE, FULL) as (engine, desk):
+        for seed in range(4):
+            engine.submit(submission(seed, prompts(1)[0], sampling=replace(SAMPLED, seed=seed), force=LIMIT))
+        desk.wait(4)
+        assert len(set(desk.texts())) == 4
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), replace(SAMPLED, seed=5)], ids=["greedy", "seeded"])
+def test_after_a_crash_a_text_goes_on_as_it_would_have(sampling: Sampling) -> None:
+    ids = prompts(1, seed=3)[0]
+    with running(SCARCE, FULL) as (engine, desk):
+        engine.submit(submission(0, ids, sampling=sampling, force=LIMIT))
+        desk.wait(1)
+        whole = desk.texts()[0]
+        prompt = submission(1, ids).prompt
+        engine.submit(Submission(prompt, ids + whole[:15], sampling, made=15, force=LIMIT))
+        desk.wait(2)
+        assert whole[:15] + tuple(desk.tokens[1]) == whole
+        assert desk.last[1].made == LIMIT
+
+
+def test_a_forced_length_is_met_whatever_the_tokens(expected: list[tuple[int, ...]]) -> None:
+    early = min(range(COUNT), key=lambda id: len(expected[id]))
+    with running(SCARCE, FULL, sampling=False) as (engine, desk):
+        engine.submit(submission(0, prompts(COUNT)[early], force=LIMIT - 1))
+        engine.submit(submission(1, prompts(COUNT)[early], force=1))
+        desk.wait(2)
+        assert [len(text) for text in desk.texts()] == [LIMIT - 1, 1]
+        assert {one.finished for one in desk.last.values()} == {"length"}
+        assert tuple(desk.tokens[0])[: len(expected[early])] == expected[early]
+
+
+@pytest.mark.parametrize("policy", ["paged", "s3", "fifo"])
+def test_a_cancelled_text_frees_its_pages_and_harms_no_other(policy: str, expected: list[tuple[int, ...]]) -> None:
+    with running(HOSTED, rules_of(policy), margin=0.0) as (engine, desk):
+        for id, ids in enumerate(prompts(COUNT)):
+            engine.submit(submission(id, ids, exact=len(expected[id])))
+        long = [id for id in range(COUNT) if len(expected[id]) == LIMIT]
+        desk.wait_tokens(long[0], 3)
+        for id in long[:4]:  # some run, some were preempted, some wait
+            engine.cancel(id)
+        engine.check()
+        desk.wait(COUNT)
+        gone = [id for id in range(COUNT) if desk.last[id].finished == "cancelled"]
+        assert long[0] in gone
+        assert set(gone) <= set(long[:4])
+        assert [desk.texts()[id] for id in range(COUNT) if id not in gone] == [
+            expected[id] for id in range(COUNT) if id not in gone
+        ]
+        engine.check()
+        assert engine.status().pages_used == engine.status().host_pages_used == 0
+
+
+def test_what_is_cancelled_before_anybody_heard_of_it_ends() -> None:
+    desk = Desk()
+    engine = Engine(tiny_generator(), SCARCE, FULL, desk.deliver)
+    engine.submit(submission(0, prompts(1)[0]))
+    engine.cancel(0)
+    engine.cancel(99)
+    engine.start()
+    desk.wait(1)
+    engine.check()
+    engine.stop()
+    assert desk.last[0].finished == "cancelled"
+    assert not desk.tokens[0]
+
+
+def test_stopping_ends_what_is_in_flight() -> None:
+    with running(SCARCE, FULL) as (engine, desk):
+        for id, ids in enumerate(prompts(COUNT)):
+            engine.submit(submission(id, ids, force=LIMIT))
+        desk.wait_tokens(0, 1)
+        engine.stop()
+        assert all(map(desk.ended, range(COUNT)))
+        assert "cancelled" in {one.finished for one in desk.last.values()}
+        engine.check()
+        assert engine.status().pages_used == 0
+        with pytest.raises(WorkerError, match="stopped"):
+            engine.submit(submission(0, prompts(1)[0]))
+
+
+def test_when_the_loop_dies_everybody_is_told() -> None:
+    calls = []
+
+    def broken(*entry: object) -> None:
+        calls.append(entry)
+        if len(calls) == 5:
+            raise RuntimeError("no memory left on the device")
+
+    with running(SCARCE, FULL, journal=broken) as (engine, desk):
+        for id, ids in enumerate(prompts(COUNT)):
+            try:
+                engine.submit(submission(id, ids, force=LIMIT))
+            except WorkerError:  # it died before all were submitted
+                break
+        else:
+            id = COUNT
+        desk.wait(id)
+        assert {one.finished for one in desk.last.values()} == {"failed"}
+        engine.check()
+        found = engine.status()
+        assert not found.alive or found.error
+        assert found.error == "RuntimeError: no memory left on the device"
+        with pytest.raises(WorkerError, match="no memory left"):
+            engine.submit(submission(99, prompts(1)[0]))
+
+
+def test_one_past_its_deadline_is_late() -> None:
+    with running(SCARCE, FULL) as (engine, desk):
+        late = replace(submission(0, prompts(1)[0]).prompt, deadline=time.monotonic() - 1)
+        engine.submit(Submission(late, prompts(1)[0]))
+        desk.wait(1)
+        assert desk.last[0].finished == "late"
+        engine.check()
+
+
+def test_what_can_never_run_is_refused_at_once() -> None:
+    ids = prompts(1)[0]
+    with running(replace(SCARCE, pages=8), Rules("oracle", CONTEXT), sampling=False) as (engine, desk):
+        with pytest.raises(InputError, match="what the cache holds, 32"):
+            engine.submit(submission(0, ids, limit=33 - len(ids), exact=1))
+        with pytest.raises(InputError, match="context"):
+            engine.submit(submission(0, ids, limit=CONTEXT, exact=1))
+        with pytest.raises(InputError, match="oracle"):
+            engine.submit(submission(0, ids, limit=5))
+        with pytest.raises(InputError, match=f"ids is {VOCABULARY}"):
+            engine.submit(submission(0, (1, VOCABULARY), limit=5, exact=5))
+        with pytest.raises(InputError, match="greedy"):
+            engine.submit(submission(0, ids, limit=5, exact=5, sampling=SAMPLED))
+        engine.submit(submission(0, ids, limit=32 - len(ids), exact=5, force=32 - len(ids)))
+        with pytest.raises(InputError, match="in flight"):
+            engine.submit(submission(0, ids, limit=5, exact=5))
+        desk.wait(1)
+        assert desk.last[0].made == 32 - len(ids)
+
+
+def test_a_submission_must_be_of_one_piece() -> None:
+    prompt = Prompt(0, 0.0, 3, 5, (1.0,) * 8)
+    with pytest.raises(InputError, match="ids is 4 tokens"):
+        Submission(prompt, (1, 2, 3, 4))
+    with pytest.raises(InputError, match="tokens to make is 6"):
+        Submission(prompt, (1, 2, 3), force=6)
+    with pytest.raises(InputError, match="tokens to make is 2"):
+        Submission(prompt, (1, 2, 3, 4, 5), made=2, force=2)
+
+
+@pytest.mark.parametrize("policy", ["default", "s3"])
+def test_a_fresh_scheduler_decides_the_same_from_the_journal(policy: str) -> None:
+    entries = []
+    rules = Rules(policy, CONTEXT, level=-2.0)
+    with running(HOSTED, rules, journal=lambda *entry: entries.append(entry)) as (engine, desk):
+        for id, ids in enumerate(prompts(COUNT)):
+            engine.submit(submission(id, ids))
+        desk.wait_tokens(0, 1)
+        engine.cancel(3)
+        desk.wait(COUNT)
+        engine.check()
+    packer = Packer(rules, HOSTED)
+    assert [packer.handle(round, now) for now, round, _ in entries] == [decision for *_, decision in entries]
+    assert any(decision.offloaded for *_, decision in entries)
+
+
+@pytest.mark.skipif(not STORIES.exists(), reason="needs ../shared/data/models/stories260K")
+def test_a_pretrained_model_tells_the_same_stories() -> None:
+    told = {name: (STORIES / name).read_text() for name in ("config.json", "tokenizer.json")}
+    kept = load_file(STORIES / "model.safetensors")
+    context = json.loads(told["config.json"])["max_position_embeddings"]
+    stories = Generator("stories260K", told["config.json"], told["tokenizer.json"], "", context, (1, 2), "", kept)
+    starts = [(1, 403 + n, 407) for n in range(6)]
+    with running(Memory(30, 16, 16, 64, 16), Rules("paged", context), generator=stories) as (engine, desk):
+        for id, ids in enumerate(starts):
+            engine.submit(submission(id, ids, limit=200))
+        desk.wait(len(starts))
+        assert desk.texts() == generated(stories, starts, limit=200)
+        assert desk.preemptions() > 0

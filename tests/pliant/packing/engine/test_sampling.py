@@ -1,0 +1,121 @@
+"""Seeded sampling against a plain reference and against the probabilities that it is to follow."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pliant.errors import InputError
+from pliant.packing.engine.sampling import BITS, FIRST, MASK, SECOND, STRIDE, arguments, gumbel, key, processors
+from pliant.packing.engine.submission import Sampling
+
+VOCABULARY = 50
+
+
+def row(seed: int) -> torch.Tensor:
+    return 2 * torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(seed))
+
+
+def state(sampling: Sampling, position: int) -> SimpleNamespace:
+    """As the engine shows a request that is about to make its token at `position`."""
+    told = arguments(sampling, VOCABULARY)
+    return SimpleNamespace(logit_processor_kwargs=told, initial_tokens=[0] * (position - 1), generated_tokens=[0])
+
+
+def sampled(scores_BV: torch.Tensor, asked: list[tuple[Sampling, int]]) -> list[int]:
+    """Through the processors, as the engine runs them: arguments travel as 32-bit integers, one row a processor."""
+    requests: list[Any] = [SimpleNamespace(state=state(*one)) for one in asked]
+    for processor in processors(VOCABULARY):
+        argument = torch.empty(len(asked) + 3, dtype=torch.int32)  # rows of the batch that make no token follow
+        processor.fill_defaults(argument)
+        argument[: len(asked)] = processor.prepare_tensor_args(requests)
+        scores_BV = processor(scores_BV, argument)
+    return scores_BV.argmax(dim=-1).tolist()
+
+
+def plain(scores: list[float], sampling: Sampling, position: int) -> int:
+    """One request in plain Python: temperature, top-k, top-p, then the largest score with its noise."""
+    if sampling.temperature == 0:
+        return max(range(len(scores)), key=scores.__getitem__)
+    warm = [score / sampling.temperature for score in scores]
+    kept = set(sorted(range(len(warm)), key=lambda v: -warm[v])[: sampling.top_k or None])
+    total = sum(math.exp(warm[v]) for v in kept)
+    mass, nucleus = 0.0, set()
+    for v in sorted(kept, key=lambda v: -warm[v]):
+        if mass < sampling.top_p:
+            nucleus.add(v)
+        mass += math.exp(warm[v]) / total
+    return max(nucleus, key=lambda v: warm[v] + plain_noise(key(sampling.seed, position), v))
+
+
+def plain_noise(key: int, entry: int) -> float:
+    x = (key + entry * STRIDE) & MASK
+    x = ((x ^ (x >> 16)) * FIRST) & MASK
+    x = ((x ^ (x >> 15)) * SECOND) & MASK
+    x ^= x >> 16
+    return -math.log(-math.log(((x >> (32 - BITS)) + 0.5) / 2**BITS))
+
+
+def test_the_noise_is_that_of_the_plain_reference() -> None:
+    keys = [key(seed, position) for seed in (0, 1, -5, 2**63) for position in (1, 2, 511)]
+    fast = gumbel(torch.tensor(keys, dtype=torch.int32), VOCABULARY)
+    slow = [[plain_noise(one, entry) for entry in range(VOCABULARY)] for one in keys]
+    np.testing.assert_allclose(fast.numpy(), slow, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(), Sampling(0.7), Sampling(1.3, top_k=5), Sampling(1.0, top_p=0.6), Sampling(2.0, top_p=0.8, top_k=9)],
+    ids=["greedy", "temperature", "top_k", "top_p", "all"],
+)
+def test_a_mixed_batch_draws_what_the_plain_reference_draws(sampling: Sampling) -> None:
+    company = [Sampling(), Sampling(1.5, top_k=3, seed=4), Sampling(0.8, top_p=0.5, seed=9)]
+    for seed in range(40):
+        mine = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, seed)
+        asked = [(mine, 3 + seed), *((other, 2 + seed) for other in company)]
+        scores = torch.stack([row(100 * seed + n) for n in range(len(asked))])
+        assert sampled(scores, asked) == [plain(scores[n].tolist(), *one) for n, one in enumerate(asked)]
+        assert sampled(scores[:1], asked[:1]) == sampled(scores, asked)[:1]
+
+
+def test_draws_follow_the_probabilities() -> None:
+    scores, draws = row(7)[:12], 20_000
+    keys = torch.tensor([key(seed, 5 + seed % 7) for seed in range(draws)], dtype=torch.int32)
+    drawn = (scores + gumbel(keys, 12)).argmax(dim=-1)
+    expected = draws * torch.softmax(scores, 0).numpy()
+    observed = np.bincount(drawn.numpy(), minlength=12)
+    assert float(((observed - expected) ** 2 / expected).sum()) < 31.3, "chi-square, 11 degrees of freedom, p = 0.001"
+
+
+def test_positions_are_independent() -> None:
+    noise = gumbel(torch.tensor([key(3, position) for position in range(1, 4001)], dtype=torch.int32), 2).numpy()
+    assert abs(np.corrcoef(noise[:-1, 0], noise[1:, 0])[0, 1]) < 0.05
+    assert abs(np.corrcoef(noise[:, 0], noise[:, 1])[0, 1]) < 0.05
+    assert abs(noise.mean() - 0.5772) < 0.05, "Euler's constant"
+
+
+def test_a_key_is_a_32_bit_integer_and_never_zero() -> None:
+    keys = [key(seed, position) for seed in range(200) for position in range(200)]
+    assert all(-(2**31) <= one < 2**31 and one for one in keys)
+    assert len(set(keys)) > 0.999 * len(keys)
+
+
+def test_nothing_is_done_to_scores_of_greedy_requests() -> None:
+    scores = row(1)[None]
+    for processor in processors(VOCABULARY):
+        argument = processor.prepare_tensor_args([SimpleNamespace(state=state(Sampling(), 4))])
+        assert processor(scores, argument) is scores
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("temperature", -1.0), ("temperature", math.nan), ("top_p", 0.0), ("top_p", 1.1), ("top_k", -1)],
+)
+def test_what_cannot_be_sampled_is_refused(field: str, value: float) -> None:
+    with pytest.raises(InputError, match=field):
+        Sampling(**{field: value})

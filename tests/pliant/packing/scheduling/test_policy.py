@@ -1,0 +1,269 @@
+"""The choices against the plainest way of making them, and S3 as its paper has it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.packing.scheduling import policy
+from pliant.packing.scheduling.forecast import Grid
+from pliant.packing.scheduling.line import Line, Waiting
+from pliant.packing.scheduling.policy import POLICIES, Rules, View
+from pliant.packing.scheduling.request import Memory, Round
+from pliant.packing.scheduling.running import Running
+from pliant.packing.scheduling.scheduler import Packer
+from tests.fixtures.packing.samples import Scene, play, prompt, scene, seeds
+
+reserving = st.sampled_from(("s3", "oracle", "orca"))
+
+
+def waiting(rng, id: int, rules: Rules) -> Waiting:
+    """Some come for the first time, some with pages on the host, some to be read again; many reserve the same."""
+    one = prompt(id, int(rng.integers(1, 20)), int(rng.integers(1, 30)), arrival=float(rng.integers(0, 9)))
+    made, hosted = int(rng.integers(0, one.limit)), bool(rng.random() < 0.5)
+    reserve = one.tokens + int(rng.integers(1, 6)) * 5
+    whole = one.tokens + made
+    cached, unread = (whole, 0) if hosted else (0, whole)
+    key = -float(reserve) if rules.policy != "orca" else one.arrival
+    return Waiting(one, (0, key, id), Grid(64).row(one.forecast, one.limit), reserve, made, cached, unread)
+
+
+def naive(line: list[Waiting], view: View, room: int, search: bool) -> list[int]:
+    """First fit over all that wait, one after another. Reserved pages, pages that are free now, queries and sequences."""
+    left, free, queries, taken = view.memory.pages - view.reserved, view.free, view.queries, []
+    for one in line:
+        if len(taken) == room or queries <= 0:
+            break
+        pages, first = view.memory.need(one.reserve), view.memory.need(one.cached + max(one.unread, 1))
+        if pages <= left and first <= free:
+            taken.append(one.prompt.id)
+            left, free, queries = left - pages, free - first, queries - max(one.unread, 1)
+        elif not search:
+            break
+    return taken
+
+
+@given(seeds, reserving)
+def test_first_fit_decreasing_chooses_as_a_plain_list_does(seed, name):
+    rng = np.random.default_rng(seed)
+    rules, memory = Rules(name, 64), Memory(int(rng.integers(1, 60)), int(rng.integers(1, 8)), sequences=10)
+    line = Line()
+    for id in rng.permutation(int(rng.integers(0, 40))).tolist():
+        line.add(waiting(rng, id, rules))
+    reserved = int(rng.integers(0, memory.pages + 1))
+    free, queries = (
+        int(rng.integers(0, memory.pages - reserved + 10)),
+        int(rng.choice([rng.integers(-2, 12), rng.integers(0, 200)])),
+    )
+    view = View(memory, free, reserved, queries, 0.0, Running(), Grid(64))
+    chosen = [one.prompt.id for one in policy.admit(rules, line, view)]
+    assert chosen == naive(sorted(line, key=lambda one: one.place), view, 10, name != "orca")
+
+
+def test_s3_takes_the_longest_reservation_first_and_goes_on_behind_one_that_does_not_fit():
+    packer = Packer(Rules("s3", 64), Memory(10, 4, host_pages=10))
+    buckets = {1: 8, 2: 28, 3: 4, 4: 20, 5: 28}
+    arrived = tuple(prompt(id, 4, 36, bucket=bucket) for id, bucket in buckets.items())
+    assert packer.handle(Round(arrived), 0.0).admitted == (2, 3)  # 32 tokens; then of 32, 24, 12 and 8 only 8 fit
+    assert packer.waiting == 3
+
+
+def test_orca_reserves_the_maximum_and_nobody_overtakes():
+    packer = Packer(Rules("orca", 64), Memory(20, 4))
+    arrived = (prompt(1, 4, 40, arrival=0.1), prompt(2, 4, 60, arrival=0.2), prompt(3, 4, 4, arrival=0.3))
+    assert packer.handle(Round(arrived), 1.0).admitted == (1,)  # 11 pages; then 16 do not fit, and 2 would
+
+
+def test_s3_keeps_what_it_predicted_and_no_more():
+    assert policy.reserve(Rules("s3", 64), prompt(1, 4, 40, bucket=8)) == 12
+    assert policy.reserve(Rules("s3", 64), prompt(1, 4, 40, bucket=400)) == 44
+    assert policy.reserve(Rules("s3", 64), prompt(1, 4, 40)) == 44  # not predicted: as ORCA
+
+
+def test_who_outgrows_a_reservation_goes_to_the_host_and_comes_back_with_twice_the_output():
+    load = Scene(64, Memory(16, 4, host_pages=16), (prompt(0, 4, 60, bucket=6),), {0: 60})
+    packer = Packer(load.rules("s3"), load.memory)
+    _, journal = play(load, packer)
+    cached, at = [], 0
+    for _, _, decision in journal:
+        if decision.offloaded:
+            cached.append(at)
+        if not (decision.offloaded and not decision.admitted):
+            at += 4 if decision.chunks else 1
+    assert cached == [10, 16, 28, 52]  # 4 + 6, 12, 24, 48; the next is the limit
+    assert not any(decision.discarded for _, _, decision in journal) and packer.swapped == sum(cached)
+
+
+@given(seeds)
+def test_no_sequence_of_s3_ever_holds_more_than_is_reserved_nor_is_stopped_before_its_end_needs_it(seed):
+    load = scene(seed, deadlines=0)
+    right = tuple(replace(one, bucket=one.exact) for one in load.prompts)
+    _, journal = play(replace(load, prompts=right), Packer(load.rules("s3"), load.memory))  # play checks the books
+    assert not any(decision.offloaded or decision.discarded for _, _, decision in journal)
+
+
+@given(st.integers(1, 30), st.integers(1, 60), st.integers(1, 60))
+def test_doubling_reaches_the_longest_output_and_stops_there(tokens, limit, bucket):
+    rules, one = Rules("s3", 200), prompt(1, tokens, limit, bucket=bucket)
+    reserved = policy.reserve(rules, one)
+    for _ in range(7):
+        more = policy.doubled(rules, one, reserved)
+        assert more - tokens == min(2 * (reserved - tokens), limit)
+        reserved = more
+    assert reserved == tokens + limit
+
+
+def test_the_oracle_without_a_length_is_an_error_of_the_caller():
+    with pytest.raises(InputError, match="oracle must be told"):
+        policy.reserve(Rules("oracle", 64), prompt(1))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"policy": "best"},
+        {"context": 1},
+        {"level": float("nan")},
+        {"target": -1.0},
+        {"patience": float("inf")},
+        {"patience": -0.1},
+    ],
+)
+def test_rules_that_mean_nothing_are_refused(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Rules(**wrong)
+
+
+def crowd(rng, count: int) -> Running:
+    running = Running()
+    for id in range(count):
+        cached, unread = (int(x) for x in rng.integers(0, 30, 2) * (1, rng.random() < 0.3))
+        group, key = int(rng.random() < 0.3), float(rng.integers(-3, 3))
+        running.add((id, 1, cached, unread, 99, 99, int(rng.permutation(50)[0]), 9, group), key, np.zeros(96))
+    return running
+
+
+@given(seeds, st.integers(1, 20), st.integers(0, 80), st.sampled_from(tuple(POLICIES)))
+def test_victims_free_enough_are_the_last_in_line_and_never_all(seed, count, pages, name):
+    running = crowd(np.random.default_rng(seed), count)
+    needed = running.needed(1, 4)
+    chosen = policy.victims(Rules(name, 200), running, needed, pages)
+    places = zip(*(running.column(name).tolist() for name in ("id", "group", "turn")), running.key, needed, strict=True)
+    rows = [
+        (((group, key, turn) if name == "default" else (turn,)), int(need), id) for id, group, turn, key, need in places
+    ]
+    stays = sum(need for _, need, id in rows if id not in chosen)
+    assert len(chosen) < count
+    assert stays <= pages or len(chosen) == count - 1
+    last = sorted((row for row in rows if row[2] in chosen), key=lambda row: row[0])
+    assert all(row[0] <= last[0][0] for row in rows if row[2] not in chosen) if chosen else True
+    if chosen:  # and none too many
+        assert stays + next(need for _, need, id in rows if id == chosen[-1]) > pages
+
+
+# The admission of `default`
+
+
+def view(memory: Memory, running: Running, level: float = 0.0, context: int = 512) -> View:
+    free = memory.pages - int(running.needed(1, memory.page_tokens).sum())
+    return View(memory, free, 0, 10_000, level, running, Grid(context))
+
+
+def spread(rng, longest: int) -> tuple[float, ...]:
+    """Quantiles of a log-normal, as a predictor gives them."""
+    middle, width = rng.uniform(10, longest / 4), rng.uniform(0.2, 0.9)
+    z = np.array([-1.645, -1.282, -0.674, 0, 0.674, 1.282, 1.645, 2.326])
+    return tuple(np.clip(middle * np.exp(width * z), 1, longest).tolist())
+
+
+def drawn(forecasts, limits, made, rng, samples: int) -> np.ndarray:
+    """[samples, N] outputs from the distributions the forecasts stand for, given that they exceed what is made."""
+    from pliant.packing.scheduling.forecast import LEVELS
+
+    found = np.empty((samples, len(forecasts)))
+    for n, (quantiles, limit) in enumerate(zip(forecasts, limits, strict=True)):
+        knots, levels = np.log([1.0, *quantiles, limit]), np.array([0.0, *LEVELS, 1.0])
+        least = np.interp(np.log(max(made[n], 1)), knots, levels) if made[n] else 0.0
+        found[:, n] = np.exp(np.interp(rng.uniform(least, 1, samples), levels, knots))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_pages_predicted_are_those_of_many_draws(seed):
+    rng = np.random.default_rng(seed)
+    memory, limit, count = Memory(10_000, 16), 480, 12
+    running, forecasts = Running(), [spread(rng, limit) for _ in range(count)]
+    made, cached = rng.integers(1, 60, count), rng.integers(60, 100, count)
+    for n in range(count):
+        values = (n, int(made[n]), int(cached[n]), 0, limit, 0, n, 20, 0)
+        running.add(values, 0.0, Grid(512).row(forecasts[n], limit))
+    horizons_T = Grid(512).horizons
+    mean_T, variance_T = policy.held(view(memory, running), horizons_T)
+    lengths = drawn(forecasts, [limit] * count, made, rng, 20_000)
+    alive = lengths[:, :, None] > made[:, None] + horizons_T
+    pages = np.where(alive, np.ceil((cached[:, None] + horizons_T) / 16), 0).sum(axis=1)
+    assert np.abs(mean_T - pages.mean(axis=0)).max() <= 0.05 * mean_T.max()  # a page is taken to be half full
+    assert np.abs(np.sqrt(variance_T) - pages.std(axis=0)).max() <= 0.1 * np.sqrt(variance_T.max())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_peak_at_few_horizons_is_near_the_peak_over_every_iteration(seed):
+    rng = np.random.default_rng(seed)
+    memory, running, count = Memory(10_000, 16), Running(), 40
+    for n in range(count):
+        made = int(rng.integers(1, 60))
+        running.add((n, made, 20 + made, 0, 480, 0, n, 20, 0), 0.0, Grid(512).row(spread(rng, 480), 480))
+    few, _ = policy.held(view(memory, running), Grid(512).horizons)
+    every, _ = policy.held(view(memory, running), np.arange(1.0, 513.0))
+    assert 0.97 * every.max() <= few.max() <= every.max() + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_that_waits_is_predicted_as_if_it_ran(seed):
+    rng = np.random.default_rng(seed)
+    forecast = spread(rng, 400)
+    one = Waiting(prompt(0, 30, 400, forecast), (0, 0.0, 0), Grid(512).row(forecast, 400), 0, made=25, unread=55)
+    running = Running()
+    running.add((0, 25, 55, 0, 400, 0, 0, 30, 0), 0.0, Grid(512).row(forecast, 400))
+    seen, horizons_T = view(Memory(10_000, 16), running), Grid(512).horizons
+    for waits, runs in zip(alone(one, seen, horizons_T), policy.held(seen, horizons_T), strict=True):
+        assert waits == pytest.approx(runs)
+
+
+@given(seeds)
+def test_default_admits_in_the_order_of_the_line_as_long_as_the_predicted_peak_fits(seed):
+    """Against the whole sum made anew for every candidate."""
+    rng = np.random.default_rng(seed)
+    memory, rules, line = Memory(int(rng.integers(40, 400)), 8), Rules("default", 512), Line()
+    running = Running()
+    for n in range(int(rng.integers(0, 6))):
+        running.add((100 + n, 5, 20, 0, 400, 0, n, 15, 0), 0.0, Grid(512).row(spread(rng, 400), 400))
+    for id in range(12):
+        forecast = spread(rng, 400)
+        one = prompt(id, int(rng.integers(1, 60)), 400, forecast)
+        line.add(Waiting(one, (0, float(rng.random()), id), Grid(512).row(forecast, 400), 0, unread=one.tokens))
+    seen = view(memory, running, level=float(rng.uniform(0, 3)))
+    chosen = [one.prompt.id for one in policy.admit(rules, line, seen)]
+    order = list(line)
+    assert chosen == [one.prompt.id for one in order[: len(chosen)]]
+    fitting = [fits(order[:count], seen, bool(running.count)) for count in range(1, len(order) + 1)]
+    assert all(fitting[: len(chosen)]) and not any(fitting[len(chosen) : len(chosen) + 1])
+
+
+def alone(one: Waiting, seen: View, horizons_T):
+    mean_1T, variance_1T = policy.each_held([one], seen, horizons_T)
+    return mean_1T[0], variance_1T[0]
+
+
+def fits(taken: list[Waiting], seen: View, others: bool) -> bool:
+    horizons_T = seen.grid.horizons
+    parts = [policy.held(seen, horizons_T), *(alone(one, seen, horizons_T) for one in taken)]
+    mean_T, variance_T = (np.sum(part, axis=0) for part in zip(*parts, strict=True))
+    now = sum(seen.memory.need(one.unread) for one in taken) <= seen.free
+    first = len(taken) == 1 and not others
+    return now and (first or float(np.max(mean_T + seen.level * np.sqrt(variance_T))) <= seen.memory.pages)

@@ -1,0 +1,268 @@
+"""Whatever comes: all ends, tokens and pages are conserved, and the same rounds give the same decisions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.packing.scheduling.journal import replay
+from pliant.packing.scheduling.policy import POLICIES, Rules
+from pliant.packing.scheduling.request import Memory, Prompt, Round
+from pliant.packing.scheduling.scheduler import LEVELS as BOUNDS
+from pliant.packing.scheduling.scheduler import Packer
+from tests.fixtures.packing.samples import Scene, play, policies, prompt, scene, seeds
+
+every_policy = pytest.mark.parametrize("policy", POLICIES)
+
+
+def fresh(scene: Scene, policy: str, **rest) -> Packer:
+    return Packer(scene.rules(policy, **rest), scene.memory)
+
+
+@given(seeds, policies)
+def test_every_prompt_ends_with_its_tokens_or_is_dropped_late(seed, policy):
+    load = scene(seed)
+    device, _ = play(load, fresh(load, policy))
+    assert device.ended.keys() == load.lengths.keys()
+    for one in load.prompts:
+        if device.ended[one.id] == "finished":
+            assert device.made[one.id] == load.lengths[one.id]
+        else:
+            assert device.ended[one.id] == "late" and one.deadline < np.inf
+
+
+@given(seeds, policies)
+def test_the_same_rounds_give_the_same_decisions(seed, policy):
+    load = scene(seed)
+    _, journal = play(load, fresh(load, policy))
+    assert replay(fresh(load, policy), journal) == journal
+
+
+@given(seeds, policies, st.data())
+def test_anybody_can_be_cancelled_at_any_time_and_then_holds_nothing(seed, policy, data):
+    load = scene(seed, deadlines=0.1, least=4)
+    ids = st.lists(st.sampled_from(sorted(load.lengths)), max_size=4)
+    cancels = data.draw(st.dictionaries(st.integers(0, 40), ids, max_size=8))
+    packer = fresh(load, policy)
+    device, journal = play(load, packer, cancels)
+    assert packer.pages_used == packer.host_used == packer.waiting == packer.running == 0
+    asked = {id for _, round_, _ in journal for id in round_.cancelled}
+    assert {id for id, how in device.ended.items() if how == "cancelled"} <= asked
+
+
+@given(seeds)
+def test_nobody_is_dropped_before_the_deadline_and_nobody_kept_after_it(seed):
+    load = scene(seed, deadlines=1.0)
+    _, journal = play(load, fresh(load, "default"))
+    deadlines = {one.id: one.deadline for one in load.prompts}
+    alive = set()
+    for now, round_, decision in journal:
+        alive = (alive | {one.id for one in round_.arrived}) - set(round_.finished)
+        assert {id for id, _ in decision.dropped} == {id for id in alive if deadlines[id] < now}
+        alive -= {id for id, _ in decision.dropped}
+
+
+@every_policy
+def test_a_prompt_is_not_late_at_its_deadline_but_right_after(policy):
+    packer = Packer(Rules(policy, 64), Memory(8, 4))
+    one = prompt(1, deadline=2.0, exact=8)
+    assert packer.handle(Round((one,)), 2.0).admitted == (1,)
+    assert packer.handle(Round(), np.nextafter(2.0, 3.0)).dropped == ((1, "late"),)
+    assert packer.running == packer.pages_used == 0
+
+
+def test_an_id_that_came_again_is_not_dropped_at_the_deadline_of_the_one_before():
+    """An engine may be given the same id again after the first has ended: the heap of deadlines still held the old one."""
+    packer = Packer(Rules("default", 64), Memory(8, 4))
+    packer.handle(Round((prompt(1, deadline=1.0),)), 0.0)
+    packer.handle(Round((prompt(1, arrival=0.5),), finished=(1,)), 0.5)
+    assert packer.handle(Round(), 1.5).dropped == ()
+    assert packer.running == 1
+
+
+def test_when_all_that_ran_were_late_the_next_in_line_runs_at_once():
+    """Admission is looked at every sixteenth iteration; a device that nobody uses must not wait for it."""
+    packer = Packer(Rules("orca", 16), Memory(4, 4))
+    packer.handle(Round((prompt(1, 4, 12, deadline=1.0), prompt(2, 4, 12))), 0.0)
+    assert packer.running == packer.waiting == 1
+    decision = packer.handle(Round(), 1.5)
+    assert decision.dropped == ((1, "late"),) and decision.admitted == (2,)
+
+
+@every_policy
+def test_a_sequence_that_is_finished_and_cancelled_in_one_round_ends_once(policy):
+    packer = Packer(Rules(policy, 64), Memory(20, 4))
+    packer.handle(Round((prompt(1, exact=1), prompt(2, exact=4))), 0.0)
+    packer.handle(Round((), (1,), (1, 1, 7)), 0.1)
+    packer.check()
+    assert packer.running == 1 and packer.held(1) == 0
+
+
+def test_who_is_cancelled_on_the_host_gives_its_pages_back_there():
+    packer = Packer(Rules("paged", 16), Memory(4, 4, host_pages=4))
+    packer.handle(Round((prompt(1, 4, 12), prompt(2, 4, 12))), 0.0)
+    gone: tuple[int, ...] = ()
+    while not gone:
+        gone = packer.handle(Round(), 0.1).offloaded
+    assert gone == (2,) and packer.host_used > 0
+    packer.handle(Round(cancelled=(2,)), 0.2)
+    packer.check()
+    assert packer.host_used == 0 and packer.waiting == 0
+
+
+def test_where_the_host_is_full_the_pages_are_given_up_and_read_again():
+    packer = Packer(Rules("paged", 16), Memory(4, 4, host_pages=1))
+    packer.handle(Round((prompt(1, 4, 12), prompt(2, 4, 12))), 0.0)
+    gone: tuple[int, ...] = ()
+    while not gone:
+        decision = packer.handle(Round(), 0.1)
+        gone = decision.discarded
+        assert not decision.offloaded
+    assert packer.discarded == 8 and packer.host_used == 0
+
+
+WRONG = {
+    "no tokens": {"tokens": 0},
+    "no output": {"limit": 0},
+    "beyond the context": {"limit": 61},
+    "a forecast of nothing": {"forecast": (float("nan"),) * 8},
+    "an endless forecast": {"forecast": (1.0,) * 7 + (float("inf"),)},
+    "a forecast at other levels": {"forecast": (1.0,) * 7},
+    "an arrival at no time": {"arrival": float("nan")},
+    "a deadline at no time": {"deadline": float("nan")},
+    "no utility": {"utility": float("nan")},
+    "a negative utility": {"utility": -1.0},
+    "an endless utility": {"utility": float("inf")},
+    "a negative class": {"bucket": -1},
+    "a negative id": {"id": -3},
+    "an id that waits": {"id": 2},
+    "an id that runs": {"id": 1},
+}
+
+
+def busy(policy: str) -> Packer:
+    """1 and 5 run; 2 came later."""
+    packer = Packer(Rules(policy, 64), Memory(16, 4, step_tokens=4))
+    packer.handle(Round((prompt(1, 4, 28, exact=28), prompt(5, 4, 4, exact=4))), 0.0)
+    packer.handle(Round(), 0.05)
+    packer.handle(Round((prompt(2, 4, 60, exact=60),)), 0.1)
+    return packer
+
+
+@every_policy
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_round_with_a_refused_prompt_changes_nothing(policy, wrong):
+    packer, other = busy(policy), busy(policy)
+    refused = replace(prompt(3, exact=5), **WRONG[wrong])
+    running = packer.running
+    with pytest.raises(InputError):
+        packer.handle(Round((prompt(4, exact=5), refused), (5,)), 0.2)
+    packer.check()
+    assert packer.running == running
+    for now in (0.2, 0.3, 0.4):
+        assert packer.handle(Round(), now) == other.handle(Round(), now)
+
+
+def test_two_of_one_id_in_a_round_are_refused():
+    with pytest.raises(InputError, match="id is 5"):
+        Packer(Rules("default", 64), Memory(16, 4)).handle(Round((prompt(5), prompt(5))), 0.0)
+
+
+def test_the_oracle_refuses_who_does_not_say_the_length_before_anything_changes():
+    """It was found out only on arrival, when those that had finished were gone already."""
+    packer = busy("oracle")
+    with pytest.raises(InputError, match="exact is 0"):
+        packer.handle(Round((prompt(3),), (5,)), 0.2)
+    assert packer.running == 2 and packer.held(5) > 0
+
+
+def test_a_length_beyond_the_limit_does_not_keep_the_oracle_waiting_for_ever():
+    """More was reserved for it than the cache has, and so it never ran."""
+    packer = Packer(Rules("oracle", 64), Memory(3, 4))
+    assert packer.handle(Round((prompt(1, 4, 8, exact=60),)), 0.0).admitted == (1,)
+
+
+@every_policy
+def test_a_prompt_that_fills_the_cache_to_its_last_page_runs_alone_to_its_end(policy):
+    load = Scene(64, Memory(16, 4), (prompt(0, 4, 60, exact=60), prompt(1, 4, 60, exact=60)), {0: 60, 1: 60})
+    device, _ = play(load, fresh(load, policy))
+    assert device.made == {0: 60, 1: 60}
+
+
+@every_policy
+@pytest.mark.parametrize("narrow", [{"step_tokens": 1}, {"sequences": 1}])
+def test_one_query_or_one_sequence_an_iteration_is_enough(policy, narrow):
+    prompts = tuple(prompt(id, 30, 8, exact=5) for id in range(4))
+    load = Scene(64, Memory(40, 4, **narrow), prompts, dict.fromkeys(range(4), 5))
+    device, journal = play(load, fresh(load, policy))
+    assert set(device.ended.values()) == {"finished"}
+    assert max(len(decision.admitted) for _, _, decision in journal) == 1
+
+
+def test_a_long_prompt_is_read_in_pieces_while_the_others_go_on():
+    packer = Packer(Rules("default", 512), Memory(200, 4, step_tokens=8))
+    packer.handle(Round((prompt(1, 4, 40),)), 0.0)
+    packer.handle(Round((prompt(2, 300, 40),)), 0.1)
+    chunks = [packer.handle(Round(), 0.1 * i).chunks for i in range(2, 20)]
+    assert all(len(each) == 1 and each[0].id == 2 and each[0].tokens == 7 for each in chunks)
+
+
+def test_a_long_request_among_short_ones_that_never_cease_is_served_under_default():
+    """Shortest first alone would leave it waiting for as long as they come."""
+    short = [prompt(id, 4, 8, 4.0, arrival=0.3 * id, exact=4) for id in range(1, 400)]
+    long = Prompt(0, 0.0, 20, 40, (40.0,) * 8, exact=40)
+    load = Scene(64, Memory(16, 4), (long, *short), {one.id: one.exact for one in (long, *short)})
+    _, journal = play(load, fresh(load, "default", patience=0.5))
+    ended = next(now for now, round_, _ in journal if 0 in round_.finished)
+    assert ended < short[-1].arrival / 2
+
+
+def test_an_offline_batch_waits_behind_all_others_and_goes_longest_first():
+    offline = [prompt(id, 4, 24, float(id), offline=True) for id in range(1, 7)]
+    online = [prompt(id, 4, 24, 20.0) for id in range(10, 14)]
+    packer = Packer(Rules("default", 28), Memory(7, 4))
+    order, finished = [], ()
+    for at in range(200):
+        decision = packer.handle(Round((*offline, *online) if at == 0 else (), finished), 0.1 * at)
+        order += decision.admitted
+        finished = tuple(decision.admitted)
+    assert order == [10, 11, 12, 13, 6, 5, 4, 3, 2, 1]
+
+
+def test_of_those_that_run_the_offline_ones_are_preempted_first():
+    """Their keys are negative sizes: compared with times of arrival they had seemed to be the first in line."""
+    packer = Packer(Rules("default", 64, level=0.0), Memory(16, 4))
+    packer.handle(Round((prompt(1, 4, 60, 2.0, offline=True),)), 5.0)
+    packer.handle(Round((prompt(2, 4, 60, 2.0, arrival=5.1),)), 5.1)
+    assert packer.running == 2
+    gone: tuple[int, ...] = ()
+    while not gone:
+        gone = packer.handle(Round(), 6.0).discarded
+    assert gone == (1,)
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@given(seed=seeds)
+def test_the_level_stays_within_its_bounds_wherever_it_begins(bound, seed):
+    load = scene(seed)
+    packer = fresh(load, "default", level=bound, target=5.0)
+    play(load, packer)
+    assert BOUNDS[0] <= packer.level <= BOUNDS[1]
+
+
+def test_iterations_taken_at_once_leave_the_books_as_one_by_one():
+    one, many = (Packer(Rules("default", 512), Memory(40, 4)) for _ in range(2))
+    for packer in (one, many):
+        packer.handle(Round((prompt(1, 4, 100, 90.0), prompt(2, 9, 100, 90.0), prompt(3, 8, 130, 100.0))), 0.0)
+    count = many.quiet()
+    assert count > 0
+    many.advance(count)
+    for _ in range(count):
+        assert one.handle(Round(), 0.1).quiet
+    assert one.pages_used == many.pages_used and one.cached_tokens() == many.cached_tokens()
+    assert one.handle(Round(), 0.2) == many.handle(Round(), 0.2)

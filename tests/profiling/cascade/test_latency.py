@@ -1,0 +1,50 @@
+"""Latency tables of the cascade: which lengths are measured, and that a table never contradicts itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from pliant.errors import InputError
+from profiling.cascade.latency import LatencyConfig, _levelled, profile
+from profiling.timer import TimerConfig
+from tests.fixtures.cascade.classifiers import tiny_classifier
+
+FAST = LatencyConfig(lengths=(4, 8, 30), batches=(1, 3), timer=TimerConfig(warmup=1, least=1, most=1))
+
+
+@pytest.mark.parametrize("importance", [False, True])
+def test_lengths_below_the_longest_text_are_measured_and_that_one(importance):
+    told = []
+    table = profile(tiny_classifier(max_length=24), FAST, progress=lambda *at: told.append(at), importance=importance)
+    assert (table.settings, table.batches) == ((4, 8, 24), (1, 3))
+    assert told == [(n, 6) for n in range(1, 7)]
+
+
+def test_a_table_rises_with_length_and_batch():
+    seconds = np.array(profile(tiny_classifier(), FAST).seconds)
+    assert np.all(np.diff(seconds, axis=0) >= 0)
+    assert np.all(np.diff(seconds, axis=1) >= 0)
+
+
+@given(arrays(np.float64, (4, 3), elements=st.floats(0.1, 10)))
+def test_levelling_takes_the_least_of_all_that_are_at_least_as_long_and_as_many(seconds):
+    expected = [[seconds[row:, column:].min() for column in range(3)] for row in range(4)]
+    assert _levelled(seconds).tolist() == expected
+
+
+def test_lengths_beyond_the_models_positions_are_refused():
+    with pytest.raises(InputError, match="text is 50 tokens long, but must be at most 40"):
+        profile(replace(tiny_classifier(), max_length=50), FAST)
+
+
+@pytest.mark.parametrize("field", ["lengths", "batches"])
+@pytest.mark.parametrize("values", [(), (0, 1), (4, 2), (2, 2)])
+def test_lengths_and_batches_must_ascend(field, values):
+    with pytest.raises(InputError, match=f"^{field} is"):
+        LatencyConfig(**{field: values})

@@ -1,0 +1,122 @@
+"""Outputs of a whole cascade: every row is what its text gives alone, whole and shortened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+
+from pliant.cascade.artifact import Pruning
+from pliant.cascade.prune import kept_words
+from pliant.cascade.runtime import CascadeRuntime
+from pliant.errors import InputError
+from pliant.models.text import Reader, shorten
+from profiling.cascade.outputs import OutputsConfig, run_all
+from tests.fixtures.cascade.classifiers import TEXTS, tiny_classifier
+
+MEAN, MASS, NONE = Pruning("mean", 0.9), Pruning("mass", 0.7), Pruning("mean", 0.0)
+CONFIG = OutputsConfig((MEAN, MASS, NONE), batch=4)
+LEVELS = (
+    tiny_classifier("small", seed=1),
+    tiny_classifier("middle", "electra", seed=2, vocabulary=50),  # another tokenizer
+    tiny_classifier("large", "distilbert", seed=3, max_length=16),
+)
+
+
+@dataclass(frozen=True)
+class Data:
+    pairs: list[tuple[str, str | None]]
+    labels: np.ndarray
+    classes: tuple[str, ...] = ("x", "y", "z")
+    name: str = "task"
+    fingerprint: str = "data"
+
+    def texts(self, index):
+        return [self.pairs[i] for i in index]
+
+
+SINGLE = Data([(" ".join(text.split()[: 3 + i % 7]), None) for i, text in enumerate(TEXTS)], np.arange(21) % 3)
+PAIRS = Data([(one, TEXTS[-i]) for i, one in enumerate(TEXTS)], np.arange(21) % 3)
+INDEX = np.array([4, 0, 20, 4, 7, 11, 2])  # one row twice
+
+
+@cache
+def loaded(level: int) -> tuple[Reader, CascadeRuntime]:
+    return Reader(LEVELS[level].tokenizer, LEVELS[level].max_length), CascadeRuntime({0: LEVELS[level]})
+
+
+def alone(level: int, text, importance: bool = False):
+    reader, runtime = loaded(level)
+    reading = reader.read(*text)
+    return reading, runtime.run(0, [(reading.ids, reading.types)], importance)
+
+
+@pytest.fixture(scope="module", params=[SINGLE, PAIRS], ids=["single", "pair"])
+def made(request):
+    return request.param, run_all(LEVELS, request.param, INDEX, CONFIG, digests=("a", "b", "c"))
+
+
+def test_every_level_has_the_logits_and_length_of_each_text_alone_in_the_order_asked(made):
+    data, outputs = made
+    for number, level in enumerate(outputs.levels):
+        for row, text in enumerate(data.texts(INDEX)):
+            reading, run = alone(number, text)
+            np.testing.assert_allclose(level.logits[row], run.logits[0], atol=1e-5)
+            assert level.length[row] == len(reading.ids)
+
+
+def test_every_later_level_reads_what_each_pruning_by_an_earlier_one_leaves(made):
+    data, outputs = made
+    for one in outputs.pruned:
+        for row, text in enumerate(data.texts(INDEX)):
+            reading, run = alone(one.pruner, text, importance=True)
+            kept_W = kept_words(run.importance[0], reading.words, one.pruning)
+            reread, expected = alone(one.reader, shorten(*text, reading.spans, kept_W))
+            np.testing.assert_allclose(one.logits[row], expected.logits[0], atol=1e-5)
+            assert one.length[row] == len(reread.ids)
+            assert one.kept[row] == pytest.approx(kept_W.mean())
+    assert any((one.kept < 1).any() for one in outputs.pruned)  # or nothing was tested
+
+
+def test_every_pair_of_levels_has_every_pruning_and_what_describes_the_data_is_kept(made):
+    data, outputs = made
+    seen = {(one.pruner, one.reader, one.pruning) for one in outputs.pruned}
+    assert len(outputs.pruned) == len(seen) == 3 * 3
+    assert {(pruner, reader) for pruner, reader, _ in seen} == {(0, 1), (0, 2), (1, 2)}
+    assert (outputs.names, outputs.classifiers) == (("small", "middle", "large"), ("a", "b", "c"))
+    assert outputs.labels.tolist() == data.labels[INDEX].tolist()
+    assert (outputs.task, outputs.classes, outputs.data) == ("task", ("x", "y", "z"), "data")
+
+
+def test_a_pruning_that_leaves_everything_has_the_very_logits_of_the_whole_texts(made):
+    _, outputs = made
+    for one in outputs.pruned:
+        if one.pruning == NONE:
+            np.testing.assert_array_equal(one.logits, outputs.levels[one.reader].logits)
+            assert one.kept.tolist() == [1.0] * len(INDEX)
+
+
+def test_batches_of_one_and_of_all_give_the_same():
+    one, many = (run_all(LEVELS[:2], SINGLE, INDEX, OutputsConfig((MASS,), batch)) for batch in (1, 64))
+    for a, b in zip((*one.levels, *one.pruned), (*many.levels, *many.pruned), strict=True):
+        np.testing.assert_allclose(a.logits, b.logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("prunings", [(MEAN, MASS), (NONE,)], ids=["pruned", "nothing pruned"])
+def test_progress_rises_to_its_end(prunings):
+    told = []
+    run_all(LEVELS[:2], SINGLE, INDEX, OutputsConfig(prunings, batch=4), progress=lambda *at: told.append(at))
+    shares = [done / total for done, total in told]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+
+
+def test_no_texts_no_levels_and_other_classes_are_refused():
+    with pytest.raises(InputError, match="levels or texts is none"):
+        run_all(LEVELS, SINGLE, INDEX[:0], CONFIG)
+    with pytest.raises(InputError, match="levels or texts is none"):
+        run_all((), SINGLE, INDEX, CONFIG)
+    with pytest.raises(InputError, match="classes of two is 2, but must be the 3 of task"):
+        run_all((tiny_classifier("two", classes=("x", "y")),), SINGLE, INDEX, CONFIG)

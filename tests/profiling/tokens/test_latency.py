@@ -1,0 +1,99 @@
+"""Profiles of the tokens system: accuracies that can be counted by hand, latency tables of the right shape."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.tokens.runtime import Payload, TokensRuntime
+from profiling.timer import TimerConfig
+from profiling.tokens import latency
+from profiling.tokens.accuracy import accuracy, profile
+from profiling.tokens.latency import LatencyConfig, _levelled
+from tests.fixtures.tokens.samples import IMAGE_SIZE, random_images, tiny_backbone, tiny_task
+from training.data import ImageData, Split
+from training.pictures import ArrayImages
+
+TASK = tiny_task("a", "xyz", "digest")
+PIXELS = random_images(20)
+FAST = TimerConfig(warmup=1, least=1, most=1)
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    return TokensRuntime(tiny_backbone(), "digest", [TASK])
+
+
+def answers(runtime, gamma: int) -> np.ndarray:
+    run = runtime.run(gamma, [Payload("a", image) for image in PIXELS])
+    return np.array([probabilities.argmax() for probabilities in run.probabilities])
+
+
+def labelled(labels) -> ImageData:
+    split = Split(np.arange(0, 8), np.arange(8, 12), np.arange(12, 20))
+    return ImageData("a", ArrayImages(PIXELS), np.asarray(labels), ("x", "y", "z"), split, "")
+
+
+@pytest.mark.parametrize("gamma", [-5, 0, 2])
+@pytest.mark.parametrize("batch", [1, 3, 64])
+def test_accuracy_is_the_share_of_labels_that_the_model_says(runtime, gamma, batch):
+    labels = answers(runtime, gamma)
+    labels[[0, 3, 19]] = (labels[[0, 3, 19]] + 1) % 3  # wrong on three of twenty
+    assert accuracy(runtime, "a", labelled(labels), np.arange(20), gamma, IMAGE_SIZE, batch) == 17 / 20
+
+
+def test_a_profile_measures_both_splits_each_by_itself(runtime):
+    labels = answers(runtime, 0)
+    labels[8:10] = (labels[8:10] + 1) % 3  # half of the profiling split
+    measured = profile(tiny_backbone(), TASK, labelled(labels), gammas=(0,))
+    assert (measured.accuracy, measured.test_accuracy) == ({0: 0.5}, {0: 1.0})
+    assert replace(measured, accuracy=TASK.accuracy, test_accuracy=TASK.test_accuracy).name == "a"
+
+
+def test_progress_counts_gammas_on_both_splits(runtime):
+    told = []
+    profile(tiny_backbone(), TASK, labelled(answers(runtime, 0)), gammas=(-5, 0), progress=lambda *at: told.append(at))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_a_gamma_that_was_not_trained_is_refused(runtime):
+    with pytest.raises(InputError, match="gamma is 3"):
+        profile(tiny_backbone(), TASK, labelled(answers(runtime, 0)), gammas=(3,))
+
+
+def test_a_latency_profile_has_a_time_for_every_gamma_and_batch(runtime):
+    told = []
+    config = LatencyConfig(gammas=(-5, 0, 8), batches=(1, 4), timer=FAST)
+    measured = latency.profile(runtime, ["a"], IMAGE_SIZE, config, progress=lambda *at: told.append(at))
+    assert (measured.latency.settings, measured.latency.batches) == ((-5, 0, 8), (1, 4))
+    assert [len(row) for row in measured.spread] == [len(row) for row in measured.memory] == [2, 2, 2]
+    assert told[-1] == (6, 6)
+
+
+class Recording:
+    """A runtime that only notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, list[str]]] = []
+
+    def run(self, gamma, payloads):
+        self.asked.append((gamma, [payload.task for payload in payloads]))
+
+
+def test_latency_is_measured_with_all_tasks_mixed_in_each_batch():
+    recording = Recording()
+    latency.profile(recording, ["a", "b"], IMAGE_SIZE, LatencyConfig((0, 2), (3,), FAST))
+    assert recording.asked == [(0, ["a", "b", "a"])] * 2 + [(2, ["a", "b", "a"])] * 2
+
+
+@given(st.lists(st.floats(1e-4, 1.0), min_size=1, max_size=7))
+def test_no_batch_is_said_to_take_longer_than_a_larger_one(seconds):
+    """A profile measured beside other load once had 4 images take twice as long as 8, and batches were sized by it."""
+    levelled = _levelled(seconds)
+    assert list(levelled) == sorted(levelled)
+    assert all(low == min(seconds[i:]) for i, low in enumerate(levelled))

@@ -1,0 +1,284 @@
+"""The bins service's parts together: what it serves, overload, lost devices, and a new champion under load."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pliant.bins.artifact import Shape
+from pliant.bins.knowledge import knowledge_of
+from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.bins.simulated import SimulatedBins
+from pliant.errors import ArtifactError, DeviceError, DigestError, RegistryError, WorkerError
+from pliant.protocol import Request
+from pliant.simulate import simulate
+from registry.names import BINS_ENCODER, BINS_PREFIX
+from serving.bins import assembly as bins_assembly
+from serving.bins.assembly import assemble, check, compiled, make_scheduler
+from serving.bins.catalog import load_catalog
+from serving.bins.question import Question
+from serving.bins.reading import TokenReader
+from tests.fixtures.bins.parts import QUIET, serving
+from tests.fixtures.bins.published import (
+    DEVICE,
+    LONG,
+    MOST,
+    SHAPES,
+    SHORT,
+    TEXT,
+    encoder,
+    plan,
+    publish_compiled,
+    publish_tiny,
+)
+from tests.fixtures.tokens.http import FolderRegistry
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return FolderRegistry(tmp_path / "registry")
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def embed(service, *texts: str, **headers: str):
+    return service.posting("/meanings/embed", {"inputs": list(texts)}, **headers)
+
+
+def test_launches_carry_lengths_to_runtimes_that_take_them(registry):
+    publish_tiny(registry)
+    with serving(registry) as service:
+        told = service.wait(embed(service, SHORT, TEXT, LONG))
+        bins, lengths = told.headers["x-pliant-bin"].split(","), told.headers["x-pliant-length"].split(",")
+        shapes = service.present.catalog.shapes
+    launches = service.devices[0].launches
+    assert sorted(length for _, lengths in launches for length in lengths) == sorted(map(int, lengths))
+    for setting, texts in launches:
+        name, shape = shapes[setting]
+        assert (name, max(texts) <= shape.length, len(texts) <= shape.batch) == ("meanings", True, True)
+    assert len(bins) == 3
+    assert service.sample("pliant_outcomes_total", task="meanings", outcome="on_time") == 3
+
+
+def test_a_deadline_is_the_streams_slo_unless_the_header_or_the_body_says_otherwise(registry):
+    publish_tiny(registry, "meanings", slo=7.0)
+    seen = []
+    with serving(registry) as service:
+        submit = service.present.driver.submit
+
+        def noted(task, left, *rest, **told):
+            seen.append(left)
+            return submit(task, left, *rest, **told)
+
+        service.present.driver.submit = noted
+        for fields, headers in (
+            ({}, {}),
+            ({}, {"x_pliant_deadline": "2.5"}),
+            ({"deadline": 5}, {"x_pliant_deadline": "2"}),
+        ):
+            service.post("/embed", {"inputs": SHORT, **fields}, **headers)
+    assert seen == pytest.approx([7.0, 2.5, 5.0], abs=0.5)
+    assert all(left <= limit for left, limit in zip(seen, (7.0, 2.5, 5.0), strict=True))
+
+
+def test_under_placement_single_each_device_begins_with_the_runtime_that_the_scheduler_planned(registry):
+    publish_tiny(registry, placement="single")
+    with serving(registry, replace(QUIET, workers=6)) as service:
+        for text in (SHORT, TEXT, LONG):
+            for path in ("/meanings/embed", "/colours/predict"):
+                told = service.post(path, {"inputs": text})
+                assert told.status_code == 200, told.text
+        assert {told.headers["x-pliant-bin"]} <= {f"{MOST}x1"}
+        assert not any(device.loads for device in service.devices)
+        assert len({device.build.first for device in service.devices}) > 1
+
+
+@pytest.mark.parametrize(("least", "used"), [(None, 3), (1, 1)])
+def test_a_low_load_is_served_by_few_devices_where_that_is_asked_for(registry, least, used):
+    publish_tiny(registry)
+    catalog = load_catalog(registry, "champion")
+    scheduler = make_scheduler(replace(QUIET, workers=3, least_workers=least), catalog)
+    stream = catalog.plans[0].name
+    asked = [Request(i, float(i), i + 1.0, stream, 1.0, 8) for i in range(300)]
+    simulate(scheduler, asked, SimulatedBins(knowledge_of(catalog.plans), asked))
+    assert scheduler.active == used
+
+
+def test_of_a_text_no_more_is_read_than_the_longest_runtime_takes(registry):
+    """The scheduler would break at a longer one, and with it all requests."""
+    shapes = (Shape(8, 1), Shape(24, 1), Shape(32, 8, dynamic=True))
+    for placement, most in (("shared", 32), ("single", 24)):
+        publish_tiny(registry, shapes=shapes, seconds=(1e-3, 2e-3), placement=placement)
+        with serving(registry, replace(QUIET, workers=4)) as service:
+            told = service.post("/meanings/embed", {"inputs": LONG})
+            assert (told.status_code, told.headers["x-pliant-length"]) == (200, str(most))
+            assert service.call("GET", "/meanings/info").json()["max_input_length"] == most
+
+
+def test_overload_is_429_with_retry_after_and_what_was_taken_is_answered(registry):
+    publish_tiny(registry)
+    with serving(registry, replace(QUIET, max_waiting=2)) as service:
+        service.devices[0].seconds = 0.05
+
+        async def ask():
+            return await asyncio.gather(*(embed(service, SHORT) for _ in range(12)))
+
+        answers = service.wait(ask())
+    statuses = [one.status_code for one in answers]
+    assert set(statuses) == {200, 429}
+    for one in answers:
+        if one.status_code == 429:
+            assert (one.json()["error_type"], one.headers["retry-after"]) == ("Overloaded", "1")
+
+
+def test_what_cannot_be_in_time_is_429_and_a_list_fails_as_a_whole(registry):
+    publish_tiny(registry)
+    with serving(registry) as service:
+        service.devices[0].seconds = 0.2
+        answer = service.wait(embed(service, *[TEXT] * 8, x_pliant_deadline="0.3"))
+        assert (answer.status_code, answer.json()["error_type"]) == (429, "Overloaded")
+        assert "deadline is 0.3 seconds" in answer.json()["error"]
+        assert service.wait(embed(service, SHORT)).status_code == 200
+
+
+def test_a_device_that_dies_in_a_launch_is_started_again_and_its_text_answered(registry):
+    publish_tiny(registry)
+    with serving(registry) as service:
+        service.devices[0].trouble = "die"
+        assert service.wait(embed(service, TEXT)).status_code == 200
+        assert service.wait(embed(service, TEXT)).status_code == 200
+
+
+def test_a_new_champion_answers_what_is_asked_from_then_on_and_the_former_one_what_was_asked_before(registry):
+    publish_tiny(registry)
+    with serving(registry) as service:
+        first = service.wait(embed(service, TEXT)).json()
+        service.devices[0].seconds = 0.1
+
+        async def exchange():
+            before = asyncio.create_task(embed(service, *[TEXT] * 8))
+            await until(lambda: service.present.driver.pending)
+            publish_tiny(registry, "meanings", seed=1)
+            told = await service.endpoint.refresh()
+            return told, (await before).json(), (await embed(service, TEXT)).json()
+
+        told, before, after = service.wait(exchange())
+        names = {BINS_PREFIX + "meanings": 2, BINS_ENCODER + "meanings": 2}
+        assert (told["outcome"], told["changed"]) == ("changed", names)
+        assert before == first * 8 and after != first
+        service.wait(until(lambda: service.devices[0].stopped))
+        assert service.call("GET", "/status").json()["generation"] == 2
+
+
+def test_a_list_is_answered_by_one_generation_though_the_next_one_comes_while_it_is_read(registry):
+    publish_tiny(registry)
+    with serving(registry) as service:
+
+        async def exchange():
+            publish_tiny(registry, "meanings", seed=1)
+            texts = ["a dog " * 3000] * 8  # so long that others have their turns while they are read
+            exchanged = asyncio.create_task(service.endpoint.refresh())
+            answers = []
+            while not exchanged.done():
+                answers.append((await embed(service, *texts)).json())
+            return answers
+
+        answers = service.wait(exchange())
+    assert answers and all(one == answer[0] for answer in answers for one in answer)
+
+
+def test_an_encoder_without_its_plan_is_held_back_and_says_why(registry):
+    publish_tiny(registry)
+    with serving(registry) as service:
+        registry.publish(BINS_ENCODER + "meanings", encoder("meanings", seed=1))
+        told = service.wait(service.endpoint.refresh())
+        assert (told["outcome"], "was planned with encoder" in told["message"]) == ("held", True)
+        assert service.wait(embed(service, TEXT)).status_code == 200
+
+
+def test_a_stream_that_goes_is_refused_from_then_on(registry):
+    publish_tiny(registry)
+    with serving(registry) as service:
+        del registry.champions[BINS_PREFIX + "meanings"]
+        assert service.wait(service.endpoint.refresh())["outcome"] == "changed"
+        answer = service.wait(embed(service, TEXT))
+        assert (answer.status_code, "must be one of colours" in answer.json()["error"]) == (404, True)
+
+
+def test_what_does_not_fit_together_is_no_catalog(registry):
+    with pytest.raises(RegistryError, match=r"no model pliant-bins-\.\.\. has a version under the alias champion"):
+        load_catalog(registry, "champion")
+    digest = registry.publish(BINS_ENCODER + "meanings", encoder("meanings"))
+    registry.publish(BINS_PREFIX + "other", plan("meanings", digest))
+    with pytest.raises(ArtifactError, match="calls itself meanings, but should be other"):
+        load_catalog(registry, "champion")
+    registry.publish(BINS_PREFIX + "other", plan("other", digest))
+    with pytest.raises(ArtifactError, match="stream other needs pliant-bins-encoder-other, which has no version"):
+        load_catalog(registry, "champion")
+
+
+def test_what_can_be_known_before_serving_is_refused_before_serving(registry, tmp_path, monkeypatch):
+    monkeypatch.setattr(bins_assembly, "open_registry", lambda settings: registry)
+    told = replace(QUIET, home=tmp_path / "home")
+    publish_compiled(registry, told.home, "meanings")
+    check(told)
+    (served,) = load_catalog(registry, "champion").streams.values()
+    file = compiled(told, served) / next(iter(served.bins.files))
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    with pytest.raises(DigestError, match="was altered or truncated"):
+        check(told)
+    file.unlink()
+    with pytest.raises(ArtifactError, match=r"is missing in .* `pliant profile bins`"):
+        check(told)
+    file.write_bytes(content)
+    monkeypatch.setattr(bins_assembly, "find_spec", lambda name: None)
+    with pytest.raises(WorkerError, match=r"Ray is missing here: pip install 'pliant\[ray\]'"):
+        check(replace(told, pool="ray"))
+    publish_tiny(registry, "colours", device_class="another device")
+    with pytest.raises(DeviceError, match="on 2 classes of device"):
+        check(told)
+    publish_tiny(registry, device_class="another device")
+    with pytest.raises(DeviceError, match=f"measured on another device, but this device is {DEVICE}"):
+        check(told)
+
+
+def test_a_compiled_stream_answers_as_its_plain_encoder(registry, tmp_path):
+    publish_compiled(registry, tmp_path / "home", "meanings")
+    publish_tiny(registry, "colours")
+    with serving(registry, replace(QUIET, home=tmp_path / "home")) as service:
+        quick = service.wait(embed(service, TEXT, LONG))
+        assert quick.headers["x-pliant-length"].endswith(f",{MOST}")
+        publish_tiny(registry, "meanings")
+        service.wait(service.endpoint.refresh())
+        plain = service.wait(embed(service, TEXT, LONG))
+    np.testing.assert_allclose(quick.json(), plain.json(), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_devices_may_be_actors_of_a_ray_cluster(registry):
+    pytest.importorskip("ray")
+    publish_tiny(registry)
+
+    async def main():
+        assembly = await assemble(replace(QUIET, pool="ray"), registry, counted=CollectorRegistry())
+        try:
+            question = Question("meanings", ((TEXT, None), (SHORT, None)))
+            return await assembly.endpoint.run(question, assembly.endpoint.now)
+        finally:
+            await assembly.stop()
+
+    answer = asyncio.run(main())
+    runtime = BinsRuntime(encoder("meanings"), SHAPES, "eager")
+    reader = TokenReader(encoder("meanings").tokenizer, MOST)
+    for text, output in zip((TEXT, SHORT), answer.outputs, strict=True):
+        tokens = reader.read(text)
+        np.testing.assert_allclose(output, runtime.run(3, [(tokens.ids, tokens.types)]).outputs[0], atol=1e-5)

@@ -1,0 +1,116 @@
+"""The bins as a client of OpenAI's embeddings sees them."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+
+from pliant.errors import WorkerError
+from serving.http.refusals import Refusal
+from tests.fixtures.bins.parts import serving
+from tests.fixtures.bins.published import LONG, MOST, SHORT, TEXT, publish_tiny
+from tests.fixtures.tokens.http import FolderRegistry
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
+    publish_tiny(registry)
+    with serving(registry) as service:
+        yield service
+
+
+def test_embeddings_come_in_order_with_the_tokens_that_were_read(service):
+    response = service.post("/v1/embeddings", {"input": [SHORT, LONG], "model": "meanings", "user": "me"})
+    told = response.json()
+    lengths = [int(one) for one in response.headers["x-pliant-length"].split(",")]
+    assert (told["object"], told["model"]) == ("list", "meanings")
+    assert told["usage"] == {"prompt_tokens": sum(lengths), "total_tokens": sum(lengths)} and lengths[1] == MOST
+    assert [(one["object"], one["index"]) for one in told["data"]] == [("embedding", 0), ("embedding", 1)]
+    same = service.post("/meanings/embed", {"inputs": [SHORT, LONG]}).json()
+    assert [one["embedding"] for one in told["data"]] == same
+
+
+def test_one_text_without_a_model_is_the_only_embedding_streams(service):
+    (one,) = service.post("/v1/embeddings", {"input": TEXT}).json()["data"]
+    (other,) = service.post("/meanings/v1/embeddings", {"input": [TEXT], "model": "anything"}).json()["data"]
+    assert one == other
+
+
+def test_base64_holds_the_same_32_bit_floats(service):
+    """As OpenAI's own Python client asks for, and reads."""
+    plain, packed = (
+        service.post("/v1/embeddings", {"input": TEXT, "encoding_format": kind}).json()["data"][0]["embedding"]
+        for kind in ("float", "base64")
+    )
+    np.testing.assert_array_equal(np.frombuffer(base64.b64decode(packed), "<f4"), np.array(plain, np.float32))
+
+
+def test_embeddings_have_length_1_whatever_the_encoder_leaves_open(tmp_path):
+    registry = FolderRegistry(tmp_path)
+    publish_tiny(registry, "meanings", head={"normalize": False})
+    with serving(registry) as service:
+        (one,) = service.post("/v1/embeddings", {"input": TEXT}).json()["data"]
+    assert np.linalg.norm(one["embedding"]) == pytest.approx(1, abs=1e-6)
+
+
+def test_models_are_the_streams(service):
+    told = service.call("GET", "/v1/models").json()
+    assert [(one["id"], one["object"]) for one in told["data"]] == [("colours", "model"), ("meanings", "model")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "param", "code", "sentence"),
+    [
+        ({"input": TEXT, "model": "gpt"}, 404, "model", "model_not_found", "must be one of colours, meanings"),
+        ({"input": TEXT, "model": 1}, 400, "model", "invalid", "model is 1, but must be a text"),
+        ({"input": TEXT, "model": "colours"}, 400, "model", "wrong_head", "Model is not an embedding model"),
+        ({"model": "meanings"}, 400, "input", "invalid", "input is None, but must be a text or a list of texts"),
+        ({"input": ""}, 400, "input", "invalid", "at least one visible character"),
+        ({"input": []}, 400, "input", "invalid", "input is empty, but must be a list of at least one text"),
+        ({"input": [[1, 2]]}, 400, "input", "invalid", "langchain: check_embedding_ctx_length=False"),
+        ({"input": [1, 2]}, 400, "input", "invalid", "given as numbers of tokens, but must be texts"),
+        ({"input": [SHORT, None]}, 400, "input[1]", "invalid", "input[1] is None, but must be a text"),
+        ({"input": ["a"] * 9}, 400, "input", "too_many_texts", "input is a list of 9, but must be at most 8"),
+        ({"input": "a" * 70_000}, 400, "input", "text_too_long", "70000 bytes, but must be at most 65536"),
+        ({"input": TEXT, "dimensions": 4}, 400, "dimensions", "invalid", "dimensions is 4, but must be left out"),
+        ({"input": TEXT, "encoding_format": "int8"}, 400, "encoding_format", "invalid", "must be float or base64"),
+        ({"input": TEXT, "deadline": 61}, 400, "deadline", "invalid", "deadline is 61, but must be more than 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_openais_shape(service, fields, status, param, code, sentence):
+    response = service.post("/v1/embeddings", fields)
+    error = response.json()["error"]
+    assert (response.status_code, error["param"], error["code"]) == (status, param, code)
+    assert (sentence in error["message"], error["type"]) == (True, "invalid_request_error")
+    assert service.post("/v1/embeddings", {"input": SHORT}).status_code == 200
+
+
+def test_broken_json_is_refused_in_openais_shape(service):
+    response = service.call("POST", "/v1/embeddings", b"{")
+    assert (response.status_code, response.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "of_tei"),
+    [
+        (Refusal(429, "full", "busy"), (429, "rate_limit_error", "rate_limit_exceeded"), (429, "Overloaded")),
+        (Refusal(503, "late", "busy"), (503, "server_error", "late"), (429, "Overloaded")),
+        (Refusal(503, "failed", "lost"), (503, "server_error", "failed"), (503, "Unhealthy")),
+        (WorkerError("gone"), (503, "server_error", "worker_unavailable"), (503, "Unhealthy")),
+    ],
+)
+def test_overload_and_lost_devices_have_each_apis_status_and_say_when_to_try_again(
+    service, monkeypatch, error, expected, of_tei
+):
+    async def refuse(question, arrived):
+        raise error
+
+    monkeypatch.setattr(service.endpoint, "run", refuse)
+    response = service.post("/v1/embeddings", {"input": TEXT})
+    told = response.json()["error"]
+    assert (response.status_code, told["type"], told["code"]) == expected and "retry-after" in response.headers
+    response = service.post("/meanings/embed", {"inputs": TEXT})
+    assert (response.status_code, response.json()["error_type"]) == of_tei and "retry-after" in response.headers

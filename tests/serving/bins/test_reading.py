@@ -1,0 +1,43 @@
+"""The quick way to tokens gives those of the cascade's reader, and a text may lose its beginning instead of its end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.models.text import Reader
+from serving.bins.reading import TokenReader
+from tests.fixtures.bins.encoders import tiny_encoder
+
+TOKENIZER, MOST = tiny_encoder().tokenizer, 24
+WORDS = st.lists(st.sampled_from(("a", "dog", "reads", "unknowable", "ü", "…", "a\u0301", "🜁", " ", "-")), max_size=40)
+TEXTS = st.one_of(WORDS.map(" ".join), st.text(max_size=200))
+
+
+@settings(deadline=None, max_examples=200)
+@given(TEXTS, st.none() | TEXTS)
+def test_tokens_are_those_of_the_slow_reader(first, second):
+    fast, slow = TokenReader(TOKENIZER, MOST).read(first, second), Reader(TOKENIZER, MOST).read(first, second)
+    np.testing.assert_array_equal(fast.ids, slow.ids)
+    np.testing.assert_array_equal(fast.types, slow.types)
+    assert (fast.truncated, fast.ids.dtype, fast.types.dtype) == (slow.truncated, np.int32, np.int8)
+
+
+@settings(deadline=None, max_examples=100)
+@given(WORDS)
+def test_cut_at_its_beginning_a_text_keeps_its_last_tokens_between_the_special_ones(words):
+    text = " ".join(words)
+    whole = Reader(TOKENIZER, 1000).read(text).ids.tolist()
+    told = TokenReader(TOKENIZER, MOST).read(text, left=True)
+    if len(whole) <= MOST:
+        assert (told.ids.tolist(), told.truncated) == (whole, False)
+    else:
+        assert (told.ids.tolist(), told.truncated) == ([whole[0], *whole[-MOST + 1 :]], True)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_book_is_cut_without_reading_all_of_it(left):
+    told = TokenReader(TOKENIZER, MOST).read("a dog " * 200_000, left=left)
+    assert (len(told.ids), told.truncated) == (MOST, True)

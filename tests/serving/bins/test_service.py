@@ -1,0 +1,214 @@
+"""The whole bins service over real HTTP: `bentoml serve`, device processes, a registry and compiled files."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import threading
+import urllib.request
+
+import httpx2
+import huggingface_hub
+import numpy as np
+import pytest
+from huggingface_hub.utils._http import default_client_factory
+
+from pliant.errors import ArtifactError, DigestError
+from pliant.protocol import replay
+from serving.bins.assembly import compiled, make_scheduler
+from serving.bins.catalog import load_catalog
+from serving.journal import read
+from serving.launch import launch
+from serving.lifecycle.artifacts import open_registry
+from tests.fixtures.bins.published import (
+    LONG,
+    MOST,
+    SHORT,
+    TEXT,
+    MlflowPublisher,
+    publish_compiled,
+    publish_tiny,
+    settings_for,
+)
+from tests.fixtures.clients import PATIENCE, call, free_port, wait_for
+from tests.fixtures.live import Asked, end_in_flight, go_on, processes, running
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("registry")
+    publisher = MlflowPublisher(folder)
+    publish_compiled(publisher, folder / "home", "meanings")
+    publish_tiny(publisher, "colours")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(folder):
+    told = {"workers": 2, "launch_limit": 5.0, "max_waiting": 64, "max_texts": 16, "refresh_seconds": 1.0}
+    return settings_for(folder, journal=folder / "journal.jsonl", **told)
+
+
+@pytest.fixture(scope="module")
+def service(folder, settings):
+    with running(settings, folder) as service:
+        yield service
+
+
+def post(service, path: str, value: object):
+    return call(service, "POST", path, json.dumps(value).encode())
+
+
+def embed(service, *texts: str, **told):
+    return post(service, "/meanings/embed", {"inputs": texts, **told})
+
+
+def status_of(service) -> dict:
+    return call(service, "GET", "/status")[1]
+
+
+def test_both_apis_are_at_the_root_beside_what_bentoml_has_there(service):
+    assert post(service, "/embed", {"inputs": TEXT})[0] == 200
+    assert post(service, "/predict", {"inputs": TEXT})[0] == 200
+    assert post(service, "/v1/embeddings", {"input": TEXT, "model": "meanings"})[0] == 200
+    assert [one["id"] for one in call(service, "GET", "/v1/models")[1]["data"]] == ["colours", "meanings"]
+    for path in ("/livez", "/readyz", "/healthz", "/health", "/docs", "/openapi.json", "/metrics", "/colours/health"):
+        with urllib.request.urlopen(service.url + path, timeout=PATIENCE) as response:
+            assert response.status == 200, path
+            content = response.read()
+        if path == "/metrics":
+            assert b'pliant_launches_total{bin="meanings/' in content
+    told = status_of(service)
+    assert (told["ready"], told["workers"], [one["name"] for one in told["streams"]]) == (
+        True,
+        2,
+        ["colours", "meanings"],
+    )
+
+
+@pytest.fixture
+def online():
+    """The tests' environment has huggingface_hub refuse all addresses, also of this machine."""
+    huggingface_hub.set_client_factory(httpx2.Client)
+    yield
+    huggingface_hub.set_client_factory(default_client_factory)
+
+
+@pytest.mark.usefixtures("online")
+def test_huggingface_hubs_client_works_unchanged(service):
+    client = huggingface_hub.InferenceClient(base_url=f"{service.url}/meanings")
+    whole = client.feature_extraction([SHORT, TEXT, LONG])
+    assert (whole.shape, whole.dtype) == ((3, 16), np.float32)
+    for text, row in zip((SHORT, TEXT, LONG), whole, strict=True):
+        np.testing.assert_allclose(client.feature_extraction(text)[0], row, atol=1e-5)
+    client = huggingface_hub.InferenceClient(f"{service.url}/colours", provider="hf-inference")
+    assert {one.label for one in client.text_classification(TEXT)} == {"red", "green", "blue"}
+    assert client.health_check() and client.get_endpoint_info()["max_input_length"] == MOST
+
+
+def test_bad_input_is_refused_and_the_next_request_on_the_same_connection_served(service):
+    connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=PATIENCE)
+    good = json.dumps({"inputs": TEXT}).encode()
+    bad = [
+        (b"{", {}),
+        (b"[]", {}),
+        (b'{"inputs": 1}', {}),
+        (b'{"inputs": ""}', {}),
+        (b'{"inputs": []}', {}),
+        (b'{"inputs": [[]]}', {}),
+        (json.dumps({"inputs": ["a"] * 17}).encode(), {}),
+        (json.dumps({"inputs": LONG, "truncate": False}).encode(), {}),
+        (json.dumps({"inputs": TEXT, "truncate": 3}).encode(), {}),
+        (json.dumps({"inputs": TEXT, "deadline": -1}).encode(), {}),
+        (json.dumps({"inputs": TEXT, "normalize": "no"}).encode(), {}),
+        (json.dumps({"inputs": "a" * 70_000}).encode(), {}),
+        (b"\xff\xfe", {}),
+        (good, {"content-type": "text/plain"}),
+        (good, {"x-pliant-deadline": "soon"}),
+        (b'{"inputs": "' + b"a" * 11_000_000 + b'"}', {}),
+    ]
+    for content, headers in bad:
+        for body, told, wanted in ((content, headers, range(400, 500)), (good, {}, (200,))):
+            connection.request("POST", "/meanings/embed", body, {"content-type": "application/json", **told})
+            response = connection.getresponse()
+            said = json.loads(response.read())
+            assert response.status in wanted, (content[:60], said)
+            assert wanted == (200,) or set(said) == {"error", "error_type"}
+
+
+def test_a_hung_device_process_is_replaced_and_no_text_lost(service):
+    victim = processes(service)[0]
+    victim.send_signal(signal.SIGSTOP)
+    asked = Asked(lambda _: embed(service, SHORT, LONG), 8)
+    assert [status for status, _ in asked.answers()] == [200] * 8
+    wait_for(lambda: not victim.is_running() and len(processes(service)) == 2)
+
+
+def test_overload_is_refused_with_429_and_what_was_taken_is_answered(service):
+    """Both devices are held still for a moment, so that the queue fills up."""
+    stopped = processes(service)
+    for device in stopped:
+        device.send_signal(signal.SIGSTOP)
+    asked = Asked(lambda _: embed(service, *[SHORT] * 16), 12)
+    wait_for(lambda: 429 in [status for status, _ in asked.so_far()])
+    go_on(stopped)
+    answers = asked.answers()
+    assert {status for status, _ in answers} == {200, 429}
+    assert {told["error_type"] for status, told in answers if status == 429} == {"Overloaded"}
+    assert embed(service, SHORT)[0] == 200
+
+
+def test_a_new_champion_takes_over_while_clients_ask(folder, service):
+    answers, stopped = [], threading.Event()
+
+    def ask_on():
+        while not stopped.wait(0.2):
+            answers.append(embed(service, SHORT, LONG))
+
+    threads = [threading.Thread(target=ask_on) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        publish_compiled(MlflowPublisher(folder), folder / "home", "meanings", seed=1)
+        wait_for(lambda: status_of(service)["generation"] == 2 and status_of(service)["leaving"] == 0)
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert {status for status, _ in answers} == {200}
+    assert status_of(service)["streams"][1]["encoder"]["version"] == 2
+    assert len(processes(service)) == 2
+
+
+def test_the_live_journals_replay_to_themselves(folder, settings, service):
+    """One a generation, each from its start. Another champion is of the same shape and the same profile."""
+    wait_for(lambda: embed(service, TEXT)[0] == 200 and len(read(folder / "journal-2.jsonl")) > 1)
+    catalog = load_catalog(open_registry(settings), "champion")
+    for name in ("journal.jsonl", "journal-2.jsonl"):
+        journal = read(folder / name)
+        assert replay(make_scheduler(settings, catalog), journal) == journal
+
+
+def test_sigterm_with_texts_in_flight_answers_them_all_and_exits_with_status_0(service):
+    """Last of the tests that share the service. The device processes are held still so that nothing ends too early."""
+    held = processes(service)
+    for device in held:
+        device.send_signal(signal.SIGSTOP)
+    asked = Asked(lambda _: embed(service, TEXT), 10)
+    wait_for(lambda: status_of(service)["pending"] == 10)
+    assert [status for status, _ in end_in_flight(service, held, asked)] == [200] * 10
+
+
+def test_altered_or_missing_native_code_is_refused_before_serving(folder, settings):
+    """After the service has ended: the files are its own."""
+    served = load_catalog(open_registry(settings), "champion").streams["meanings"]
+    file = compiled(settings, served) / next(iter(served.bins.files))
+    content = file.read_bytes()
+    for change, error in ((lambda: file.write_bytes(content + b"0"), DigestError), (file.unlink, ArtifactError)):
+        change()
+        with pytest.raises(error):
+            launch(settings, folder, free_port())
+    file.write_bytes(content)

@@ -1,0 +1,241 @@
+"""The bins as a client of text-embeddings-inference or of Hugging Face's inference API sees them."""
+
+from __future__ import annotations
+
+import json
+
+import httpx2
+import huggingface_hub
+import numpy as np
+import pytest
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils._http import default_client_factory
+
+from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.models.text import Reader
+from tests.fixtures.bins.parts import serving
+from tests.fixtures.bins.published import CLASSES, LONG, MOST, SHAPES, SHORT, TEXT, encoder, publish_tiny
+from tests.fixtures.tokens.http import FolderRegistry
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    yield from _served(tmp_path_factory.mktemp("both"))
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory):
+    yield from _served(tmp_path_factory.mktemp("colours"), "colours")
+
+
+@pytest.fixture(scope="module")
+def meanings(tmp_path_factory):
+    yield from _served(tmp_path_factory.mktemp("meanings"), "meanings")
+
+
+def _served(folder, *names: str):
+    registry = FolderRegistry(folder)
+    publish_tiny(registry, *names)
+    with serving(registry) as service:
+        yield service
+
+
+def expected(name: str, *texts: str, second: str | None = None) -> np.ndarray:
+    """What the plain model says of each text alone."""
+    made = encoder(name)
+    reader, runtime = Reader(made.tokenizer, MOST), BinsRuntime(made, SHAPES, "eager")
+    readings = [reader.read(text, second) for text in texts]
+    return np.array([runtime.run(3, [(one.ids, one.types)]).outputs[0] for one in readings])
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def by_class(scores: list[dict]) -> list[float]:
+    return [one["score"] for label in CLASSES for one in scores if one["label"] == label]
+
+
+def test_embeddings_are_the_models_own_at_every_address(meanings, both):
+    for service, path in ((meanings, "/embed"), (meanings, "/"), (both, "/meanings/embed"), (both, "/meanings")):
+        response = service.post(path, {"inputs": TEXT})
+        assert response.status_code == 200, response.text
+        np.testing.assert_allclose(response.json(), expected("meanings", TEXT), atol=1e-5)
+    response = meanings.post("/embed", {"inputs": [SHORT, TEXT, LONG]})
+    np.testing.assert_allclose(response.json(), expected("meanings", SHORT, TEXT, LONG), atol=1e-5)
+
+
+def test_headers_tell_lengths_bins_and_times(meanings):
+    headers = meanings.post("/embed", {"inputs": [SHORT, TEXT, LONG]}).headers
+    lengths = [int(one) for one in headers["x-pliant-length"].split(",")]
+    assert (len(lengths), lengths[2]) == (3, MOST)
+    assert len(headers["x-pliant-bin"].split(",")) == 3
+    assert set(headers["x-pliant-bin"].split(",")) <= {"8x1", "8x4", f"{MOST}x1", "dynamic"}
+    assert float(headers["x-pliant-queue-seconds"]) >= 0 and float(headers["x-pliant-run-seconds"]) > 0
+
+
+def test_classes_come_best_first_with_the_softmax_of_the_logits_or_the_logits_themselves(colours):
+    (logits,) = expected("colours", TEXT)
+    told = colours.post("/predict", {"inputs": TEXT}).json()
+    assert [one["score"] for one in told] == sorted((one["score"] for one in told), reverse=True)
+    assert by_class(told) == pytest.approx(softmax(logits).tolist(), abs=1e-5)
+    raw = colours.post("/predict", {"inputs": [TEXT], "raw_scores": True}).json()
+    assert by_class(raw) == pytest.approx(logits.tolist(), abs=1e-5)
+
+
+def test_pairs_and_batches_are_told_apart_as_tei_does(colours, both):
+    (pair,) = softmax(expected("colours", SHORT, second=TEXT))
+    (single,) = softmax(expected("colours", SHORT))
+    for service, path in ((colours, "/predict"), (colours, "/"), (both, "/colours/predict"), (both, "/predict")):
+        assert by_class(service.post(path, {"inputs": [SHORT, TEXT]}).json()) == pytest.approx(pair.tolist(), abs=1e-5)
+        both_kinds = service.post(path, {"inputs": [[SHORT], [SHORT, TEXT]]}).json()
+        assert by_class(both_kinds[0]) == pytest.approx(single.tolist(), abs=1e-5)
+        assert by_class(both_kinds[1]) == pytest.approx(pair.tolist(), abs=1e-5)
+    assert len(colours.post("/predict", {"inputs": [[SHORT]]}).json()) == 1
+
+
+def test_a_long_text_is_cut_at_the_end_that_is_asked_for_or_refused(meanings):
+    inputs = LONG + "dogs"
+    head, tail = (meanings.post("/embed", {"inputs": inputs, "truncation_direction": d}) for d in ("Right", "Left"))
+    assert (head.headers["x-pliant-length"], tail.headers["x-pliant-length"]) == (str(MOST), str(MOST))
+    assert head.json() == meanings.post("/embed", {"inputs": inputs + " and more"}).json()
+    assert tail.json() == meanings.post("/embed", {"inputs": "more " + inputs, "truncation_direction": "left"}).json()
+    assert tail.json() != head.json()
+    response = meanings.post("/embed", {"inputs": [SHORT, inputs], "truncate": False})
+    assert (response.status_code, response.json()["error_type"]) == (413, "Validation")
+    assert f"at most {MOST} tokens, or truncate be true" in response.json()["error"]
+
+
+def test_the_other_head_is_refused_in_teis_words(colours, meanings, both):
+    for service, path, sentence in (
+        (colours, "/embed", "Model is not an embedding model"),
+        (meanings, "/predict", "Model is not a classifier model"),
+        (both, "/colours/embed", "Model is not an embedding model"),
+        (both, "/meanings/predict", "Model is not a classifier model"),
+    ):
+        response = service.post(path, {"inputs": TEXT})
+        assert (response.status_code, response.json()) == (424, {"error": sentence, "error_type": "Backend"})
+
+
+def test_embeddings_have_length_1_unless_asked_otherwise_of_an_encoder_that_leaves_that_open(tmp_path, meanings):
+    registry = FolderRegistry(tmp_path)
+    publish_tiny(registry, "meanings", head={"normalize": False})
+    with serving(registry) as service:
+        (unit,) = np.array(service.post("/embed", {"inputs": TEXT}).json())
+        (plain,) = np.array(service.post("/embed", {"inputs": TEXT, "normalize": False}).json())
+    assert np.linalg.norm(unit) == pytest.approx(1, abs=1e-6)
+    assert abs(np.linalg.norm(plain) - 1) > 1e-3
+    np.testing.assert_allclose(plain / np.linalg.norm(plain), unit, atol=1e-6)
+    refused = meanings.post("/embed", {"inputs": TEXT, "normalize": False})
+    assert (refused.status_code, "normalizes its embeddings itself" in refused.json()["error"]) == (422, True)
+
+
+BAD = [
+    ("/embed", {"inputs": ""}, 422, "inputs is '', but must be a text with at least one visible character"),
+    ("/embed", {"inputs": []}, 422, "inputs is empty, but must be a list of at least one text"),
+    ("/embed", {"inputs": [SHORT, " "]}, 422, "inputs[1] is ' ', but must be a text with at least one visible"),
+    ("/embed", {"inputs": 7}, 422, "inputs is 7, but must be a text or a list of texts"),
+    ("/embed", {"inputs": [1, 2]}, 422, "inputs is given as numbers of tokens, but must be texts"),
+    ("/embed", {"inputs": [["a"]]}, 422, "inputs is given as numbers of tokens, but must be texts"),
+    ("/embed", {"inputs": ["a", None]}, 422, "inputs[1] is None, but must be a text"),
+    ("/embed", {"inputs": {"a": 1}}, 422, "must be a text or a list of texts"),
+    ("/embed", {}, 422, "inputs is None, but must be a text or a list of texts"),
+    ("/embed", {"inputs": ["a"] * 9}, 413, "inputs is a list of 9, but must be at most 8"),
+    ("/embed", {"inputs": "a" * 70_000}, 413, "inputs is 70000 bytes, but must be at most 65536 bytes"),
+    ("/embed", {"inputs": "\ud800"}, 422, "lone surrogate"),
+    ("/embed", {"inputs": "a", "truncate": "yes"}, 422, "truncate is 'yes', but must be true or false"),
+    ("/embed", {"inputs": "a", "normalize": 1}, 422, "normalize is 1, but must be true or false"),
+    ("/embed", {"inputs": "a", "truncation_direction": "up"}, 422, "must be Left or Right"),
+    ("/embed", {"inputs": "a", "deadline": 0}, 422, "deadline is 0, but must be more than 0 and at most 60 seconds"),
+    ("/embed", {"inputs": "a", "deadline": "soon"}, 422, "deadline is 'soon', but must be a number"),
+    ("/embed", {"inputs": "a", "dimensions": 2}, 422, "dimensions is 2, but must be left out"),
+    ("/predict", {"inputs": ["a", "b", "c"]}, 422, "inputs is ['a', 'b', 'c'], but must be a text, a pair"),
+    ("/predict", {"inputs": [["a"], "b"]}, 422, "inputs[1] is 'b', but must be a text, a pair"),
+    ("/predict", {"inputs": ["a", 1]}, 422, "inputs[1] is 1, but must be a text"),
+    ("/predict", {"inputs": [[]]}, 422, "inputs[0] is [], but must be a text, a pair"),
+    ("/predict", {"inputs": "a", "raw_scores": 1}, 422, "raw_scores is 1, but must be true or false"),
+    ("/predict", {"inputs": "a", "parameters": {"top_k": 0}}, 422, "top_k is 0, but must be a whole number from 1"),
+    ("/predict", {"inputs": [LONG, LONG], "truncation_direction": "Left"}, 413, "must be Right where a pair is longer"),
+    ("/other/embed", {"inputs": "a"}, 404, "task is 'other', but must be one of colours, meanings"),
+]
+
+
+@pytest.mark.parametrize(("path", "fields", "status", "sentence"), BAD)
+def test_what_does_not_fit_is_refused_in_teis_shape_and_the_next_request_served(both, path, fields, status, sentence):
+    response = both.post(path, fields)
+    assert (response.status_code, response.json()["error_type"]) == (status, "Validation")
+    assert sentence in response.json()["error"]
+    assert both.post("/embed", {"inputs": SHORT}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "sentence"),
+    [
+        (b'{"inputs": "a"', {}, 400, "body is not JSON"),
+        (b'["a"]', {}, 400, "body is a JSON list, but must be an object"),
+        (b'{"inputs": "a", "inputs": "b"}', {}, 422, "'inputs' is given 2 times"),
+        (b'{"inputs": "a"}', {"content_type": "text/plain"}, 415, "content-type is text/plain, but must be"),
+        (b'{"inputs": "' + b"a" * 2_000_001 + b'"}', {}, 413, "must be at most 2000000 bytes"),
+        (b'{"inputs": "a"}', {"x_pliant_deadline": "soon"}, 422, "x-pliant-deadline is 'soon', but must be a number"),
+        (b'{"inputs": "a"}', {"x_pliant_deadline": "-1"}, 422, "x-pliant-deadline is -1, but must be more than 0"),
+        (b'{"inputs": "a"}', {"x_pliant_deadline": "nan"}, 422, "x-pliant-deadline is nan, but must be more than 0"),
+    ],
+)
+def test_bodies_and_headers_that_are_none_are_refused(both, content, headers, status, sentence):
+    response = both.call("POST", "/embed", content, **headers)
+    assert response.status_code == status and sentence in response.json()["error"], response.text
+    assert both.post("/embed", {"inputs": SHORT}).status_code == 200
+
+
+def test_fields_of_other_versions_are_ignored(meanings):
+    assert meanings.post("/embed", {"inputs": TEXT, "prompt_name": "query"}).status_code == 200
+
+
+class Bridge(httpx2.BaseTransport):
+    """Brings what huggingface_hub sends to the app."""
+
+    def __init__(self, service) -> None:
+        self._service = service
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        kind = request.headers.get("content-type", "")
+        answer = self._service.call(request.method, request.url.path, request.read(), content_type=kind)
+        return httpx2.Response(answer.status_code, content=answer.content, request=request)
+
+
+@pytest.fixture
+def bridged(both):
+    huggingface_hub.set_client_factory(lambda: httpx2.Client(transport=Bridge(both)))
+    yield both
+    huggingface_hub.set_client_factory(default_client_factory)
+
+
+def test_huggingface_hubs_client_embeds_and_classifies_at_a_streams_address(bridged):
+    client = huggingface_hub.InferenceClient(base_url="http://test/meanings")
+    np.testing.assert_allclose(client.feature_extraction(TEXT), expected("meanings", TEXT), atol=1e-5)
+    many = client.feature_extraction([SHORT, LONG], truncate=True, truncation_direction="right")
+    np.testing.assert_allclose(many, expected("meanings", SHORT, LONG), atol=1e-5)
+    told = huggingface_hub.InferenceClient(base_url="http://test/colours").text_classification(TEXT, top_k=2)
+    best = np.sort(softmax(expected("colours", TEXT))[0])[::-1]
+    assert [one.score for one in told] == pytest.approx(best[:2].tolist(), abs=1e-5)
+    with pytest.raises(HfHubHTTPError, match="Model is not a classifier model"):
+        client.text_classification([[TEXT]], model="http://test/meanings/predict")
+
+
+def test_huggingface_hubs_client_sees_whether_the_service_is_well_and_what_it_takes(bridged):
+    client = huggingface_hub.InferenceClient("http://test/colours", provider="hf-inference")
+    assert client.health_check()
+    info = client.get_endpoint_info()
+    assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == ("colours", MOST, 8)
+    assert info["model_type"]["classifier"]["id2label"] == {"0": "red", "1": "green", "2": "blue"}
+    assert client.get_endpoint_info(model="http://test/meanings")["model_type"] == {"embedding": {"pooling": "mean"}}
+
+
+def test_the_page_documents_all_addresses(both):
+    told = json.loads(both.call("GET", "/openapi.json").content)
+    assert {"/embed", "/predict", "/info", "/health", "/v1/embeddings", "/v1/models", "/{task}/embed"} <= set(
+        told["paths"]
+    )
+    assert both.call("GET", "/docs").status_code == 200
+    assert both.call("GET", "/status").json()["streams"][1]["bins"] == ["8x1", "8x4", f"{MOST}x1", "dynamic"]

@@ -1,0 +1,126 @@
+"""The routes of the cascade service other than the question itself: outcomes, errors, status, documentation."""
+
+from __future__ import annotations
+
+import json
+
+from serving.cascade.outcomes import MOST
+from serving.http.refusals import Refusal
+from tests.fixtures.cascade.fakes import Service
+
+
+def test_a_prediction_holds_an_answer_for_each_text_in_order():
+    answers = Service("reviews").ask(texts=["Good.", "Bad."]).json()["answers"]
+    assert [answer["label"] for answer in answers] == ["positive", "positive"]
+    assert sum(answers[0]["probabilities"].values()) == 1
+
+
+def test_a_refusal_of_the_endpoint_is_passed_on_with_when_to_come_back_and_is_counted():
+    service = Service("reviews")
+    service.endpoint.trouble = Refusal(429, "full", "as many requests wait as may; try again later")
+    response = service.ask(text="Good.")
+    assert (response.status_code, response.json()["error"]["code"]) == (429, "full")
+    assert response.headers["retry-after"] == "1"
+    service.ask(text="")
+    assert service.endpoint.metrics.counts == {"full": 1, "invalid": 1}
+
+
+def test_a_text_without_an_answer_has_its_error_in_its_place():
+    answers = Service("reviews").ask(texts=["late", "Good."]).json()["answers"]
+    assert (answers[0]["error"]["code"], answers[1]["label"]) == ("late", "positive")
+
+
+def test_an_unknown_path_or_method_is_refused_in_the_same_shape():
+    service = Service()
+    assert service.call("GET", "/nothing").json()["error"]["code"] == "http"
+    assert service.call("DELETE", "/predict").status_code == 405
+
+
+def test_tasks_status_and_refresh_give_what_the_endpoint_says():
+    service = Service()
+    assert [task["name"] for task in service.call("GET", "/tasks").json()["tasks"]] == list(service.endpoint.served)
+    assert service.call("GET", "/status").json() == {"ready": True, "outcomes": []}
+    assert service.call("POST", "/refresh").json()["outcome"] == "unchanged"
+
+
+def test_a_label_is_taken_for_an_answers_id_and_the_status_shows_it():
+    service = Service("reviews")
+    id = service.ask(text="Good.").json()["answers"][0]["id"]
+    response = service.post("/outcomes", {"id": id, "label": "neutral"})
+    taken = response.json()
+    assert (response.status_code, taken["level"], taken["correct"], taken["repeated"]) == (200, "small", False, False)
+    assert taken["promise"]["labels"] == 1 and not taken["promise"]["broken"]
+    (figures,) = service.call("GET", "/status").json()["outcomes"]
+    assert (figures["candidate"], figures["labels"], figures["accuracy"]) == ("default", 1, 0.0)
+
+
+def test_labels_that_do_not_fit_are_refused_with_a_sentence():
+    service = Service("reviews")
+    id = service.ask(text="Good.").json()["answers"][0]["id"]
+    for outcome, status, sentence in (
+        ({"id": "other", "label": "neutral"}, 404, "id is 'other', but must be of an answer that was given lately"),
+        ({"id": id, "label": "great"}, 422, "label is 'great', but must be one of negative, neutral, positive"),
+        ({"id": id, "label": 1}, 422, "label is 1.0, but must be one of negative, neutral, positive"),
+        ({"id": id, "label": True}, 422, "label is True, but must be a number"),
+        ({"id": id, "label": None}, 422, "label is None, but must be a number"),
+        ({"id": 5, "label": "neutral"}, 422, "id is 5, but must be a text that is not empty"),
+        ({"id": id}, 422, "label is missing, but must be given"),
+        ({"id": id, "label": "neutral", "why": ""}, 422, "'why' is unknown"),
+        ("neutral", 422, "outcome is 'neutral', but must be an object with id and label"),
+        ([], 422, "outcomes is a list of 0, but must be a list of 1 to 1000"),
+        ([{}] * (MOST + 1), 422, "outcomes is a list of 1001"),
+    ):
+        response = service.post("/outcomes", outcome)
+        assert (response.status_code, sentence in response.text) == (status, True), response.text
+    assert service.call("GET", "/status").json()["outcomes"] == []
+
+
+def test_the_same_label_again_is_well_and_counts_once_while_another_is_a_conflict():
+    service = Service("reviews")
+    id = service.ask(text="Good.").json()["answers"][0]["id"]
+    for label, status in (("positive", 200), ("positive", 200), ("negative", 409)):
+        assert service.post("/outcomes", {"id": id, "label": label}).status_code == status
+    assert service.call("GET", "/status").json()["outcomes"][0]["labels"] == 1
+
+
+def test_in_a_list_every_outcome_succeeds_or_fails_by_itself():
+    service = Service("reviews")
+    id = service.ask(text="Good.").json()["answers"][0]["id"]
+    response = service.post("/outcomes", [{"id": id, "label": "positive"}, {"id": "old", "label": "positive"}, 3])
+    content = response.json()
+    assert (response.status_code, content["taken"], content["refused"]) == (200, 1, 2)
+    assert [one.get("id") for one in content["outcomes"]] == [id, "old", None]
+    assert content["outcomes"][1]["error"]["code"] == "unknown_id"
+    assert service.post("/outcomes", [{"id": "old", "label": "positive"}]).status_code == 404
+
+
+def test_an_id_that_is_no_text_is_not_repeated_in_a_list():
+    deep = b'[{"id": ' + b"[" * 900 + b"]" * 900 + b', "label": NaN}]'
+    response = Service("reviews").call("POST", "/outcomes", deep)
+    assert (response.status_code, response.json()["outcomes"][0]["id"]) == (422, None)
+
+
+def test_a_regressions_label_is_a_number_that_is_near_enough_or_not():
+    service = Service("similarity")
+    for label, correct in ((0.7, True), (1, False)):
+        id = service.ask(text=["a", "b"]).json()["answers"][0]["id"]
+        assert service.post("/outcomes", {"id": id, "label": label}).json()["correct"] is correct
+    assert service.call("POST", "/outcomes", b'{"id": "%s", "label": NaN}' % id.encode()).status_code == 422
+
+
+def test_the_documentation_lists_every_route_and_finds_its_files():
+    service = Service()
+    page = service.call("GET", "/docs")
+    assert page.status_code == 200 and "openapi.json" in page.text
+    document = service.call("GET", "/openapi.json").json()
+    for path in ("/predict", "/outcomes", "/tasks", "/refresh", "/status", "/tei/predict", "/tei/{task}/predict"):
+        assert path in document["paths"]
+    assert service.call("GET", "/swagger/fakes.py").status_code == 200
+
+
+def test_the_examples_of_the_documentation_are_good_questions():
+    document = Service().call("GET", "/openapi.json").json()
+    examples = document["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]["examples"]
+    for example in examples.values():
+        service = Service("paraphrase" if example["value"].get("task") == "paraphrase" else "reviews")
+        assert service.post("/predict", example["value"]).status_code == 200, json.dumps(example)

@@ -1,0 +1,276 @@
+"""The cascade service's parts together, over models that run in this process and in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pliant.cascade.artifact import Gate
+from pliant.cascade.calibrate import fit_spread
+from pliant.errors import ArtifactError, DeviceError, InputError, RegistryError
+from pliant.protocol import Failed, replay
+from registry.names import CASCADE_TASK, cascade_level
+from serving.cascade.assembly import build_plan, make_knowledge, make_scheduler, model_names
+from serving.cascade.catalog import load_catalog
+from serving.http.refusals import Refusal
+from serving.journal import read
+from tests.fixtures.cascade.parts import QUIET, SURE, UNSURE, serving
+from tests.fixtures.cascade.published import LEVELS, publish_tiny, tiny_cascade, tiny_classifier
+from tests.fixtures.fakes import run_virtually
+from tests.fixtures.tokens.http import FolderRegistry
+
+
+@pytest.fixture
+def registry(tmp_path):
+    registry = FolderRegistry(tmp_path)
+    publish_tiny(registry)
+    return registry
+
+
+def serve(registry, check, settings=QUIET):
+    async def main():
+        async with serving(registry, settings) as service:
+            await check(service)
+
+    run_virtually(main())
+
+
+def test_a_sure_text_is_answered_by_the_small_model_and_an_unsure_one_goes_on(registry):
+    async def check(service):
+        sure, unsure = await service.ask(SURE, UNSURE)
+        assert (sure["label"], sure["level"], sure["levels"]) == ("blue", "small", ["small"])
+        assert sure["versions"] == {"task": 1, "models": {"small": 1}}
+        assert (unsure["label"], unsure["level"], unsure["levels"]) == ("green", "large", ["small", "large"])
+        assert unsure["versions"] == {"task": 1, "models": {"small": 1, "large": 1}}
+        for answer in (sure, unsure):
+            assert answer["confidence"] == max(answer["probabilities"].values()) > 0.95
+            assert (answer["candidate"], answer["pruned"], answer["truncated"]) == ("default", [], False)
+            assert (answer["cut_short"], answer["reason"], answer["on_time"]) == (False, "", True)
+        assert sure["run_seconds"] == pytest.approx(0.01)
+        assert unsure["run_seconds"] == pytest.approx(0.02)
+
+    serve(registry, check)
+
+
+def test_targets_choose_the_candidate_and_one_out_of_reach_is_refused_with_the_best(registry):
+    async def check(service):
+        assert (await service.ask(accuracy=0.93))[0]["levels"] == ["large"]
+        (quick,) = await service.ask(UNSURE, latency=0.001)
+        assert (quick["candidate"], quick["level"], quick["cut_short"]) == ("small", "small", False)
+        with pytest.raises(InputError, match=r"accuracy is 0.99, but must be at most 0.95"):
+            await service.ask(accuracy=0.99)
+
+    serve(registry, check)
+
+
+def test_a_pruning_candidate_tells_which_words_the_large_model_never_saw(registry):
+    async def check(service):
+        (answer,) = await service.ask(UNSURE, accuracy=0.92)
+        assert (answer["candidate"], answer["label"]) == ("pruned", "green")
+        assert [one["word"] for one in answer["pruned"]] == ["the", "of", "a", "small", "house"]
+        assert answer["pruned"][1] == {"text": 0, "start": 12, "end": 14, "word": "of"}
+
+    serve(registry, check)
+
+
+def test_many_texts_are_answered_in_their_order_and_share_launches(registry):
+    async def check(service):
+        answers = await service.ask(*[SURE, UNSURE] * 20)
+        assert [answer["level"] for answer in answers] == ["small", "large"] * 20
+        assert len({answer["id"] for answer in answers}) == 40
+        assert max(size for _, size in service.devices[0].launches) > 8
+
+    serve(registry, check)
+
+
+def test_where_some_texts_find_no_room_the_others_have_answers_and_where_none_does_all_is_refused(registry):
+    async def check(service):
+        answers = await service.ask(*[SURE] * 5)
+        assert [answer.get("error", {}).get("code") for answer in answers] == [None, None, None, "full", "full"]
+        holder = asyncio.create_task(service.ask(*[SURE] * 5))
+        await asyncio.sleep(0.001)
+        with pytest.raises(Refusal) as refused:
+            await service.ask(SURE, SURE)
+        assert refused.value.code == "full"
+        await holder
+        assert service.sample("pliant_refusals_total", code="full") == 4
+
+    serve(registry, check, replace(QUIET, max_waiting=2))
+
+
+def test_an_unknown_task_is_refused_with_the_known_ones(registry):
+    async def check(service):
+        with pytest.raises(Refusal, match="task is 'sounds', but must be one of colours"):
+            await service.ask(task="sounds")
+        assert service.endpoint.describe("colours").max_length == 32
+
+    serve(registry, check)
+
+
+def test_a_deadline_that_the_large_model_would_miss_leaves_the_small_ones_answer_marked_so(registry):
+    async def check(service):
+        service.devices[0].seconds = 0.5
+        (answer,) = await service.ask(UNSURE, deadline=0.589)
+        assert (answer["level"], answer["cut_short"], answer["reason"]) == ("small", True, "late")
+        assert (answer["pruned"], answer["on_time"]) == ([], True)
+
+    serve(registry, check)
+
+
+def test_after_a_worker_died_in_the_large_models_launch_it_is_run_again(registry):
+    async def check(service):
+        service.devices[0].trouble = {1: "die"}
+        (answer,) = await service.ask(UNSURE)
+        assert (answer["level"], answer["label"], service.devices[0].restarts) == ("large", "green", 1)
+
+    serve(registry, check)
+
+
+def test_where_no_time_is_left_after_a_worker_died_the_former_levels_answer_stands(registry):
+    async def check(service):
+        service.devices[0].trouble, service.devices[0].restart_seconds = {1: "die"}, 5.0
+        (answer,) = await service.ask(UNSURE, deadline=2.0)
+        assert (answer["level"], answer["reason"], answer["on_time"]) == ("small", "failed", True)
+        assert (await service.ask(SURE, deadline=9.0))[0]["level"] == "small"
+
+    serve(registry, check)
+
+
+def test_a_hung_worker_is_restarted_and_its_texts_are_answered(registry, tmp_path):
+    async def check(service):
+        service.devices[0].trouble = {0: "hang"}
+        answers = await service.ask(SURE, UNSURE, deadline=9.0)
+        assert [answer["level"] for answer in answers] == ["small", "large"]
+        assert service.devices[0].restarts == 1
+
+    serve(registry, check, replace(QUIET, launch_limit=1.0, journal=tmp_path / "journal.jsonl"))
+    assert [e.event.reason for e in read(tmp_path / "journal.jsonl") if isinstance(e.event, Failed)] == [
+        "it was still running after 1 s"
+    ]
+
+
+def test_a_text_that_cannot_be_read_fails_alone(registry):
+    """A bug in what is done between two levels once would have left the text, and its launch, without an end."""
+
+    async def check(service):
+        way = service.present.ways["colours"]
+        broken = replace(way.cascade.candidates[0], gates=(Gate("unheard of"),))
+        cascade = replace(way.cascade, candidates=(broken, *way.cascade.candidates[1:]))
+        service.present.ways["colours"] = replace(way, served=replace(way.served, cascade=cascade))
+        with pytest.raises(InputError, match="gate is unheard of"):
+            await service.ask(SURE)
+        assert (await service.ask(SURE, accuracy=0.93))[0]["level"] == "large"
+        assert service.endpoint.ready
+
+    serve(registry, check)
+
+
+def test_later_labels_are_held_against_the_promise_of_the_answer(registry):
+    async def check(service):
+        sure, unsure = await service.ask(SURE, UNSURE)
+        assert service.endpoint.outcome(sure["id"], "blue")["correct"] is True
+        taken = service.endpoint.outcome(unsure["id"], "red")
+        assert (taken["correct"], taken["level"], taken["promise"]["promised"]) == (False, "large", 0.9)
+        assert service.endpoint.status()["outcomes"][0]["labels"] == 2
+
+    serve(registry, check)
+
+
+def test_the_journal_replays_to_itself_on_a_fresh_scheduler(registry, tmp_path):
+    settings = replace(QUIET, journal=tmp_path / "journal.jsonl")
+
+    async def check(service):
+        service.devices[0].trouble = {1: "die"}
+        await asyncio.gather(
+            *(service.ask(SURE, UNSURE, deadline=0.1 + 0.05 * i) for i in range(20)), return_exceptions=True
+        )
+
+    serve(registry, check, settings)
+    journal = read(tmp_path / "journal.jsonl")
+    catalog = load_catalog(registry, "champion")
+    assert len(journal) > 40
+    assert replay(make_scheduler(settings, make_knowledge(settings, catalog)), journal) == journal
+
+
+def test_workers_of_their_own_load_their_level_alone_and_every_device_has_its_turn(registry):
+    settings = replace(QUIET, workers=3, placement="own", device="cuda:0, cuda:1", any_profile=True)
+    catalog = load_catalog(registry, "champion")
+    plans = [build_plan(settings, catalog, worker) for worker in range(2)]
+    assert [[model.number for model in plan.models] for plan in plans] == [[0], [1]]
+    assert [plan.plan.device for plan in plans] == ["cuda:0", "cuda:1"]
+    shared = build_plan(QUIET, catalog, 0)
+    assert [(model.number, model.importance) for model in shared.models] == [(0, True), (1, False)]
+    assert model_names(catalog) == ["colours/small", "colours/large"]
+
+
+def test_each_level_runs_on_its_own_worker(registry):
+    async def check(service):
+        await service.ask(*[SURE, UNSURE] * 4)
+        assert [{model for model, _ in device.launches} for device in service.devices] == [{0}, {1}]
+        assert service.sample("pliant_launches_total", model="colours/large") >= 1
+
+    serve(registry, check, replace(QUIET, workers=2, placement="own"))
+
+
+def test_two_tasks_share_a_service_and_their_models_are_kept_apart(registry):
+    publish_tiny(registry, "shades", seed=1)
+
+    async def check(service):
+        one, other = await asyncio.gather(service.ask(UNSURE), service.ask(UNSURE, task="shades"))
+        assert (one[0]["task"], other[0]["task"]) == ("colours", "shades")
+        assert {model for model, _ in service.devices[0].launches} == {0, 1, 2, 3}
+
+    serve(registry, check)
+
+
+def test_a_classifier_that_the_task_was_not_planned_with_is_refused(registry):
+    registry.publish(cascade_level("colours", "large"), tiny_classifier("colours", "large", seed=1))
+    with pytest.raises(ArtifactError, match=r"level large of task colours was planned with classifier .*version 2"):
+        load_catalog(registry, "champion")
+
+
+def test_what_is_missing_is_named(registry):
+    with pytest.raises(RegistryError, match=r"no model pliant-cascade-task-... has a version under the alias nightly"):
+        load_catalog(registry, "nightly")
+    del registry.champions[cascade_level("colours", "small")]
+    with pytest.raises(ArtifactError, match="task colours needs pliant-cascade-model-colours-small"):
+        load_catalog(registry, "champion")
+
+
+def test_tasks_of_two_classes_of_device_are_refused_unless_told_otherwise(registry):
+    publish_tiny(registry, "shades", device="a large GPU")
+    catalog = load_catalog(registry, "champion")
+    with pytest.raises(DeviceError, match="profiled on 2 classes of device"):
+        build_plan(QUIET, catalog, 0)
+    assert len(build_plan(replace(QUIET, any_profile=True), catalog, 0).models) == 4
+
+
+def test_a_task_under_another_name_than_its_own_is_refused(registry):
+    digests = [registry.publish(cascade_level("other", level), tiny_classifier("colours", level)) for level in LEVELS]
+    registry.publish(CASCADE_TASK + "other", tiny_cascade("colours", digests))
+    with pytest.raises(ArtifactError, match="calls itself colours, but should be other"):
+        load_catalog(registry, "champion")
+
+
+def test_a_regressions_answer_is_a_value_with_the_interval_that_it_is_sure_of(registry):
+    digests = [
+        registry.publish(cascade_level("warmth", level), tiny_classifier("warmth", level, classes=()))
+        for level in LEVELS
+    ]
+    cascade = tiny_cascade("warmth", digests, classes=(), tolerance=0.5)
+    rng = np.random.default_rng(0)
+    spread = fit_spread(rng.normal(size=200), rng.normal(size=200), rng.integers(3, 9, 200))
+    levels = tuple(replace(level, spread=spread) for level in cascade.levels)
+    registry.publish(CASCADE_TASK + "warmth", replace(cascade, levels=levels))
+
+    async def check(service):
+        (answer,) = await service.ask("rose", task="warmth")
+        assert answer["probabilities"] is None
+        assert answer["interval"] == [answer["label"] - 0.5, answer["label"] + 0.5]
+        assert 0 < answer["confidence"] < 1
+        assert service.endpoint.outcome(answer["id"], answer["label"] + 0.4)["correct"] is True
+
+    serve(registry, check)

@@ -1,0 +1,68 @@
+"""The cascade's classifiers as a device process has them: several in one, and importance only where somebody prunes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pliant.cascade.runtime import CascadeRuntime
+from pliant.errors import DeviceError, DigestError, InputError
+from pliant.models.text import Reader
+from registry import codec
+from serving.cascade.payload import CascadeBuild, ModelBuild
+from serving.workers.device_plan import DevicePlan
+from tests.fixtures.cascade.published import DEVICE, SURE, UNSURE, tiny_classifier
+
+CLASSIFIERS = {3: tiny_classifier("colours", "small"), 5: tiny_classifier("colours", "large")}
+
+
+@pytest.fixture
+def told(tmp_path):
+    folders = {number: tmp_path / str(number) for number in CLASSIFIERS}
+    digests = {number: codec.save(one, folders[number]) for number, one in CLASSIFIERS.items()}
+    models = tuple(ModelBuild(number, folders[number], digests[number], number == 3) for number in CLASSIFIERS)
+    return CascadeBuild(models, DevicePlan("cpu", 1, DEVICE, (1, 2)))
+
+
+def payloads(number: int):
+    reader = Reader(CLASSIFIERS[number].tokenizer, CLASSIFIERS[number].max_length)
+    readings = [reader.read(text) for text in (SURE, UNSURE)]
+    return [(reading.ids, reading.types) for reading in readings]
+
+
+def test_a_launch_runs_the_classifier_of_its_number_and_only_the_pruning_one_tells_importance(told):
+    model = told()
+    for number in CLASSIFIERS:
+        outputs, seconds = model.run(number, payloads(number))
+        expected = CascadeRuntime(CLASSIFIERS).run(number, payloads(number)).logits
+        np.testing.assert_allclose([logits for logits, _ in outputs], expected, atol=1e-5)
+        lengths = [len(importance) for _, importance in outputs if importance is not None]
+        assert lengths == ([len(ids) for ids, _ in payloads(number)] if number == 3 else [])
+        assert seconds > 0
+
+
+def test_a_model_that_another_worker_has_is_refused(told):
+    with pytest.raises(InputError, match=r"model is 4, but must be one of those loaded here, \[3, 5\]"):
+        told().run(4, payloads(3))
+
+
+def test_a_classifier_that_changed_since_it_was_verified_is_refused(told):
+    tensors = told.models[0].folder / "tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    with pytest.raises(DigestError, match="was altered or truncated"):
+        told()
+
+
+def test_another_class_of_device_than_the_profiles_is_refused(told):
+    with pytest.raises(DeviceError, match="the profile was measured on a large GPU"):
+        replace(told, plan=replace(told.plan, profiled_on="a large GPU"))()
+
+
+def test_nothing_is_changed_in_a_running_process(told):
+    model = told()
+    with pytest.raises(InputError, match="left as it is"):
+        model.update("task")
+    with pytest.raises(InputError, match="left as it is"):
+        model.load(1)

@@ -1,0 +1,213 @@
+"""What the registry's alias points to takes the place of what is served, and nobody who asked before notices."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from pliant.errors import RegistryError, WorkerError
+from registry.names import CASCADE_TASK, cascade_level
+from serving.http.refusals import Refusal
+from tests.fixtures.cascade.parts import QUIET, SURE, UNSURE, serving
+from tests.fixtures.cascade.published import publish_tiny, tiny_classifier
+from tests.fixtures.tokens.http import FolderRegistry
+
+
+@pytest.fixture
+def registry(tmp_path):
+    registry = FolderRegistry(tmp_path)
+    publish_tiny(registry)
+    return registry
+
+
+def serve(registry, check, settings=QUIET):
+    async def main():
+        async with serving(registry, settings) as service:
+            await check(service)
+
+    asyncio.run(main())
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def versions(service, **told) -> dict:
+    return (await service.ask(UNSURE, **told))[0]["versions"]
+
+
+def test_with_nothing_moved_a_look_fetches_nothing(registry):
+    async def check(service):
+        fetched = len(registry.fetched)
+        assert (await service.endpoint.refresh())["outcome"] == "unchanged"
+        assert (len(registry.fetched), service.present.number) == (fetched, 1)
+
+    serve(registry, check)
+
+
+def test_a_new_champion_answers_what_is_asked_from_then_on_and_the_former_one_what_was_asked_before(registry):
+    async def check(service):
+        old = service.devices[0]
+        old.seconds = 0.3
+        before = asyncio.create_task(versions(service))
+        await until(lambda: service.present.driver.pending)
+        publish_tiny(registry, seed=1)
+        told = await service.endpoint.refresh()
+        assert (told["outcome"], told["changed"][CASCADE_TASK + "colours"]) == ("changed", 2)
+        assert await versions(service) == {"task": 2, "models": {"small": 2, "large": 2}}
+        assert not before.done()
+        assert await before == {"task": 1, "models": {"small": 1, "large": 1}}
+        await until(lambda: old.stopped)
+        assert (service.present.number, service.endpoint.status()["generation"]) == (2, 2)
+        await until(lambda: len(registry.discarded) == 4)
+        models = [f"{cascade_level('colours', level)}/1" for level in ("small", "large")]
+        tasks = [f"{CASCADE_TASK}colours/{version}" for version in (1, 2)]  # as soon as they are in memory
+        assert {str(folder) for folder in registry.discarded} == {*models, *tasks}
+        assert service.sample("pliant_refreshes_total", outcome="changed") == 1
+
+    serve(registry, check)
+
+
+def test_no_request_fails_while_one_generation_after_the_other_takes_over(registry):
+    async def check(service):
+        answers, stopped = [], asyncio.Event()
+
+        async def ask_on():
+            while not stopped.is_set():
+                answers.extend(await service.ask(SURE, UNSURE))
+
+        askers = [asyncio.create_task(ask_on()) for _ in range(3)]
+        for seed in (1, 2):
+            answers.extend(await service.ask(SURE, UNSURE))  # also where the askers had no turn yet
+            publish_tiny(registry, seed=seed)
+            assert (await service.endpoint.refresh())["outcome"] == "changed"
+        await versions(service)
+        stopped.set()
+        await asyncio.gather(*askers)
+        assert {answer["versions"]["task"] for answer in answers} >= {1, 2}
+        for answer in answers:
+            assert set(answer["versions"]["models"].values()) == {answer["versions"]["task"]}
+
+    serve(registry, check)
+
+
+def test_every_generation_has_a_journal_of_its_own(registry, tmp_path):
+    async def check(service):
+        await service.ask()
+        publish_tiny(registry, seed=1)
+        await service.endpoint.refresh()
+        await service.ask()
+
+    serve(registry, check, replace(QUIET, journal=tmp_path / "journal.jsonl"))
+    assert all((tmp_path / name).read_text().count("arrived") == 1 for name in ("journal.jsonl", "journal-2.jsonl"))
+
+
+def test_a_classifier_promoted_before_its_task_waits_for_it_and_is_not_fetched_at_every_look(registry):
+    async def check(service):
+        digest = registry.publish(cascade_level("colours", "large"), tiny_classifier("colours", "large", seed=1))
+        told = await service.endpoint.refresh()
+        assert told["outcome"] == "held"
+        assert f"is {digest[:12]}" in told["message"]
+        fetched = len(registry.fetched)
+        assert (await service.assembly.refresher.watch.look(patient=True)).outcome == "held"
+        assert len(registry.fetched) == fetched
+        assert (await versions(service))["models"]["large"] == 1
+        publish_tiny(registry, seed=1)
+        assert (await service.endpoint.refresh())["outcome"] == "changed"
+
+    serve(registry, check)
+
+
+def test_tasks_come_and_go_with_the_alias(registry):
+    async def check(service):
+        publish_tiny(registry, "shades", seed=1)
+        await service.endpoint.refresh()
+        assert [task["name"] for task in service.endpoint.tasks()] == ["colours", "shades"]
+        assert (await versions(service, task="shades"))["task"] == 1
+        del registry.champions[CASCADE_TASK + "shades"]
+        assert (await service.endpoint.refresh())["outcome"] == "changed"
+        with pytest.raises(Refusal, match="must be one of colours"):
+            await service.ask(task="shades")
+
+    serve(registry, check)
+
+
+def test_what_did_not_change_is_not_fetched_again(registry):
+    async def check(service):
+        fetched = len(registry.fetched)
+        publish_tiny(registry, "shades", seed=1)
+        await service.endpoint.refresh()
+        assert registry.fetched[fetched:] == [
+            f"{name}/1" for name in (CASCADE_TASK + "shades", *(cascade_level("shades", x) for x in ("small", "large")))
+        ]
+
+    serve(registry, check)
+
+
+def test_models_that_the_devices_refuse_leave_the_former_ones_serving(registry):
+    async def check(service):
+        service.hiring = lambda device: setattr(device, "refuses", "cpu has no room for the model")
+        publish_tiny(registry, seed=1)
+        with pytest.raises(WorkerError, match="no room"):
+            await service.endpoint.refresh()
+        assert service.devices[1].stopped
+        assert service.endpoint.status()["refresh"]["outcome"] == "failed"
+        assert (await versions(service))["task"] == 1
+        service.hiring = lambda device: None
+        assert (await service.endpoint.refresh())["outcome"] == "changed"
+        assert (await versions(service))["task"] == 2
+
+    serve(registry, check)
+
+
+def test_tasks_profiled_on_another_class_of_device_are_held(registry):
+    async def check(service):
+        publish_tiny(registry, seed=1, device="a large GPU")
+        told = await service.endpoint.refresh()
+        assert (told["outcome"], "profiled on a large GPU" in told["message"]) == ("held", True)
+        assert len(service.devices) == 1
+        assert (await versions(service))["task"] == 1
+
+    serve(registry, check)
+
+
+def test_a_registry_out_of_reach_changes_nothing(registry):
+    async def check(service):
+        registry.down = True
+        with pytest.raises(RegistryError, match="does not answer"):
+            await service.endpoint.refresh()
+        assert service.endpoint.status()["refresh"]["outcome"] == "failed"
+        assert (await versions(service))["task"] == 1
+
+    serve(registry, check)
+
+
+def test_the_registry_is_looked_at_now_and_then_whatever_happens(registry):
+    async def check(service):
+        watch = service.assembly.refresher.watch
+        registry.down = True
+        await until(lambda: watch.last.outcome == "failed")
+        registry.down = False
+        publish_tiny(registry, seed=1)
+        await until(lambda: service.present.number == 2)
+        assert (await versions(service))["task"] == 2
+        assert not service.assembly.watch.done()
+
+    serve(registry, check, replace(QUIET, refresh_seconds=0.005))
+
+
+def test_a_former_generation_leaves_nothing_behind(registry):
+    """Each holds device processes and models: one too many, and a device is full."""
+
+    async def check(service):
+        for seed in (1, 2, 3):
+            publish_tiny(registry, seed=seed)
+            await service.endpoint.refresh()
+        await until(lambda: service.assembly.generations.leaving == 0)
+        assert [device.stopped for device in service.devices] == [True, True, True, False]
+
+    serve(registry, check)

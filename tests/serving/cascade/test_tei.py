@@ -1,0 +1,182 @@
+"""The cascade as a client of text-embeddings-inference or of Hugging Face's inference API sees it."""
+
+from __future__ import annotations
+
+import math
+
+import httpx2
+import huggingface_hub
+import pytest
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils._http import default_client_factory
+
+from serving.http.refusals import Refusal
+from tests.fixtures.cascade.fakes import Service
+
+BEST_FIRST = [
+    {"score": 0.625, "label": "positive"},
+    {"score": 0.25, "label": "neutral"},
+    {"score": 0.125, "label": "negative"},
+]
+LONG = "word " * 300
+
+
+def predict(service: Service, inputs: object, task: str = "reviews", **fields):
+    return service.post(f"/tei/{task}/predict", {"inputs": inputs, **fields})
+
+
+def test_one_text_gets_all_classes_best_first_at_either_address():
+    assert predict(Service(), "Good.").json() == BEST_FIRST
+    assert predict(Service(), ["Good."]).json() == BEST_FIRST
+    assert Service("reviews").post("/tei/predict", {"inputs": "Good."}).json() == BEST_FIRST
+    assert Service("reviews").post("/tei", {"inputs": "Good."}).json() == BEST_FIRST
+
+
+def test_a_batch_gets_one_list_for_each_of_its_texts():
+    assert predict(Service(), [["Good."], ["Bad."]]).json() == [BEST_FIRST, BEST_FIRST]
+    assert predict(Service(), [["Good."]]).json() == [BEST_FIRST]
+
+
+def test_two_texts_in_a_list_are_a_pair():
+    service = Service()
+    assert [one["label"] for one in predict(service, ["It rains.", "Rain falls."], "paraphrase").json()] == [
+        "yes",
+        "no",
+    ]
+    assert service.endpoint.asked[-1].texts == (("It rains.", "Rain falls."),)
+    assert len(predict(service, [["a", "b"], ["c", "d"]], "paraphrase").json()) == 2
+
+
+def test_a_regression_gives_its_value_under_one_label():
+    assert predict(Service(), ["a", "b"], "similarity").json() == [{"score": 0.5, "label": "LABEL_0"}]
+
+
+def test_the_softmax_of_raw_scores_gives_the_probabilities_again():
+    raw = predict(Service(), "Good.", raw_scores=True).json()
+    powers = [math.exp(one["score"]) for one in raw]
+    assert [power / sum(powers) for power in powers] == pytest.approx([0.625, 0.25, 0.125])
+
+
+def test_a_body_with_parameters_gets_the_shape_of_the_inference_api():
+    service = Service()
+    assert predict(service, "Good.", parameters={}).json() == [BEST_FIRST]
+    assert predict(service, "Good.", parameters={"top_k": 2}).json() == [BEST_FIRST[:2]]
+    assert predict(service, [["Good."]], parameters={"top_k": 1}).json() == [BEST_FIRST[:1]]
+    raw = predict(service, "Good.", parameters={"function_to_apply": "none"}).json()
+    assert raw[0][0]["score"] == pytest.approx(math.log(0.625))
+
+
+def test_a_long_text_is_cut_unless_that_is_not_wanted():
+    service = Service()
+    for fields in ({}, {"truncate": None}, {"truncate": True, "truncation_direction": "Right"}):
+        assert predict(service, LONG, **fields).status_code == 200
+    for fields, sentence in (
+        ({"truncate": False}, "inputs is longer, but must be at most 128 tokens, or truncate be true"),
+        ({"truncation_direction": "Left"}, "truncation_direction is Left, but must be Right where a text is longer"),
+    ):
+        response = predict(service, LONG, **fields)
+        assert (response.status_code, response.json()["error_type"]) == (413, "Validation")
+        assert sentence in response.json()["error"]
+        assert predict(service, "Good.", **fields).status_code == 200
+
+
+def test_fields_of_other_versions_are_ignored():
+    assert predict(Service(), "Good.", prompt_name="query", normalize=True).json() == BEST_FIRST
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "sentence"),
+    [
+        ({"inputs": ""}, 422, "inputs[0] is '', but must be a text with at least one visible character"),
+        ({"inputs": []}, 422, "inputs is [], but must be a text, a pair [text, text] or a batch"),
+        ({"inputs": [[]]}, 422, "inputs[0] is [], but must be a text, a pair"),
+        ({"inputs": ["a", "b", "c"]}, 422, "inputs is ['a', 'b', 'c'], but must be a text, a pair"),
+        ({"inputs": ["a", "b"]}, 422, "inputs is a pair of texts, but must be a single text"),
+        ({"inputs": ["a", ["b"]]}, 422, "inputs is a pair of texts"),
+        ({"inputs": [["a"], "b"]}, 422, "inputs[1] is 'b', but must be"),
+        ({"inputs": [["a"]] * 9}, 413, "inputs is a list of 9, but must be at most 8"),
+        ({"inputs": "a" * 70_000}, 413, "inputs[0] is 70000 bytes, but must be at most 65536 bytes"),
+        ({}, 422, "inputs is None, but must be a text"),
+        ({"inputs": "a", "raw_scores": 1}, 422, "raw_scores is 1, but must be true or false"),
+        ({"inputs": "a", "truncation_direction": "up"}, 422, "truncation_direction is 'up', but must be Left or Right"),
+        ({"inputs": "a", "parameters": 1}, 422, "parameters is 1, but must be an object"),
+        ({"inputs": "a", "parameters": {"top_k": 0}}, 422, "parameters.top_k is 0, but must be a whole number from 1"),
+        ({"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}}, 422, "must be softmax or none"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_teis_shape(fields, status, sentence):
+    service = Service("reviews")
+    response = service.post("/tei/predict", fields)
+    assert response.status_code == status
+    assert sentence in response.json()["error"] and response.json()["error_type"] == "Validation"
+    assert sum(service.endpoint.metrics.counts.values()) == 1
+
+
+def test_a_task_that_is_not_served_and_one_that_is_not_named_are_refused_with_those_that_are():
+    response = predict(Service(), "Good.", "other")
+    assert response.status_code == 404
+    assert "must be one of paraphrase, reviews, similarity" in response.json()["error"]
+    assert "not just one: reviews, paraphrase" in Service().post("/tei/predict", {"inputs": "a"}).json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (429, "full", (429, "Overloaded")),
+        (503, "late", (429, "Overloaded")),
+        (503, "failed", (424, "Backend")),
+        (500, "internal", (424, "Backend")),
+    ],
+)
+def test_overload_and_failures_have_teis_status(status, code, expected):
+    service = Service()
+    service.endpoint.trouble = Refusal(status, code, "it cannot be done")
+    response = predict(service, "Good.")
+    assert (response.status_code, response.json()["error_type"]) == expected
+    assert ("retry-after" in response.headers) == (expected[0] == 429)
+
+
+def test_a_batch_fails_as_a_whole_where_one_of_its_texts_has_no_answer():
+    response = predict(Service(), [["Good."], ["late"]])
+    assert (response.status_code, response.json()["error_type"]) == (429, "Overloaded")
+    assert "deadline is 1 second" in response.json()["error"]
+
+
+class Bridge(httpx2.BaseTransport):
+    """Brings what huggingface_hub sends to the app."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        kind = request.headers.get("content-type", "")
+        answer = self._service.call(request.method, request.url.path, request.read(), kind)
+        return httpx2.Response(answer.status_code, content=answer.content, request=request)
+
+
+@pytest.fixture
+def service():
+    service = Service("reviews", "similarity")
+    huggingface_hub.set_client_factory(lambda: httpx2.Client(transport=Bridge(service)))
+    yield service
+    huggingface_hub.set_client_factory(default_client_factory)
+
+
+def test_huggingface_hubs_client_classifies_texts_at_the_tasks_address(service):
+    client = huggingface_hub.InferenceClient(base_url="http://test/tei/reviews")
+    answer = client.text_classification("Good.")
+    assert [(one.label, one.score) for one in answer] == [("positive", 0.625), ("neutral", 0.25), ("negative", 0.125)]
+    assert [one.label for one in client.text_classification("Good.", top_k=1)] == ["positive"]
+    with pytest.raises(HfHubHTTPError, match="at least one visible character"):
+        client.text_classification(" ")
+
+
+def test_huggingface_hubs_client_sees_whether_the_service_is_well_and_what_it_takes(service):
+    client = huggingface_hub.InferenceClient("http://test/tei/reviews", provider="hf-inference")
+    assert client.health_check()
+    service.endpoint.ready = False
+    assert not client.health_check()
+    info = client.get_endpoint_info()
+    assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == ("reviews", 128, 8)
+    assert info["model_type"]["classifier"]["id2label"] == {"0": "negative", "1": "neutral", "2": "positive"}
+    assert list(client.get_endpoint_info(model="http://test/tei/similarity")["model_type"]) == ["reranker"]

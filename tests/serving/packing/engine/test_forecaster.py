@@ -1,0 +1,114 @@
+"""Forecasts before a limit: predicted together in a thread, and replaced by what is usual where that takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from serving.packing.engine.forecaster import READ_CHARACTERS, TOGETHER, Forecaster
+
+USUAL = (1.0,) * 8
+SAID = (2.0,) * 8, 5
+
+
+def forecasting(predict, test, limit: float = 5.0):
+    async def run():
+        forecaster = Forecaster(lambda: predict, USUAL, limit)
+        await forecaster.start()
+        try:
+            return await test(forecaster)
+        finally:
+            await forecaster.stop()
+
+    return asyncio.run(run())
+
+
+async def until(condition) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def test_a_text_is_predicted_by_its_end():
+    seen = []
+
+    def predict(texts):
+        seen.extend(texts)
+        return [SAID for _ in texts]
+
+    (told,) = forecasting(predict, lambda one: one.forecast(["a" * 10 + "b" * READ_CHARACTERS]))
+    assert (told.tokens, told.bucket, told.origin) == (*SAID, "predicted")
+    assert seen == ["b" * READ_CHARACTERS]
+
+
+def test_what_gathers_while_the_predictor_works_is_predicted_together():
+    batches, entered, go = [], threading.Event(), threading.Event()
+
+    def predict(texts):
+        entered.set()
+        go.wait(60)
+        batches.append(len(texts))
+        return [SAID for _ in texts]
+
+    async def crowd(forecaster):
+        first = asyncio.create_task(forecaster.forecast(["one"]))
+        await until(entered.is_set)
+        rest = [asyncio.create_task(forecaster.forecast([str(one)])) for one in range(TOGETHER + 3)]
+        await asyncio.sleep(0.05)
+        go.set()
+        return await asyncio.gather(first, *rest)
+
+    told = forecasting(predict, crowd, limit=60.0)
+    assert {one.origin for (one,) in told} == {"predicted"} and batches == [1, TOGETHER, 3]
+
+
+def test_a_late_prediction_is_replaced_and_nobody_waits_for_it():
+    go, done = threading.Event(), []
+
+    def predict(texts):
+        go.wait(60)
+        done.append(texts)
+        return [SAID for _ in texts]
+
+    async def hurry(forecaster):
+        told = await forecaster.forecast(["a", "b"])
+        before = list(done)
+        go.set()
+        return told, before
+
+    told, before = forecasting(predict, hurry, limit=0.05)
+    assert [(one.tokens, one.bucket, one.origin) for one in told] == [(USUAL, 0, "late")] * 2
+    assert not before
+
+
+def test_what_has_left_the_line_is_not_predicted():
+    seen, go = [], threading.Event()
+
+    def predict(texts):
+        go.wait(60)
+        seen.append(list(texts))
+        return [SAID for _ in texts]
+
+    async def leaving(forecaster):
+        await asyncio.gather(forecaster.forecast(["first"]), forecaster.forecast(["with it"]))
+        await forecaster.forecast(["too late"])
+        go.set()
+        await until(lambda: seen)
+        return await forecaster.forecast(["after"])
+
+    (told,) = forecasting(predict, leaving, limit=0.5)
+    assert told.origin == "predicted" and seen == [["first", "with it"], ["after"]]
+
+
+def test_a_predictor_that_fails_is_asked_again_by_the_next():
+    calls = []
+
+    def predict(texts):
+        calls.append(texts)
+        if len(calls) == 1:
+            raise ValueError("a bug")
+        return [SAID for _ in texts]
+
+    async def twice(forecaster):
+        return [*await forecaster.forecast(["a"]), *await forecaster.forecast(["b"])]
+
+    assert [one.origin for one in forecasting(predict, twice)] == ["failed", "predicted"]

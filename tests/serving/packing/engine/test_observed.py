@@ -1,0 +1,69 @@
+"""Observed lengths are kept where that is asked for: those of whole outputs, and no more bytes than told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from flows.packing.observed import read
+from pliant.packing.scheduling.forecast import LEVELS
+from serving.packing.engine.observed import observed_path
+from tests.fixtures.packing.parts import QUIET, SAID, publish, serving
+from tests.fixtures.tokens.http import FolderRegistry
+
+
+def lines(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def served(tmp_path, **settings):
+    registry = FolderRegistry(tmp_path / "registry")
+    publish(registry)
+    return serving(registry, replace(QUIET, home=tmp_path / "home", **settings))
+
+
+def test_whole_outputs_are_kept_with_their_forecasts(tmp_path):
+    path = observed_path(tmp_path / "home", "tales")
+    with served(tmp_path, observe=True) as service:
+        service.chat("Tell me")
+        service.complete("Tell me", max_tokens=3, temperature=0.5)
+        service.complete("Tell me", stop="tea")
+        service.complete("Tell me", max_tokens=0)
+    whole, cut, stopped = lines(path)
+    assert (whole["prompt"], whole["finish"], whole["censored"]) == ("Tell me", "end", False)
+    assert (whole["forecast"], whole["bucket"], whole["prediction"]) == (list(SAID[0]), SAID[1], "predicted")
+    assert len(whole["forecast"]) == len(LEVELS)
+    assert whole["prompt_tokens"] == cut["prompt_tokens"] + 2  # the template's
+    assert all(read(path, 10))  # as the flow that retrains reads it
+    assert (cut["tokens"], cut["limit"], cut["finish"], cut["censored"], cut["temperature"]) == (
+        3,
+        3,
+        "length",
+        True,
+        0.5,
+    )
+    assert (stopped["finish"], stopped["censored"]) == ("string", False) and stopped["tokens"] < whole["tokens"]
+
+
+def test_nothing_is_kept_unless_it_is_asked_for(tmp_path):
+    with served(tmp_path) as service:
+        service.complete()
+    assert not (tmp_path / "home").exists()
+
+
+def test_the_oldest_go_where_the_bytes_are_used_up(tmp_path):
+    path = observed_path(tmp_path / "home", "tales")
+    with served(tmp_path, observe=True, observed_bytes=1000) as service:
+        for number in range(20):
+            service.complete(f"Tell {number}", max_tokens=1)
+    former = path.with_suffix(".1.jsonl")
+    kept = lines(former) + (lines(path) if path.exists() else [])
+    numbers = [int(one["prompt"].split()[1]) for one in kept]
+    assert numbers == list(range(numbers[0], 20)) and numbers[0] > 0
+    assert former.stat().st_size < 1400
+
+
+def test_a_disk_that_refuses_does_not_stop_the_service(tmp_path):
+    (tmp_path / "home").write_text("no folder")
+    with served(tmp_path, observe=True) as service:
+        assert [service.complete().status_code for _ in range(2)] == [200, 200]

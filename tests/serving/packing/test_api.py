@@ -1,0 +1,232 @@
+"""The packing service's routes over a fake engine: OpenAI's answers and streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx2
+import openai
+import pytest
+
+from tests.fixtures.packing.fakes import REFUSED, TALE, new_tokenizer
+from tests.fixtures.packing.parts import MARGINAL, QUIET, error_of, events, publish, serving
+from tests.fixtures.tokens.http import FolderRegistry
+
+TOKENS = len(new_tokenizer().encode(TALE).ids) + 1  # with the one that ends it
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory):
+    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
+    publish(registry)
+    return registry
+
+
+@pytest.fixture(scope="module")
+def service(registry):
+    with serving(registry) as service:
+        yield service
+
+
+def test_a_text_is_continued_and_says_how_it_came_about(service):
+    response = service.complete("Tell me")
+    told = response.json()
+    (choice,) = told["choices"]
+    assert (told["object"], told["model"], choice["finish_reason"]) == ("text_completion", "tales", "stop")
+    assert choice["text"] == TALE
+    prompt = len(new_tokenizer().encode("Tell me").ids)
+    assert told["usage"] == {
+        "prompt_tokens": prompt,
+        "completion_tokens": TOKENS,
+        "total_tokens": prompt + TOKENS,
+    }
+    facts = choice["pliant"]
+    assert (facts["predicted_tokens"], facts["actual_tokens"], facts["prediction"]) == (10, TOKENS, "predicted")
+    assert (facts["queue_seconds"], facts["preemptions"], facts["recomputed_tokens"]) == (0.25, 1, 3)
+    headers = {name: text for name, text in response.headers.items() if name.startswith("x-pliant")}
+    assert headers == {
+        "x-pliant-predicted-tokens": "10",
+        "x-pliant-actual-tokens": str(TOKENS),
+        "x-pliant-queue-seconds": "0.250000",
+        "x-pliant-preemptions": "1",
+        "x-pliant-recomputed-tokens": "3",
+    }
+
+
+def test_a_chat_is_put_into_the_models_template(service):
+    told = service.chat([{"type": "text", "text": "Tell "}, {"type": "text", "text": "me"}]).json()
+    assert told["object"] == "chat.completion"
+    assert told["choices"][0]["message"] == {"role": "assistant", "content": TALE, "refusal": None}
+    ids = new_tokenizer().encode("<|user|>Tell me<|assistant|>").ids
+    assert told["usage"]["prompt_tokens"] == len(ids)
+    assert next(args[0].ids for verb, args in reversed(service.worker.sent) if verb == "submit") == tuple(ids)
+
+
+def test_the_texts_of_a_stream_make_the_whole(service):
+    response = service.complete(stream=True, stream_options={"include_usage": True})
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["x-pliant-predicted-tokens"] == "10"
+    *pieces, usage, done = events(response)
+    assert done == "[DONE]" and usage["choices"] == [] and usage["usage"]["completion_tokens"] == TOKENS
+    assert {piece["object"] for piece in pieces} == {"text_completion"} and len({piece["id"] for piece in pieces}) == 1
+    assert all(piece["usage"] is None for piece in pieces)
+    assert "".join(piece["choices"][0]["text"] for piece in pieces) == TALE and len(pieces) > 5
+    assert [piece["choices"][0]["finish_reason"] for piece in pieces if piece["choices"][0]["finish_reason"]] == [
+        "stop"
+    ]
+    assert pieces[-1]["choices"][0]["pliant"]["actual_tokens"] == TOKENS
+
+
+def test_a_chats_stream_begins_with_the_role(service):
+    first, *pieces, done = events(service.chat(stream=True))
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert "".join(piece["choices"][0]["delta"].get("content", "") for piece in pieces) == TALE
+    assert (first["object"], done) == ("chat.completion.chunk", "[DONE]") and "usage" not in first
+
+
+def test_no_part_of_a_stop_string_is_sent(service):
+    stop = "tea; nobody"
+    for stops in (stop, [stop, "came"]):
+        told = service.complete(stop=stops).json()["choices"][0]
+        assert (told["text"], told["finish_reason"]) == (TALE[: TALE.index(stop)], "stop")
+        streamed = events(service.complete(stop=stops, stream=True))[:-1]
+        assert "".join(piece["choices"][0]["text"] for piece in streamed) == told["text"]
+
+
+def test_prompts_and_choices_are_answered_in_their_order(service):
+    prompts = ["Tell me", "What", "Why so"]
+    told = service.complete(prompts, n=2, max_tokens=4, temperature=1, seed=7, echo=True).json()
+    assert [choice["index"] for choice in told["choices"]] == list(range(6))
+    for place, choice in enumerate(told["choices"]):
+        assert choice["text"].startswith(prompts[place // 2]) and choice["finish_reason"] == "length"
+    assert len({choice["text"] for choice in told["choices"]}) == 6
+    lengths = sum(len(ids.ids) for ids in new_tokenizer().encode_batch(prompts))
+    assert told["usage"] == {"prompt_tokens": lengths, "completion_tokens": 24, "total_tokens": lengths + 24}
+
+
+def test_several_choices_share_a_stream(service):
+    pieces = events(service.complete(n=2, max_tokens=6, temperature=1, seed=3, echo=True, stream=True))[:-1]
+    whole = service.complete(n=2, max_tokens=6, temperature=1, seed=3, echo=True).json()
+    texts = ["", ""]
+    for piece in pieces:
+        texts[piece["choices"][0]["index"]] += piece["choices"][0]["text"]
+    assert texts == [choice["text"] for choice in whole["choices"]]
+
+
+def test_token_ids_are_a_prompt_too(service):
+    ids = new_tokenizer().encode("Tell me").ids
+    for prompt, count in ((ids, 1), ([ids, ids], 2), (["Tell me", ids], 2)):
+        told = service.complete(prompt, echo=True).json()
+        assert [choice["text"] for choice in told["choices"]] == ["Tell me" + TALE] * count
+
+
+def test_the_same_seed_gives_the_same_text(service):
+    one, same, other = (service.complete(seed=s, temperature=1.0, max_tokens=9).json() for s in (5, 5, 6))
+    assert one["choices"][0]["text"] == same["choices"][0]["text"] != other["choices"][0]["text"]
+
+
+def test_what_changes_nothing_is_taken(service):
+    told = {
+        "user": "me",
+        "metadata": {"a": "b"},
+        "store": True,
+        "frequency_penalty": 0.0,
+        "best_of": 1,
+        "logprobs": None,
+    }
+    assert service.complete(**told, logit_bias={}).status_code == 200
+    assert service.chat(tools=[], response_format={"type": "text"}, logprobs=False, stop=None).status_code == 200
+
+
+def test_models_are_listed_and_told_one_by_one(service):
+    (told,) = service.get("/models").json()["data"]
+    assert (told["id"], told["object"], told["owned_by"]) == ("tales", "model", "pliant") and told["created"] > 0
+    assert service.get("/models/tales").json() == told
+
+
+def test_the_only_model_need_not_be_named_and_credentials_mean_nothing(service):
+    assert service.post("/completions", {"prompt": "Tell me"}, authorization="Bearer x").status_code == 200
+
+
+def test_deadline_and_utility_reach_the_scheduler_from_fields_or_headers(service):
+    for told, headers in (
+        ({"deadline": 9, "utility": 2.5}, {}),
+        ({}, {"x_pliant_deadline": "9", "x_pliant_utility": "2.5"}),
+    ):
+        assert service.post("/completions", {"prompt": "a", "offline": True, **told}, **headers).status_code == 200
+        prompt = next(args[0].prompt for verb, args in reversed(service.worker.sent) if verb == "submit")
+        assert (prompt.utility, prompt.offline) == (2.5, True)
+        assert prompt.deadline - prompt.arrival == pytest.approx(9)
+
+
+def test_what_the_engine_itself_refuses_is_no_reason_to_try_again(service):
+    response = service.complete([REFUSED, 5])
+    assert (response.status_code, error_of(response)["code"]) == (500, "engine_failed")
+    assert response.headers["x-should-retry"] == "false"
+
+
+def test_openais_own_client_works_unchanged(service):
+    async def asking():
+        transport = httpx2.ASGITransport(service.app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://test") as http:
+            client = openai.AsyncOpenAI(base_url="http://test", api_key="none", http_client=http, max_retries=0)
+            messages = [{"role": "user", "content": "Tell me"}]
+            chat = await client.chat.completions.create(model="tales", messages=messages, temperature=0)
+            assert chat.choices[0].message.content == TALE
+            assert chat.choices[0].pliant["actual_tokens"] == TOKENS
+            stream = await client.completions.create(model="tales", prompt="Tell me", temperature=0, stream=True)
+            assert "".join([piece.choices[0].text async for piece in stream]) == TALE
+            assert [model.id async for model in client.models.list()] == ["tales"]
+            with pytest.raises(openai.NotFoundError, match="must be one of tales"):
+                await client.completions.create(model="gpt", prompt="Tell me")
+            with pytest.raises(openai.BadRequestError) as refused:
+                await client.completions.create(model="tales", prompt="Tell me", max_tokens=0)
+            assert refused.value.param == "max_tokens"
+
+    service.wait(asking())
+
+
+def test_overload_is_a_rate_limit(registry):
+    settings = QUIET.__class__(**{name: getattr(QUIET, name) for name in QUIET.__slots__} | {"max_waiting": 2})
+    with serving(registry, settings) as service:
+        service.worker.held = True
+
+        async def crowd():
+            first = asyncio.create_task(service.posting("/completions", {"prompt": "a", "n": 2}))
+            await service.until(lambda: service.engine.pending == 2)
+            refused = await service.posting("/completions", {"prompt": "a"})
+            service.worker.held = False
+            assert (await first).status_code == 200
+            return refused
+
+        response = service.wait(crowd())
+        error = error_of(response)
+        assert (response.status_code, error["type"], error["code"]) == (429, "rate_limit_error", "rate_limit_exceeded")
+        assert response.headers["retry-after"] == "1"
+        assert service.sample("pliant_outcomes_total", task="tales", outcome="dropped_full") == 1
+
+
+def test_forecasts_that_fail_are_replaced_by_what_is_usual(registry):
+    with serving(registry) as service:
+        service.predict = lambda _texts: 1 / 0
+        facts = service.complete().json()["choices"][0]["pliant"]
+        assert (facts["prediction"], facts["predicted_quantiles"]) == ("failed", list(MARGINAL))
+        assert service.sample("pliant_predictions_total", task="tales", origin="failed") == 1
+
+
+def test_metrics_and_status_tell_what_was_served(registry):
+    with serving(registry) as service:
+        for _ in range(3):
+            service.complete()
+        service.complete(max_tokens=3)
+        assert service.sample("pliant_arrivals_total", task="tales") == 4
+        assert service.sample("pliant_outcomes_total", task="tales", outcome="stop") == 3
+        assert service.sample("pliant_observed_tokens_count", task="tales") == 4
+        told = service.status()
+        (model,) = told["models"]
+        assert told["ready"] and (told["waiting"], told["pending"]) == (0, 0)
+        assert model["engine"]["books"] == "balanced" and model["engine"]["pages_used"] == 0
+        assert model["coverage"]["0.99"] == 1.0 and model["coverage"]["0.5"] == 0.0  # 50 and 10 were said of 30 tokens
+        assert json.dumps(told)
+        assert service.get("/openapi.json").status_code == 200 and service.get("/docs").status_code == 200

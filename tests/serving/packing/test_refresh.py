@@ -1,0 +1,124 @@
+"""A new champion takes over and nothing on its way is lost; parts that do not belong together change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from pliant.errors import ArtifactError, DeviceError, InputError, RegistryError, WorkerError
+from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+from serving.packing.assembly import Builder, rules
+from serving.packing.catalog import load_catalog
+from tests.fixtures.packing.fakes import TALE, FakeWorker
+from tests.fixtures.packing.parts import QUIET, generator, packing, predictor, publish, serving
+from tests.fixtures.tokens.http import FolderRegistry
+
+
+@pytest.fixture
+def registry(tmp_path):
+    registry = FolderRegistry(tmp_path)
+    publish(registry)
+    return registry
+
+
+def test_outputs_on_their_way_end_where_they_began(registry):
+    with serving(registry) as service:
+        former = service.worker
+        former.held = True
+
+        async def taking_over():
+            asking = asyncio.create_task(service.posting("/completions", {"prompt": "a", "temperature": 0}))
+            await service.until(lambda: service.engine.pending == 1)
+            publish(registry, seed=1)
+            assert (await service.posting("/refresh", {})).json()["outcome"] == "changed"
+            told = (await service.posting("/completions", {"prompt": "a", "temperature": 0})).json()
+            assert told["choices"][0]["text"] == TALE and service.worker is not former
+            assert service.status_now()["leaving"] == 1
+            former.held = False
+            assert (await asking).json()["choices"][0]["text"] == TALE
+            await service.until(lambda: former.stopped)
+            return told
+
+        service.status_now = lambda: {"leaving": service.assembly.generations.leaving}
+        service.wait(taking_over())
+        assert service.status()["models"][0]["generator"]["version"] == 2
+        assert registry.discarded  # the former's files
+
+
+def test_nothing_new_is_unchanged_and_costs_no_process(registry):
+    with serving(registry) as service:
+        assert service.post("/refresh", {}).json()["outcome"] == "unchanged"
+        assert len(service.workers) == 1
+
+
+def test_a_generator_without_its_plan_is_held_and_the_present_one_serves_on(registry):
+    with serving(registry) as service:
+        registry.publish(PACKING_GENERATOR + "tales", generator(seed=2))
+        told = service.post("/refresh", {}).json()
+        assert told["outcome"] == "held" and "promote the plan that was made with it" in told["message"]
+        assert service.complete().status_code == 200
+
+
+def test_a_new_engine_that_cannot_start_leaves_the_present_one(registry):
+    with serving(registry) as service:
+        publish(registry, seed=3)
+        service.trouble = "no room for the model"
+        response = service.post("/refresh", {})
+        assert response.status_code == 503 and "no room" in response.text
+        assert service.complete().status_code == 200
+
+
+def test_parts_that_do_not_belong_together_are_no_catalog(registry):
+    digest = registry.publish(PACKING_GENERATOR + "tales", generator(seed=4))
+    other = registry.publish(PACKING_PREDICTOR + "tales", predictor("another"))
+    registry.publish(PACKING_PREFIX + "tales", packing(digest, other))
+    with pytest.raises(ArtifactError, match="predicts the lengths of generator another"):
+        load_catalog(registry, "champion")
+    told = registry.publish(PACKING_PREDICTOR + "tales", predictor(""))
+    registry.publish(PACKING_PREFIX + "tales", packing(digest, told, name="others"))
+    with pytest.raises(ArtifactError, match="calls itself others"):
+        load_catalog(registry, "champion")
+
+
+def test_an_empty_registry_says_what_to_do(tmp_path):
+    with pytest.raises(RegistryError, match="train one first"):
+        load_catalog(FolderRegistry(tmp_path / "empty"), "champion")
+
+
+def test_a_prompt_and_its_output_may_fill_the_cache_and_no_more(registry):
+    memory = replace(load_catalog(registry, "champion").models["tales"].packing.memory, pages=5)
+    publish(registry, seed=5, memory=memory)
+    assert load_catalog(registry, "champion").models["tales"].context == 20
+
+
+def test_another_class_of_device_is_refused_unless_told_otherwise(registry):
+    catalog = load_catalog(registry, "champion")
+    (served,) = catalog.models.values()
+    other = replace(catalog, models={"tales": replace(served, packing=replace(served.packing, device_class="other"))})
+
+    async def starting():
+        builder = Builder(replace(QUIET, any_profile=False), lambda: 0.0, None, FakeWorker, None)
+        builder._same.check(catalog)
+        with pytest.raises(DeviceError, match="profiled on other, but this device is a-device"):
+            await builder.start(other)
+
+    asyncio.run(starting())
+
+
+def test_a_policy_that_needs_exact_lengths_is_not_served_with(registry):
+    (served,) = load_catalog(registry, "champion").models.values()
+    assert rules(replace(QUIET, policy="s3"), served).policy == "s3"
+    with pytest.raises(InputError, match="exact lengths"):
+        rules(replace(QUIET, policy="oracle"), served)
+
+
+def test_an_engine_that_does_not_start_is_no_service(registry):
+    def hire(next_build):
+        return FakeWorker(next_build, trouble="the device has no room")
+
+    from serving.packing.assembly import assemble
+
+    with pytest.raises(WorkerError, match="no room"):
+        asyncio.run(assemble(QUIET, registry, hire, lambda _served: lambda texts: [], None))

@@ -1,0 +1,299 @@
+"""The whole packing service over real HTTP: `bentoml serve`, an engine in its process, a registry, OpenAI's own client."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import urllib.request
+from contextlib import contextmanager
+
+import httpx2
+import openai
+import psutil
+import pytest
+
+from flows.packing.observed import read as read_observed
+from pliant.packing.scheduling.journal import replay
+from pliant.packing.scheduling.scheduler import Packer
+from serving.lifecycle.artifacts import open_registry
+from serving.packing.assembly import rules
+from serving.packing.catalog import load_catalog
+from serving.packing.engine.journal import read
+from serving.packing.engine.observed import observed_path
+from tests.fixtures.clients import PATIENCE, call, wait_for
+from tests.fixtures.live import Asked, end_in_flight, go_on, processes, running
+from tests.fixtures.packing.published import NAME, MlflowPublisher, publish_tiny, settings_for
+
+pytestmark = pytest.mark.slow
+
+LONG = 200  # tokens
+COUNT = 6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("registry")
+    publish_tiny(MlflowPublisher(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(folder):
+    told = {"launch_limit": 4.0, "max_waiting": 64, "observe": True, "predict_limit": 60.0, "refresh_seconds": 1.0}
+    return settings_for(folder, journal=folder / "journal.jsonl", **told)
+
+
+@pytest.fixture(scope="module")
+def service(folder, settings):
+    with running(settings, folder) as service:
+        yield service
+
+
+@contextmanager
+def asking(service):
+    with httpx2.Client(trust_env=False, timeout=PATIENCE) as http:
+        yield openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0, http_client=http)
+
+
+@pytest.fixture
+def client(service):
+    with asking(service) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def expected(service):
+    """What the first champion writes, by seed, when nothing happens to it."""
+    with asking(service) as client:
+        return [whole(client, seed=seed) for seed in range(COUNT)]
+
+
+def status_of(service) -> dict:
+    return call(service, "GET", "/v1/status")[1]
+
+
+def is_idle(service) -> bool:
+    told = status_of(service)
+    engine = told["models"][0]["engine"]
+    return (told["pending"], engine["pages_used"], engine["books"]) == (0, 0, "balanced")
+
+
+def engines(service) -> list[psutil.Process]:
+    return processes(service, "engine_process")
+
+
+def whole(client, prompt: str = "Once there", **told) -> str:
+    fields = {"temperature": 1, "seed": 1, "max_tokens": LONG, **told}
+    return client.completions.create(model=NAME, prompt=prompt, **fields).choices[0].text
+
+
+def test_openais_client_works_unchanged(client):
+    assert [model.id for model in client.models.list()] == [NAME]
+    assert client.models.retrieve(NAME).owned_by == "pliant"
+    messages = [{"role": "user", "content": "Tell me of the shop"}]
+    told = {"model": NAME, "messages": messages, "temperature": 0.8, "seed": 3, "max_completion_tokens": 30}
+    answer = client.chat.completions.with_raw_response.create(**told)
+    chat = answer.parse()
+    facts = chat.choices[0].pliant
+    assert chat.usage.completion_tokens == facts["actual_tokens"] == int(answer.headers["x-pliant-actual-tokens"])
+    assert facts["predicted_tokens"] == int(answer.headers["x-pliant-predicted-tokens"]) > 0
+    assert facts["prediction"] == "predicted"
+    stream = client.chat.completions.create(**told, stream=True, stream_options={"include_usage": True})
+    *pieces, last = list(stream)
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == chat.choices[0].message.content
+    assert last.usage == chat.usage
+
+
+def test_the_same_seed_gives_the_same_text_in_a_crowd(client, expected):
+    alone = expected[1]
+    answers = Asked(lambda place: whole(client, seed=1 if place % 2 else place), 12).answers()
+    assert {answers[place] for place in range(1, 12, 2)} == {alone}
+    assert len(set(answers)) > 3
+
+
+def test_a_stop_string_is_never_sent(client, expected):
+    text = expected[1]
+    stop = text[len(text) // 2 : len(text) // 2 + 3]
+    pieces = client.completions.create(
+        model=NAME, prompt="Once there", temperature=1, seed=1, max_tokens=LONG, stop=stop, stream=True
+    )
+    assert "".join(piece.choices[0].text for piece in pieces) == text[: text.index(stop)]
+
+
+def test_errors_are_those_that_the_client_knows(client, service):
+    with pytest.raises(openai.NotFoundError):
+        client.completions.create(model="gpt", prompt="a")
+    with pytest.raises(openai.BadRequestError) as refused:
+        whole(client, max_tokens=100_000)
+    assert refused.value.code == "context_length_exceeded"
+    with pytest.raises(openai.InternalServerError) as late:
+        whole(client, extra_body={"deadline": 1e-6})
+    assert (late.value.status_code, late.value.code) == (503, "late")
+    assert call(service, "POST", "/v1/nothing", b"{}")[1]["error"]["code"] == "http"
+    for path in ("/livez", "/readyz", "/v1/docs", "/v1/openapi.json", "/metrics"):
+        with urllib.request.urlopen(service.url + path, timeout=PATIENCE) as response:
+            assert response.status == 200, path
+            content = response.read()
+    assert b"pliant_observed_tokens_bucket" in content and b"pliant_refusals_total" in content
+
+
+def test_who_goes_holds_no_pages_in_the_next_moment(client, service):
+    for stream in (True, False):
+        engine = engines(service)[0]
+        engine.send_signal(signal.SIGSTOP)
+        fields = {"model": NAME, "prompt": "Once", "n": 8, "max_tokens": LONG, "temperature": 1, "stream": stream}
+        with pytest.raises(openai.APITimeoutError):
+            client.with_options(timeout=0.5).completions.create(**fields)
+        go_on([engine])
+        wait_for(lambda: is_idle(service))
+    stream = client.completions.create(model=NAME, prompt="Once", n=8, max_tokens=LONG, temperature=1, stream=True)
+    next(iter(stream))
+    stream.close()
+    wait_for(lambda: is_idle(service))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_killed_or_hung_engine_is_replaced_and_every_text_goes_on(client, service, expected, how):
+    """A stream that has begun, and whole answers, all to be the same as without the accident."""
+    (victim,) = engines(service)
+    stream = client.completions.create(
+        model=NAME, prompt="Once there", temperature=1, seed=0, max_tokens=LONG, stream=True
+    )
+    first = next(iter(stream)).choices[0].text
+    asked = Asked(lambda place: whole(client, seed=place), COUNT)
+    victim.send_signal(how)
+    text = first + "".join(piece.choices[0].text for piece in stream)
+    answers = asked.answers()
+    assert text == expected[0]
+    assert answers == expected
+    wait_for(lambda: not victim.is_running() and len(engines(service)) == 1)
+    wait_for(lambda: is_idle(service))
+
+
+def test_overload_is_refused_with_429_and_what_was_taken_is_answered(client, service):
+    engine = engines(service)[0]
+    engine.send_signal(signal.SIGSTOP)
+    body = json.dumps({"model": NAME, "prompt": "Once", "n": 16, "max_tokens": 4}).encode()
+    asked = Asked(lambda _: call(service, "POST", "/v1/completions", body), 8)
+    wait_for(lambda: 429 in [status for status, _ in asked.so_far()])
+    go_on([engine])
+    answers = asked.answers()
+    assert {status for status, _ in answers} == {200, 429}
+    assert {told["error"]["code"] for status, told in answers if status == 429} == {"rate_limit_exceeded"}
+
+
+def test_a_new_champion_takes_over_while_clients_ask(folder, client, service, expected):
+    before, texts, stopped = expected[1], [], threading.Event()
+
+    def ask_on():
+        while not stopped.wait(0.5):
+            texts.append(whole(client))
+
+    thread = threading.Thread(target=ask_on)
+    thread.start()
+    try:
+        publish_tiny(MlflowPublisher(folder), seed=1)
+        wait_for(lambda: status_of(service)["generation"] == 2 and status_of(service)["leaving"] == 0)
+        count = len(texts)
+        wait_for(lambda: len(texts) > count + 1)
+    finally:
+        stopped.set()
+        thread.join(PATIENCE)
+    after = whole(client)
+    assert before != after and set(texts) == {before, after}
+    assert status_of(service)["models"][0]["generator"]["version"] == 2 and len(engines(service)) == 1
+
+
+def test_observed_lengths_are_what_was_served(folder, client):
+    text = whole(client, prompt="Of lengths")
+    assert text
+    last = read_observed(observed_path(folder / "home", NAME), 1)[0]
+    assert (last.prompt, last.prediction) == ("Of lengths", "predicted")
+
+
+def test_sigterm_with_outputs_on_their_way_ends_them_all_and_exits_with_status_0(client, service):
+    """Last of the tests that share the service."""
+    expected = [whole(client, seed=seed) for seed in range(5)]
+    (engine,) = engines(service)
+    engine.send_signal(signal.SIGSTOP)
+    asked = Asked(lambda place: whole(client, seed=place), 5)
+    wait_for(lambda: status_of(service)["pending"] == 5)
+    assert end_in_flight(service, [engine], asked) == expected
+
+
+def test_the_live_journals_replay_to_themselves(folder, settings):
+    """One a process, each from its start; the last was closed with the service, whole."""
+    (served,) = load_catalog(open_registry(settings), "champion").models.values()
+    paths = sorted(folder.glob("journal*.jsonl"))
+    assert len(paths) >= 4  # one killed, one hung, and the new champion's
+    for path in paths:
+        journal = read(path)
+        assert journal and replay(Packer(rules(settings, served), served.packing.memory), journal) == journal
+
+
+@pytest.fixture(scope="module")
+def pair(expected, tmp_path_factory):
+    """A service whose model two processes share."""
+    folder = tmp_path_factory.mktemp("pair")
+    publish_tiny(MlflowPublisher(folder))
+    with running(settings_for(folder, processes=2, predict_limit=60.0), folder) as service:
+        yield service
+
+
+@pytest.fixture
+def asker(pair):
+    with asking(pair) as client:
+        yield client
+
+
+def others(service) -> list[psutil.Process]:
+    """Those that follow the engine's process."""
+    (engine,) = engines(service)
+    return [one for one in engine.children() if any("spawn_main" in word for word in one.cmdline())]
+
+
+def test_two_processes_serve_what_one_serves(asker, pair, expected):
+    assert Asked(lambda place: whole(asker, seed=place), COUNT).answers() == expected
+    assert len(others(pair)) == 1
+    wait_for(lambda: is_idle(pair))
+
+
+def test_a_killed_process_is_replaced_with_its_group_and_every_text_goes_on(asker, pair, expected):
+    """The first one's death: as above, and tests/pliant/packing/engine/test_runtime_parallel.py."""
+    (engine,), (other,) = engines(pair), others(pair)
+    stream = asker.completions.create(
+        model=NAME, prompt="Once there", temperature=1, seed=0, max_tokens=LONG, stream=True
+    )
+    first = next(iter(stream)).choices[0].text
+    asked = Asked(lambda place: whole(asker, seed=place), COUNT)
+    other.kill()
+    text = first + "".join(piece.choices[0].text for piece in stream)
+    assert text == expected[0] and asked.answers() == expected
+    wait_for(lambda: not engine.is_running() and not other.is_running())
+    assert len(engines(pair)) == len(others(pair)) == 1
+    wait_for(lambda: is_idle(pair))
+
+
+def test_an_idle_process_that_is_killed_costs_no_text(asker, pair, expected):
+    (other,) = others(pair)
+    other.kill()
+    assert whole(asker, seed=1) == expected[1]
+    assert [one.pid for one in others(pair)] != [other.pid]
+
+
+def test_sigterm_ends_what_is_on_its_way_and_the_whole_family(asker, pair, expected):
+    """Last of the tests that share the service."""
+    family = psutil.Process(pair.process.pid).children(recursive=True)
+    assert len(family) > 2
+    stream = asker.completions.create(
+        model=NAME, prompt="Once there", temperature=1, seed=2, max_tokens=LONG, stream=True
+    )
+    first = next(iter(stream)).choices[0].text
+    pair.process.send_signal(signal.SIGTERM)
+    for one in family:  # as a supervisor does
+        if one.is_running():
+            one.send_signal(signal.SIGTERM)
+    assert first + "".join(piece.choices[0].text for piece in stream) == expected[2]
+    assert pair.process.wait(PATIENCE) == 0
+    assert not psutil.wait_procs(family, timeout=PATIENCE)[1]

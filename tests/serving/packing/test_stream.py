@@ -1,0 +1,232 @@
+"""Clients that go, and clients that do not read: what they asked for is given up, and its pages are free."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from serving.packing.stream import EventStream, GoneError, while_there
+from tests.fixtures.packing.fakes import TALE
+from tests.fixtures.packing.parts import QUIET, publish, serving
+from tests.fixtures.tokens.http import FolderRegistry
+
+
+@pytest.fixture
+def service(tmp_path):
+    registry = FolderRegistry(tmp_path)
+    publish(registry)
+    with serving(registry, replace(QUIET, stream_limit=1.0)) as service:
+        yield service
+
+
+class Client:
+    """An ASGI client by hand: it can go, and it can stop reading after so many messages."""
+
+    def __init__(self, path: str, reads: float = float("inf"), **told) -> None:
+        body = json.dumps({"model": "tales", "prompt": "Tell me", "temperature": 0, **told}).encode()
+        self.scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+        self.scope |= {"headers": [(b"content-type", b"application/json")], "http_version": "1.1", "scheme": "http"}
+        self.scope |= {"root_path": "", "client": ("test", 1), "server": ("test", 80), "asgi": {"spec_version": "2.3"}}
+        self.incoming: asyncio.Queue = asyncio.Queue()
+        self.incoming.put_nowait({"type": "http.request", "body": body, "more_body": False})
+        self.reads, self.messages = reads, []
+
+    def go(self) -> None:
+        self.incoming.put_nowait({"type": "http.disconnect"})
+
+    async def send(self, message) -> None:
+        if len(self.messages) >= self.reads:
+            await asyncio.Event().wait()
+        self.messages.append(message)
+
+    async def ask(self, service) -> None:
+        await service.app(self.scope, self.incoming.get, self.send)
+
+    @property
+    def text(self) -> str:
+        pieces = b"".join(one.get("body", b"") for one in self.messages).decode().split("\n\n")
+        told = [json.loads(piece.removeprefix("data: ")) for piece in pieces if piece and "[DONE]" not in piece]
+        return "".join(piece["choices"][0]["text"] for piece in told)
+
+
+def outcome(service, name: str) -> float | None:
+    return service.sample("pliant_outcomes_total", task="tales", outcome=name)
+
+
+async def asked(service, client: Client, count: int = 1) -> asyncio.Task:
+    asking = asyncio.create_task(client.ask(service))
+    await service.until(lambda: service.engine.pending == count)
+    return asking
+
+
+async def is_idle(service) -> None:
+    await service.until(lambda: service.engine.pending == 0)
+    looked = await service.engine.look()
+    assert (looked.status.pages_used, looked.books) == (0, "")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_asker_that_goes_before_the_first_token_is_given_up(service, stream):
+    service.worker.held = True
+
+    async def going():
+        client = Client("/completions", stream=stream, n=3)
+        asking = await asked(service, client, 3)
+        client.go()
+        await service.until(lambda: sum(verb == "cancel" for verb, _ in service.worker.sent) == 3)
+        await asking
+        await is_idle(service)
+
+    service.wait(going())
+    assert outcome(service, "cancelled") == 3
+
+
+def test_an_asker_that_goes_amid_its_stream_is_given_up(service):
+    async def going():
+        client = Client("/completions", stream=True)
+        asking = await asked(service, client)
+        await service.until(lambda: len(client.messages) > 4)
+        service.worker.held = True
+        client.go()
+        await asking
+        service.worker.held = False
+        await is_idle(service)
+        assert 0 < len(client.text) < len(TALE)
+
+    service.wait(going())
+    assert outcome(service, "cancelled") == 1
+
+
+def test_an_asker_that_goes_before_its_whole_answer_is_given_up(service):
+    async def going():
+        client = Client("/completions")
+        asking = await asked(service, client)
+        await service.until(lambda: service.worker.engine.iterations > 3)
+        client.go()
+        await asking
+        await is_idle(service)
+
+    service.wait(going())
+    assert outcome(service, "cancelled") == 1
+
+
+def test_a_client_that_stops_reading_is_given_up_after_the_limit(service):
+    async def stalling():
+        client = Client("/completions", stream=True, reads=4)
+        await (await asked(service, client))
+        await is_idle(service)
+        assert len(client.messages) == 4
+
+    service.wait(stalling())
+    assert (outcome(service, "cancelled") or 0) + (outcome(service, "stop") or 0) == 1
+
+
+def test_a_slow_reader_gets_what_gathered_in_one_piece(service):
+    class Slow(Client):
+        async def send(self, message) -> None:
+            made = service.worker.engine.iterations
+            await service.until(lambda: service.worker.engine.iterations >= made + 5)
+            await super().send(message)
+
+    async def reading():
+        client = Slow("/completions", stream=True)
+        await client.ask(service)
+        assert client.text == TALE
+        assert len(client.messages) < 15  # of about 30 tokens
+
+    service.wait(reading())
+
+
+def test_other_requests_go_on_while_one_is_given_up(service):
+    async def both():
+        gone, good = Client("/completions", stream=True), Client("/completions", stream=True)
+        asking = [asyncio.create_task(one.ask(service)) for one in (gone, good)]
+        await service.until(lambda: len(gone.messages) > 3)
+        gone.go()
+        await asyncio.gather(*asking)
+        assert good.text == TALE
+
+    service.wait(both())
+
+
+def test_a_dropped_output_is_a_503_before_the_first_token_and_an_error_event_after(service):
+    async def dropping():
+        service.worker.held = True
+        early = asyncio.create_task(service.posting("/completions", {"prompt": "a", "deadline": 1}))
+        await service.until(lambda: service.engine.pending == 1)
+        end(service, "late")
+        refused = await early
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "late")
+        assert refused.headers["retry-after"] == "1"
+        service.worker.held = False
+        late = Client("/completions", stream=True, deadline=1)
+        asking = await asked(service, late)
+        await service.until(lambda: len(late.messages) > 3)
+        end(service, "late")
+        await asking
+        return late.messages
+
+    messages = service.wait(dropping())
+    *_, error, done, _ = b"".join(one.get("body", b"") for one in messages).decode().split("\n\n")
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == "late" and done == "data: [DONE]"
+    assert outcome(service, "dropped_late") == 2
+
+
+def end(service, how: str) -> None:
+    from pliant.packing.engine.submission import Progress
+
+    for id in list(service.worker.engine.submitted):
+        service.worker.engine._forget(id)
+        service.worker.heard("progress", [Progress(id, (), how, 0.5, 0, 0, 0)])
+
+
+def test_work_ends_with_its_asker():
+    async def going():
+        incoming: asyncio.Queue = asyncio.Queue()
+        ended = asyncio.Event()
+
+        async def work():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        incoming.put_nowait({"type": "http.disconnect"})
+        with pytest.raises(GoneError):
+            await while_there(incoming.get, work())
+        assert ended.is_set()
+
+    asyncio.run(going())
+
+
+def test_work_that_is_done_leaves_nobody_listening():
+    async def working():
+        async def two():
+            return 2
+
+        assert await while_there(asyncio.Queue().get, two()) == 2
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(working())
+
+
+def test_a_stream_that_breaks_is_done_all_the_same():
+    async def breaking():
+        async def pieces():
+            yield b"data: 1\n\n"
+            raise ValueError("a bug")
+
+        done = []
+        stream = EventStream(pieces(), lambda: done.append(True), 1.0, {})
+
+        async def send(_message):
+            pass
+
+        with pytest.raises(ValueError, match="a bug"):
+            await stream({}, asyncio.Queue().get, send)
+        assert done == [True]
+
+    asyncio.run(breaking())

@@ -1,0 +1,67 @@
+"""The tokens model as its device process has it: outputs name what gave them, and images of a former size are welcome."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pliant.errors import DeviceError, InputError, WorkerError
+from registry import codec
+from serving.tokens.catalog import ServedTask
+from serving.tokens.device import build
+from serving.tokens.payload import TokensBuild
+from serving.workers.device_plan import DevicePlan
+from serving.workers.on_device import room
+from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
+
+PLAN = DevicePlan("cpu", 1, None, (1, 2))
+
+
+@pytest.fixture
+def told(tmp_path):
+    digest = codec.save(tiny_backbone(), tmp_path / "backbone")
+    tasks = [served(name, digest, seed) for seed, name in enumerate(("digits", "shapes"))]
+    return TokensBuild(tmp_path / "backbone", digest, tuple(tasks), (0, 4), PLAN)
+
+
+def served(name: str, digest: str, seed: int) -> ServedTask:
+    return ServedTask(tiny_task(name, ["a", "b", "c"], digest, seed), 1, f"digest of {name} {seed}")
+
+
+def test_an_output_names_task_and_backbone(told):
+    model = build(told)
+    images = random_images(2)
+    outputs, _ = model.run(4, [("shapes", images[0]), ("digits", images[1])])
+    assert [output[:2] for output in outputs] == [
+        ("digest of shapes 1", told.digest),
+        ("digest of digits 0", told.digest),
+    ]
+    model.update(served("digits", told.digest, 7))
+    assert model.run(4, [("digits", images[1])])[0][0][0] == "digest of digits 7"
+
+
+def test_an_image_of_another_size_is_answered_as_the_same_picture(told):
+    model = build(told)
+    image = np.full((16, 16, 3), 90, np.uint8)
+    image[4:12, 4:12] = 200
+    twice = image.repeat(2, axis=0).repeat(2, axis=1)
+    (same, *_), _ = model.run(0, [("digits", image)])
+    (resized, *_), _ = model.run(0, [("digits", twice)])
+    assert resized[2].argmax() == same[2].argmax()
+    np.testing.assert_allclose(resized[2], same[2], atol=0.1)
+
+
+def test_there_is_no_other_model_to_load(told):
+    with pytest.raises(InputError, match="model is 1, but must be left as it is"):
+        build(told).load(1)
+
+
+def test_another_class_of_device_than_the_profiles_is_refused(told):
+    plan = DevicePlan("cpu", 1, "a large GPU", (1,))
+    with pytest.raises(DeviceError, match="the profile was measured on a large GPU"):
+        build(TokensBuild(told.folder, told.digest, told.tasks, told.gammas, plan))
+
+
+def test_a_model_that_does_not_fit_is_told_as_such():
+    with pytest.raises(WorkerError, match=r"cuda:1 has no room for the model \(out of memory\)"), room("cuda:1"):
+        raise MemoryError("out of memory")

@@ -1,0 +1,148 @@
+"""POST /v1/predict in-process, over a fake device: answers, refusals, overload."""
+
+from __future__ import annotations
+
+import base64
+import math
+
+import pytest
+
+from serving.settings import Settings
+from tests.fixtures.tokens.http import ask, check_good, png, serve
+from tests.serving.tokens.test_images import png_header
+
+SETTINGS = Settings(max_body_bytes=200_000, max_image_pixels=1_000_000)
+
+
+def test_a_json_question_gets_label_probabilities_and_how_it_came_about(registry):
+    async def check(service):
+        answer = (await ask(service)).json()
+        assert answer["label"] == "zero"
+        assert answer["probabilities"] == {"zero": 0.75, "one": 0.125, "two": 0.125}
+        assert answer["on_time"] is True
+        assert answer["run_seconds"] == 0.001
+        assert {"task": "digits", "gamma": 0, "batch_size": 1}.items() <= answer.items()
+        assert answer["queue_seconds"] >= 0
+        assert answer["versions"] == {"backbone": 1, "task": 1, "profile": 1}
+
+    serve(registry, check)
+
+
+def test_a_multipart_question_gets_the_same_answer_and_utility_may_be_left_out(registry):
+    async def check(service):
+        form = {"task": "digits", "deadline": "5"}
+        response = await service.client.post("/predict", data=form, files={"image": ("a.png", png())})
+        assert response.status_code == 200, response.text
+        assert response.json()["label"] == "zero"
+
+    serve(registry, check)
+
+
+BAD_FIELDS = [
+    ({"image": base64.b64encode(b"text").decode()}, 422, "image", "image is not readable, but must be a whole image"),
+    (
+        {"image": base64.b64encode(png_header(10_000, 10_000)).decode()},
+        422,
+        "image",
+        "image is of 10000 x 10000 = 100000000 pixels, but must be at most 1000000 pixels",
+    ),
+    ({"image": "&&&"}, 422, "image", "image is '&&&', but must be a file, or its bytes in base64"),
+    ({"image": 7}, 422, "image", "image is 7, but must be a file"),
+    ({"image": None}, 422, "image", "image is missing, but must be given"),
+    ({"task": "dogs"}, 404, "task", "task is 'dogs', but must be one of digits"),
+    ({"task": 7}, 422, "task", "task is 7, but must be a text"),
+    ({"task": None}, 422, "task", "task is missing"),
+    ({"deadline": -1}, 422, "deadline", "deadline is -1, but must be more than 0 and at most 60 seconds from now"),
+    ({"deadline": 0}, 422, "deadline", "deadline is 0, but must be more than 0"),
+    ({"deadline": math.nan}, 422, "deadline", "deadline is nan, but must be more than 0"),
+    ({"deadline": math.inf}, 422, "deadline", "deadline is inf, but must be"),
+    ({"deadline": 61}, 422, "deadline", "deadline is 61, but must be more than 0 and at most 60"),
+    ({"deadline": "1"}, 422, "deadline", "deadline is '1', but must be a number"),
+    ({"deadline": True}, 422, "deadline", "deadline is True, but must be a number"),
+    ({"deadline": 10**400}, 422, "deadline", "but must be a number of reasonable size"),
+    ({"deadline": None}, 422, "deadline", "deadline is missing"),
+    ({"utility": -0.5}, 422, "utility", "utility is -0.5, but must be 0 or more"),
+    ({"utility": math.nan}, 422, "utility", "utility is nan, but must be 0 or more, and finite"),
+    ({"utility": math.inf}, 422, "utility", "utility is inf, but must be 0 or more, and finite"),
+    ({"colour": "red"}, 422, "'colour'", "'colour' is unknown, but must be one of the fields image, task"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize(("changes", "status", "field", "sentence"), BAD_FIELDS)
+def test_a_bad_field_is_named_with_its_value_and_limit_and_the_next_question_is_served(
+    registry, changes, status, field, sentence
+):
+    async def check(service):
+        response = await ask(service, **changes)
+        error = response.json()["error"]
+        assert (response.status_code, error["field"]) == (status, field)
+        assert sentence in error["message"]
+        await check_good(service)
+
+    serve(registry, check)
+
+
+async def chunks():
+    for _ in range(30):
+        yield b"x" * 10_000
+
+
+FORM = "multipart/form-data; boundary=b"
+BAD_BODIES = [
+    ("application/json", b"{", 400, "body is not JSON"),
+    ("application/json", b"\xff\xfe", 400, "body is not JSON"),
+    ("application/json", b"[" * 100_000, 400, "body is not JSON"),
+    ("application/json", b"[1]", 400, "body is a JSON list, but must be an object"),
+    ("application/json", b"", 400, "body is not JSON"),
+    ("text/plain", b"hello", 415, "content-type is text/plain, but must be multipart/form-data"),
+    ("", b"hello", 415, "content-type is missing"),
+    ("multipart/form-data", b"hello", 400, "body is no multipart form"),
+    (FORM, b"hello", 400, "body is no multipart form"),
+    (FORM, b"--b--\r\n", 422, "image is missing"),
+    (FORM, b'--b\r\ncontent-disposition: form-data; name="task"\r\n\r\n' + b"x" * 9999 + b"\r\n--b--\r\n", 400, "Part"),
+    (FORM, b'--b\r\ncontent-disposition: form-data; name="task"\r\n\r\na\r\n' * 2 + b"--b--\r\n", 422, "given 2 times"),
+    (FORM, b'--b\r\ncontent-disposition: form-data; name="utility"\r\n\r\na\r\n--b--\r\n', 422, "utility is 'a', but"),
+    ("application/json", b"x" * 200_001, 413, "body is 200001 bytes, but must be at most 200000 bytes"),
+    ("application/json", chunks, 413, "body is longer, but must be at most 200000 bytes"),
+]
+
+
+@pytest.mark.parametrize(("kind", "body", "status", "sentence"), BAD_BODIES)
+def test_a_bad_body_is_refused_with_a_sentence_and_the_next_question_is_served(registry, kind, body, status, sentence):
+    async def check(service):
+        content = body if isinstance(body, bytes) else body()
+        response = await service.client.post(
+            "/predict", content=content, headers={"content-type": kind} if kind else {}
+        )
+        assert response.status_code == status, response.text
+        assert sentence in response.json()["error"]["message"]
+        await check_good(service)
+
+    serve(registry, check)
+
+
+@pytest.mark.parametrize(("utility", "status", "code"), [(0.125, 429, "full"), (0.25, 503, "late")])
+def test_overload_says_when_to_come_back_and_is_counted(registry, utility, status, code):
+    async def check(service):
+        response = await ask(service, utility=utility)
+        assert response.status_code == status
+        assert response.json()["error"]["code"] == code
+        assert int(response.headers["retry-after"]) >= 1
+        await check_good(service)
+        counted = service.counted.get_sample_value
+        assert counted("pliant_outcomes_total", {"task": "digits", "outcome": f"dropped_{code}"}) == 1
+        assert counted("pliant_outcomes_total", {"task": "digits", "outcome": "on_time"}) == 1
+        assert counted("pliant_refusals_total", {"code": code}) == 1
+
+    serve(registry, check)
+
+
+def test_a_broken_scheduler_is_a_500_for_everyone_and_nobody_waits(registry):
+    async def check(service):
+        service.scheduler.handle = None
+        response = await ask(service)
+        assert response.status_code == 500
+        assert "the scheduler failed" in response.json()["error"]["message"]
+
+    serve(registry, check)

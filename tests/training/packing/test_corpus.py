@@ -1,0 +1,104 @@
+"""Questions and answers made of docstrings: their form steers the answer's length, and no file is on both sides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flows.packing.chat import rendered
+from pliant.errors import InputError
+from pliant.packing.artifact import Generator
+from training import docstrings
+from training.docstrings import Docstring
+from training.packing import corpus as packing_corpus
+from training.packing.corpus import CHAT_TEMPLATE, FORMS, MAKERS, Turn, messages, prompts, select, turns_of
+
+PROSE = "It reads the whole file. Every line is kept. Empty lines are left out. The order never changes. It is fast."
+SECTION = "Parameters path : str, optional The file to be read. See more. limit : int The most lines that are read."
+READER = Docstring(
+    "one", "one/a.py", "function", ("Read the lines of a file.", PROSE, SECTION, "Returns list The lines."), 2
+)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Of twelve files with two docstrings each."""
+    told = [
+        Docstring(f"p{n % 2}", f"p{n % 2}/{n}.py", "function", (f"Read the {n}th file.", PROSE, SECTION), 2)
+        for n in range(12)
+        for _ in range(2)
+    ]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(docstrings, "corpus", lambda packages: tuple(told))
+        yield packing_corpus.load(0)
+
+
+@pytest.mark.parametrize(
+    ("form", "asked", "answer"),
+    [
+        ("kind", "Read the lines of a file.", "a function"),
+        ("count", "path, limit", "2"),
+        ("one", "Read the lines of a file.", "It reads the whole file."),
+        ("two", "Read the lines of a file.", "It reads the whole file. Every line is kept."),
+        ("detail", "Read the lines of a file.", PROSE),
+        ("summary", PROSE, "Read the lines of a file."),
+        ("returns", "Read the lines of a file.", "The lines."),
+        (
+            "parameters",
+            "Read the lines of a file. path, limit.",
+            "1. path: The file to be read.\n2. limit: The most lines that are read.",
+        ),
+    ],
+)
+def test_each_form_asks_for_a_part_of_the_docstring(form, asked, answer):
+    expected = None if form == "returns" else (asked, answer)  # two words are no sentence
+    assert MAKERS[form](READER) == expected
+
+
+def test_a_result_is_told_without_its_type():
+    told = Docstring("one", "a.py", "function", ("Read.", "Returns ndarray of shape (n,) The lines of the file."), 0)
+    assert MAKERS["returns"](told) == ("Read.", "The lines of the file.")
+
+
+def test_what_is_no_plain_english_answers_nothing():
+    told = Docstring("one", "a.py", "function", ("Read it all.", "x[i] -> y{j} == 3. See `f`_ [1]_ $x^2$."), 0)
+    assert turns_of(told, np.random.default_rng(0)) in ([], [Turn("a.py", "kind", *pair_of(told))])
+
+
+def pair_of(told: Docstring) -> tuple[str, str]:
+    turn = turns_of(told, np.random.default_rng(0))
+    return (turn[0].ask, turn[0].answer) if turn else ("", "")
+
+
+def test_markup_is_taken_out():
+    told = Docstring("one", "a.py", "class", ("Holds *all*.", "The :class:`Reader` keeps ``lines`` of it."), 0)
+    assert MAKERS["one"](told) == ("Holds all.", "The Reader keeps lines of it.")
+
+
+def test_the_prompt_is_what_the_chat_template_makes_of_the_message(corpus):
+    generator = Generator("g", "{}", "", CHAT_TEMPLATE, 64, (1,), "", {})
+    asks = [one[0]["content"] for one in messages(corpus, "test")]
+    assert rendered(generator, None, asks) == list(prompts(corpus, "test"))
+
+
+def test_all_turns_of_a_file_are_to_fit_or_all_are_held_out(corpus):
+    fit, held = ({turn.source for turn in select(corpus, part)} for part in ("fit", "profiling"))
+    assert fit and held and not fit & (held | {turn.source for turn in select(corpus, "test")})
+
+
+def test_every_form_has_phrasings_of_its_own():
+    phrasings = [phrasing for told in FORMS.values() for phrasing in told]
+    assert len(set(phrasings)) == len(phrasings)
+    assert set(FORMS) == set(MAKERS)
+
+
+def test_the_same_seed_gives_the_same_corpus_and_another_one_another(corpus, monkeypatch):
+    told = [READER, *(Docstring("p", f"p/{n}.py", "class", READER.paragraphs, 2) for n in range(9))]
+    monkeypatch.setattr(docstrings, "corpus", lambda packages: tuple(told))
+    first, again, other = (packing_corpus.load(seed) for seed in (0, 0, 1))
+    assert first.fingerprint == again.fingerprint != other.fingerprint
+
+
+def test_an_unknown_part_is_told(corpus):
+    with pytest.raises(InputError, match="part is train, but must be one of fit, profiling, test"):
+        prompts(corpus, "train")

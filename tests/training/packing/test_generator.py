@@ -1,0 +1,164 @@
+"""The embedded generator learns to answer and to end; any other causal model of transformers can take its place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from pliant.errors import InputError, OfflineError
+from pliant.packing.engine.model import load_generator, tokenizer_of
+from tests.fixtures.places import SHARED
+from training.data import Split
+from training.packing.corpus import END, Corpus, Turn
+from training.packing.generator import SPECIAL, GeneratorConfig, load, new_tokenizer, train
+
+STORIES = SHARED / "models" / "stories260K"
+COLOURS = ("red", "green", "blue", "grey")
+TINY = GeneratorConfig(
+    width=32, layers=2, heads=2, vocabulary=300, context=48, epochs=40, batch_tokens=512, matrix_rate=0.03, rate=1e-2
+)
+
+
+def corpus(count: int = 48) -> Corpus:
+    """Say a colour once, or three times."""
+    turns = []
+    for n in range(count):
+        colour, times = COLOURS[n % 4], (1, 3)[n // 4 % 2]
+        turns.append(Turn(f"{n}.py", "x", f"{colour} {'once' if times == 1 else 'thrice'}", " ".join([colour] * times)))
+    rows = np.arange(count)
+    return Corpus(tuple(turns), Split(rows[:40], rows[40:44], rows[44:]), "sha256:some")
+
+
+@pytest.fixture(scope="module")
+def made():
+    return train(TINY, corpus())
+
+
+def answer(generator, ask: str) -> str:
+    tokenizer, model = tokenizer_of(generator.tokenizer), load_generator(generator)
+    ids = torch.tensor([tokenizer.encode(Turn("", "", ask, "").prompt).ids])
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=30, do_sample=False)[0]
+    return tokenizer.decode(out[ids.shape[1] :].tolist(), skip_special_tokens=False)
+
+
+def test_it_learns_to_answer_at_the_asked_length_and_to_end(made):
+    assert answer(made, "blue once") == f"blue{END}"
+    assert answer(made, "red thrice") == f"red red red{END}"
+
+
+def test_the_artifact_says_what_ends_an_output_and_where_the_context_ends(made):
+    assert (made.ends, made.context, made.data) == ((SPECIAL.index(END),), 48, "sha256:some")
+    assert json.loads(made.config)["eos_token_id"] == made.ends[0]
+
+
+def test_a_seed_gives_the_same_generator_again():
+    short = replace(TINY, epochs=1)
+    first, again, other = (train(replace(short, seed=seed), corpus()) for seed in (0, 0, 1))
+    assert all(np.array_equal(array, again.weights[name]) for name, array in first.weights.items())
+    assert first.tokenizer == again.tokenizer
+    assert any(not np.array_equal(array, other.weights[name]) for name, array in first.weights.items())
+
+
+def test_texts_that_are_held_out_are_never_read():
+    told = corpus()
+    unseen = [replace(turn, ask="zzz", answer="yyy") for turn in told.turns[40:]]
+    other = replace(told, turns=(*told.turns[:40], *unseen))
+    first, second = (train(replace(TINY, epochs=1), each) for each in (told, other))
+    assert first.tokenizer == second.tokenizer
+    assert all(np.array_equal(array, second.weights[name]) for name, array in first.weights.items())
+
+
+@pytest.mark.parametrize("text", ["plain words", "naïve — \U0001f600 \t\n", "<|half"])
+def test_every_text_comes_back_from_its_tokens(made, text):
+    tokenizer = tokenizer_of(made.tokenizer)
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
+def test_texts_beyond_the_context_are_left_out_and_none_left_is_told():
+    with pytest.raises(InputError, match="context is 16, but must be as long as one of the texts"):
+        train(replace(TINY, context=16, vocabulary=300), corpus_of_long())
+
+
+def corpus_of_long() -> Corpus:
+    told = corpus()
+    return replace(told, turns=tuple(replace(t, answer=" ".join(f"{n}q" for n in range(40))) for t in told.turns))
+
+
+def test_a_loss_that_is_not_finite_is_told():
+    with pytest.raises(InputError, match=r"rate is .*so small that the loss stays finite"):
+        train(replace(TINY, rate=float("inf"), epochs=3), corpus())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"width": 30}, {"precision": "int8"}, {"vocabulary": 100}, {"context": 8}, {"epochs": 0}, {"batch_tokens": 8}],
+)
+def test_settings_outside_their_limits_are_refused(change):
+    with pytest.raises(InputError, match=next(iter(change))):
+        replace(TINY, **change)
+
+
+def save(folder: Path, model, template: str | None = None, **tokens: str) -> None:
+    tokenizer = new_tokenizer(["some words"], 300)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, **tokens)
+    fast.chat_template = template
+    fast.save_pretrained(folder)
+    model.save_pretrained(folder)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_folder_of_transformers_is_read_whole(tmp_path, tied):
+    config = LlamaConfig(
+        vocab_size=300, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=77, tie_word_embeddings=tied, eos_token_id=1,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).eval()
+    model.generation_config.eos_token_id = [1, 2]
+    save(tmp_path / "small", model, "{{ messages[0]['content'] }}")
+    found = load(f"path:{tmp_path / 'small'}")
+    assert (found.name, found.context, found.ends, found.data) == ("small", 77, (1, 2), "path:small")
+    assert found.chat_template == "{{ messages[0]['content'] }}"
+    ids = torch.tensor([[5, 9, 30]])
+    with torch.no_grad():
+        assert torch.equal(load_generator(found)(ids).logits, model(ids).logits)
+
+
+def test_a_model_that_counts_its_positions_otherwise_is_read(tmp_path):
+    told = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=40, eos_token_id=1, bos_token_id=1)
+    save(tmp_path, GPT2LMHeadModel(told))
+    found = load(f"path:{tmp_path}")
+    assert (found.context, found.ends, found.chat_template) == (40, (1,), "")
+
+
+def test_an_unreachable_hub_names_what_works_without_it():
+    with pytest.raises(OfflineError, match=r"without a network use a local folder .* or the embedded generator"):
+        load("hub:nobody/nothing")
+
+
+@pytest.mark.parametrize("address", ["path:/nowhere", "hub:", "ftp:x", "docstrings"])
+def test_an_address_that_is_none_is_refused(address):
+    with pytest.raises(InputError, match="generator is"):
+        load(address)
+
+
+def test_a_folder_without_a_model_is_told(tmp_path):
+    with pytest.raises(InputError, match="a folder with a model of transformers"):
+        load(f"path:{tmp_path}")
+
+
+@pytest.mark.skipif(not STORIES.is_dir(), reason="needs ../shared/data/models/stories260K")
+def test_a_pretrained_model_is_read_and_tells_a_story():
+    found = load(f"path:{STORIES}")
+    assert (found.name, found.context, found.ends) == ("stories260K", 512, (1, 2))
+    tokenizer, model = tokenizer_of(found.tokenizer), load_generator(found)
+    ids = torch.tensor([tokenizer.encode("Once upon a time").ids])
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=400, do_sample=False)[0]
+    assert int(out[-1]) in found.ends
+    assert "there was" in tokenizer.decode(out.tolist())

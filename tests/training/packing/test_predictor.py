@@ -1,0 +1,223 @@
+"""The predictor learns which words make an output long, says how sure it is, and can be trained on from its errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kendalltau
+from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
+
+from pliant.errors import InputError, OfflineError
+from pliant.packing.artifact import BUCKETS, Predictor
+from pliant.packing.engine.model import PredictorModel, tokenizer_of
+from pliant.packing.scheduling.forecast import LEVELS
+from registry import codec
+from training.packing.judge import judge
+from training.packing.judge import pinball as judged_pinball
+from training.packing.lengths import LengthData, observed
+from training.packing.predictor import PredictorConfig, mispredicted, pinball, retrain, train
+from training.starts import new_tokenizer
+
+KINDS = {"word": 2, "sentence": 20, "paragraph": 80, "essay": 300}
+FILLERS = ("about dogs", "on the sea", "with care", "for me", "of the old town", "that rhymes")
+SMALL = PredictorConfig(width=32, heads=2, vocabulary=120, max_length=16, epochs=20, batch=16, rate=5e-3, limit=600)
+
+
+def data(count: int = 400, seed: int = 0, factor: float = 1.0) -> LengthData:
+    """The kind that is asked for sets the middle of a log-normal length; `factor` makes all longer."""
+    rng = np.random.default_rng(seed)
+    pairs = []
+    for n in range(count):
+        kind = list(KINDS)[rng.integers(len(KINDS))]
+        length = KINDS[kind] * factor * np.exp(0.3 * rng.normal())
+        pairs.append((f"write a {kind} {FILLERS[rng.integers(len(FILLERS))]} {n}", max(1, round(length))))
+    return observed("kinds", pairs)
+
+
+@pytest.fixture(scope="module")
+def made():
+    return train(SMALL, data(1000), name="small", generator="abc")
+
+
+@pytest.fixture(scope="module")
+def judged(made):
+    return judge(made, data(300, seed=1))
+
+
+def test_it_beats_the_majority_class_and_the_constant_quantiles(judged):
+    assert judged["bucket_accuracy"] > judged["majority_class"] + 0.2
+    assert judged["pinball"] < 0.4 * judged["constant_pinball"] < 0.4 * judged["majority_pinball"]
+    assert judged["tau"] > 0.7
+
+
+def test_its_quantiles_cover_what_they_say_of_prompts_it_has_not_seen(judged):
+    for level in LEVELS:
+        assert abs(judged[f"coverage_{level:g}"] - level) < 0.1
+
+
+def test_it_reserves_fewer_tokens_than_the_constant_quantile_at_like_coverage(judged):
+    assert judged["over_0.9"] < 0.5 * judged["over_constant"]
+    assert judged["under_0.9"] < judged["over_0.9"]
+
+
+def test_every_forecast_ascends_between_one_token_and_the_longest_output(made):
+    for said in PredictorModel.of(made).predict(["write a word", "write an essay", "", "x" * 10_000]):
+        assert list(said.tokens) == sorted(said.tokens)
+        assert 1.0 <= said.tokens[0] <= said.tokens[-1] <= BUCKETS * made.bucket_tokens == 600
+        assert said.bucket in range(60, 601, 60)
+
+
+def test_the_artifact_says_what_it_was_made_of(made):
+    told = data(1000)
+    assert (made.name, made.generator, made.data, made.bucket_tokens) == ("small", "abc", told.fingerprint, 60)
+    assert made.marginal == tuple(np.quantile(told.tokens, LEVELS))
+    assert made.metrics["tau"] > 0.7
+
+
+def test_the_embedded_encoder_is_a_small_distilbert_with_a_vocabulary_of_its_own(made):
+    model = PredictorModel.of(made).model
+    assert isinstance(model.encoder, DistilBertModel)
+    config = model.encoder.config
+    assert (config.dim, config.n_layers, config.n_heads, config.hidden_dim) == (32, 1, 2, 128)
+    assert config.vocab_size == tokenizer_of(made.tokenizer).get_vocab_size() <= 120
+
+
+def test_it_says_the_same_after_it_was_saved_as_json_and_safetensors(made, tmp_path):
+    codec.save(made, tmp_path / "kept")
+    assert {path.suffix for path in (tmp_path / "kept").iterdir()} == {".json", ".safetensors"}
+    loaded = codec.load(Predictor, tmp_path / "kept")
+    prompts = data(50, seed=8).prompts
+    assert PredictorModel.of(loaded).predict(prompts) == PredictorModel.of(made).predict(prompts)
+    assert (loaded.config, loaded.metrics, loaded.marginal) == (made.config, made.metrics, made.marginal)
+
+
+def test_metrics_are_those_on_the_prompts_to_test_by():
+    test = data(60, seed=2)
+    found = train(replace(SMALL, epochs=1), data(60), test=test)
+    assert found.metrics == judge(found, test)
+
+
+def test_without_a_limit_a_class_is_a_tenth_of_the_longest_output():
+    told = data(60)
+    assert train(replace(SMALL, epochs=1, limit=0), told).bucket_tokens == -(-told.tokens.max() // 10)
+
+
+def test_a_seed_gives_the_same_predictor_again():
+    first, again, other = (train(replace(SMALL, epochs=1, seed=seed), data(60)) for seed in (0, 0, 1))
+    assert all(np.array_equal(array, again.weights[name]) for name, array in first.weights.items())
+    assert any(not np.array_equal(array, other.weights[name]) for name, array in first.weights.items())
+
+
+def test_training_ends_early_and_progress_at_its_total():
+    told: list[tuple[int, int]] = []
+    lots = observed(
+        "lots",
+        [(p, int(t)) for p, t in zip(data(80).prompts, np.random.default_rng(3).permutation(80) + 1, strict=False)],
+    )
+    train(replace(SMALL, epochs=50, patience=0), lots, lambda *at: told.append(at))
+    assert told[-1][0] == told[-1][1]
+    assert len(told) < 0.5 * told[-1][1]
+
+
+def test_a_predictor_learns_on_from_a_generator_that_has_become_longer(made):
+    later = data(400, seed=4, factor=1.7)
+    weight_R = mispredicted(made, later, 3.0)
+    assert 0.3 < np.mean(weight_R == 3.0) < 1.0
+    test = data(200, seed=5, factor=1.7)
+    before, after = judge(made, test), retrain(made, later, weight_R, replace(SMALL, epochs=6, rate=2e-3), test=test)
+    assert after.metrics["pinball"] < 0.8 * before["pinball"]
+    assert abs(after.metrics["coverage_0.5"] - 0.5) < 0.15 < before["coverage_0.9"]
+    assert (after.bucket_tokens, after.generator, after.max_length) == (made.bucket_tokens, "abc", 16)
+
+
+def test_prompts_of_no_weight_are_not_learnt_from(made):
+    """Half of the outputs of words become long; as long as they weigh nothing, a word stays short."""
+    told = data(200, seed=6)
+    longer = [
+        (f"{p} {i}", 500 if " word " in p and i % 2 else int(t))
+        for i, (p, t) in enumerate(zip(told.prompts, told.tokens, strict=False))
+    ]
+    odd = observed("odd", longer)
+    config = replace(SMALL, epochs=3, patience=9, rate=2e-3)
+    medians = []
+    for weight in (0.0, 20.0):
+        weight_R = np.where(odd.tokens == 500, weight, 1.0)
+        model = PredictorModel.of(retrain(made, odd, weight_R, config))
+        model.model.shift.zero_()
+        medians.append(model.predict(["write a word for me"])[0].tokens[LEVELS.index(0.75)])
+    assert medians[0] < 0.5 * medians[1]
+
+
+def test_weights_that_are_not_one_a_prompt_are_refused(made):
+    with pytest.raises(InputError, match="weights is 3 of them, but must be as many as prompts, 60"):
+        retrain(made, data(60), np.ones(3))
+
+
+def test_figures_are_those_of_a_plain_computation(made):
+    told = data(50, seed=7)
+    said = PredictorModel.of(made).predict(told.prompts)
+    found, lengths = judge(made, told), told.tokens.tolist()
+    loss = []
+    for one, length in zip(said, lengths, strict=True):
+        for level, tokens in zip(LEVELS, one.tokens, strict=True):
+            over = np.log(length) - np.log(tokens)
+            loss.append(level * over if over > 0 else (level - 1) * over)
+    assert found["pinball"] == pytest.approx(np.mean(loss))
+    right = [one.bucket - 60 < length <= one.bucket for one, length in zip(said, lengths, strict=True)]
+    assert found["bucket_accuracy"] == pytest.approx(np.mean(right))
+    assert found["over_bucket"] == pytest.approx(
+        np.mean([max(0, s.bucket - n) for s, n in zip(said, lengths, strict=True)])
+    )
+    assert found["tau"] == pytest.approx(kendalltau([one.tokens[3] for one in said], lengths).statistic)
+
+
+def test_the_loss_that_is_trained_is_the_one_that_is_judged():
+    rng = np.random.default_rng(0)
+    quantiles, tokens = np.sort(rng.uniform(1, 99, (7, len(LEVELS)))), rng.integers(1, 99, 7).astype(np.int32)
+    trained = pinball(torch.tensor(np.log(quantiles)), torch.tensor(tokens).log())
+    assert float(trained.mean()) == pytest.approx(judged_pinball(quantiles, tokens), rel=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_an_encoder_in_a_folder_is_taken_and_keeps_what_it_knows(tmp_path, family):
+    tokenizer = new_tokenizer(data(60).prompts, 120)
+    size = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 20}
+    torch.manual_seed(0)
+    if family == "bert":
+        model = BertModel(
+            BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, **size)
+        )
+    else:
+        model = DistilBertModel(DistilBertConfig(dim=16, n_layers=1, n_heads=2, hidden_dim=16, **size))
+    model.save_pretrained(tmp_path)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path)
+    config = replace(SMALL, encoder=f"path:{tmp_path}", epochs=1, pretrained_rate=0.0, decay=0.0)
+    found = train(config, data(60))
+    kept = found.weights["encoder.embeddings.word_embeddings.weight"]
+    assert np.array_equal(kept, model.get_input_embeddings().weight.detach().numpy())
+    assert len(PredictorModel.of(found).predict(["write a word", "write an essay"])) == 2
+    with pytest.raises(InputError, match="max_length is 21, but must be at most 20"):
+        train(replace(config, max_length=21), data(60))
+
+
+def test_an_unreachable_hub_names_what_works_without_it():
+    with pytest.raises(OfflineError, match=r"use a local folder .* or the embedded encoder"):
+        train(replace(SMALL, encoder="hub:nobody/nothing"), data(60))
+
+
+@pytest.mark.parametrize("address", ["path:/nowhere", "hub:", "distilbert"])
+def test_an_address_that_is_none_is_refused(address):
+    with pytest.raises(InputError, match="encoder is"):
+        train(replace(SMALL, encoder=address), data(60))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"held_out": 1.0}, {"width": 30, "heads": 4}, {"epochs": 0}, {"batch": 0}, {"max_length": 4}, {"limit": -1}],
+)
+def test_settings_outside_their_limits_are_refused(change):
+    with pytest.raises(InputError, match=next(iter(change))):
+        replace(SMALL, **change)

@@ -1,0 +1,229 @@
+"""Training classifiers of any family, with pairs and regressions: the best epoch is kept, only the fit split is seen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import AutoConfig
+
+from pliant.errors import InputError
+from pliant.models.artifact import Classifier
+from pliant.models.classifier import layers, load_model, module
+from tests.fixtures.cascade.classifiers import TEXTS, WORDS, tiny_config
+from tests.fixtures.processor import NEEDS_BFLOAT16
+from training.classifier import ClassifierConfig, encode, train
+from training.data import split
+from training.rows import Rows
+from training.starts import ScratchConfig, Start, new_tokenizer, scratch
+from training.text_data import TextData, assemble
+
+SHORT = ClassifierConfig(epochs=2, batch=16, rate=5e-3, head_rate=5e-3, max_length=16, precision="float32")
+TINY = ScratchConfig(width=16, layers=2, heads=2, vocabulary=80, positions=32, dropout=0.0)
+START = scratch(TINY, TEXTS)
+
+
+def sentences(count: int = 200, seed: int = 0) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(3, 9))) for _ in range(count)]
+
+
+def data(kind: str = "single", count: int = 200) -> TextData:
+    """single: is there a word with an "o" in the text? pair: are there more words in the second one? regression: a count."""
+    first, second = sentences(count), sentences(count, seed=1)
+    parts = split(count, 0)
+    if kind == "pair":
+        labels = np.array([len(b.split()) > len(a.split()) for a, b in zip(first, second, strict=True)], dtype=np.int64)
+        return assemble("pairs", first, second, labels, ("shorter", "longer"), parts)
+    if kind == "regression":
+        return assemble("count", first, None, np.array([100.0 + 10 * len(text.split()) for text in first]), (), parts)
+    labels = np.array(["dogs" in text or "cats" in text for text in first], dtype=np.int64)
+    return assemble("animals", first, None, labels, ("none", "animals"), parts)
+
+
+def family(name: str) -> Start:
+    return Start(lambda outputs: module(tiny_config(name, outputs)), new_tokenizer(TEXTS, 80), fresh=True)
+
+
+@torch.no_grad()
+def answers(classifier: Classifier, told: TextData, rows) -> np.ndarray:
+    model = load_model(classifier)
+    read = encode(START.tokenizer, told.texts(rows), classifier.max_length)
+    return np.array([model(input_ids=torch.tensor([each.ids])).logits[0].numpy() for each in read])
+
+
+def test_a_classifier_may_learn_from_fewer_tokens_of_a_text_than_it_reads(monkeypatch):
+    lengths = []
+
+    def noted(self, index, pad):
+        told, label_B = batch(self, index, pad)
+        lengths.append(told["input_ids"].shape[1])
+        return told, label_B
+
+    batch = Rows.batch
+    monkeypatch.setattr(Rows, "batch", noted)
+    made, _ = train(replace(SHORT, epochs=1, max_length=16, train_length=8), "small", data(), START)
+    assert max(lengths) == 8
+    assert made.max_length == 16
+
+
+def test_a_classifier_learns_and_says_what_it_was_trained_on():
+    told = data(count=600)
+    made, curves = train(replace(SHORT, epochs=6), "small", told, START)
+    right = answers(made, told, told.split.test).argmax(1) == told.labels[told.split.test]
+    assert right.mean() > 0.9
+    assert (made.name, made.task, made.classes, made.data) == ("small", "animals", told.classes, told.fingerprint)
+    assert curves.score[-1] > 0.9
+    assert curves.train_loss[-1] < curves.train_loss[0]
+
+
+def test_a_regressor_answers_in_the_labels_own_unit():
+    told = data("regression", count=600)
+    made, _ = train(replace(SHORT, epochs=6), "small", told, START)
+    error = answers(made, told, told.split.test)[:, 0] - told.labels[told.split.test]
+    assert np.sqrt(np.mean(error**2)) < 0.8 * told.labels.std()
+    assert abs(error.mean()) < 10
+
+
+def test_a_regression_whose_labels_are_all_the_same_is_learnt():
+    told = replace(data("regression"), labels=np.full(200, 7.0))
+    made, curves = train(replace(SHORT, epochs=1), "small", told, START)
+    assert np.abs(answers(made, told, told.split.test) - 7).max() < 3
+    assert curves.score == (0.0,)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "electra", "distilbert", "albert", "modernbert"])
+@pytest.mark.parametrize("kind", ["single", "pair", "regression"])
+def test_every_family_trains_with_the_arguments_it_takes(name, kind):
+    """DistilBERT takes no token types, and RoBERTa has a single one: the second text's once was out of its table."""
+    made, _ = train(replace(SHORT, epochs=1), "small", data(kind, 40), family(name))
+    assert all(np.isfinite(array).all() for array in made.weights.values())
+    load_model(made)
+
+
+def test_a_seed_gives_the_same_classifier_again():
+    made = [train(replace(SHORT, seed=seed), "small", data(count=60), START)[0] for seed in (0, 0, 1)]
+    assert all(np.array_equal(array, made[1].weights[name]) for name, array in made[0].weights.items())
+    assert any(not np.array_equal(array, made[2].weights[name]) for name, array in made[0].weights.items())
+
+
+def test_texts_that_are_not_to_fit_are_never_read():
+    told = data(count=60)
+    held = {*told.split.test.tolist(), *told.split.profiling.tolist()}
+    other = replace(
+        told,
+        first=tuple("unseen" if row in held else text for row, text in enumerate(told.first)),
+        labels=np.array([1 - label if row in held else label for row, label in enumerate(told.labels)]),
+    )
+    first, second = (train(SHORT, "small", each, START)[0] for each in (told, other))
+    assert all(np.array_equal(array, second.weights[name]) for name, array in first.weights.items())
+
+
+def test_the_best_epoch_is_kept_and_training_ends_when_it_gets_no_better():
+    """Labels drawn by lot cannot be learnt: the held-out loss only rises."""
+    told = replace(data(), labels=np.random.default_rng(0).integers(0, 2, 200))
+    seen: list[tuple[int, Classifier]] = []
+    config = replace(SHORT, epochs=30, patience=1, rate=1e-2, head_rate=1e-2)
+    made, curves = train(config, "small", told, START, checkpoint=lambda epoch, best: seen.append((epoch, best)))
+    best = int(np.argmin(curves.loss))
+    assert len(curves.loss) == best + 3 < 30
+    assert seen[-1][0] == best
+    assert all(np.array_equal(array, seen[-1][1].weights[name]) for name, array in made.weights.items())
+
+
+def test_checkpoints_and_curves_are_given_for_every_better_epoch_in_the_labels_unit():
+    seen: list[tuple[int, Classifier]] = []
+    made, curves = train(SHORT, "small", data("regression"), START, checkpoint=lambda *each: seen.append(each))
+    better = [at for at, loss in enumerate(curves.loss) if loss < min(curves.loss[:at], default=np.inf)]
+    assert [epoch for epoch, _ in seen] == better
+    assert seen[-1][1].weights["classifier.bias"] == made.weights["classifier.bias"] > 50
+
+
+def test_progress_ends_at_its_total_also_when_training_stops_early():
+    told: list[tuple[int, int]] = []
+    unlearnable = replace(data(), labels=np.random.default_rng(0).integers(0, 2, 200))
+    train(
+        replace(SHORT, epochs=30, patience=0, rate=1e-2),
+        "small",
+        unlearnable,
+        START,
+        progress=lambda *at: told.append(at),
+    )
+    assert told[-1][0] == told[-1][1]
+    assert [done for done, _ in told[:-1]] == list(range(1, len(told)))
+
+
+def test_a_loss_that_is_never_finite_is_told():
+    with pytest.raises(InputError, match=r"rate or head_rate is .*so small that the loss stays finite"):
+        train(replace(SHORT, rate=1e30, head_rate=1e30), "small", data(count=60), START)
+
+
+def test_the_first_layers_are_kept_where_fewer_are_asked_for():
+    made, _ = train(replace(SHORT, epochs=1, layers=1), "small", data(count=40), START)
+    assert json.loads(made.config)["num_hidden_layers"] == len(layers(load_model(made))) == 1
+    modern, _ = train(replace(SHORT, epochs=1, layers=1), "small", data(count=40), family("modernbert"))
+    assert len(layers(load_model(modern))) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"layers": 3}, "layers is 3, but must be from 1 to 2"),
+        ({"max_length": 33}, "max_length is 33, but must be at most 32 for this model"),
+    ],
+)
+def test_what_a_model_does_not_have_is_refused(change, sentence):
+    with pytest.raises(InputError, match=sentence):
+        train(replace(SHORT, **change), "small", data(count=40), START)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"precision": "int8"}, {"held_out": 0.0}, {"epochs": 0}, {"max_length": 7}, {"batch": 0}, {"patience": -1}],
+)
+def test_settings_outside_their_limits_are_refused(change):
+    with pytest.raises(InputError, match=next(iter(change))):
+        replace(SHORT, **change)
+
+
+@pytest.mark.parametrize(("kind", "labels"), [("single", ["none", "animals"]), ("regression", ["count"])])
+def test_the_configuration_names_the_outputs_of_this_data(kind, labels):
+    def reused(outputs: int) -> nn.Module:
+        model = module(tiny_config("bert", outputs))
+        model.config.id2label = {number: f"old{number}" for number in range(outputs)}
+        model.config.problem_type = "multi_label_classification"
+        return model
+
+    made, _ = train(replace(SHORT, epochs=1), "small", data(kind, 40), replace(START, model=reused))
+    told = AutoConfig.for_model(**json.loads(made.config))
+    assert told.id2label == dict(enumerate(labels))
+    assert told.label2id == {label: number for number, label in enumerate(labels)}
+    assert told.problem_type == ("regression" if kind == "regression" else "single_label_classification")
+
+
+@NEEDS_BFLOAT16
+def test_lowered_precision_leaves_weights_and_answers_float32():
+    made, curves = train(replace(SHORT, precision="bfloat16"), "small", data(count=60), START)
+    assert {array.dtype for array in made.weights.values()} == {np.dtype(np.float32)}
+    assert np.isfinite(curves.loss).all()
+
+
+def test_the_longer_text_of_a_pair_is_cut_and_the_tokenizer_left_as_it_was():
+    long, short = " ".join(["dogs"] * 30), "the cats"
+    (cut,), whole = encode(START.tokenizer, [(long, short)], 16), START.tokenizer.encode(short)
+    assert len(cut.ids) == 16
+    assert cut.tokens[-len(whole.tokens) + 1 :] == whole.tokens[1:]
+    assert len(START.tokenizer.encode(long).ids) > 16
+
+
+def test_frozen_parts_of_a_pretrained_model_follow_their_own_rate():
+    """With a rate of nothing the encoder stays as it was, and only the head learns."""
+    model = module(tiny_config("bert", 2))
+    before = {name: value.clone() for name, value in model.base_model.named_parameters()}
+    start = replace(START, model=lambda outputs: model, fresh=False)
+    train(replace(SHORT, rate=0.0, decay=0.0), "small", data(count=40), start)
+    assert all(torch.equal(before[name], value) for name, value in model.base_model.named_parameters())

@@ -1,0 +1,108 @@
+"""Where a classifier's training starts: vocabularies, fresh weights, local folders, and a hub out of reach."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import AutoModelForSequenceClassification
+
+from pliant.errors import InputError, OfflineError
+from pliant.models.classifier import layers
+from tests.fixtures.cascade.classifiers import TEXTS, tiny_config
+from training.starts import ScratchConfig, new_tokenizer, pretrained, scratch
+
+TINY = ScratchConfig(width=16, layers=2, heads=2, vocabulary=80, positions=32)
+
+
+def write_model(folder, family: str = "bert", outputs: int = 5) -> str:
+    """A folder as transformers writes it, its head for so many classes."""
+    from transformers import AutoConfig
+
+    AutoModelForSequenceClassification.from_config(
+        AutoConfig.for_model(**tiny_config(family, outputs))
+    ).save_pretrained(folder)
+    new_tokenizer(TEXTS, 80).save(str(folder / "tokenizer.json"))
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kind))
+    return f"path:{folder}"
+
+
+def test_a_new_tokenizer_makes_pairs_in_berts_manner_and_ignores_case():
+    tokenizer = new_tokenizer(TEXTS, 500)
+    pair = tokenizer.encode("Dogs", "the CATS")
+    assert pair.tokens == ["[CLS]", "dogs", "[SEP]", "the", "cats", "[SEP]"]
+    assert pair.type_ids == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_new_tokenizer_is_the_same_for_the_same_texts_and_no_larger_than_asked():
+    """The trainer's own numbers followed a hash map's order, so that every run gave another vocabulary."""
+    made = [new_tokenizer(TEXTS, 60) for _ in range(4)]
+    assert len({each.to_str() for each in made}) == 1
+    assert made[0].get_vocab_size() <= 60
+    assert [made[0].token_to_id(name) for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("text", ["\0", "a\0b", "\x1b[31m", "日本", "e\u0301", "a" * 5000])
+def test_a_new_tokenizer_reads_whatever_is_sent(text):
+    tokens = new_tokenizer(TEXTS, 80).encode(text).tokens
+    assert (tokens[0], tokens[-1]) == ("[CLS]", "[SEP]")
+
+
+def test_scratch_has_the_size_told_and_as_many_outputs_as_asked():
+    start = scratch(TINY, TEXTS)
+    model = start.model(7)
+    config = model.config
+    assert (config.hidden_size, len(layers(model)), config.num_labels, config.max_position_embeddings) == (16, 2, 7, 32)
+    assert config.vocab_size == start.tokenizer.get_vocab_size()
+    assert start.fresh
+
+
+def test_a_size_that_heads_do_not_divide_is_refused():
+    with pytest.raises(InputError, match="width is 10, but must be a multiple of heads, 4"):
+        ScratchConfig(width=10, heads=4)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta"])
+def test_a_folder_keeps_its_encoder_and_gets_a_head_of_the_size_asked(tmp_path, family):
+    start = pretrained(write_model(tmp_path, family))
+    stored = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    model = start.model(3)
+    assert model.config.num_labels == 3
+    assert not start.fresh
+    kept = dict(stored.base_model.named_parameters())
+    assert all(torch.equal(kept[name], value) for name, value in model.base_model.named_parameters())
+
+
+def test_a_folders_tokenizer_comes_without_truncation_or_padding(tmp_path):
+    address = write_model(tmp_path)
+    told = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    told.enable_truncation(4)
+    told.enable_padding(length=9)
+    told.save(str(tmp_path / "tokenizer.json"))
+    assert len(pretrained(address).tokenizer.encode(TEXTS[0]).ids) == len(new_tokenizer(TEXTS, 80).encode(TEXTS[0]).ids)
+
+
+def test_without_a_network_the_error_says_what_works():
+    with pytest.raises(OfflineError, match=r"nobody/nothing could not be fetched.*path:FOLDER.*scratch"):
+        pretrained("hub:nobody/nothing")
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("path:/nowhere", "model is /nowhere, but must be an existing folder"),
+        ("hub:", "model is hub:, but must be scratch, path:FOLDER or hub:NAME"),
+        ("bert", "model is bert, but must be scratch, path:FOLDER or hub:NAME"),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_told(address, sentence):
+    with pytest.raises(InputError, match=sentence):
+        pretrained(address)
+
+
+def test_a_folder_without_a_model_is_told(tmp_path):
+    with pytest.raises(InputError, match="a folder with a model of transformers"):
+        pretrained(f"path:{tmp_path}")

@@ -1,0 +1,39 @@
+"""The learning rate of the prompts is chosen on the fit split alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.fixtures.tokens.samples import tiny_backbone
+from tests.fixtures.watched import watched
+from training import data
+from training.tokens.sweep import Sweep, sweep
+from training.tokens.task import TaskConfig
+
+SHORT = TaskConfig(gammas=(2, 4), head_steps=20, prompt_rates=(0.01, 0.1), trial_images=128)
+
+
+def test_only_fit_images_are_looked_at():
+    loops, seen = watched(data.digits("loops"))
+    sweep(SHORT, loops, tiny_backbone())
+    assert seen == set(loops.split.fit.tolist())
+
+
+def test_every_rate_has_the_same_start_and_draws():
+    """Else their differences would be those of the draws."""
+    found = sweep(replace(SHORT, head_steps=100, prompt_rates=(0.05, 5.0, 0.05)), data.digits("digit"), tiny_backbone())
+    assert found.accuracy[0] == found.accuracy[2] != found.accuracy[1]
+    assert 0 < found.plain < 1
+
+
+@pytest.mark.parametrize(("accuracy", "best"), [((0.2, 0.5, 0.3), 0.01), ((0.5, 0.2, 0.5), 0.001)])
+def test_the_best_trial_wins_and_among_equals_the_smaller_rate(accuracy, best):
+    assert Sweep((0.001, 0.01, 0.1), accuracy, 0.4).best == best
+
+
+def test_progress_counts_the_trials():
+    told = []
+    sweep(SHORT, data.digits("loops"), tiny_backbone(), progress=lambda *at: told.append(at))
+    assert told == [(1, 2), (2, 2)]

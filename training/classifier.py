@@ -1,0 +1,265 @@
+"""Fine-tunes a sequence classifier or regressor of transformers, or trains a small one from scratch.
+
+Training stops early, and the weights of the best epoch are kept. Knows no cascade: which models make one is the flow's
+business. The loop is our own, since transformers' Trainer needs a further
+distribution (accelerate) and reports to trackers of its own.
+
+Shape suffixes: B batch, N tokens, K outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+from pliant.errors import InputError
+from pliant.models.artifact import Classifier
+from pliant.models.classifier import layers, positions, weights
+from pliant.progress import Progress, silent
+from training.precision import PRECISIONS, lowered
+from training.rows import Rows, batches, fit_rows
+from training.rows import encode as encode
+from training.starts import Start
+from training.text_data import TextData
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierConfig:
+    """How one classifier is trained."""
+
+    layers: int | None = None  # keep the first so many; None: all
+    epochs: int = 4
+    patience: int = 1  # epochs in a row without a better held-out loss that are borne; one more ends training
+    held_out: float = 0.1  # share of the fit split that early stopping goes by
+    batch: int = 32
+    rate: float = 1e-4
+    head_rate: float = 1e-3  # of what has not been trained before
+    decay: float = 0.01
+    warmup: float = 0.1  # share of all steps
+    smoothing: float = 0.0  # of labels
+    max_length: int = 128  # tokens
+    train_length: int | None = None  # tokens of a text that are learnt from, where those are fewer
+    precision: str = "auto"  # see training/precision.py
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise InputError("precision", self.precision, f"one of {', '.join(PRECISIONS)}")
+        if not 0 < self.held_out < 1:
+            raise InputError("held_out", self.held_out, "between 0 and 1")
+        for key, value, least in (
+            ("epochs", self.epochs, 1),
+            ("patience", self.patience, 0),
+            ("batch", self.batch, 1),
+            ("max_length", self.max_length, 8),
+            ("train_length", 8 if self.train_length is None else self.train_length, 8),
+        ):
+            if value < least:
+                raise InputError(key, value, f"at least {least}")
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """One value an epoch: losses per text, and the held-out score (accuracy, or Pearson's r in a regression)."""
+
+    train_loss: tuple[float, ...]
+    loss: tuple[float, ...]
+    score: tuple[float, ...]
+
+
+Weights = dict[str, NDArray[np.float32]]
+Checkpoint = Callable[[int, Classifier], None]
+"""Called with the epoch and the classifier whenever it is the best so far."""
+
+
+def train(
+    config: ClassifierConfig,
+    name: str,
+    data: TextData,
+    start: Start,
+    device: str = "cpu",
+    progress: Progress = silent,
+    checkpoint: Checkpoint | None = None,
+) -> tuple[Classifier, Curves]:
+    """The best classifier by held-out loss, and its curves. Raises `InputError`, also where the loss is never finite."""
+    torch.manual_seed(config.seed)
+    model = start.model(len(data.classes) or 1)
+    _shorten(model, config.layers)
+    _check_length(model, config.max_length)
+    _name_outputs(model, data)
+    rows, standard = fit_rows(data, start.tokenizer, min(config.max_length, config.train_length or config.max_length))
+    told = model.config.to_json_string(use_diff=False)  # type: ignore[union-attr,operator]
+    text = start.tokenizer.to_str()
+
+    def stored(values: Weights) -> Classifier:
+        kept = _rescaled(values, standard)
+        return Classifier(name, data.name, data.classes, told, text, config.max_length, data.fingerprint, kept)
+
+    run = _Run(config, model.to(device), rows, torch.device(device), start.fresh, _arguments(model))
+    tell = None if checkpoint is None else lambda epoch, best: checkpoint(epoch, stored(best))
+    values, curves = run.epochs(progress, tell)
+    return stored(values), curves
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    config: ClassifierConfig
+    model: nn.Module
+    rows: Rows
+    device: torch.device
+    fresh: bool  # nothing has been trained before
+    taken: frozenset[str]  # arguments of the model
+
+    def epochs(self, progress: Progress, better: Callable[[int, Weights], None] | None) -> tuple[Weights, Curves]:
+        """The weights of the best epoch; `better` is given those of every epoch that is the best so far."""
+        seen, held = self._parts()
+        steps = self.config.epochs * math.ceil(len(seen) / self.config.batch)
+        optimizer, counted = self._optimizer(), count()
+        best, kept, stale, curves = math.inf, None, 0, []
+        for epoch in range(self.config.epochs):
+            total = 0.0
+            for index in batches(self.rows, seen, self.config.batch, self.config.seed + epoch):
+                done = next(counted)
+                total += self._step(optimizer, index, done, steps) * len(index)
+                progress(done + 1, steps)
+            loss, score = self._judge(held)
+            curves.append((total / len(seen), loss, score))
+            if loss < best:
+                best, kept, stale = loss, weights(self.model), 0
+                if better is not None:
+                    better(epoch, kept)
+            elif (stale := stale + 1) > self.config.patience:
+                progress(steps, steps)
+                break
+        if kept is None:
+            raise InputError(
+                "rate or head_rate",
+                f"{self.config.rate} or {self.config.head_rate}",
+                "so small that the loss stays finite",
+            )
+        return kept, Curves(*zip(*curves, strict=True))
+
+    def _parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows to learn from, and rows to judge by."""
+        order = np.random.default_rng(self.config.seed).permutation(len(self.rows.ids)).astype(np.int64)
+        held, seen = np.split(order, [max(1, round(self.config.held_out * len(order)))])
+        if not len(seen):
+            raise InputError("data", f"{len(order)} texts to fit", "at least 2")
+        return seen, held
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        known = {id(p) for p in _encoder(self.model).parameters()} if not self.fresh else set()
+        groups = [
+            {"params": [p for p in self.model.parameters() if id(p) in known], "peak": self.config.rate},
+            {"params": [p for p in self.model.parameters() if id(p) not in known], "peak": self.config.head_rate},
+        ]
+        # fused: the update of the vocabulary's rows would take as long as the batch itself
+        return torch.optim.AdamW(
+            [g for g in groups if g["params"]], lr=self.config.rate, weight_decay=self.config.decay, fused=True
+        )
+
+    def _step(self, optimizer: torch.optim.Optimizer, index: NDArray[np.int64], step: int, steps: int) -> float:
+        share = _schedule(step, steps, self.config.warmup)
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak"] * share
+        self.model.train()
+        output_BK, label_B = self._run(index)
+        loss = self._loss(output_BK, label_B)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        optimizer.step()
+        return float(loss.detach())
+
+    def _loss(self, output_BK: Tensor, label_B: Tensor) -> Tensor:
+        if output_BK.shape[1] == 1:
+            return mse_loss(output_BK[:, 0], label_B)
+        return cross_entropy(output_BK, label_B, label_smoothing=self.config.smoothing)
+
+    def _run(self, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Outputs [B, K] and labels of these rows."""
+        told, label_B = self.rows.batch(index, getattr(self.model.config, "pad_token_id", None) or 0)
+        given = {name: tensor.to(self.device) for name, tensor in told.items() if name in self.taken}
+        with lowered(self.config.precision, self.device):
+            logits: Tensor = self.model(**given).logits
+        return logits.float(), label_B.to(self.device)
+
+    @torch.no_grad()
+    def _judge(self, index: NDArray[np.int64]) -> tuple[float, float]:
+        """Mean loss and score on these rows."""
+        self.model.eval()
+        parts = [self._run(part) for part in batches(self.rows, index, 4 * self.config.batch, 0)]
+        output_RK, label_R = (torch.cat(column).cpu() for column in zip(*parts, strict=True))
+        if output_RK.shape[1] == 1:
+            pair = torch.stack([output_RK[:, 0], label_R])
+            return float(mse_loss(*pair)), float(torch.nan_to_num(torch.corrcoef(pair)[0, 1]))
+        right = (output_RK.argmax(1) == label_R).float().mean()
+        return float(cross_entropy(output_RK, label_R)), float(right)
+
+
+def _rescaled(values: Weights, standard: tuple[float, float]) -> Weights:
+    """A regressor that gives the label's own unit: the last linear layer takes mean and deviation in."""
+    mean, deviation = standard
+    if (mean, deviation) == (0.0, 1.0):
+        return values
+    *_, bias = (name for name in values if name.endswith(".bias") and values[name].shape == (1,))
+    weight = bias.removesuffix("bias") + "weight"
+    return values | {weight: values[weight] * deviation, bias: (values[bias] * deviation + mean).astype(np.float32)}
+
+
+def _schedule(step: int, steps: int, warmup: float) -> float:
+    """Linear up over the warm-up, then linear down to zero: BERT's."""
+    rise = max(1, round(warmup * steps))
+    return min((step + 1) / rise, max(0.0, (steps - step) / max(1, steps - rise)))
+
+
+def _encoder(model: nn.Module) -> nn.Module:
+    """What transformers' base model holds: all but the head."""
+    found: nn.Module = model.base_model  # type: ignore[assignment]
+    return found
+
+
+def _arguments(model: nn.Module) -> frozenset[str]:
+    """What the model takes: DistilBERT knows no token types, and RoBERTa has one for all."""
+    taken = set(signature(model.forward).parameters)
+    if getattr(model.config, "type_vocab_size", 2) < 2:
+        taken.discard("token_type_ids")
+    return frozenset(taken)
+
+
+def _shorten(model: nn.Module, kept: int | None) -> None:
+    """Keep the first `kept` layers."""
+    present = layers(model)
+    if kept is None or kept == len(present):
+        return
+    if not 0 < kept <= len(present):
+        raise InputError("layers", kept, f"from 1 to {len(present)}")
+    del present[kept:]
+    told: Any = model.config
+    told.num_hidden_layers = kept
+    if getattr(told, "layer_types", None):
+        told.layer_types = told.layer_types[:kept]
+
+
+def _check_length(model: nn.Module, length: int) -> None:
+    most = positions(model)
+    if most is not None and length > most:
+        raise InputError("max_length", length, f"at most {most} for this model")
+
+
+def _name_outputs(model: nn.Module, data: TextData) -> None:
+    """The configuration tells what the outputs are, whatever the model was made for before."""
+    told: Any = model.config
+    told.id2label = dict(enumerate(data.classes or (data.name,)))
+    told.label2id = {label: number for number, label in told.id2label.items()}
+    told.problem_type = "regression" if data.regression else "single_label_classification"

@@ -1,0 +1,300 @@
+"""Trains the predictor of output lengths: quantiles of the log length and the published classes, by one DistilBERT.
+
+Quantiles are learnt by pinball loss (Koenker and Bassett 1978) and shifted afterwards, level by level, until they cover
+what they say of held-out prompts (split conformal: Romano, Patterson and Candes 2019). Training stops early, by the
+held-out pinball loss. A predictor can be trained on from what it got wrong. Knows no generator but by its digest.
+
+Shape suffixes: R prompts, B batch, L levels, K classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pliant.errors import InputError
+from pliant.packing.artifact import BUCKETS, Predictor
+from pliant.packing.engine.model import (
+    LengthModel,
+    PredictorModel,
+    cutting,
+    new_encoder,
+    tensors,
+    tokenizer_of,
+    weights,
+)
+from pliant.packing.scheduling.forecast import LEVELS
+from pliant.progress import Progress, silent
+from training.packing.judge import judge as judge
+from training.packing.lengths import LengthData, divide
+from training.starts import new_tokenizer
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorConfig:
+    """The encoder and how it is trained. Sizes are of the embedded one alone."""
+
+    encoder: str = "embedded"  # or path:FOLDER, hub:NAME
+    width: int = 128
+    layers: int = 1
+    heads: int = 4
+    vocabulary: int = 4000
+    max_length: int = 128  # tokens of a prompt that are read
+    epochs: int = 12
+    patience: int = 3  # epochs in a row without a better held-out loss that are borne
+    held_out: float = 0.15  # share of the prompts that early stopping and calibration go by
+    batch: int = 16
+    rate: float = 2e-3  # of what has not been trained before
+    pretrained_rate: float = 5e-5  # of what has
+    decay: float = 0.01
+    warmup: float = 0.1  # share of all steps
+    class_weight: float = 0.2  # of the classes' cross-entropy beside the pinball loss
+    limit: int = 0  # tokens that an output can have at most, of which a class is a tenth; 0: the longest observed
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise InputError("held_out", self.held_out, "between 0 and 1")
+        if self.width % self.heads:
+            raise InputError("width", self.width, f"a multiple of heads, {self.heads}")
+        for key, least in (("epochs", 1), ("patience", 0), ("batch", 1), ("max_length", 8), ("limit", 0)):
+            if getattr(self, key) < least:
+                raise InputError(key, getattr(self, key), f"at least {least}")
+
+
+def train(
+    config: PredictorConfig,
+    data: LengthData,
+    progress: Progress = silent,
+    *,
+    name: str = "docstrings",
+    generator: str = "",
+    test: LengthData | None = None,
+    device: str = "cpu",
+) -> Predictor:
+    """The best predictor by held-out loss; its metrics are those on `test`, or else on what was held out.
+
+    `generator`: the digest of the one whose lengths these are. Raises `InputError`, `OfflineError`.
+    """
+    torch.manual_seed(config.seed)
+    fit, held = divide(data, config.held_out, config.seed)
+    encoder, tokenizer = _start(config, fit.prompts)
+    model = LengthModel(encoder)
+    width = -(-(config.limit or int(data.tokens.max())) // BUCKETS)
+    _start_at(model, np.quantile(np.log(fit.tokens), LEVELS))
+    run = _Run(config, model.to(device), tokenizer, width, torch.device(device), fresh=config.encoder == "embedded")
+    run.epochs(fit, held, np.ones(len(fit.tokens)), progress)
+    made = _stored(run, name, generator, data)
+    return replace(made, metrics=judge(made, test or held))
+
+
+def retrain(
+    predictor: Predictor,
+    data: LengthData,
+    weight_R: Floats,
+    config: PredictorConfig | None = None,
+    progress: Progress = silent,
+    *,
+    test: LengthData | None = None,
+    device: str = "cpu",
+) -> Predictor:
+    """The predictor trained on from its weights; a prompt counts `weight_R` times as much as one of weight 1.
+
+    It keeps its classes' width and what it reads of a prompt; `config` says how long and how fast it learns. Without one it
+    is 4 epochs at a third of the rate. Raises `InputError`.
+    """
+    told = replace(config or PredictorConfig(epochs=4, rate=3e-4), max_length=predictor.max_length)
+    if len(weight_R) != len(data.tokens):
+        raise InputError("weights", f"{len(weight_R)} of them", f"as many as prompts, {len(data.tokens)}")
+    torch.manual_seed(told.seed)
+    ready = PredictorModel.of(predictor)
+    ready.model.shift.zero_()
+    tokenizer = cutting(tokenizer_of(predictor.tokenizer), predictor.max_length)
+    fit, held = divide(data, told.held_out, told.seed)
+    weight_of = dict(zip(data.prompts, weight_R.tolist(), strict=True))
+    fresh = told.encoder == "embedded"
+    run = _Run(told, ready.model.to(device), tokenizer, predictor.bucket_tokens, torch.device(device), fresh)
+    run.epochs(fit, held, np.array([weight_of[prompt] for prompt in fit.prompts]), progress)
+    made = _stored(run, predictor.name, predictor.generator, data)
+    return replace(made, metrics=judge(made, test or held))
+
+
+def mispredicted(predictor: Predictor, data: LengthData, weight: float = 3.0) -> Floats:
+    """[R] `weight` for outputs outside of the quantiles 0.1 to 0.9 or of another class than was said, 1 for others."""
+    said = PredictorModel.of(predictor).predict(data.prompts)
+    low, high = (np.array([one.tokens[LEVELS.index(level)] for one in said]) for level in (0.1, 0.9))
+    bound = np.array([one.bucket for one in said])
+    other = np.minimum(-(-data.tokens // predictor.bucket_tokens), BUCKETS) != bound // predictor.bucket_tokens
+    return np.where((data.tokens < low) | (data.tokens > high) | other, weight, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    config: PredictorConfig
+    model: LengthModel
+    tokenizer: Tokenizer
+    width: int  # of a class, in tokens
+    device: torch.device
+    fresh: bool  # the encoder learns as fast as the heads
+
+    def epochs(self, fit: LengthData, held: LengthData, weight_R: Floats, progress: Progress) -> None:
+        """Leaves the weights of the best epoch in the model, calibrated."""
+        rows, kept_out = self._rows(fit, weight_R), self._rows(held, np.ones(len(held.tokens)))
+        steps = self.config.epochs * math.ceil(len(rows) / self.config.batch)
+        optimizer = self._optimizer()
+        best, kept, stale, done = math.inf, None, 0, 0
+        for epoch in range(self.config.epochs):
+            for batch in _batches(rows, self.config.batch, self.config.seed + epoch):
+                self._step(optimizer, batch, done, steps)
+                done += 1
+                progress(done, steps)
+            loss = self._judge(kept_out)
+            if loss < best:
+                best, kept, stale = loss, {key: value.clone() for key, value in self.model.state_dict().items()}, 0
+            elif (stale := stale + 1) > self.config.patience:
+                break
+        progress(steps, steps)
+        if kept is None:
+            raise InputError("rate", self.config.rate, "so small that the loss stays finite")
+        self.model.load_state_dict(kept)
+        self._calibrate(kept_out)
+
+    def _rows(self, data: LengthData, weight_R: Floats) -> list[_Row]:
+        encoded = self.tokenizer.encode_batch(list(data.prompts))
+        each = zip(encoded, data.tokens.tolist(), weight_R.tolist(), strict=True)
+        return [_Row(one.ids, tokens, weight) for one, tokens, weight in each]
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        encoder = list(self.model.encoder.parameters())
+        heads = [*self.model.quantile.parameters(), *self.model.bucket.parameters()]
+        peak = self.config.rate if self.fresh else self.config.pretrained_rate
+        groups = [{"params": encoder, "peak": peak}, {"params": heads, "peak": self.config.rate}]
+        return torch.optim.AdamW(groups, lr=peak, weight_decay=self.config.decay, fused=True)
+
+    def _step(self, optimizer: torch.optim.Optimizer, batch: list[_Row], step: int, steps: int) -> None:
+        rise = max(1, round(self.config.warmup * steps))
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak"] * min((step + 1) / rise, (steps - step) / max(1, steps - rise))
+        self.model.train()
+        pinball_B, cross_B, weight_B = self._losses(batch)
+        optimizer.zero_grad()
+        ((pinball_B + self.config.class_weight * cross_B) * weight_B).mean().backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        optimizer.step()
+
+    def _losses(self, batch: list[_Row]) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each row: pinball loss, cross-entropy of its class, weight."""
+        logs_BL, logits_BK = self._outputs(batch)
+        tokens_B = torch.tensor([row.tokens for row in batch], device=self.device)
+        weight_B = torch.tensor([row.weight for row in batch], device=self.device, dtype=torch.float32)
+        class_B = ((tokens_B - 1) // self.width).clamp(max=BUCKETS - 1)
+        return pinball(logs_BL, tokens_B.log()), cross_entropy(logits_BK, class_B, reduction="none"), weight_B
+
+    def _outputs(self, batch: list[_Row]) -> tuple[Tensor, Tensor]:
+        ids_BN, mask_BN = tensors([row.ids for row in batch])
+        found: tuple[Tensor, Tensor] = self.model(ids_BN.to(self.device), mask_BN.to(self.device))
+        return found
+
+    @torch.no_grad()
+    def _judge(self, rows: list[_Row]) -> float:
+        self.model.eval()
+        parts = [self._losses(batch)[0] for batch in _batches(rows, 4 * self.config.batch, 0)]
+        return float(torch.cat(parts).mean())
+
+    @torch.no_grad()
+    def _calibrate(self, rows: list[_Row]) -> None:
+        """Shifts each quantile by the quantile of what was over it: at least its level is covered, or at most below 0.5."""
+        self.model.eval()
+        logs_RL = torch.cat([self._outputs(rows[at : at + 64])[0] for at in range(0, len(rows), 64)]).cpu().numpy()
+        over_RL = np.log([[row.tokens] for row in rows]) - logs_RL
+        n = len(rows)
+        at_L = [min(1.0, math.ceil((n + 1) * p) / n) if p >= 0.5 else math.floor((n + 1) * p) / n for p in LEVELS]
+        shift_L = [np.quantile(over_RL[:, k], at, method="inverted_cdf") for k, at in enumerate(at_L)]
+        self.model.shift.copy_(torch.tensor(np.array(shift_L), dtype=torch.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    ids: list[int]
+    tokens: int
+    weight: float
+
+
+def pinball(logs_BL: Tensor, target_B: Tensor) -> Tensor:
+    """[B] mean over the levels."""
+    over_BL = target_B[:, None] - logs_BL
+    level_L = torch.tensor(LEVELS, device=logs_BL.device)
+    return torch.maximum(level_L * over_BL, (level_L - 1) * over_BL).mean(1)
+
+
+def _batches(rows: list[_Row], size: int, seed: int) -> Iterable[list[_Row]]:
+    """Rows of like length together, in random order of batches: sorted by length within runs of 20 batches."""
+    rng = np.random.default_rng(seed)
+    shuffled = rng.permutation(len(rows))
+    made = []
+    for at in range(0, len(rows), 20 * size):
+        run = sorted(shuffled[at : at + 20 * size], key=lambda i: len(rows[i].ids))
+        made += [[rows[i] for i in run[start : start + size]] for start in range(0, len(run), size)]
+    return [made[i] for i in rng.permutation(len(made))]
+
+
+def _start_at(model: LengthModel, log_L: Floats) -> None:
+    """The heads begin at the constant prediction: these quantiles, whatever the prompt."""
+    step_L = np.maximum(np.diff(log_L), 0.02)
+    with torch.no_grad():
+        for head in (model.quantile, model.bucket):
+            head.weight.zero_()
+        bias_L = np.array([log_L[0], *(np.log(np.expm1(step_L)))])
+        model.quantile.bias.copy_(torch.tensor(bias_L, dtype=torch.float32))
+        model.bucket.bias.zero_()
+
+
+def _start(config: PredictorConfig, texts: Iterable[str]) -> tuple[Any, Tokenizer]:
+    """The encoder and its tokenizer: a small DistilBERT and a new vocabulary, or what is at the address."""
+    if config.encoder == "embedded":
+        tokenizer = new_tokenizer(texts, config.vocabulary)
+        return new_encoder(_distilbert(config, tokenizer)), cutting(tokenizer, config.max_length)
+    from training.packing.encoder import read
+
+    encoder, tokenizer = read(config.encoder, config.max_length)
+    return encoder, cutting(tokenizer, config.max_length)
+
+
+def _distilbert(config: PredictorConfig, tokenizer: Tokenizer) -> dict[str, Any]:
+    """A small `DistilBertModel` as its config.json tells it: what a published DistilBERT is, with other sizes."""
+    return {
+        "model_type": "distilbert",
+        "vocab_size": tokenizer.get_vocab_size(),
+        "dim": config.width,
+        "n_layers": config.layers,
+        "n_heads": config.heads,
+        "hidden_dim": 4 * config.width,
+        "max_position_embeddings": config.max_length,
+        "pad_token_id": 0,
+    }
+
+
+def _stored(run: _Run, name: str, generator: str, data: LengthData) -> Predictor:
+    bare = Tokenizer.from_str(run.tokenizer.to_str())
+    bare.no_truncation()
+    config: Any = run.model.encoder.config
+    told = config.to_json_string(use_diff=False)
+    marginal = tuple(float(x) for x in np.quantile(data.tokens, LEVELS))
+    kept = weights(run.model)
+    return Predictor(
+        *(name, generator, told, bare.to_str(), run.config.max_length, LEVELS, run.width, marginal),
+        metrics={},
+        data=data.fingerprint,
+        weights=kept,
+    )

@@ -1,0 +1,93 @@
+"""Labelled texts: single sentences or pairs, under classes or a number. Knows no model, no file and no tracking."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.errors import InputError
+from training.data import Split
+
+Index = NDArray[np.int64]
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class TextData:
+    """`second` is None for single sentences. Labels are class numbers (int64), or float64 where `classes` is empty.
+
+    `fingerprint` identifies texts, labels, class names and split, not the place.
+    """
+
+    name: str
+    first: tuple[str, ...]
+    second: tuple[str, ...] | None
+    labels: Index | NDArray[np.float64]
+    classes: tuple[str, ...]
+    split: Split
+    fingerprint: str
+
+    @property
+    def regression(self) -> bool:
+        return not self.classes
+
+    def texts(self, index: Index) -> list[tuple[str, str | None]]:
+        """The texts of these rows, each with its second one (None: there is none)."""
+        if self.second is None:
+            return [(self.first[i], None) for i in index]
+        return [(self.first[i], self.second[i]) for i in index]
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How a data set is split: `test` of all, `profiling` of the rest, as training/data.py does."""
+
+    test: float = 0.2
+    profiling: float = 0.25
+
+
+def assemble(
+    name: str,
+    first: Sequence[str],
+    second: Sequence[str] | None,
+    labels: NDArray[Any],
+    classes: tuple[str, ...],
+    chosen: Split,
+) -> TextData:
+    """The value. Raises `InputError`: a text that is none (with its row), or labels to learn nothing from."""
+    texts = tuple(_text(value, row) for row, value in enumerate(first))
+    others = None if second is None else tuple(_text(value, row) for row, value in enumerate(second))
+    if not np.all(np.isfinite(labels)):
+        raise InputError("label", "not a number", "finite in every row")
+    if len(classes) == 1:
+        raise InputError("label", f"always {classes[0]}", "one of two or more classes")
+    mark = _fingerprint(texts, others, labels, classes, chosen)
+    return TextData(name, texts, others, labels, classes, chosen, mark)
+
+
+def _text(value: Any, row: int) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"text of row {row}", repr(value), "a text that is not empty")
+    if not value.isascii() and SURROGATE.search(value):
+        raise InputError(
+            f"text of row {row}", ascii(value[:80]), "of whole characters (it holds half of a surrogate pair)"
+        )
+    return value
+
+
+def _fingerprint(
+    first: Sequence[str], second: Sequence[str] | None, labels: NDArray[Any], classes: Sequence[str], chosen: Split
+) -> str:
+    mark = hashlib.sha256(repr(tuple(classes)).encode())
+    for column in (first, second or ()):
+        for text in column:
+            mark.update(text.encode() + b"\0")
+    for part in (labels, chosen.fit, chosen.profiling, chosen.test):
+        mark.update(part.tobytes())
+    return f"sha256:{mark.hexdigest()}"
