@@ -15,7 +15,7 @@ PYTEST := $(SETTING) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadsc
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
-install: .venv/.installed ## make .venv and install what Pliant runs, with exact pins (some minutes, 7 GB; README says why)
+install: .venv/.installed ## make .venv and install what Pliant runs, with exact pins (some minutes, 7 GB; docs/operations.md says why)
 
 tools: .venv/.installed-dev ## the same and the tools of the tests
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from typing import IO, Any
 
-from benchmarks.results import Bar
+from benchmarks.results import Target
 
 HEADINGS = ("input", "status", "answer", "")
 TIMEOUT = 30.0  # seconds
@@ -43,9 +43,9 @@ class Asked:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def bar(found: Sequence[Case]) -> Bar:
+def bar(found: Sequence[Case]) -> Target:
     name = "bad inputs that are refused with field and limit, or declared"
-    return Bar(name, sum(case.well for case in found), ">=", len(found))
+    return Target(name, sum(case.well for case in found), ">=", len(found))
 
 
 def message(said: Any) -> str:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from benchmarks.results import Bar, exit_status
+from benchmarks.results import Target, exit_status
 
 LIMIT = 570.0  # seconds; the quick setting of a bench ends within ten minutes
 INCOMPLETE = 3
-"""Exit status where every measured bar holds, but parts were left out."""
+"""Exit status where every measured target is met, but parts were left out."""
 GFLOPS, LOOPS = 100.0, 80e6  # a second of the slow setting: float32 products, rounds of an empty Python loop
 PROBE = 0.4  # seconds, each of the two
 
@@ -52,12 +52,12 @@ class Budget:
             f"Left out: {reason}. To run it: pliant bench {self.system} --part {part}", highlight=False, markup=False
         )
 
-    def status(self, bars: Sequence[Bar]) -> int:
-        """The exit status of the bench: 1 if a bar falls short, else 3 if parts were left out, else 0."""
+    def status(self, targets: Sequence[Target]) -> int:
+        """The exit status of the bench: 1 if a target is missed, else 3 if parts were left out, else 0."""
         if self.left_out:
             commands = " ".join(f"--part {part}" for part in self.left_out)
             Console().print(f"Not measured, so not met: pliant bench {self.system} {commands}", highlight=False)
-        return exit_status(bars) or (INCOMPLETE if self.left_out else 0)
+        return exit_status(targets) or (INCOMPLETE if self.left_out else 0)
 
 
 def begin(system: str, full: bool, parts: Sequence[str]) -> Budget:

@@ -10,6 +10,7 @@ from cli.service import service_settings
 from flows import servers, settings
 from pliant.errors import PliantError
 from serving.launch import Service, launch
+from serving.settings import settings_of
 
 
 @contextmanager
@@ -26,7 +27,7 @@ def launched(system: str, port: int = 0, told: settings.Settings | None = None, 
     told = told or settings.read()
     settings.prepare(told)
     allow_many_connections()
-    chosen = service_settings(told, system, **options)
+    chosen = service_settings(told, settings_of(system), **options)
     port = servers.free_port(port)
     service = launch(chosen, told.home, port, told.home / "logs" / f"endpoint-{port}.log")
     try:

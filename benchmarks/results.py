@@ -1,4 +1,8 @@
-"""Bars: what an issue demands, what was measured, and whether it holds. Writes results as JSON."""
+"""Targets: what is demanded, what was measured, and whether the target is met. Writes results as compact JSON.
+
+Equal rows (dicts with the same keys) are written as columns and rows, and figures with four digits: the tables are kept in
+the repository, every sample is not.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,8 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """`measured` must be at least or at most `limit`. A figure that could not be measured (NaN) falls short."""
+class Target:
+    """`measured` must be at least or at most `limit`. A figure that could not be measured (NaN) misses."""
 
     name: str
     measured: float
@@ -25,47 +29,82 @@ class Bar:
     unit: str = ""
 
     @property
-    def holds(self) -> bool:
+    def met(self) -> bool:
         return self.measured >= self.limit if self.sense == ">=" else self.measured <= self.limit
 
     @property
     def verdict(self) -> str:
-        return "holds" if self.holds else "falls short"
+        return "met" if self.met else "missed"
 
 
-def exit_status(bars: Sequence[Bar]) -> int:
-    """0 if every bar holds, else 1."""
-    return 0 if all(bar.holds for bar in bars) else 1
+def exit_status(targets: Sequence[Target]) -> int:
+    """Return 0 if every target is met, else 1."""
+    return 0 if all(bar.met for bar in targets) else 1
 
 
-def write(folder: Path, name: str, bars: Sequence[Bar], details: Mapping[str, Any]) -> Path:
-    """One JSON file with the bars, everything measured, and what it was measured on."""
+def write(folder: Path, name: str, targets: Sequence[Target], details: Mapping[str, Any]) -> Path:
+    """Write one JSON file with the targets, what was measured, and on what; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {
-        "bars": [{**asdict(bar), "verdict": bar.verdict} for bar in bars],
+        "targets": [{**asdict(bar), "verdict": bar.verdict} for bar in targets],
         "machine": {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()},
         "commit": _commit(),
         **details,
     }
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(_plain(content), indent=1) + "\n")
+    # One line a top-level key: small, and still to be read in a difference.
+    lines = [
+        f"{json.dumps(str(key))}: {json.dumps(_compact(value), separators=(',', ':'))}"
+        for key, value in content.items()
+    ]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     return path
 
 
+def read(path: Path) -> dict[str, Any]:
+    """Return what `write` has written, with rows as dicts again."""
+    content: dict[str, Any] = _whole(json.loads(path.read_text(encoding="utf-8")))
+    return content
+
+
 def _commit() -> str:
-    told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return told.stdout.strip() or "unknown"
+    """The commit, with "-dirty" where the tree differs from it, but for results such as this one."""
+    commit = _git("rev-parse", "--short", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results")
+    return (commit or "unknown") + ("-dirty" if changed else "")
 
 
-def _plain(value: Any) -> Any:
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _compact(value: Any) -> Any:
     """JSON knows neither NaN nor numpy's numbers."""
     match value:
         case dict():
-            return {str(k): _plain(v) for k, v in value.items()}
+            return {str(key): _compact(item) for key, item in value.items()}
         case list() | tuple():
-            return [_plain(v) for v in value]
+            items = [_compact(item) for item in value]
+            if len(items) > 1 and isinstance(items[0], dict) and items[0]:
+                keys = list(items[0])
+                if all(isinstance(item, dict) and list(item) == keys for item in items):
+                    return {"columns": keys, "rows": [list(item.values()) for item in items]}
+            return items
+        case bool():
+            return value
         case float() | np.floating():
-            return round(float(value), 6) if math.isfinite(value) else None
+            return float(f"{float(value):.4g}") if math.isfinite(value) else None
         case np.integer():
             return int(value)
+    return value
+
+
+def _whole(value: Any) -> Any:
+    match value:
+        case {"columns": list(columns), "rows": list(rows), **others} if not others:
+            return [dict(zip(columns, map(_whole, row), strict=True)) for row in rows]
+        case dict():
+            return {key: _whole(item) for key, item in value.items()}
+        case list():
+            return [_whole(item) for item in value]
     return value

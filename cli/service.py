@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from flows import settings
-from registry.names import experiment
-from serving.settings import Settings
+from serving.settings import Settings, refuse_options_of_others
+
+S = TypeVar("S", bound=Settings)
 
 
-def service_settings(told: settings.Settings, system: str, **options: object) -> Settings:
-    """The service's settings for this project's registry; `options` as in serving/settings.py."""
-    where = {
-        "system": system,
-        "registry_uri": told.tracking_uri,
-        "experiment": experiment(system),
-        "artifact_root": str(told.artifact_root),
-        "threads": 1,
-        "home": told.home,
-    }
-    return Settings(**{**where, **options})  # type: ignore[arg-type]
+def service_settings(project: settings.Settings, kind: type[S], **options: object) -> S:
+    """Return a service's settings for the registry of `project`; `options` as in `serving/<system>/settings.py`.
+
+    Raises `InputError` for an option that the system does not have.
+    """
+    refuse_options_of_others(kind, options)
+    registry = {"registry_uri": project.tracking_uri, "artifact_root": str(project.artifact_root), "home": project.home}
+    return kind(**{"threads": 1, **options, **registry})  # type: ignore[arg-type]

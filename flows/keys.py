@@ -1,21 +1,24 @@
 """What a stage's result is called: a key of all that it depends on. Knows no system, no Prefect and no MLflow.
 
-Config, data, and the source of the code that does the work. The key names the result in the store, so a stage whose key
-is there already need not run.
+Config, data, and the code that does the work: its syntax tree without comments, docstrings and the names of local
+variables, which change nothing of the result. The key names the result in the store, so a stage whose key is there already
+need not run.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NotRequired, TypedDict
 
 
-class Made(TypedDict):
+class StageResult(TypedDict):
     """A stage's result, small enough to be cached as JSON: where the artifact lies and what it is."""
 
     key: str
@@ -27,8 +30,48 @@ def stage_key(stage: str, depends: dict[str, Any], *code: ModuleType) -> str:
     """`stage` is a folder of the store, such as "tokens/profile"."""
     mark = hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode())
     for module in code:
-        mark.update(inspect.getsource(module).encode())
+        mark.update(code_of(inspect.getsource(module)).encode())
     return f"{stage}/{mark.hexdigest()[:24]}"
+
+
+@cache
+def code_of(source: str) -> str:
+    """Return what `source` does, as text: equal for sources that differ in comments, layout, docstrings or local names."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [statement for statement in node.body if not _is_text(statement)]
+    for function in _outermost_functions(tree):
+        _number_locals(function)
+    return ast.unparse(tree)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    """A docstring, or the text behind an attribute."""
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+    return False
+
+
+def _outermost_functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child
+        else:
+            yield from _outermost_functions(child)
+
+
+def _number_locals(function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    """Replace the variables that `function` assigns by numbers, in the order in which they come. Parameters stay."""
+    nodes = list(ast.walk(function))
+    kept = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    kept |= {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    names = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    numbers = {name: f"_{number}" for number, name in enumerate(dict.fromkeys(names)) if name not in kept}
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            node.id = numbers.get(node.id, node.id)
 
 
 def contents(address: str) -> Iterator[str]:

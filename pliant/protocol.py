@@ -1,7 +1,7 @@
 """The contract between a scheduler and whoever drives it. One scheduler, two clocks.
 
 A scheduler is a synchronous state machine: it reads no clock, draws no random number, logs nothing and awaits nothing.
-Predictions, confidences and measured durations reach it as data, on a request or in a result. `pliant/simulate.py` drives
+Predictions, confidences and measured durations reach it as data, on a request or in a result. `pliant/simulator.py` drives
 it in virtual time and `serving/driver.py` on the event loop's clock; both write the same journal, and
 `replay(fresh_scheduler, journal)` must give that journal again.
 
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 class Request:
     """One question to be answered before `deadline`; worth `utility` if it is answered correctly by then.
 
-    `length` is its size in tokens (0: of no account), `setting` the way it is to be served where its asker has a choice
+    `length` is its size in tokens (0: of no account), `setting` the way it is to be served where its client has a choice
     (cascade: the number of a candidate).
     """
 

@@ -1,57 +1,53 @@
-"""The one list of systems: what each stores, how its scheduler is made, and the load it is judged by."""
+"""The list of systems. Everything else about a system is in its folders, `<stage>/<system>/<role>.py`.
+
+A system is added by its folders and one entry here. The command line, the launcher, the settings of services, the registry,
+the demo, the benchmarks and the tests go by this list and by the roles' names (`System.part`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 
-from pliant.bins.artifact import Bins, Encoder
-from pliant.bins.reference import ReferenceLoad as BinsLoad
-from pliant.bins.reference import reference_load as bins_load
-from pliant.bins.scheduler import BinsScheduler
-from pliant.cascade.artifact import Cascade, Outputs
-from pliant.cascade.reference import ReferenceLoad as CascadeLoad
-from pliant.cascade.reference import reference_load as cascade_load
-from pliant.cascade.scheduler import CascadeScheduler
-from pliant.latency import LatencyTable
-from pliant.models.artifact import Classifier
-from pliant.packing.artifact import Generator, Packing, Predictor
-from pliant.packing.scheduling.reference import ReferenceLoad as PackingLoad
-from pliant.packing.scheduling.reference import reference_load as packing_load
-from pliant.packing.scheduling.scheduler import Packer
-from pliant.protocol import Scheduler
-from pliant.tokens.artifact import Backbone, Profile, Task, Variant
-from pliant.tokens.policies import make
-from pliant.tokens.policy import Knowledge
-from pliant.tokens.reference import ReferenceLoad, reference_load
+from pliant.errors import InputError
+
+TEXTS = ("scipy", "tokenizers", "transformers")
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """`artifacts`: dataclasses that the registry holds for it. `load(tasks, capacity, seed)`: its reference workload.
-
-    Tasks are names, or where lengths matter (cascade, bins) the lengths of texts by name; bins then takes its SLOs by name.
-    packing takes a plan and its generator's context. Its scheduler decides once an iteration
-    (pliant/packing/scheduling/request.py), the others at every event.
-    """
+    """`summary`: half a sentence for `--help`. `requires`: distributions that an MLflow client needs for its models."""
 
     name: str
-    artifacts: tuple[type, ...]
-    scheduler: Callable[..., Scheduler | Packer]
-    load: Callable[..., ReferenceLoad | BinsLoad | CascadeLoad | PackingLoad]
+    summary: str
+    requires: tuple[str, ...] = ()
+
+    def part(self, stage: str, role: str) -> ModuleType:
+        """Import and return the module `<stage>.<name>.<role>`, such as `flows.tokens.run`."""
+        return import_module(f"{stage}.{self.name}.{role}")
 
 
-def tokens_knowledge(profile: Profile, tasks: Sequence[Task]) -> Knowledge:
-    """What stored artifacts say, for the gammas that were profiled and that every task was measured at."""
-    table = profile.latency
-    gammas = tuple(g for g in table.settings if all(g in task.accuracy for task in tasks))
-    latency = LatencyTable(gammas, table.batches, tuple(table.row(gamma) for gamma in gammas))
-    return Knowledge(latency, {task.name: dict(task.accuracy) for task in tasks}, profile.rule)
+SYSTEMS = (
+    System(
+        "tokens",
+        "vision transformers that add or merge tokens with the load",
+        requires=("pillow", "timm", "torchvision"),
+    ),
+    System("bins", "encoders of texts as statically shaped runtimes, one or more a length", requires=TEXTS),
+    System("cascade", "text classifiers, small first, large when unsure", requires=TEXTS),
+    System("packing", "generation of texts, packed into memory by predicted output lengths", requires=TEXTS),
+)
 
 
-TOKENS = System("tokens", (Backbone, Task, Profile, Variant), make, reference_load)
-BINS = System("bins", (Encoder, Bins), BinsScheduler, bins_load)
-CASCADE = System("cascade", (Classifier, Outputs, Cascade), CascadeScheduler, cascade_load)
-PACKING = System("packing", (Generator, Predictor, Packing), Packer, packing_load)
+def names() -> tuple[str, ...]:
+    """Return the names of all systems, in the order of the list."""
+    return tuple(system.name for system in SYSTEMS)
 
-SYSTEMS = {system.name: system for system in (TOKENS, BINS, CASCADE, PACKING)}
+
+def system(name: str) -> System:
+    """Return the system of this name. Raises `InputError` for an unknown one."""
+    for listed in SYSTEMS:
+        if listed.name == name:
+            return listed
+    raise InputError("SYSTEM", name, f"one of {', '.join(names())}")

@@ -13,7 +13,10 @@ def prefix(system: str) -> str:
     return f"pliant-{system}-"
 
 
-TOKENS_PREFIX, BINS_PREFIX, CASCADE_PREFIX, PACKING_PREFIX = map(prefix, ("tokens", "bins", "cascade", "packing"))
+TOKENS_PREFIX = prefix("tokens")
+BINS_PREFIX = prefix("bins")
+CASCADE_PREFIX = prefix("cascade")
+PACKING_PREFIX = prefix("packing")
 TOKENS_BACKBONE = TOKENS_PREFIX + "backbone"
 TOKENS_PROFILE = TOKENS_PREFIX + "profile"
 TOKENS_TASK = TOKENS_PREFIX + "task-"

@@ -1,4 +1,4 @@
-"""What is handed to the registry for publication, and what it gives back. Knows no MLflow; of systems, what each needs."""
+"""What is handed to the registry for publication, and what it gives back. Knows no MLflow."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from pliant import systems
 from pliant.errors import ArtifactError
 
 Example = NDArray[Any] | Mapping[str, NDArray[Any]]
@@ -21,14 +22,6 @@ BUNDLE = "bundle"
 
 NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "safetensors", "torch")
 """Distributions that every model's code imports."""
-
-NEEDED_BY_SYSTEM: Mapping[str, tuple[str, ...]] = {
-    "bins": ("scipy", "tokenizers", "transformers"),
-    "cascade": ("scipy", "tokenizers", "transformers"),
-    "packing": ("scipy", "tokenizers", "transformers"),
-    "tokens": ("pillow", "timm", "torchvision"),
-}
-"""What a system's models need besides; the system is the first word of an artifact's kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +63,8 @@ def frame(example: Example) -> Any:
 
 def needed(kind: str) -> tuple[str, ...]:
     """Distributions that an artifact of `kind` needs in an MLflow client, sorted."""
-    return tuple(sorted({*NEEDED, *NEEDED_BY_SYSTEM.get(kind.partition("-")[0], ())}))
+    own = {system.name: system.requires for system in systems.SYSTEMS}.get(kind.partition("-")[0], ())
+    return tuple(sorted({*NEEDED, *own}))
 
 
 def pyfunc_file(kind: str) -> Path:

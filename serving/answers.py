@@ -10,7 +10,7 @@ from pliant.protocol import Launch, Request
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class Completed:
     """An output and how it came about. Queue: until its launch was decided; run: on the device, by its own clock.
 
     `known` names what the scheduler went by when it decided the launch (see `Driver.change`).
@@ -24,7 +24,7 @@ class Served:
     late_by: float  # negative: seconds to spare
     known: Any = None
     reason: str = ""  # why no further launch was made that was wanted, see protocol.ANSWER_REASONS
-    ran: tuple[Ran, ...] = ()  # all its launches, in order
+    ran: tuple[LaunchResult, ...] = ()  # all its launches, in order
 
     @property
     def on_time(self) -> bool:
@@ -32,14 +32,14 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class Rejected:
     """No output; reasons as in protocol.DROP_REASONS."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class Dispatched:
     """A launch, when it was decided, and by what knowledge."""
 
     launch: Launch
@@ -48,11 +48,11 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class LaunchResult:
     """One launch's share of one request."""
 
     output: Any
-    decided: Decided
+    decided: Dispatched
     seconds: float
 
 
@@ -60,27 +60,27 @@ class Ran:
 class Pending:
     request: Request
     payload: Any  # what the next launch is sent
-    answer: asyncio.Future[Served | Dropped]
+    answer: asyncio.Future[Completed | Rejected]
     state: Any = None  # what is kept of it here from one launch to the next
-    ran: dict[int, Ran] = field(default_factory=dict)  # launch id -> what it gave
+    ran: dict[int, LaunchResult] = field(default_factory=dict)  # launch id -> what it gave
 
     @property
-    def last(self) -> Ran:
+    def last(self) -> LaunchResult:
         """The latest launch that ended well."""
         return next(reversed(self.ran.values()))
 
-    def settle(self, answer: Served | Dropped) -> None:
-        if not self.answer.done():  # the asker may have gone
+    def settle(self, answer: Completed | Rejected) -> None:
+        if not self.answer.done():  # the client may have gone
             self.answer.set_result(answer)
 
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
 
-    def served(self, launch: int, now: float, reason: str = "") -> Served:
+    def served(self, launch: int, now: float, reason: str = "") -> Completed:
         ran = self.ran[launch]
         decided = ran.decided
         queued, late_by = decided.at - self.request.arrival, now - self.request.deadline
         batch, setting = len(decided.launch.requests), decided.launch.setting
         every = tuple(self.ran.values())
-        return Served(ran.output, setting, batch, queued, ran.seconds, late_by, decided.known, reason, every)
+        return Completed(ran.output, setting, batch, queued, ran.seconds, late_by, decided.known, reason, every)

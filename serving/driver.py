@@ -30,10 +30,10 @@ from pliant.protocol import (
     Scheduler,
     Woke,
 )
-from serving.answers import Decided, Dropped, Pending, Ran, Served
+from serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected
 from serving.clock import Clock
-from serving.workers.lane import Lane
 from serving.workers.worker import Worker
+from serving.workers.worker_slot import WorkerSlot
 
 logger = logging.getLogger("pliant.serving")
 
@@ -67,7 +67,7 @@ class Driver:
         """
         self._scheduler, self._record, self._clock, self._limits = scheduler, record, clock, limits
         self._read = read
-        self._lanes = [Lane(worker, limits.launch, died) for worker in workers]
+        self._lanes = [WorkerSlot(worker, limits.launch, died) for worker in workers]
         self._pending: dict[int, Pending] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = count()
@@ -118,7 +118,7 @@ class Driver:
         length: int = 0,
         setting: int = 0,
         state: Any = None,
-    ) -> Served | Dropped:
+    ) -> Completed | Rejected:
         """Wait for an answer. `deadline` is in seconds from now; `length` and `setting` as in `Request`, `state` for `read`.
 
         Raises `SchedulerError` where the scheduler broke the contract, `WorkerError` after `stop`.
@@ -129,7 +129,7 @@ class Driver:
             raise WorkerError("the service is stopping")
         now = self._tick()
         request = Request(next(self._ids), now, now + deadline, task, utility, length, setting)
-        answer: asyncio.Future[Served | Dropped] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Completed | Rejected] = asyncio.get_running_loop().create_future()
         self._pending[request.id] = Pending(request, payload, answer, state)
         self._handle(Arrived(request), now)
         return await answer
@@ -224,7 +224,7 @@ class Driver:
                 pending = self._pending.pop(request)
                 pending.settle(pending.served(launch, now, reason))
             case Drop(request, reason):
-                self._pending.pop(request).settle(Dropped(reason))
+                self._pending.pop(request).settle(Rejected(reason))
 
     def _launch(self, launch: Launch, now: float) -> None:
         lane = self._lanes[launch.worker]
@@ -232,24 +232,24 @@ class Driver:
             raise SchedulerError(f"worker {launch.worker} got launch {launch.id} during launch {lane.launch.id}")
         payloads = [self._pending[request].payload for request in launch.requests]
         lane.launch = launch
-        task = asyncio.create_task(self._carry_out(lane, Decided(launch, now, self._known), payloads))
+        task = asyncio.create_task(self._carry_out(lane, Dispatched(launch, now, self._known), payloads))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, lane: Lane, decided: Decided, payloads: list[Any]) -> None:
+    async def _carry_out(self, lane: WorkerSlot, decided: Dispatched, payloads: list[Any]) -> None:
         event, outputs = await lane.carry_out(decided.launch, payloads)
         if isinstance(event, Finished):
             event = self._take_in(event, decided, outputs)
         lane.act_between()
         self._handle(event, self._tick())
 
-    def _take_in(self, event: Finished, decided: Decided, outputs: Sequence[Any]) -> Finished:
+    def _take_in(self, event: Finished, decided: Dispatched, outputs: Sequence[Any]) -> Finished:
         """Keep the outputs, and let `read` say what they mean to the scheduler."""
         results = []
         for result, output in zip(event.results, outputs, strict=True):
             pending = self._pending.get(result.request)
             if pending is not None:
-                pending.ran[decided.launch.id] = Ran(output, decided, event.seconds)
+                pending.ran[decided.launch.id] = LaunchResult(output, decided, event.seconds)
                 result = self._read_one(pending, result)
             results.append(result)
         return replace(event, results=tuple(results))

@@ -22,16 +22,11 @@ from pathlib import Path
 from types import FrameType
 
 import serving
+from pliant import systems
 from pliant.errors import InputError, WorkerError
 from serving.settings import PREFIX, Settings, to_environment
 
 HOST = "127.0.0.1"
-SERVICES = {
-    "tokens": "serving.tokens.service:TokensService",
-    "bins": "serving.bins.service:BinsService",
-    "cascade": "serving.cascade.service:CascadeService",
-    "packing": "serving.packing.service:PackingService",
-}
 PROBE_SECONDS = 1.0  # of one look at /readyz: a service that starts accepts connections and leaves them hanging
 DRAIN_SECONDS = 120  # in which requests in flight end after SIGTERM
 
@@ -51,15 +46,7 @@ _QUIET = {
 
 def check(settings: Settings) -> None:
     """Everything that can be known before serving. Raises `PliantError`: one sentence instead of a server's log."""
-    if settings.system == "bins":
-        from serving.bins.assembly import check as check_system
-    elif settings.system == "cascade":
-        from serving.cascade.assembly import check as check_system
-    elif settings.system == "packing":
-        from serving.packing.assembly import check as check_system
-    else:
-        from serving.tokens.assembly import check as check_system
-    check_system(settings)
+    systems.system(settings.system).part("serving", "assembly").check(settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +142,12 @@ def _command(system: str, port: int) -> list[str]:
     root = Path(serving.__file__).parents[1]
     options = ["--working-dir", str(root), "--host", HOST, "--port", str(port)]
     options += ["--timeout-graceful-shutdown", str(DRAIN_SECONDS)]
-    return [sys.executable, "-m", "bentoml", "serve", SERVICES[system], *options]
+    return [sys.executable, "-m", "bentoml", "serve", _service(system), *options]
+
+
+def _service(system: str) -> str:
+    """Where BentoML finds the service."""
+    return f"serving.{system}.service:{system.capitalize()}Service"
 
 
 def _environment(settings: Settings, home: Path, ours: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from pliant.protocol import Arrived, Failed, Finished, JournalEntry, Launch
-from serving.answers import Dropped, Served
+from serving.answers import Completed, Rejected
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -56,13 +56,13 @@ class Metrics:
                 self._launches.labels(named(action.setting)).inc()
                 self._batch.observe(len(action.requests))
 
-    def answered(self, task: str, answer: Served | Dropped) -> None:
+    def answered(self, task: str, answer: Completed | Rejected) -> None:
         """Count what became of one request."""
         match answer:
-            case Served():
+            case Completed():
                 self._outcomes.labels(task, "on_time" if answer.on_time else "late").inc()
                 self._queue.observe(answer.queue_seconds)
-            case Dropped(reason):
+            case Rejected(reason):
                 self._outcomes.labels(task, f"dropped_{reason}").inc()
 
     def originated(self, task: str, origin: Mapping[str, object]) -> None:

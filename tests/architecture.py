@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from graphlib import CycleError, TopologicalSorter
 
+from pliant import systems
+
 OURS = ("pliant", "training", "profiling", "registry", "serving", "flows", "benchmarks", "cli", "tests")
 
 FOLDER_MAY_IMPORT = {
@@ -25,16 +27,17 @@ FOLDER_MAY_IMPORT = {
 }
 """Of ours, besides itself. `benchmarks` and `cli` are missing here: they may import everything but tests."""
 
-WINGS = ("tokens", "bins", "cascade", "packing")
+WINGS = systems.names()
 """A system's folders, at every stage, import nothing of another system's; what stands beside them knows no system."""
 
-KNOW_THE_SYSTEMS = (
-    *("cli/*", "benchmarks/demo/*", "benchmarks/baselines/*", "tests/*"),
-    *("pliant/systems.py", "serving/settings.py", "serving/launch.py"),
-)
+KNOW_THE_SYSTEMS = ("benchmarks/baselines/*", "tests/*")
 """Files beside the wings that may import them."""
 
-MEASURING = {"cli/main.py": ("benchmarks.demo", *(f"benchmarks.{wing}" for wing in WINGS))}
+MEASURING = {
+    "cli/main.py": ("benchmarks.demo",),
+    "cli/bins/simulate.py": ("benchmarks.bins.traces",),  # these two until the loads' old words go
+    "cli/packing/simulate.py": ("benchmarks.packing.traces", "benchmarks.packing.forecasts"),
+}
 """The product imports nothing of `benchmarks`, but for the commands that run them."""
 
 FILES = 25
@@ -43,6 +46,10 @@ MIRRORED = ("tests/fixtures", "tests/golden", "tests/gpu")
 """Folders of `tests` that mirror none of ours."""
 
 OFFLINE = ("training/*", "profiling/*")
+
+_ENGINE = tuple(
+    f"pliant/packing/engine/{name}.py" for name in ("adapter", "sampling", "parallel", "tensor_parallel", "swap_space")
+)
 
 FRAMEWORK_HOMES = {
     "prefect": ("flows/*",),
@@ -66,14 +73,20 @@ FRAMEWORK_HOMES = {
         ),
         "pliant/precision.py",
         "pliant/device.py",
-        *(f"pliant/packing/engine/{name}.py" for name in ("adapter", "sampling", "parallel", "divide")),
+        *(
+            f"pliant/packing/engine/{name}.py"
+            for name in ("adapter", "sampling", "parallel", "tensor_parallel", "swap_space")
+        ),
         *OFFLINE,
         "serving/*device.py",
     ),
     "timm": ("pliant/*/model.py", *OFFLINE),
     "transformers": (
         *(f"pliant/*/{name}.py" for name in ("model", "classifier", "attention", "runtime")),
-        *(f"pliant/packing/engine/{name}.py" for name in ("adapter", "sampling", "parallel", "divide")),
+        *(
+            f"pliant/packing/engine/{name}.py"
+            for name in ("adapter", "sampling", "parallel", "tensor_parallel", "swap_space")
+        ),
         *OFFLINE,
     ),
     "numba": ("pliant/bins/*_kernel.py",),
@@ -95,7 +108,7 @@ BARE_MACHINE = {
 }
 """All that these folders may need from outside: they run from a checkout on a bare GPU machine."""
 
-PURE_FILES = ("scheduler.py", "plan.py", "batching.py", "simulate.py", "protocol.py")
+PURE_FILES = ("scheduler.py", "plan.py", "batching.py", "simulator.py", "protocol.py")
 IMPURE_MODULES = ("time", "random", "asyncio", "logging", "datetime", "os", "secrets", "uuid", "threading", "socket")
 RANDOM_VALUES = ("Generator",)  # of numpy.random: a type, draws nothing by itself
 LINES = 400
@@ -202,7 +215,7 @@ def _may_import_ours(path: str, folder: str, module: str, top: str) -> bool:
     if top == folder or (folder not in FOLDER_MAY_IMPORT and top != "tests"):
         return True
     if folder == "registry" and not fnmatch(path, "registry/pyfunc/*.py"):
-        return module.startswith("pliant.errors")
+        return module.startswith(("pliant.errors", "pliant.systems"))
     return top in FOLDER_MAY_IMPORT.get(folder, ())
 
 

@@ -13,6 +13,8 @@ CACHE = tempfile.TemporaryDirectory(prefix="pliant-tests-", ignore_cleanup_error
 
 # At import, and so before another conftest imports a library that reads its environment only once.
 os.environ["HF_HOME"] = CACHE.name
+# Two suites at a time would otherwise unpack the same compiled models into one folder, and read each other's half.
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{CACHE.name}/inductor"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 

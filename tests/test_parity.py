@@ -17,7 +17,7 @@ from pliant.errors import WorkerError
 from pliant.journal import decode, encode
 from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Journal, Scheduler, replay
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 from pliant.tokens.adaptive import AdaptivePolicy
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.policy import Decision, Knowledge

@@ -10,20 +10,20 @@ import pytest
 from pliant.packing.scheduling import policy
 from pliant.packing.scheduling.journal import Journal, encode, replay
 from pliant.packing.scheduling.policy import POLICIES
-from pliant.packing.scheduling.request import Decision, Round
-from pliant.packing.scheduling.scheduler import Packer
+from pliant.packing.scheduling.request import StepInput, StepPlan
+from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.scheduling.simulated import simulate
 from tests.fixtures import golden_journals
 from tests.fixtures.packing import samples
 
 
-def first_difference(fresh: Packer, journal: Journal) -> int | None:
+def first_difference(fresh: PackingScheduler, journal: Journal) -> int | None:
     """Index of the first decision that comes out otherwise. Stops there: what has gone astray may not know a later id."""
     return next((at for at, entry in enumerate(journal) if replay(fresh, [entry]) != [entry]), None)
 
 
 def counts(journal: Journal) -> dict[str, int]:
-    told = {field.name: 0 for kind in (Round, Decision) for field in fields(kind)}
+    told = {field.name: 0 for kind in (StepInput, StepPlan) for field in fields(kind)}
     for _, round_, decision in journal:
         for of in (round_, decision):
             for field in fields(of):
@@ -55,7 +55,7 @@ def test_a_simulated_journal_of_packing_replays_exactly(name):
         journal.append((now, round_, decision))
 
     simulate(load.prompts, load.lengths, load.rules(name), load.memory, samples.STEPS, leaps=False, observe=note)
-    assert first_difference(Packer(load.rules(name), load.memory), journal) is None
+    assert first_difference(PackingScheduler(load.rules(name), load.memory), journal) is None
     assert len(journal) > 100
 
 
@@ -66,7 +66,7 @@ def test_what_the_device_does_and_what_the_simulator_does_is_decided_alike():
     def note(now, round_, decision, packer):
         seen.append((now, round_, decision))
 
-    _, journal = samples.play(load, Packer(load.rules("default"), load.memory))
+    _, journal = samples.play(load, PackingScheduler(load.rules("default"), load.memory))
     even = replace(samples.STEPS, base=samples.SECONDS, query=0.0, sequence=0.0, token=0.0, swap=0.0)
     simulate(load.prompts, load.lengths, load.rules("default"), load.memory, even, leaps=False, observe=note)
     assert [decision for *_, decision in seen] == [decision for *_, decision in journal[: len(seen)]]
@@ -96,13 +96,13 @@ def test_the_comparison_fails_for_an_impure_scheduler(monkeypatch):
         return lots.sample(running.ids(), count)
 
     monkeypatch.setattr(policy, "victims", by_lot)
-    packer = Packer(load.rules("paged"), load.memory)
+    packer = PackingScheduler(load.rules("paged"), load.memory)
     seen: Journal = []
     now, coming = 0.0, list(load.prompts)
     for _ in range(60):
-        round_ = Round(tuple(one for one in coming if one.arrival <= now))
+        round_ = StepInput(tuple(one for one in coming if one.arrival <= now))
         coming = [one for one in coming if one.arrival > now]
         seen.append((now, round_, packer.handle(round_, now)))
         now += samples.SECONDS
     assert any(decision.discarded for *_, decision in seen)
-    assert first_difference(Packer(load.rules("paged"), load.memory), seen) is not None
+    assert first_difference(PackingScheduler(load.rules("paged"), load.memory), seen) is not None

@@ -30,7 +30,7 @@ from pliant.errors import InputError
 from pliant.progress import Progress, silent
 from pliant.protocol import Request
 from pliant.report import observations
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 
 LADDERS = ((1,), (1, 2, 4, 8))
 PLACEMENTS = ("shared", "single")

@@ -1,4 +1,4 @@
-"""`pliant bench bins`: every bar of the bins system, measured, printed and written as JSON.
+"""`pliant bench bins`: every target of the bins system, measured, printed and written as JSON.
 
 Parts can be asked for by name; without names the quick setting leaves out what this machine has no time for. No part trains
 anything: those that serve compile and measure a published encoder, or take the champion where there is one. Knows in which
@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import bad_input, shown
+from benchmarks import bad_input, console
 from benchmarks.bins import (
     batches,
     contest,
@@ -30,19 +30,19 @@ from benchmarks.bins import (
 from benchmarks.bins import input as bins_input
 from benchmarks.bins.minilm import own_registry
 from benchmarks.budget import begin
-from benchmarks.results import Bar, write
+from benchmarks.results import Target, write
 from flows import settings
 from pliant.errors import InputError, PliantError, RegistryError
 
 RESULTS = Path("benchmarks/results")
 
 SECONDS: Mapping[str, float] = {
-    "planner": 70.0,
-    "dispatch": 40.0,
-    "contest": 270.0,
-    "scaling": 60.0,
-    "batches": 30.0,
-    "streams": 60.0,
+    "planner": 40.0,
+    "dispatch": 45.0,
+    "contest": 240.0,
+    "scaling": 50.0,
+    "batches": 35.0,
+    "streams": 50.0,
     "live": 150.0,
     "fidelity": 90.0,
     "nodes": 120.0,
@@ -52,7 +52,7 @@ SECONDS: Mapping[str, float] = {
 """Seconds of each part's quick setting on the machine of the slow setting; of "live" and "fidelity" with PREPARED done."""
 PREPARED = 90.0  # seconds there to compile and measure the published encoder, once
 
-Found = tuple[list[Bar], dict[str, Any]]
+Found = tuple[list[Target], dict[str, Any]]
 
 
 def bench(full: bool, parts: Sequence[str] = ()) -> int:
@@ -63,7 +63,7 @@ def bench(full: bool, parts: Sequence[str] = ()) -> int:
     settings.prepare(settings.read())
     from flows.progress import stage
 
-    bars: list[Bar] = []
+    targets: list[Target] = []
     budget = begin("bins", full, parts)
     for name in parts or PARTS:
         Console().rule(name)
@@ -74,13 +74,13 @@ def bench(full: bool, parts: Sequence[str] = ()) -> int:
         except Skipped as reason:
             budget.leave_out(name, str(reason))
             continue
-        bars += found
+        targets += found
         if found:
-            shown.bars(found)
+            console.targets(found)
         write(RESULTS, f"bins-{name}", found, details | {"setting": "full" if full else "quick"})
-    Console().rule("all bars")
-    shown.bars(bars)
-    return budget.status(bars)
+    Console().rule("all targets")
+    console.targets(targets)
+    return budget.status(targets)
 
 
 class Skipped(PliantError):  # noqa: N818
@@ -95,37 +95,37 @@ def _seconds(part: str, _full: bool) -> float:
 def _planner(full: bool, stage: Any) -> Found:
     with stage("allocation, exact") as progress:
         found = planner.measure(progress, 20 if full else 6)
-    shown.table("published programme, one core", planner.HEAD, found.table())
-    return found.bars(), found.plain()
+    console.table("published programme, one core", planner.HEAD, found.table())
+    return found.targets(), found.plain()
 
 
 def _dispatch(_full: bool, stage: Any) -> Found:
     _traces()
     with stage("dispatch") as progress:
         found = dispatch.measure(progress)
-    shown.table("decisions a second", dispatch.HEAD, found.table())
-    return found.bars(), found.plain()
+    console.table("decisions a second", dispatch.HEAD, found.table())
+    return found.targets(), found.plain()
 
 
 def _contest(full: bool, stage: Any) -> Found:
     _traces()
     with stage("simulations of all schemes") as progress:
         found = contest.measure(full, progress)
-    shown.table("mean latency over the published pair's (worst seed)", contest.HEADINGS, found.table())
-    shown.table(
+    console.table("mean latency over the published pair's (worst seed)", contest.HEADINGS, found.table())
+    console.table(
         "the published order: the pair below each rival, ten devices, 1,000 requests/s of BERT-base",
         contest.ORDER_HEADINGS,
         found.order(),
     )
-    shown.picture(contest.figure(found), RESULTS, "bins-contest")
-    return found.bars(), found.plain()
+    console.picture(contest.figure(found), RESULTS, "bins-contest")
+    return found.targets(), found.plain()
 
 
 def _scaling(full: bool, stage: Any) -> Found:
     _traces()
     with stage("autoscaling") as progress:
         found = scaling.measure(scaling.FULL if full else scaling.QUICK, progress)
-    shown.table("autoscaling, one rule for all", scaling.HEAD, found.table())
+    console.table("autoscaling, one rule for all", scaling.HEAD, found.table())
     return [], found.plain()
 
 
@@ -133,7 +133,7 @@ def _batches(full: bool, stage: Any) -> Found:
     _traces()
     with stage("batches by load") as progress:
         found = batches.measure(batches.FULL if full else batches.QUICK, progress)
-    shown.table(f"batches by load, {found.profile}", batches.HEAD, found.table())
+    console.table(f"batches by load, {found.profile}", batches.HEAD, found.table())
     return [], found.plain()
 
 
@@ -141,24 +141,24 @@ def _streams(full: bool, stage: Any) -> Found:
     _traces()
     with stage("streams on one pool") as progress:
         found = streams.measure(streams.FULL if full else streams.QUICK, progress)
-    shown.table("two streams on one pool", streams.HEAD, found.table())
+    console.table("two streams on one pool", streams.HEAD, found.table())
     return [], found.plain()
 
 
 def _live(full: bool, stage: Any) -> Found:
     _model()
     found = live_contenders.measure(live.FULL if full else live.QUICK, stage)
-    shown.table("over HTTP, tweets' lengths, all-MiniLM-L6-v2", live.HEADINGS, found.table())
+    console.table("over HTTP, tweets' lengths, all-MiniLM-L6-v2", live.HEADINGS, found.table())
     for name, why in found.missing.items():
         Console().print(f"Not compared: {name}, {why}.")
-    return found.bars(), found.plain()
+    return found.targets(), found.plain()
 
 
 def _fidelity(full: bool, stage: Any) -> Found:
     _model()
     found = fidelity.measure(fidelity.FULL if full else fidelity.QUICK, stage)
-    shown.table("the same trace live and simulated", fidelity.HEADINGS, found.table())
-    return found.bars(), found.plain()
+    console.table("the same trace live and simulated", fidelity.HEADINGS, found.table())
+    return found.targets(), found.plain()
 
 
 def _nodes(_full: bool, stage: Any) -> Found:
@@ -166,8 +166,8 @@ def _nodes(_full: bool, stage: Any) -> Found:
         raise Skipped(missing)
     with stage("a node lost under load") as progress:
         found = nodes.measure(progress)
-    shown.table("node loss", nodes.HEAD, found.table())
-    return found.bars(), found.plain()
+    console.table("node loss", nodes.HEAD, found.table())
+    return found.targets(), found.plain()
 
 
 def _input(_full: bool, stage: Any) -> Found:
@@ -177,7 +177,7 @@ def _input(_full: bool, stage: Any) -> Found:
         raise Skipped(f"needs a champion: pliant train bins ({error})") from None
     with stage("bad input against a real endpoint") as progress:
         found = bins_input.measure(progress)
-    shown.table("bad input", bad_input.HEADINGS, [one.row() for one in found])
+    console.table("bad input", bad_input.HEADINGS, [one.row() for one in found])
     return [bad_input.bar(found)], {"cases": [asdict(one) for one in found]}
 
 

@@ -1,4 +1,4 @@
-"""The study's bars: our default against the published pair, never worse anywhere, and the order that was published.
+"""The study's targets: our default against the published pair, never worse anywhere, and the order that was published.
 
 Which settings a quick and a full run take, and what is read off their rows; the runs themselves are study.py's.
 """
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.bins import study, traces
 from benchmarks.bins.study import DT, IG, ILB, INFAAS, PAIR, SCHEMES, SHARED, SINGLE, ST, Row, Scheme, Setting
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from pliant.progress import Progress, silent
 
 HEAD = tuple((ground, "drifting", devices, 0.5) for ground in ("bert-base", "bert-large") for devices in (40, 90))
@@ -57,17 +57,17 @@ class Found:
         found = [row for row in self.rows if (row.job.scheme, row.job.setting) == (scheme.name, setting)]
         return np.array([row.violations for row in sorted(found, key=lambda row: row.job.seed)])
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         """The first ones over all requests of the seeds (the table tells the worst seed), the last by seed."""
         head = [one for one in self.settings() if one in HEAD]
         more = max(float((self.violations(SHARED, one) - self.violations(PAIR, one)).mean()) for one in head)
         every = self.ratios(SHARED, PAIR, self.settings())
         return [
-            *(Bar(f"bursty, drifting, {one[0]}, {one[2]} devices: mean latency over the published pair's",
+            *(Target(f"bursty, drifting, {one[0]}, {one[2]} devices: mean latency over the published pair's",
                   self.ratio(SHARED, PAIR, one), "<=", 1 - LEAST_GAIN, "x") for one in head),
-            Bar("the same: SLO violations beyond the published pair's", 100 * more, "<=", 0, "%"),
-            Bar("settings compared, 3 seeds each", len(every), ">=", 12),
-            Bar("mean latency over the published pair's, worst setting and seed", float(every.max()), "<=", MOST_LOSS, "x"),
+            Target("the same: SLO violations beyond the published pair's", 100 * more, "<=", 0, "%"),
+            Target("settings compared, 3 seeds each", len(every), ">=", 12),
+            Target("mean latency over the published pair's, worst setting and seed", every.max(), "<=", MOST_LOSS, "x"),
         ]  # fmt: skip
 
     def ratio(self, scheme: Scheme, over: Scheme, setting: Setting) -> float:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from benchmarks.bins import traces
 from benchmarks.bins.published import BERT_BASE, LONGEST
 from benchmarks.bins.study import published_bins
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from pliant.bins.artifact import Shape
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
@@ -38,7 +38,7 @@ from pliant.bins.simulated import SimulatedBins
 from pliant.errors import WorkerError
 from pliant.progress import Progress, silent
 from pliant.protocol import Arrived, Event, Request, Woke
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -97,19 +97,19 @@ class Found:
     compile_seconds: float  # first call of all
     load_seconds: float  # first call of a later process
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         """The worst policy at the worst utilisation counts; INFaaS's, which searches all instances, is among them."""
         worst = max(one.mean for one in self.handled)
         size = f"{INSTANCES} instances, {RUNTIMES} runtimes"
         return [
-            Bar(
+            Target(
                 f"dispatch in batch, {size}",
                 min(one.per_second for one in self.batch),
                 ">=",
                 BATCH_LIMIT,
                 "decisions/s",
             ),
-            Bar(f"dispatch by handle, {size}", 1 / worst, ">=", HANDLE_LIMIT, "decisions/s"),
+            Target(f"dispatch by handle, {size}", 1 / worst, ">=", HANDLE_LIMIT, "decisions/s"),
         ]
 
     def table(self) -> list[tuple[str, ...]]:

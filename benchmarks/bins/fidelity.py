@@ -20,16 +20,17 @@ from benchmarks.bins.live_contenders import Ground, ground
 from benchmarks.bins.minilm import Served
 from benchmarks.bins.requests import TASK, TIMEOUT, Load, embeddings, latency
 from benchmarks.load_generator import one_by_one, replay
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from cli.service import service_settings
 from pliant.bins.knowledge import Knowledge, knowledge_of
 from pliant.bins.simulated import SimulatedBins
 from pliant.errors import InputError
 from pliant.protocol import Arrived, Finished, Journal, Launch, Request, Scheduler
 from pliant.report import observations
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 from serving.bins.assembly import make_scheduler
 from serving.bins.catalog import load_catalog
+from serving.bins.settings import BinsSettings
 from serving.journal import read
 from serving.lifecycle.artifacts import open_registry
 
@@ -73,10 +74,10 @@ class Fidelity:
     unanswered: int
     slowdown: float = 1.0  # what the live run's launches took on the device, over what the profile says of them
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         return [
-            Bar("simulated mean latency apart from live", self.apart(np.mean), "<=", MEAN_LIMIT),
-            Bar("simulated p98 latency apart from live", self.apart(_p98), "<=", P98_LIMIT),
+            Target("simulated mean latency apart from live", self.apart(np.mean), "<=", MEAN_LIMIT),
+            Target("simulated p98 latency apart from live", self.apart(_p98), "<=", P98_LIMIT),
         ]
 
     def apart(self, of: Any) -> float:
@@ -112,7 +113,7 @@ def measure(config: FidelityConfig, stage: Stage) -> Fidelity:
 
 def _scheduler(served: Served) -> Scheduler:
     """As the service makes it."""
-    settings = service_settings(served.told, "bins")
+    settings = service_settings(served.told, BinsSettings)
     return make_scheduler(settings, load_catalog(open_registry(settings), settings.alias))
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.results import Bar, exit_status, write
+from benchmarks.results import Target, exit_status, write
 from pliant.bins.artifact import Shape
 from pliant.bins.planning.edges import choose_edges
 from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine
@@ -78,12 +78,12 @@ class Measured:
         seconds_N = np.interp(np.arange(longest + 1), self.lengths, self.seconds_CL[CONTENDERS.index("graphs")])
         return choose_edges(np.bincount(requests, minlength=longest + 1), seconds_N, count, self.lengths)
 
-    def bars(self, requests: NDArray[np.int64], count: int) -> list[Bar]:
+    def targets(self, requests: NDArray[np.int64], count: int) -> list[Target]:
         edges = self.edges(requests, count)
         graphs = self.mean("graphs", requests, edges)
         name = f"{self.size} on {self.device}, mean latency of {len(edges)} bins over that of {{}} with dynamic shapes"
         return [
-            Bar(name.format(other), graphs / self.mean(other, requests, edges), "<=", 1 - LESS, "x")
+            Target(name.format(other), graphs / self.mean(other, requests, edges), "<=", 1 - LESS, "x")
             for other in DYNAMIC
         ]
 
@@ -161,18 +161,18 @@ def missing() -> str:
     return "" if torch.cuda.is_available() else "no GPU"
 
 
-def found(told: Path | None = None, precision: str = "float32") -> tuple[list[Bar], dict[str, Any]]:
-    """All sizes: bars, and figures for JSON; prints a table of each. `told`: the requests' lengths, a .npy file."""
+def found(told: Path | None = None, precision: str = "float32") -> tuple[list[Target], dict[str, Any]]:
+    """All sizes: targets, and figures for JSON; prints a table of each. `told`: the requests' lengths, a .npy file."""
     config = GpuConfig(SIZES, precision=precision)
     requests, source = _requests(told, config.longest)
-    bars: list[Bar] = []
+    targets: list[Target] = []
     details: dict[str, Any] = {"config": asdict(config), "requests": source}
     for size in config.sizes:
         measured = measure(size, config)
-        bars += measured.bars(requests, config.bins)
+        targets += measured.targets(requests, config.bins)
         details[size] = measured.plain(requests, config.bins)
         _print(measured, details[size])
-    return bars, details
+    return targets, details
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -184,11 +184,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reason := missing():
         print(f"skipped: {reason}")
         return 0
-    bars, details = found(told.lengths, told.precision)
-    for bar in bars:
+    targets, details = found(told.lengths, told.precision)
+    for bar in targets:
         print(f"{bar.name}: {bar.measured:.3f} {bar.sense} {bar.limit} {bar.verdict}")
-    print(f"Written to {write(told.out, 'bins-gpu', bars, details)}")
-    return exit_status(bars)
+    print(f"Written to {write(told.out, 'bins-gpu', targets, details)}")
+    return exit_status(targets)
 
 
 def _print(measured: Measured, told: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, SENTENCE
 from benchmarks.bins.requests import TASK, TIMEOUT, Load, Texts, embeddings, latency
 from benchmarks.load_generator import Reply, capacity, in_turns, one_by_one, replay
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from pliant.errors import InputError
 from pliant.progress import Progress
 from pliant.protocol import Request
@@ -102,13 +102,13 @@ class Live:
         """Our mean latency over that of `name`."""
         return self.mean(load, OURS) / self.mean(load, name)
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         loaded = [
-            Bar(f"live, loaded: mean latency over that of {name}", self.ratio(LOADED, name), "<=", limit, "x")
+            Target(f"live, loaded: mean latency over that of {name}", self.ratio(LOADED, name), "<=", limit, "x")
             for name, limit in LIMITS.items()
         ]
         name = "live, low load: mean latency over dynamic shapes one by one"
-        return [*loaded, Bar(name, self.ratio(LOW, DYNAMIC), "<=", LOW_LIMIT, "x")]
+        return [*loaded, Target(name, self.ratio(LOW, DYNAMIC), "<=", LOW_LIMIT, "x")]
 
     def table(self) -> list[tuple[str, ...]]:
         """By HEADINGS, all turns of a contender together."""

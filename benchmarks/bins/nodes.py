@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.bins.cluster import Nodes, cluster
 from benchmarks.bins.nodes_found import NEVER, Loss, Moments, Reply, Story, back_in_use, loss
 from benchmarks.bins.turnaround import Turnaround, measure_turnarounds
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from pliant.bins.artifact import PLACEMENTS, Bins, Shape
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.scheduler import BinsScheduler
@@ -96,8 +96,8 @@ class Found:
     losses: tuple[Loss, ...]
     turnarounds: tuple[Turnaround, ...]
 
-    def bars(self) -> list[Bar]:
-        return [bar for one in self.losses for bar in one.bars()]
+    def targets(self) -> list[Target]:
+        return [bar for one in self.losses for bar in one.targets()]
 
     def table(self) -> list[tuple[str, ...]]:
         """By HEAD."""
@@ -171,7 +171,7 @@ async def lose_a_node(
     """The experiment on a cluster that has room for `WORKERS` devices, each on another node."""
     journal: Journal = []
     held = DEPLOYED if placement == "single" else (None,) * WORKERS
-    workers = [pool.hire(partial(Multiplier, one)) for one in held]
+    workers = [pool.worker_factory(partial(Multiplier, one)) for one in held]
     made = scheduler(bins, placement, load.period)
     driver = Driver(made, workers, journal.append, loop_clock(), Limits(launch=20.0))
     replies: list[Reply] = []

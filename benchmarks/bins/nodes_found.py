@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Journal, JournalEntry, Launch
-from serving.answers import Dropped, Served
+from serving.answers import Completed, Rejected
 
 NEVER = float("inf")
 NOTICED = 2.0  # seconds within which the loss is to be known
@@ -20,7 +20,7 @@ class Reply:
     """What a client got for its payload."""
 
     payload: int
-    got: Served | Dropped
+    got: Completed | Rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,15 @@ class Loss:
         rates = ", ".join(f"{rate:.0f}" for rate in self.rates)
         return self.placement, *map(str, counts), *(f"{one:.2f}" for one in times), rates
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         about = f"node loss, {self.placement}:"
         return [
-            Bar(f"{about} accepted requests neither answered nor refused", self.unanswered, "<=", 0),
-            Bar(f"{about} requests answered or run twice", self.twice, "<=", 0),
-            Bar(f"{about} requests with another one's answer", self.wrong, "<=", 0),
-            Bar(f"{about} requests refused after their deadline", self.refused_late, "<=", 0),
-            Bar(f"{about} noticed after", self.noticed, "<=", NOTICED, "s"),
-            Bar(f"{about} then capacity planned anew after", self.replanned, "<=", self.period, "s"),
+            Target(f"{about} accepted requests neither answered nor refused", self.unanswered, "<=", 0),
+            Target(f"{about} requests answered or run twice", self.twice, "<=", 0),
+            Target(f"{about} requests with another one's answer", self.wrong, "<=", 0),
+            Target(f"{about} requests refused after their deadline", self.refused_late, "<=", 0),
+            Target(f"{about} noticed after", self.noticed, "<=", NOTICED, "s"),
+            Target(f"{about} then capacity planned anew after", self.replanned, "<=", self.period, "s"),
         ]
 
 
@@ -101,7 +101,7 @@ def loss(story: Story, placement: str, period: float) -> Loss:
         refused_late=sum(at > request.deadline for at, request in dropped),
         twice=sum(ends[one] > 1 or runs[one] > 1 for one in requests),
         unanswered=sum(ends[one] == 0 for one in requests) + abs(len(requests) - len(replies)),
-        wrong=sum(isinstance(one.got, Served) and one.got.output[0] != one.payload for one in replies),
+        wrong=sum(isinstance(one.got, Completed) and one.got.output[0] != one.payload for one in replies),
         noticed=noticed - moments.killed,
         replanned=_replanned(journal, noticed, moments.lost, placement) - noticed,
         silence=max((after - before for before, after in pairwise(times)), default=NEVER),

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.bins.published import BERT_BASE, BERT_LARGE, LONGEST
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from pliant.bins.planning.allocate import Demand, allocate, allocate_streams, least_counts
 from pliant.bins.planning.allocate_reference import (
     all_streams_tried,
@@ -85,13 +85,13 @@ class Found:
     compile_seconds: float  # first call of all
     load_seconds: float  # first call of a later process
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         worst = {(t.devices, t.runtimes): t.worst for t in self.timings if t.instances == "realistic"}
         timings = [
-            Bar(f"worst time per plan, {g} x {i}", 1e3 * worst[g, i], "<=", 1e3 * limit, "ms")
+            Target(f"worst time per plan, {g} x {i}", 1e3 * worst[g, i], "<=", 1e3 * limit, "ms")
             for (g, i), limit in LIMITS.items()
         ]
-        return timings + [Bar(f"equal to {one.name}", one.equal / one.instances, ">=", 1.0) for one in self.equals]
+        return timings + [Target(f"equal to {one.name}", one.equal / one.instances, ">=", 1.0) for one in self.equals]
 
     def table(self) -> list[tuple[str, ...]]:
         """Cells under HEAD."""

@@ -28,7 +28,7 @@ from pliant.bins.simulated import SimulatedBins
 from pliant.progress import Progress, silent
 from pliant.protocol import JournalEntry, Request, Woke
 from pliant.report import observations
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 
 Floats = NDArray[np.float64]
 

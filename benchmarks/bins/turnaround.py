@@ -43,7 +43,7 @@ class Turnaround:
 
 async def measure_turnarounds(pool: RayPool) -> tuple[Turnaround, ...]:
     """Both workers in turns, launch by launch, so that what else the machine does meets them alike."""
-    workers: dict[str, Worker] = {"process": ProcessWorker(Nothing), "ray": pool.hire(Nothing)}
+    workers: dict[str, Worker] = {"process": ProcessWorker(Nothing), "ray": pool.worker_factory(Nothing)}
     try:
         for worker in workers.values():
             await worker.start()

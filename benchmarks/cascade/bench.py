@@ -1,4 +1,4 @@
-"""`pliant bench cascade`: every bar of the cascade system, measured, printed and written as JSON.
+"""`pliant bench cascade`: every target of the cascade system, measured, printed and written as JSON.
 
 Parts can be asked for by name; without names the quick setting leaves out what this machine has no time for. A part that
 needs a champion trains one where there is none, in the quick setting of the demo's sizes. Knows in which order parts run
@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import bad_input, minilm, shown
+from benchmarks import bad_input, console, minilm
 from benchmarks.budget import begin
 from benchmarks.cascade import alone, contest, control, figures, importance, live, replay
 from benchmarks.cascade import input as cascade_input
@@ -23,7 +23,7 @@ from benchmarks.cascade.data import FOLDER, SOURCES
 from benchmarks.cascade.demo import OVERRIDES
 from benchmarks.cascade.replay import LoadConfig
 from benchmarks.cascade.study import Latencies, Study, latencies, material, ready, study
-from benchmarks.results import Bar, write
+from benchmarks.results import Target, write
 from flows import settings
 from flows.cascade import run
 from pliant.errors import InputError, PliantError, RegistryError
@@ -35,7 +35,7 @@ QUICK_TRAINED = ("massive",)  # where nothing has been trained yet: what a quick
 SPLITS = 20
 LOADED = ("default", "tabi", "single", "voting")
 
-Found = tuple[list[Bar], dict[str, Any]]
+Found = tuple[list[Target], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def bench(full: bool, parts: Sequence[str] = ()) -> int:
     from flows.progress import stage
 
     ground, budget = Ground(Setting(full), stage), begin("cascade", full, parts)
-    bars: list[Bar] = []
+    targets: list[Target] = []
     details: dict[str, Any] = {}
     for part in parts or PARTS:
         Console().rule(part)
@@ -121,15 +121,15 @@ def bench(full: bool, parts: Sequence[str] = ()) -> int:
             details[part] = {"skipped": str(error)}
             budget.leave_out(part, str(error))
             continue
-        bars += found
-    shown.bars(bars)
+        targets += found
+    console.targets(targets)
     details["left out"] = budget.left_out
     name = "-".join(["cascade", *(p for p in PARTS if p in parts), *(["full"] if full else [])])
-    Console().print(f"Written to {write(RESULTS, name, bars, details)}")
-    return budget.status(bars)
+    Console().print(f"Written to {write(RESULTS, name, targets, details)}")
+    return budget.status(targets)
 
 
-SECONDS = {"contest": 120.0, "alone": 60.0, "importance": 45.0, "control": 30.0, "input": 60.0, "load": 110.0}
+SECONDS = {"contest": 120.0, "alone": 60.0, "importance": 45.0, "control": 30.0, "input": 10.0, "load": 95.0}
 """Of the quick setting on the machine of the slow setting, where everything is trained."""
 STUDY, CHAMPION = (
     1000.0,
@@ -151,10 +151,10 @@ def _contest(ground: Ground, stage: Any) -> Found:
     for one in ground.studies():
         with stage(f"{one.data.name}: {SPLITS} splits") as progress:
             rounds[one.data.name] = contest.contest(material(one, ground.latencies()), SPLITS, progress)
-    shown.table("means over the splits", figures.HEADINGS, figures.rows(rounds))
+    console.table("means over the splits", figures.HEADINGS, figures.rows(rounds))
     Console().print(figures.NOTE)
-    shown.picture(figures.contest_figure(rounds), settings.read().home, "cascade")
-    return figures.contest_bars(rounds), {name: [asdict(one) for one in each] for name, each in rounds.items()}
+    console.picture(figures.contest_figure(rounds), settings.read().home, "cascade")
+    return figures.contest_targets(rounds), {name: contest.plain(each) for name, each in rounds.items()}
 
 
 def _alone(ground: Ground, stage: Any) -> Found:
@@ -162,7 +162,7 @@ def _alone(ground: Ground, stage: Any) -> Found:
     for one in ground.studies():
         with stage(f"{one.data.name}: texts one by one") as progress:
             found[one.data.name] = alone.measure(one, ground.latencies(), ground.setting.texts, progress)
-    shown.table("milliseconds a request, alone on one core", *figures.alone_table(found))
+    console.table("milliseconds a request, alone on one core", *figures.alone_table(found))
     return figures.alone_bars(found), {name: asdict(one) for name, one in found.items()}
 
 
@@ -170,14 +170,14 @@ def _importance(ground: Ground, stage: Any) -> Found:
     lengths = importance.LENGTHS if ground.setting.full else (32, 128, 512)
     with stage("attention importance") as progress:
         found = importance.measure(minilm.folder(), (1, 6), lengths, progress)
-    shown.table("attention importance, one text", *figures.importance_table(found))
+    console.table("attention importance, one text", *figures.importance_table(found))
     return [], {"costs": [asdict(one) for one in found]}
 
 
 def _control(ground: Ground, stage: Any) -> Found:
     with stage("control logic") as progress:
         found = control.measure(ground.studies()[0], ground.latencies(), progress)
-    shown.table("control logic of one request", ("part", "microseconds"), found.rows())
+    console.table("control logic of one request", ("part", "microseconds"), found.rows())
     return [found.bar()], asdict(found)
 
 
@@ -185,7 +185,7 @@ def _input(ground: Ground, stage: Any) -> Found:
     _train(ground.setting)
     with stage("bad input against a real endpoint") as progress:
         found = cascade_input.measure(progress)
-    shown.table("bad input", bad_input.HEADINGS, [one.row() for one in found])
+    console.table("bad input", bad_input.HEADINGS, [one.row() for one in found])
     return [bad_input.bar(found)], {"cases": [asdict(one) for one in found]}
 
 
@@ -197,7 +197,7 @@ def _load(ground: Ground, stage: Any) -> Found:
         with stage(f"over HTTP, {times:g} times what the large model bears") as progress:
             _, found[f"{times:g}"] = live.measure(LOADED, config, progress)
         title = f"the embedded corpus over HTTP, {times:g} times what the large model bears"
-        shown.table(title, replay.HEADINGS, found[f"{times:g}"].rows())
+        console.table(title, replay.HEADINGS, found[f"{times:g}"].rows())
     return [], {times: one.plain() for times, one in found.items()}
 
 

@@ -9,7 +9,8 @@ judging halves are the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,24 @@ class Round:
     target: float  # that less the promised drop
     shown: dict[str, Showing]
     matched: tuple[Showing, ...]
+
+
+def plain(rounds: Sequence[Round]) -> dict[str, Any]:
+    """Return what the results' file holds: each method's means over the splits, and on how many it missed the target."""
+    methods = rounds[0].shown
+    return {
+        "splits": len(rounds),
+        "large": float(np.mean([split.large for split in rounds])),
+        "target": float(np.mean([split.target for split in rounds])),
+        "methods": [
+            {"method": name, "missed": sum(split.shown[name].accuracy < split.target for split in rounds)}
+            | {
+                f.name: float(np.mean([getattr(split.shown[name], f.name) for split in rounds]))
+                for f in fields(Showing)
+            }
+            for name in methods
+        ],
+    }
 
 
 def contest(material: Material, splits: int, progress: Progress = silent, drop: float = 0.01) -> list[Round]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.cascade.contest import halves, plan
 from benchmarks.cascade.study import Latencies, Study, material
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from pliant.cascade.artifact import Candidate, Cascade, Gate, Pruning
 from pliant.cascade.evaluate import subset
 from pliant.cascade.frontier import ALWAYS
@@ -47,8 +47,8 @@ class Control:
     dispatch: float  # the scheduler: arrival, both ends, both launches
     total: float
 
-    def bar(self) -> Bar:
-        return Bar("control logic of a request of 32 tokens, median", 1e3 * self.total, "<=", 1e3 * LIMIT, "ms")
+    def bar(self) -> Target:
+        return Target("control logic of a request of 32 tokens, median", 1e3 * self.total, "<=", 1e3 * LIMIT, "ms")
 
     def rows(self) -> list[tuple[str, str]]:
         return [(field.name, f"{1e6 * getattr(self, field.name):.0f}") for field in fields(self)]

@@ -1,4 +1,4 @@
-"""The data sets that the cascade's bars are measured on, and how each one's classifiers are trained.
+"""The data sets that the cascade's targets are measured on, and how each one's classifiers are trained.
 
 Seven public sets lie in the shared data folder (README, "Commands"). Knows their files and nothing of models.
 """

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.cascade.alone import Alone
 from benchmarks.cascade.contest import METHODS, Round, Showing, equal, ratio
 from benchmarks.cascade.importance import Cost
-from benchmarks.results import Bar
+from benchmarks.results import Target
 
 HEADINGS = ("data", "method", "acc.", "points", "missed", "ms", "/single", "early", "large", "words")
 NOTE = (
@@ -80,7 +80,7 @@ def _helps(each: Sequence[Round], method: str) -> bool:
     return mean(each, method, "seconds") < HELPS * mean(each, "single", "seconds")
 
 
-def contest_bars(rounds: Rounds) -> list[Bar]:
+def contest_targets(rounds: Rounds) -> list[Target]:
     helped = helping(rounds)
     shares = ("rerouted", "large", "seconds")
     rerouted, large, seconds = (_worst([ratio(rounds[name], what) for name in helped]) for what in shares)
@@ -93,11 +93,11 @@ def contest_bars(rounds: Rounds) -> list[Bar]:
     rates = [missed(each, "default") for each in rounds.values()]
     of, worst = f"of {len(rounds)}", f"worst of {len(helped)} that a cascade helps"
     return [
-        Bar(f"re-routed beyond the first level over tabi, equal accuracy, {worst}", rerouted, "<=", FEWER),
-        Bar(f"sent to the large model over tabi, equal accuracy, {worst}", large, "<=", FEWER),
-        Bar(f"mean latency over tabi, equal accuracy, {worst}", seconds, "<=", QUICKER),
-        Bar(f"data sets {of} with 25% lower mean latency than single, target met", len(cut), ">=", SETS),
-        Bar("splits on which the target is missed", float(np.mean(rates)), "<=", MISSED),
+        Target(f"re-routed beyond the first level over tabi, equal accuracy, {worst}", rerouted, "<=", FEWER),
+        Target(f"sent to the large model over tabi, equal accuracy, {worst}", large, "<=", FEWER),
+        Target(f"mean latency over tabi, equal accuracy, {worst}", seconds, "<=", QUICKER),
+        Target(f"data sets {of} with 25% lower mean latency than single, target met", len(cut), ">=", SETS),
+        Target("splits on which the target is missed", float(np.mean(rates)), "<=", MISSED),
     ]
 
 
@@ -115,10 +115,10 @@ def alone_table(found: Mapping[str, Alone]) -> tuple[tuple[str, ...], list[tuple
     return ("data set", *methods), made
 
 
-def alone_bars(found: Mapping[str, Alone]) -> list[Bar]:
+def alone_bars(found: Mapping[str, Alone]) -> list[Target]:
     """The wall clock's word on what the contest reckons from latencies."""
     cut = sum(one.ratio("default", "single") <= 1 - CUT for one in found.values())
-    return [Bar(f"data sets of {len(found)} with 25% lower mean latency than single, by the clock", cut, ">=", SETS)]
+    return [Target(f"data sets of {len(found)} with 25% lower mean latency than single, by the clock", cut, ">=", SETS)]
 
 
 def importance_table(found: Sequence[Cost]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
@@ -131,7 +131,7 @@ def importance_table(found: Sequence[Cost]) -> tuple[Sequence[str], Sequence[Seq
 
 
 def contest_figure(rounds: Rounds) -> Any:
-    """Mean latency over the single model's, and held-out accuracy less the target, a group of bars a data set."""
+    """Mean latency over the single model's, and held-out accuracy less the target, a group of bars for each data set."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 6), layout="constrained")

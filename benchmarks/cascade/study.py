@@ -1,4 +1,4 @@
-"""What the cascade's bars are computed from, per data set: trained classifiers, their saved outputs, measured latencies.
+"""What the cascade's targets are computed from, per data set: trained classifiers, their saved outputs, measured latencies.
 
 Classifiers and outputs are kept in a plain folder between runs; latencies are measured anew in every run.
 """

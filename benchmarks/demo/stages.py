@@ -1,69 +1,21 @@
-"""The demo's stages by system, in the order in which they come, with what each costs (see benchmarks/demo/estimate.py).
-
-Stages of less than a second count to those after them.
-"""
+"""The demo's stages, in the order in which they come. What a system adds is in its own `stages.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from benchmarks.demo.estimate import Stage
+from pliant import systems
 
 TEXTS = Stage("texts", python=4.9)
 START = (Stage("Prefect's server", pair=2.4, python=6.4),)
-STAGES: Mapping[str, Sequence[Stage]] = {
-    "tokens": (
-        Stage("foundation", tensor=4.9, python=1.5),
-        Stage("task digit", tensor=2.5),
-        Stage("task loops", tensor=2.2),
-        Stage("latency profile", tensor=0.6, python=1.5),
-        Stage("gate", python=1.2),
-        Stage("publish", python=3.0),
-        Stage("endpoints", pair=7.1, python=0.3),
-        Stage("capacity at gamma 0", pair=0.3, wait=2.5),
-        Stage("load at gamma 0", python=0.6, wait=8.5),
-        Stage("load with adaptation", python=0.5, wait=8.5),
-    ),
-    "bins": (
-        TEXTS,
-        Stage("package: encoder", tensor=4.8, python=3.6),
-        Stage("package: lengths", tensor=0.7, python=0.3),
-        Stage("package: compile, latency profile", tensor=0.8, python=7.6),
-        Stage("package: bins", tensor=0.2, python=1.9),
-        Stage("package: gate", python=1.4),
-        Stage("publish", tensor=0.1, python=0.9),
-        Stage("two bins endpoints, up", pair=7.6, python=2.0),
-        Stage("what the machine bears", wait=3.0),
-        Stage("texts of all lengths in turns", pair=0.3, python=2.6, wait=15.0),
-    ),
-    "cascade": (
-        TEXTS,
-        Stage("package: train small", tensor=0.7, python=2.2),
-        Stage("package: train large", tensor=3.0, python=5.6),
-        Stage("package: outputs, profiling", tensor=0.6, python=2.1),
-        Stage("package: outputs, test", tensor=0.8, python=1.9),
-        Stage("package: latency profile", tensor=0.2, python=0.8),
-        Stage("package: gate", python=0.6),
-        Stage("publish", tensor=0.1, python=1.0),
-        Stage("the cascade and its large model under one load", python=9.4, wait=12.0),
-    ),
-    "packing": (
-        TEXTS,
-        Stage("docstrings: generator", tensor=2.1, python=13.2),
-        Stage("docstrings: lengths", python=4.7),
-        Stage("docstrings: predictor", tensor=0.1, python=2.9),
-        Stage("docstrings: step profile", python=1.2),
-        Stage("docstrings: plan", python=1.8),
-        Stage("publish", python=1.6),
-        Stage("packing: chats in turns", pair=12.0, python=6.0, wait=24.0),
-    ),
-}
 
 
-def stages_of(systems: Sequence[str]) -> dict[str, tuple[Stage, ...]]:
+def stages_of(names: Sequence[str]) -> dict[str, tuple[Stage, ...]]:
     """Return what comes in a demo of these systems, by system: the embedded texts are read once, by whoever is first."""
     stages: dict[str, tuple[Stage, ...]] = {}
-    for system in systems:
+    for name in names:
         read = any(TEXTS in earlier for earlier in stages.values())
-        stages[system] = tuple(stage for stage in STAGES[system] if stage != TEXTS or not read)
+        own = systems.system(name).part("benchmarks", "stages").STAGES
+        stages[name] = tuple(stage for stage in own if stage != TEXTS or not read)
     return stages

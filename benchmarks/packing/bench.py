@@ -1,4 +1,4 @@
-"""`pliant bench packing`: every bar of the packing system, measured or simulated (each says which), written as JSON.
+"""`pliant bench packing`: every target of the packing system, measured or simulated (each says which), written as JSON.
 
 Parts can be asked for by name. Where none is named, the quick setting leaves out what it has no time for on this processor
 (benchmarks/budget.py), and says so. What several parts forecast by is trained in a part of its own (forecasts): those that
@@ -14,12 +14,12 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import shown
+from benchmarks import console
 from benchmarks.budget import begin
 from benchmarks.packing import contest, engine, forecasts, load, predictor, published, study, vicuna
 from benchmarks.packing import input as packing_input
 from benchmarks.packing.vicuna import WAY, encoder
-from benchmarks.results import Bar, write
+from benchmarks.results import Target, write
 from flows import settings
 from pliant.errors import InputError, PliantError, RegistryError
 
@@ -28,16 +28,16 @@ SHARES = (0.8, 1.2)  # of what the profile says that the device bears, over HTTP
 
 SLOW_SECONDS: Mapping[str, tuple[float, float]] = {
     "forecasts": (5.0, 60.0),
-    "study": (300.0, 0.0),
-    "published": (60.0, 0.0),
-    "predictor": (45.0, 100.0),
+    "study": (105.0, 0.0),
+    "published": (30.0, 0.0),
+    "predictor": (60.0, 95.0),
     "engine": (100.0, 600.0),
     "load": (220.0, 0.0),
     "input": (60.0, 0.0),
 }
-"""What each quick part takes on the slow setting, and beside that in matrix products alone: guesses from the sizes."""
+"""Seconds of each quick part on the slow setting, and of matrix products alone; "engine" and "load" are guesses."""
 
-Found = tuple[list[Bar], dict[str, Any]]
+Found = tuple[list[Target], dict[str, Any]]
 
 
 def bench(full: bool, parts: Sequence[str] = ()) -> int:
@@ -48,7 +48,7 @@ def bench(full: bool, parts: Sequence[str] = ()) -> int:
     settings.prepare(settings.read())
     from flows.progress import stage
 
-    bars: list[Bar] = []
+    targets: list[Target] = []
     budget = begin("packing", full, parts)
     for name in parts or PARTS:
         Console().rule(name)
@@ -59,14 +59,14 @@ def bench(full: bool, parts: Sequence[str] = ()) -> int:
         except Skipped as reason:
             budget.leave_out(name, str(reason))
             continue
-        bars += found
+        targets += found
         if found:
-            shown.bars(found)
+            console.targets(found)
         if details:
             write(RESULTS, f"packing-{name}", found, details | {"setting": "full" if full else "quick"})
-    Console().rule("all bars")
-    shown.bars(bars)
-    return budget.status(bars)
+    Console().rule("all targets")
+    console.targets(targets)
+    return budget.status(targets)
 
 
 class Skipped(PliantError):  # noqa: N818
@@ -85,31 +85,31 @@ def _study(full: bool, stage: Any) -> Found:
     config = contest.FULL if full else contest.QUICK
     with stage("simulations of all policies") as progress:
         found = contest.measure(config, settings.read().home, encoder, WAY, progress)
-    shown.table("predictors, on rows that they were not fitted on", forecasts.HEADINGS, found.qualities())
+    console.table("predictors, on rows that they were not fitted on", forecasts.HEADINGS, found.qualities())
     for name, rows in found.sections.items():
-        shown.table(f"{name}: {rows[0].load}", study.HEADINGS, found.table(name))
-    shown.table("the default against the others, worst seed (simulated)", contest.VERDICTS, found.verdicts())
-    return found.bars(), found.plain()
+        console.table(f"{name}: {rows[0].load}", study.HEADINGS, found.table(name))
+    console.table("the default against the others, worst seed (simulated)", contest.VERDICTS, found.verdicts())
+    return found.targets(), found.plain()
 
 
 def _published(full: bool, stage: Any) -> Found:
     _need(published.missing())
     with stage("the published tables, simulated") as progress:
         found = published.measure(full, progress)
-    shown.table("S3's Table 2: mean batch on an A100", published.HEADINGS, found.table())
-    shown.table("GPT-3 in a pipeline", published.PIPELINE_HEADINGS, found.stages())
+    console.table("S3's Table 2: mean batch on an A100", published.HEADINGS, found.table())
+    console.table("GPT-3 in a pipeline", published.PIPELINE_HEADINGS, found.stages())
     if found.variants:
-        shown.table("one assumption changed", published.VARIANT_HEADINGS, found.changes())
-    return found.bars(), found.plain()
+        console.table("one assumption changed", published.VARIANT_HEADINGS, found.changes())
+    return found.targets(), found.plain()
 
 
 def _predictor(full: bool, stage: Any) -> Found:
     with stage("predictors, trained and judged") as progress:
         found = predictor.measure(full, progress)
-    shown.table("predictors of the output's length, on unseen prompts", predictor.HEADINGS, found.table())
+    console.table("predictors of the output's length, on unseen prompts", predictor.HEADINGS, found.table())
     if found.skipped:
         Console().print(f"Not measured: Alpaca, {found.skipped}.")
-    return found.bars(), found.plain()
+    return found.targets(), found.plain()
 
 
 def _engine(full: bool, stage: Any) -> Found:
@@ -117,8 +117,8 @@ def _engine(full: bool, stage: Any) -> Found:
     config, home = engine.FULL if full else engine.QUICK, settings.read().home
     with stage("the real engine under every policy, in turns") as progress:
         found = engine.measure(config, home, encoder, WAY, progress)
-    shown.table("generation on this machine, lengths forced", engine.HEADINGS, found.table())
-    return found.bars(), found.details()
+    console.table("generation on this machine, lengths forced", engine.HEADINGS, found.table())
+    return found.targets(), found.details()
 
 
 def _load(full: bool, stage: Any) -> Found:
@@ -129,7 +129,7 @@ def _load(full: bool, stage: Any) -> Found:
             told = replace(config, share=times)
             found[f"{times:g}"] = load.measure(load.POLICIES, told, progress)
         title = f"chats over HTTP, {times:g} of what the device bears by its profile"
-        shown.table(title, load.HEADINGS, found[f"{times:g}"].rows())
+        console.table(title, load.HEADINGS, found[f"{times:g}"].rows())
     return [], load.details(found, config)
 
 
@@ -137,8 +137,8 @@ def _input(_full: bool, stage: Any) -> Found:
     _live()
     with stage("bad input against a real endpoint, then a soak") as progress:
         found = packing_input.measure(progress)
-    shown.table("bad input", packing_input.HEADINGS, [one.row() for one in found.cases])
-    return found.bars(), found.plain()
+    console.table("bad input", packing_input.HEADINGS, [one.row() for one in found.cases])
+    return found.targets(), found.plain()
 
 
 def _no_forecasts() -> str:

@@ -1,8 +1,8 @@
-"""The packing system's bars in the simulator, and all policies on all loads.
+"""The packing system's targets in the simulator, and all policies on all loads.
 
-The bars are taken with both of the A100's published peaks, of bandwidth and of arithmetic (a roofline; S3 takes generation
-for bound by memory). With 60% of the arithmetic a 13B model bears 50 requests/s under any policy: at 90 all that a policy
-can then do is to order a line. What remains of the ratios there is told beside them. The worst of the seeds counts.
+The targets are taken with both of the A100's published peaks, of bandwidth and of arithmetic (a roofline; S3 takes
+generation for bound by memory). With 60% of the arithmetic a 13B model bears 50 requests/s under any policy: at 90 all that
+a policy can then do is to order a line. What remains of the ratios there is told beside them. The worst of the seeds counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.packing.forecasts import Foretold
 from benchmarks.packing.study import Ground, Job, Row, capacity, large, plain, run, trace
 from benchmarks.packing.traces import Load, as_recorded, at_once, at_rate
 from benchmarks.packing.vicuna import Train
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from pliant.packing.engine.hardware import A100, LLAMA_13B, LLAMA_33B
 from pliant.packing.scheduling.policy import POLICIES
 from pliant.progress import Progress, silent
@@ -65,22 +65,22 @@ class Contest:
     sections: Mapping[str, Sequence[Row]]
     foretold: Mapping[str, Foretold]
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         of = {name: Verdict(self.sections[name]) for name in (BARS, BARS_33B, NO_HOST)}
         at = f"13B at {RATE:g} requests/s"
         peak, wide, alone = (of[name] for name in (BARS, BARS_33B, NO_HOST))
         return [
-            Bar(f"{at}: mean completion below s3", 1 - peak.most("mean", "s3"), ">=", 0.60),
-            Bar(f"{at}: throughput over s3", peak.least("rate", "s3"), ">=", 1.25),
-            Bar(f"{at}: mean completion over oracle", peak.most("mean", "oracle"), "<=", 1.0),
-            Bar(f"{at}: throughput over oracle", peak.least("rate", "oracle"), ">=", 1.0),
-            Bar(f"{at}: tokens recomputed, no host memory", alone.recomputed, "<=", 0.03),
-            Bar(f"{at}: p99 over paged", peak.most("p99", "paged"), "<=", 1.5),
-            Bar(f"33B at {RATE:g} requests/s: mean batch over s3", wide.least("batch", "s3"), ">=", 1.6),
+            Target(f"{at}: mean completion below s3", 1 - peak.most("mean", "s3"), ">=", 0.60),
+            Target(f"{at}: throughput over s3", peak.least("rate", "s3"), ">=", 1.25),
+            Target(f"{at}: mean completion over oracle", peak.most("mean", "oracle"), "<=", 1.0),
+            Target(f"{at}: throughput over oracle", peak.least("rate", "oracle"), ">=", 1.0),
+            Target(f"{at}: tokens recomputed, no host memory", alone.recomputed, "<=", 0.03),
+            Target(f"{at}: p99 over paged", peak.most("p99", "paged"), "<=", 1.5),
+            Target(f"33B at {RATE:g} requests/s: mean batch over s3", wide.least("batch", "s3"), ">=", 1.6),
         ]
 
     def verdicts(self) -> list[tuple[str, ...]]:
-        """The bars' ratios in every section that has the rivals with all seeds: the worst seed's."""
+        """The targets' ratios in every section that has the rivals with all seeds: the worst seed's."""
         names = [name for name in (BARS, SLOWER, BARS_33B) if name in self.sections]
         return [(name, *Verdict(self.sections[name]).cells()) for name in names]
 

@@ -23,9 +23,9 @@ import torch
 from benchmarks.packing import vicuna
 from benchmarks.packing.forecasts import Foretold
 from benchmarks.packing.planned import planned, steps_of
-from benchmarks.packing.turns import Clock, Deliver, Make, Ran, in_turns
+from benchmarks.packing.turns import Clock, Deliver, Make, TurnOutcome, in_turns
 from benchmarks.packing.vicuna import Train
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from pliant.packing.artifact import Generator, Packing
 from pliant.packing.engine.model import load_generator, weights
 from pliant.packing.engine.runtime import Engine
@@ -88,7 +88,7 @@ class Row:
 
     load: str
     contender: Contender
-    ran: Ran
+    ran: TurnOutcome
 
     def figures(self) -> tuple[float, ...]:
         """As HEADINGS has them, from `sequences/s` on. Iterations and what was decided with the one that warmed up."""
@@ -124,7 +124,7 @@ class Found:
         others = sum(text != same for row in self.rows for text, same in zip(row.ran.texts, first, strict=True))
         return others + sum(text != same for text, same in zip(first, self.plain, strict=False))
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         faster = {
             load: self.figure(load, OURS, "tokens/s") / self.best(load, "tokens/s", True) for load in (OFFLINE, ONLINE)
         }
@@ -132,12 +132,12 @@ class Found:
         preempted = min(self.figure(load, "paged", "preemptions") for load in (OFFLINE, ONLINE))
         return [
             *(
-                Bar(f"{load}: tokens/s over transformers' best margin", ratio, ">=", 1.1, "x")
+                Target(f"{load}: tokens/s over transformers' best margin", ratio, ">=", 1.1, "x")
                 for load, ratio in faster.items()
             ),
-            Bar(f"{ONLINE}: mean completion over transformers' best margin", sooner, "<=", 0.75, "x"),
-            Bar("preemptions by paging on demand", preempted, ">=", 1),
-            Bar("greedy texts that differ from others' or from plain generate's", self.differing(), "<=", 0),
+            Target(f"{ONLINE}: mean completion over transformers' best margin", sooner, "<=", 0.75, "x"),
+            Target("preemptions by paging on demand", preempted, ">=", 1),
+            Target("greedy texts that differ from others' or from plain generate's", self.differing(), "<=", 0),
         ]
 
     def table(self) -> list[tuple[str, ...]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from benchmarks.results import read
 
 RESULTS, PICTURE = Path("benchmarks/results/packing-study.json"), Path("docs/packing.png")
 SHOWN = {
@@ -43,4 +44,4 @@ def _figure(rows: Sequence[Mapping[str, Any]], policy: str, name: str) -> float:
 
 
 if __name__ == "__main__":
-    draw(json.loads(RESULTS.read_text(encoding="utf-8"))["sections"]).savefig(PICTURE, dpi=110)
+    draw(read(RESULTS)["sections"]).savefig(PICTURE, dpi=110)

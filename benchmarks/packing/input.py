@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from benchmarks.bad_input import HEADINGS, Asked, Case, Judge, put
 from benchmarks.endpoint import serving
 from benchmarks.packing.soak import GONE, Books, Soaked, exchange, settled, soak, status_of
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from flows import settings
 from flows.packing import live as packing_live
 from pliant.errors import RegistryError
@@ -37,14 +37,14 @@ class Found:
     books: Mapping[str, Books] = field(default_factory=dict)  # after what
     soaked: Soaked | None = None
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         well = sum(case.well for case in self.cases)
-        bars = [Bar("bad inputs with an error in OpenAI's shape, or a clean end", well, ">=", len(self.cases))]
+        targets = [Target("bad inputs with an error in OpenAI's shape, or a clean end", well, ">=", len(self.cases))]
         if self.soaked is not None:
-            bars.append(Bar("requests of the soak that ended as they should", self.soaked.well, ">=", SOAK))
-            bars.append(Bar("pages in use after the soak", self.soaked.books.pages_used, "<=", 0))
-            bars.append(Bar("books that balance after the soak", float(self.soaked.books.well), ">=", 1))
-        return bars
+            targets.append(Target("requests of the soak that ended as they should", self.soaked.well, ">=", SOAK))
+            targets.append(Target("pages in use after the soak", self.soaked.books.pages_used, "<=", 0))
+            targets.append(Target("books that balance after the soak", float(self.soaked.books.well), ">=", 1))
+        return targets
 
     def plain(self) -> dict[str, Any]:
         soaked = self.soaked.plain() if self.soaked else None

@@ -14,9 +14,9 @@ from flows.packing.config import PlanConfig
 from flows.packing.plan import choose
 from pliant.packing.artifact import Generator, Packing
 from pliant.packing.engine.submission import Submission
+from pliant.packing.scheduling.iteration_cost import LinearSteps, fit
 from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.packing.scheduling.request import Memory
-from pliant.packing.scheduling.steps import LinearSteps, fit
 from profiling.packing.steps import StepsConfig, profile
 
 STEPS = StepsConfig(sequences=(1, 4, 12), fills=(0.05, 0.2), prompts=(0.0, 0.1, 0.5))

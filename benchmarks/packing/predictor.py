@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.places import SHARED
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from flows import settings
 from flows.packing import lengths, live
 from flows.packing.config import LengthsConfig, PackingFlowConfig
@@ -80,14 +80,14 @@ class Judged:
         plain = f"{m['constant_pinball']:.3f}", f"{m['majority_pinball']:.3f}"
         return *named, *shown, *plain, f"{m['coverage_0.9']:.1%}", *reserved, *times
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         m, name = self.metrics, f"{self.data}, classes of {self.class_tokens} tokens"
         better = m["bucket_accuracy"] - m["majority_class"]
         rivals = {"constant quantiles'": m["constant_pinball"], "majority class's": m["majority_pinball"]}
         return [
-            Bar(f"{name}: right above the majority class", better, ">=", 1 / self.prompts, "share"),
+            Target(f"{name}: right above the majority class", better, ">=", 1 / self.prompts, "share"),
             *(
-                Bar(f"{name}: pinball loss over the {of}", m["pinball"] / loss, "<=", 0.999, "x")
+                Target(f"{name}: pinball loss over the {of}", m["pinball"] / loss, "<=", 0.999, "x")
                 for of, loss in rivals.items()
             ),
         ]
@@ -98,10 +98,10 @@ class Found:
     judged: tuple[Judged, ...]
     skipped: str  # why Alpaca was not measured; empty: it was
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         served = self.judged[0]  # the embedded default
-        made = [bar for one in self.judged for bar in one.bars()]
-        return [*made, Bar("one prediction, embedded default, one thread", served.milliseconds[0], "<=", 2.0, "ms")]
+        made = [bar for one in self.judged for bar in one.targets()]
+        return [*made, Target("one prediction, embedded default, one thread", served.milliseconds[0], "<=", 2.0, "ms")]
 
     def table(self) -> list[tuple[str, ...]]:
         return [one.row() for one in self.judged]

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.places import SHARED
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from pliant.errors import InputError
 from pliant.packing.artifact import BUCKETS
 from pliant.packing.engine.hardware import (
@@ -132,10 +132,10 @@ class Found:
         tokens = {(cell.policy, cell.devices): cell.tokens for cell in self.pipeline}
         return tokens["s3", STAGES[0]] / tokens["orca", STAGES[-1]]
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         return [
-            Bar("S3's Table 2, mean batch, worst of 12 cells", self.worst, "<=", WITHIN),
-            Bar("GPT-3 in a pipeline: S3 on 6 devices over ORCA on 10, tokens/s", self.match, ">=", 1.0, "x"),
+            Target("S3's Table 2, mean batch, worst of 12 cells", self.worst, "<=", WITHIN),
+            Target("GPT-3 in a pipeline: S3 on 6 devices over ORCA on 10, tokens/s", self.match, ">=", 1.0, "x"),
         ]
 
     def plain(self) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from benchmarks.packing.forecasts import Foretold, by_prompt
 from benchmarks.packing.traces import Load
 from benchmarks.packing.vicuna import Train
 from pliant.packing.engine.hardware import A100, Accelerator, LargeModel, Roofline, memory_of
+from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.simulated import Run, simulate, summary
-from pliant.packing.scheduling.steps import Steps
 from pliant.progress import Progress, silent
 
 SLO = 0.1875  # seconds a token: an average reader's speed (S3, section 5.1)
@@ -42,7 +42,7 @@ class Ground:
 
     name: str
     memory: Memory
-    steps: Steps
+    steps: IterationCost
 
 
 def large(model: LargeModel, device: Accelerator = A100, host_bytes: float = HOST_BYTES) -> Ground:

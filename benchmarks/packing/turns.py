@@ -22,7 +22,7 @@ Make = Callable[[Deliver, Clock], Engine]
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class TurnOutcome:
     """What one engine made of the submissions. Seconds on its clock; `status` counts the text that warmed it up, too."""
 
     seconds: float  # from 0 to the last end
@@ -31,7 +31,7 @@ class Ran:
     status: Status
 
 
-def in_turns(engines: Sequence[Make], submissions: Sequence[Submission]) -> list[Ran]:
+def in_turns(engines: Sequence[Make], submissions: Sequence[Submission]) -> list[TurnOutcome]:
     """`submissions` in order of arrival, with ids from 0 on. Raises `WorkerError` where a text does not end well."""
     desks = [_Desk(submissions) for _ in engines]
     turns, first = _Turns(desks), submissions[0].prompt
@@ -113,11 +113,11 @@ class _Desk:
         self.status = self.engine.status()
         self.engine.stop()
 
-    def result(self, submissions: Sequence[Submission]) -> Ran:
+    def result(self, submissions: Sequence[Submission]) -> TurnOutcome:
         if self.failed:
             raise WorkerError(f"a text ended as {self.failed} ({self.status.error or 'no error'})")
         taken = tuple(at - one.prompt.arrival for at, one in zip(self.ended, submissions, strict=True))
-        return Ran(max(self.ended), taken, tuple(map(tuple, self.texts)), self.status)
+        return TurnOutcome(max(self.ended), taken, tuple(map(tuple, self.texts)), self.status)
 
     def _note(self, one: Progress) -> None:
         if one.finished not in ("", "length"):

@@ -1,4 +1,4 @@
-"""`pliant bench tokens`: every bar of the tokens system, measured, printed and written as JSON.
+"""`pliant bench tokens`: every target of the tokens system, measured, printed and written as JSON.
 
 Parts can be asked for by name; without names the quick setting leaves out what this machine has no time for. A part that
 only computes takes the champion where there is one, and else does without; a part that serves trains one where there is
@@ -14,9 +14,9 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import shown
+from benchmarks import console
 from benchmarks.budget import begin
-from benchmarks.results import Bar, write
+from benchmarks.results import Target, write
 from benchmarks.tokens import gpu, house, kernels, live, planner, policies
 from benchmarks.tokens.demo import OVERRIDES
 from benchmarks.tokens.endpoint import live_bundle, test_examples
@@ -31,14 +31,14 @@ from flows.tokens.publish import champion, open_registry
 from flows.tokens.run import run_flow
 from flows.tokens.stages import Bundle
 from pliant.errors import InputError
-from pliant.systems import tokens_knowledge
+from pliant.tokens.knowledge import knowledge as tokens_knowledge
 from registry.mlflow_store import CHAMPION
 from registry.names import TOKENS_VARIANT
 from serving.tokens.variants import load_variants
 
 RESULTS = Path("benchmarks/results")
 
-Found = tuple[list[Bar], dict[str, Any]]
+Found = tuple[list[Target], dict[str, Any]]
 
 
 class Ground:
@@ -78,23 +78,23 @@ def bench(full: bool, parts: Sequence[str] = ()) -> int:
     from flows.progress import stage
 
     ground, budget = Ground(full, stage), begin("tokens", full, parts)
-    bars: list[Bar] = []
+    targets: list[Target] = []
     details: dict[str, Any] = {}
     for part in parts or PARTS:
         Console().rule(part)
         if not budget.allows(part, *_seconds(part, ground)):
             continue
         found, details[part] = PARTS[part](ground)
-        bars += found
-    shown.bars(bars)
+        targets += found
+    console.targets(targets)
     bundle = ground.known()
     details |= {"device": bundle.profile.device if bundle else None, "left out": budget.left_out}
     name = "-".join(["tokens", *(p for p in PARTS if p in parts), *(["full"] if full else [])])
-    Console().print(f"Written to {write(RESULTS, name, bars, details)}")
-    return budget.status(bars)
+    Console().print(f"Written to {write(RESULTS, name, targets, details)}")
+    return budget.status(targets)
 
 
-SECONDS = {"planner": 5.0, "kernels": 50.0, "gpu": 5.0, "policies": 150.0, "house": 240.0, "live": 300.0}
+SECONDS = {"planner": 5.0, "kernels": 50.0, "gpu": 5.0, "policies": 180.0, "house": 240.0, "live": 300.0}
 TRAINING = 60.0  # of a champion of the demo's sizes
 """Seconds of the quick setting on the machine of the slow setting."""
 
@@ -108,9 +108,9 @@ def _planner(ground: Ground) -> Found:
     with ground.stage("planner") as progress:
         found = planner.measure(quick=not ground.full)
         progress(1, 1)
-    shown.table("time per plan", planner.TIMING_HEAD, found.timing_rows())
-    shown.table("what plans earn against each other", planner.GAP_HEAD, found.gap_rows())
-    return found.bars(), found.plain()
+    console.table("time per plan", planner.TIMING_HEAD, found.timing_rows())
+    console.table("what plans earn against each other", planner.GAP_HEAD, found.gap_rows())
+    return found.targets(), found.plain()
 
 
 def _policies(ground: Ground) -> Found:
@@ -122,15 +122,15 @@ def _policies(ground: Ground) -> Found:
         rows = policies.compare(setting, policies.grounds(measured, variants), progress)
     for place in policies.places(rows):
         title = f"percent of the fluid bound: profile {place[0]}, {place[1]} workload"
-        shown.table(title, policies.HEADINGS, policies.table(rows, place))
+        console.table(title, policies.HEADINGS, policies.table(rows, place))
     for lacking, what, command in (
         (measured is None, "on a profile measured here, which needs a champion", "pliant train tokens"),
         (variants is None, "infaas on it, which needs models of other sizes", "pliant train tokens --variants"),
     ):
         if lacking:
             Console().print(f"Not compared: {what} ({command}).")
-    shown.picture(policies_figure(rows), settings.read().home, "policies")
-    return policies.bars(rows), {"rows": policies.plain(rows)}
+    console.picture(policies_figure(rows), settings.read().home, "policies")
+    return policies.targets(rows), {"rows": policies.plain(rows)}
 
 
 def _house(ground: Ground) -> Found:
@@ -142,10 +142,10 @@ def _live(ground: Ground) -> Found:
     if not ground.variants():
         Console().print("Not compared: infaas, which needs models of other sizes (pliant train tokens --variants).")
     found = measure_live(test_examples(bundle), live.FULL if ground.full else live.QUICK, ground.stage)
-    shown.table("live, over HTTP", LIVE_HEADINGS, live_rows(found))
+    console.table("live, over HTTP", LIVE_HEADINGS, live_rows(found))
     for note in notes(found):
         Console().print(note)
-    shown.picture(live_figure(found), settings.read().home, "live")
+    console.picture(live_figure(found), settings.read().home, "live")
     return [found.bar()], found.plain()
 
 
@@ -155,13 +155,13 @@ def _kernels(ground: Ground) -> Found:
     with ground.stage("kernels") as progress:
         found = kernels.measure(backbone, tasks, quick=not ground.full, progress=progress)
     rows = [(f"{r.gamma:+d}", str(r.batch), f"{r.images_per_second:.0f}", f"{r.ratio:.2f}") for r in found.rows]
-    shown.table("kernels", ("gamma", "batch", "images/s", "over plain timm"), rows)
-    return found.bars(), found.plain() | {"backbone": backbone.source}
+    console.table("kernels", ("gamma", "batch", "images/s", "over plain timm"), rows)
+    return found.targets(), found.plain() | {"backbone": backbone.source}
 
 
 def _gpu(ground: Ground) -> Found:
     with ground.stage("kernels on the GPU, where there is one") as progress:
-        found = gpu.bars()
+        found = gpu.targets()
         progress(1, 1)
     return found, {}
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.results import Bar, exit_status, write
+from benchmarks.results import Target, exit_status, write
 from pliant.device import device_class
 from pliant.errors import OfflineError
 from pliant.precision import has_bfloat16
@@ -37,7 +37,7 @@ Plain = Callable[[Sequence[Payload]], object]
 @dataclass(frozen=True, slots=True)
 class GpuConfig:
     architecture: str = ARCHITECTURE
-    batches: tuple[int, ...] = (1, 8, 32, 64)  # bars are read at the last
+    batches: tuple[int, ...] = (1, 8, 32, 64)  # targets are read at the last
     rounds: int = 30
 
 
@@ -57,11 +57,11 @@ class Measured:
         one, other = (seconds_RS[:, self.settings.index(name)] for name in (setting, over))
         return float(np.median(other / one))
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         where = f"ViT-B/16 on {self.device}, batch {self.batches[-1]}, throughput over gamma 0"
         return [
-            Bar(f"{where}, gamma -15", self.ratio("-15"), ">=", 1.7, "x"),
-            Bar(f"{where}, gamma 8", self.ratio("8"), ">=", 0.9, "x"),
+            Target(f"{where}, gamma -15", self.ratio("-15"), ">=", 1.7, "x"),
+            Target(f"{where}, gamma 8", self.ratio("8"), ">=", 0.9, "x"),
         ]
 
     def plain(self) -> dict[str, Any]:
@@ -74,9 +74,9 @@ class Measured:
         return {"device": self.device, "weights": self.weights, "images_per_second": table}
 
 
-def bars(config: GpuConfig = GpuConfig()) -> list[Bar]:
+def targets(config: GpuConfig = GpuConfig()) -> list[Target]:
     """Measured here; none on a machine without a GPU."""
-    return measure(config).bars() if torch.cuda.is_available() else []
+    return measure(config).targets() if torch.cuda.is_available() else []
 
 
 def measure(config: GpuConfig, device: str = "cuda") -> Measured:
@@ -160,14 +160,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("Nothing was measured: torch finds no GPU on this machine.", file=sys.stderr)
         return 2
     measured = measure(GpuConfig())
-    for bar in measured.bars():
+    for bar in measured.targets():
         print(f"{bar.name}: {bar.measured:.2f} {bar.sense} {bar.limit} {bar.verdict}")
     for batch, speeds in measured.plain()["images_per_second"].items():
         print(f"batch {batch}: " + ", ".join(f"{setting} {speed:,.0f}" for setting, speed in speeds.items()))
-    print(
-        f"Written to {write(told.out, 'tokens-gpu', measured.bars(), {**measured.plain(), 'config': asdict(GpuConfig())})}"
-    )
-    return exit_status(measured.bars())
+    details = {**measured.plain(), "config": asdict(GpuConfig())}
+    print(f"Written to {write(told.out, 'tokens-gpu', measured.targets(), details)}")
+    return exit_status(measured.targets())
 
 
 if __name__ == "__main__":

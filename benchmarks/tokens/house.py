@@ -1,6 +1,6 @@
-"""The bars of the house and its main job, over HTTP on the champion: replay, overhead, scheduler, faults.
+"""The targets of the house and its main job, over HTTP on the champion: replay, overhead, scheduler, faults.
 
-One of the parts of `pliant bench tokens` (see tokens.py).
+One of the parts of `pliant bench tokens` (see bench.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from benchmarks.tokens.demo import print_table
 from benchmarks.tokens.endpoint import address, serving, test_examples
 from benchmarks.tokens.faults import FAULTS, altered_artifact, bad_inputs, terminated
@@ -19,7 +19,7 @@ from benchmarks.tokens.overhead import at_rate, one_in_flight
 from benchmarks.tokens.replay import ADAPTIVE, ReplayConfig, Replayed, Stage, compare
 from benchmarks.tokens.scheduler import event_rate
 from flows.tokens.stages import Bundle
-from pliant.systems import tokens_knowledge
+from pliant.tokens.knowledge import knowledge as tokens_knowledge
 from pliant.tokens.reference import ReferenceConfig
 
 
@@ -36,21 +36,21 @@ class Setting:
 QUICK, FULL = Setting(), Setting(stretch=10.0, seeds=3, overhead_requests=5000)
 
 
-def measure(bundle: Bundle, full: bool, stage: Stage) -> tuple[list[Bar], dict[str, Any]]:
+def measure(bundle: Bundle, full: bool, stage: Stage) -> tuple[list[Target], dict[str, Any]]:
     """Bars, and everything measured."""
     setting = FULL if full else QUICK
     replays = _replays(bundle, setting, stage)
     loud, quiet = (float(np.mean([r.ratio(half) for r in replays])) for half in (True, False))
-    bars = [
-        Bar("utility against gamma 0, loud half", loud, ">=", 1.15, "x"),
-        Bar("utility against gamma 0, quiet half", quiet, ">=", 0.98, "x"),
-        Bar("requests without any answer, both replays", sum(r.unanswered() for r in replays), "<=", 0),
+    targets = [
+        Target("utility against gamma 0, loud half", loud, ">=", 1.15, "x"),
+        Target("utility against gamma 0, quiet half", quiet, ">=", 0.98, "x"),
+        Target("requests without any answer, both replays", sum(r.unanswered() for r in replays), "<=", 0),
     ]
     found, overhead = _overheads(bundle, setting, replays[0].capacity, stage)
     scheduled, rate = _scheduler(bundle, stage)
     measured = {"overhead": overhead, "scheduler": rate, "device": bundle.profile.device}
     details = {"replays": [r.plain() for r in replays], **measured}
-    return [*bars, *found, *scheduled, *_faults(bundle, stage)], details
+    return [*targets, *found, *scheduled, *_faults(bundle, stage)], details
 
 
 def _replays(bundle: Bundle, setting: Setting, stage: Stage) -> list[Replayed]:
@@ -63,16 +63,16 @@ def _replays(bundle: Bundle, setting: Setting, stage: Stage) -> list[Replayed]:
     return made
 
 
-def _overheads(bundle: Bundle, setting: Setting, capacity: float, stage: Stage) -> tuple[list[Bar], dict[str, Any]]:
+def _overheads(bundle: Bundle, setting: Setting, capacity: float, stage: Stage) -> tuple[list[Target], dict[str, Any]]:
     pool = test_examples(bundle)
     with serving(ADAPTIVE) as service:
         with stage("overhead, one in flight") as progress:
             single = one_in_flight(service.url, pool, setting.overhead_requests, progress)
         with stage("overhead at a third of capacity") as progress:
             third = at_rate(service.url, pool, capacity / 3, setting.overhead_seconds, progress)
-    bars = [
-        Bar("overhead, one in flight, median", 1000 * single.p50, "<=", 3.0, "ms"),
-        Bar(
+    targets = [
+        Target("overhead, one in flight, median", 1000 * single.p50, "<=", 3.0, "ms"),
+        Target(
             f"overhead at a third of capacity, p99 over {setting.overhead_seconds:.0f} s",
             1000 * third.p99,
             "<=",
@@ -80,18 +80,18 @@ def _overheads(bundle: Bundle, setting: Setting, capacity: float, stage: Stage) 
             "ms",
         ),
     ]
-    return bars, {"one_in_flight": asdict(single), "third_of_capacity": asdict(third), "rate": capacity / 3}
+    return targets, {"one_in_flight": asdict(single), "third_of_capacity": asdict(third), "rate": capacity / 3}
 
 
-def _scheduler(bundle: Bundle, stage: Stage) -> tuple[list[Bar], dict[str, Any]]:
+def _scheduler(bundle: Bundle, stage: Stage) -> tuple[list[Target], dict[str, Any]]:
     with stage("scheduler in the simulator") as progress:
         rate = event_rate(tokens_knowledge(bundle.profile, bundle.tasks))
         progress(1, 1)
-    bars = [Bar(f"scheduler events per second, {rate.depth:.0f} batches waiting", rate.per_second, ">=", 20_000)]
-    return bars, asdict(rate)
+    targets = [Target(f"scheduler events per second, {rate.depth:.0f} batches waiting", rate.per_second, ">=", 20_000)]
+    return targets, asdict(rate)
 
 
-def _faults(bundle: Bundle, stage: Stage) -> list[Bar]:
+def _faults(bundle: Bundle, stage: Stage) -> list[Target]:
     pool = test_examples(bundle)
     with stage("bad input, SIGTERM, altered artifact") as progress:
         with serving(ADAPTIVE) as service:
@@ -102,13 +102,13 @@ def _faults(bundle: Bundle, stage: Stage) -> list[Bar]:
         caught = altered_artifact(bundle)
         progress(3, 3)
     return [
-        Bar(
+        Target(
             f"bad inputs refused with a reason, the next request served, of {len(FAULTS)}",
             refused,
             ">=",
             len(FAULTS),
         ),
-        Bar("requests in flight at SIGTERM that were answered, of 64", answered, ">=", 64),
-        Bar("exit status after SIGTERM", status, "<=", 0),
-        Bar("altered or truncated artifacts refused by name and both digests, of 2", caught, ">=", 2),
+        Target("requests in flight at SIGTERM that were answered, of 64", answered, ">=", 64),
+        Target("exit status after SIGTERM", status, "<=", 0),
+        Target("altered or truncated artifacts refused by name and both digests, of 2", caught, ">=", 2),
     ]

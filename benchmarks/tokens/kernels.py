@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from benchmarks.tokens.merging import Checked, check
 from pliant.device import threads as torch_threads
 from pliant.progress import Progress, silent
@@ -55,11 +55,11 @@ class Kernels:
         """Median over batches."""
         return float(np.median([row.ratio for row in self.rows if row.gamma == gamma]))
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         return [
-            Bar("gamma 0 against plain timm, images/s, median over batches", self.ratio(0), ">=", 0.97, "x"),
-            Bar("gamma 0 against plain timm, largest difference of features", self.difference, "<=", 1e-5),
-            Bar(
+            Target("gamma 0 against plain timm, images/s, median over batches", self.ratio(0), ">=", 0.97, "x"),
+            Target("gamma 0 against plain timm, largest difference of features", self.difference, "<=", 1e-5),
+            Target(
                 f"merging invariants kept, of {len(self.merging.held)} x {self.merging.cases}",
                 self.merging.share,
                 ">=",

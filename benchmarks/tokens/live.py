@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.load_generator import Example, capacity, one_by_one, replay
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from pliant.errors import InputError
 from pliant.progress import Progress
 from pliant.protocol import Request
@@ -115,9 +115,9 @@ class Live:
             return float("nan")
         return utility(best[DEFAULT]) / max(*services, 1e-9)
 
-    def bar(self) -> Bar:
+    def bar(self) -> Target:
         name = "live at 2x load, utility against the best of three services"
-        return Bar(name, self.ratio(), ">=", BAR_LIMIT, "x")
+        return Target(name, self.ratio(), ">=", BAR_LIMIT, "x")
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from pliant.tokens.batching import Batch, BatchingConfig, Queue
 from pliant.tokens.otas_plan import OtasBatch, otas_plan
 from pliant.tokens.plan import DROP, PlannedBatch, plan, planned_batch
@@ -70,11 +70,11 @@ class Planner:
     timings: tuple[Timing, ...]
     gaps: tuple[Gap, ...]
 
-    def bars(self) -> list[Bar]:
+    def targets(self) -> list[Target]:
         """Medians of plan alone on one device; the slower kind of queue counts."""
         limits = {16: 2.0, 32: 10.0}
         slowest = {n: max(t.median for t in self.timings if (t.batches, t.devices) == (n, 1)) for n in limits}
-        return [Bar(f"time per plan, {n} batches", 1000 * slowest[n], "<=", limits[n], "ms") for n in limits]
+        return [Target(f"time per plan, {n} batches", 1000 * slowest[n], "<=", limits[n], "ms") for n in limits]
 
     def timing_rows(self) -> list[tuple[str, ...]]:
         """Cells under TIMING_HEAD."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from pliant.errors import InputError
 from pliant.protocol import JournalEntry
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.reference import ReferenceConfig, kinds

@@ -25,7 +25,7 @@ from flows.bins.publish import publish
 from flows.bins.stages import Stream, StreamMade
 from flows.device import check_device
 from flows.gate import told as gate_told
-from flows.keys import Made
+from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release
 from flows.tasks import fetched, fresh, kept, passing, show_release
@@ -34,27 +34,29 @@ from registry.store import FolderStore
 
 
 @fetched("encoder")
-def get_encoder(key: str, config: BinsFlowConfig, stream: Stream, store: FolderStore) -> Made:
+def get_encoder(key: str, config: BinsFlowConfig, stream: Stream, store: FolderStore) -> StageResult:
     with stage(f"{stream.name}: encoder") as progress:
         return stages.make_encoder(config, stream, key, store, progress)
 
 
 @kept("lengths")
-def observe(key: str, config: BinsFlowConfig, stream: Stream, encoder: Made, store: FolderStore) -> Made:
+def observe(key: str, config: BinsFlowConfig, stream: Stream, encoder: StageResult, store: FolderStore) -> StageResult:
     with stage(f"{stream.name}: lengths") as progress:
         return stages.make_lengths(config, stream, encoder, key, store, progress)
 
 
 @kept("latencies")
-def profile(key: str, config: BinsFlowConfig, stream: Stream, encoder: Made, store: FolderStore, home: Path) -> Made:
+def profile(
+    key: str, config: BinsFlowConfig, stream: Stream, encoder: StageResult, store: FolderStore, home: Path
+) -> StageResult:
     with stage(f"{stream.name}: compile, latency profile") as progress:
         return stages.make_latencies(config, encoder, key, store, home, progress)
 
 
 @kept("bins")
 def plan(
-    key: str, config: BinsFlowConfig, stream: Stream, made: dict[str, Made], store: FolderStore, home: Path
-) -> Made:
+    key: str, config: BinsFlowConfig, stream: Stream, made: dict[str, StageResult], store: FolderStore, home: Path
+) -> StageResult:
     with stage(f"{stream.name}: bins") as progress:
         return stages.make_bins(config, stream, made, key, store, home, progress)
 
@@ -97,14 +99,14 @@ def bins(config: str | None = None, overrides: dict[str, Any] | None = None) -> 
 def one_stream(told: BinsFlowConfig, stream: Stream, store: FolderStore, home: Path) -> StreamMade:
     """Every stage of one stream, each from the cache where what it depends on has not changed."""
     key = stages.encoder_key(told, stream)
-    encoder: Made = fresh(get_encoder, store, key)(key, told, stream, store)
+    encoder: StageResult = fresh(get_encoder, store, key)(key, told, stream, store)
     key = stages.lengths_key(told, stream, encoder)
-    lengths: Made = fresh(observe, store, key)(key, told, stream, encoder, store)
+    lengths: StageResult = fresh(observe, store, key)(key, told, stream, encoder, store)
     key = stages.latencies_key(told, stream, encoder)
-    latencies: Made = fresh(profile, store, key)(key, told, stream, encoder, store, home)
+    latencies: StageResult = fresh(profile, store, key)(key, told, stream, encoder, store, home)
     key = stages.bins_key(told, stream, lengths, latencies)
     named = {"encoder": encoder, "lengths": lengths, "latencies": latencies}
-    planned: Made = fresh(plan, store, key)(key, told, stream, named, store, home)
+    planned: StageResult = fresh(plan, store, key)(key, told, stream, named, store, home)
     if not stages.compiled(store, home, planned):  # the cache was emptied: compile, measure and choose again
         latencies = profile.with_options(refresh_cache=True)(latencies["key"], told, stream, encoder, store, home)
         key, named = stages.bins_key(told, stream, lengths, latencies), named | {"latencies": latencies}

@@ -23,7 +23,7 @@ from pliant.bins.simulated import SimulatedBins
 from pliant.latency import LatencyTable
 from pliant.progress import Progress, silent
 from pliant.report import Report, observations, summarise
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 
 TYPICAL = 500  # lengths that stand for all
 JITTER = 0.05  # standard deviation of a simulated duration's logarithm

@@ -11,7 +11,7 @@ import numpy as np
 
 from flows.bins.live import VERSION, Record, encoder_model
 from flows.bins.plan import Choice, Kept, told
-from flows.keys import Made
+from flows.keys import StageResult
 from flows.live import RECORD, text_of
 from flows.release import TRAINING, commit
 from pliant.bins.artifact import Bins, Encoder
@@ -25,7 +25,7 @@ LENGTHS = "pliant.lengths"
 """Tag of a version of bins: where the lengths come from that they were chosen for."""
 
 
-def encoder_package(encoder: Encoder, folder: Path, made: Made) -> Package:
+def encoder_package(encoder: Encoder, folder: Path, made: StageResult) -> Package:
     """Inputs and outputs are examples: their types become the model's signature."""
     notes = made.get("notes", {})
     config = json.loads(encoder.config)
@@ -80,7 +80,7 @@ def bins_package(bins: Bins, version: int, folder: Path, notes: Mapping[str, Any
     )
 
 
-def encoder_metrics(made: Made) -> dict[str, float]:
+def encoder_metrics(made: StageResult) -> dict[str, float]:
     notes = made.get("notes", {})
     score = {"test_accuracy": notes["score"]["accuracy"]} if "score" in notes else {}
     return {"encoder_seconds": notes.get("seconds", 0.0), **score}

@@ -41,7 +41,7 @@ from flows import settings
 from flows.bins.config import EMBEDDED, BinsFlowConfig, StreamConfig
 from flows.bins.lengths import Lengths
 from flows.bins.measure import Latencies, finish, measure
-from flows.keys import Made, contents, stage_key
+from flows.keys import StageResult, contents, stage_key
 from flows.release import open_registry
 from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder, verify
@@ -72,10 +72,10 @@ class StreamMade:
     """All stages' results of one stream."""
 
     name: str
-    encoder: Made
-    lengths: Made
-    latencies: Made
-    bins: Made
+    encoder: StageResult
+    lengths: StageResult
+    latencies: StageResult
+    bins: StageResult
 
 
 def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
@@ -111,7 +111,9 @@ def encoder_key(config: BinsFlowConfig, stream: Stream) -> str:
     return stage_key(f"bins/encoder-{stream.name}", depends, *code, *own)
 
 
-def make_encoder(config: BinsFlowConfig, stream: Stream, key: str, store: FolderStore, progress: Progress) -> Made:
+def make_encoder(
+    config: BinsFlowConfig, stream: Stream, key: str, store: FolderStore, progress: Progress
+) -> StageResult:
     """Trained, read or fetched; tested where the data has labels of its classes."""
     began, told = time.monotonic(), stream.told
     notes: dict[str, Any] = {}
@@ -156,6 +158,10 @@ def _of_cascade(address: str) -> tuple[Classifier, str]:
     if champion is None:
         raise RegistryError(f"the registry holds no champion of the cascade {task!r}: run `pliant train cascade` first")
     levels = {tag.removeprefix(LEVEL_TAG): int(n) for tag, n in champion.tags.items() if tag.startswith(LEVEL_TAG)}
+    if not levels:
+        raise RegistryError(
+            f"{champion.uri} does not say which models it was made of: run `pliant train cascade` again"
+        )
     fetched = [registry.fetch(cascade_level(task, level), version) for level, version in levels.items()]
     models = [(codec.load(Classifier, folder, published.digest), published.digest) for folder, published in fetched]
     return max(models, key=lambda model: sum(array.size for array in model[0].weights.values()))
@@ -171,7 +177,7 @@ def _cascade_digest(address: str) -> str | None:
         return None
 
 
-def lengths_key(config: BinsFlowConfig, stream: Stream, encoder: Made) -> str:
+def lengths_key(config: BinsFlowConfig, stream: Stream, encoder: StageResult) -> str:
     depends = {
         "encoder": encoder["digest"],
         "sources": stream.told.lengths,
@@ -183,15 +189,15 @@ def lengths_key(config: BinsFlowConfig, stream: Stream, encoder: Made) -> str:
 
 
 def make_lengths(
-    config: BinsFlowConfig, stream: Stream, encoder: Made, key: str, store: FolderStore, progress: Progress
-) -> Made:
+    config: BinsFlowConfig, stream: Stream, encoder: StageResult, key: str, store: FolderStore, progress: Progress
+) -> StageResult:
     loaded = load_encoder(store, encoder)
     lengths = flows.bins.lengths.observe(stream.told, stream.name, loaded, stream.data, config.edges, progress)
     progress(1, 1)
     return {"key": key, "digest": store.save(key, lengths), "notes": {"source": lengths.source}}
 
 
-def latencies_key(config: BinsFlowConfig, stream: Stream, encoder: Made) -> str:
+def latencies_key(config: BinsFlowConfig, stream: Stream, encoder: StageResult) -> str:
     depends = {
         "config": asdict(config.latency),
         "engine": asdict(config.engine),
@@ -206,14 +212,14 @@ def latencies_key(config: BinsFlowConfig, stream: Stream, encoder: Made) -> str:
 
 
 def make_latencies(
-    config: BinsFlowConfig, encoder: Made, key: str, store: FolderStore, cache: Path, progress: Progress
-) -> Made:
+    config: BinsFlowConfig, encoder: StageResult, key: str, store: FolderStore, cache: Path, progress: Progress
+) -> StageResult:
     folder = cache_folder(cache, encoder["digest"], here(config))
     measured = measure(config, load_encoder(store, encoder), folder, progress)
     return {"key": key, "digest": store.save(key, measured)}
 
 
-def bins_key(config: BinsFlowConfig, stream: Stream, lengths: Made, latencies: Made) -> str:
+def bins_key(config: BinsFlowConfig, stream: Stream, lengths: StageResult, latencies: StageResult) -> str:
     depends = {
         "edges": asdict(config.edges),
         "latency": asdict(config.latency),
@@ -230,12 +236,12 @@ def bins_key(config: BinsFlowConfig, stream: Stream, lengths: Made, latencies: M
 def make_bins(
     config: BinsFlowConfig,
     stream: Stream,
-    made: Mapping[str, Made],
+    made: Mapping[str, StageResult],
     key: str,
     store: FolderStore,
     cache: Path,
     progress: Progress,
-) -> Made:
+) -> StageResult:
     """`made`: the encoder, the lengths and the latencies, by these names."""
     encoder = load_encoder(store, made["encoder"])
     observed = store.load(Lengths, made["lengths"]["key"], made["lengths"]["digest"])
@@ -247,7 +253,7 @@ def make_bins(
     return {"key": key, "digest": store.save(key, bins), "notes": notes}
 
 
-def compiled(store: FolderStore, cache: Path, made: Made) -> bool:
+def compiled(store: FolderStore, cache: Path, made: StageResult) -> bool:
     """Whether the compiled files that these bins vouch for are there, unaltered."""
     bins = store.load(Bins, made["key"], made["digest"])
     try:
@@ -257,7 +263,7 @@ def compiled(store: FolderStore, cache: Path, made: Made) -> bool:
     return True
 
 
-def load_encoder(store: FolderStore, made: Made) -> Encoder:
+def load_encoder(store: FolderStore, made: StageResult) -> Encoder:
     return store.load(Encoder, made["key"], made["digest"])
 
 

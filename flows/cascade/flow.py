@@ -24,7 +24,7 @@ from flows.cascade.publish import publish
 from flows.cascade.stages import TaskMade
 from flows.device import check_device
 from flows.gate import told as gate_told
-from flows.keys import Made
+from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release
 from flows.tasks import fetched, fresh, kept, passing, show_release
@@ -32,11 +32,13 @@ from pliant.cascade.artifact import Cascade, Outputs
 from registry.store import FolderStore
 from training.text_data import TextData
 
-Levels = dict[str, Made]
+Levels = dict[str, StageResult]
 
 
 @fetched("level", task_run_name="level-{level.name}")
-def train_level(key: str, level: LevelConfig, config: CascadeFlowConfig, data: TextData, store: FolderStore) -> Made:
+def train_level(
+    key: str, level: LevelConfig, config: CascadeFlowConfig, data: TextData, store: FolderStore
+) -> StageResult:
     with stage(f"{data.name}: train {level.name}") as progress:
         return stages.make_level(config, level, data, key, store, progress)
 
@@ -44,21 +46,27 @@ def train_level(key: str, level: LevelConfig, config: CascadeFlowConfig, data: T
 @kept("outputs", task_run_name="outputs-{split}")
 def run_outputs(
     key: str, split: str, config: CascadeFlowConfig, data: TextData, levels: Levels, store: FolderStore
-) -> Made:
+) -> StageResult:
     with stage(f"{data.name}: outputs, {split}") as progress:
         return stages.make_outputs(config, data, levels, split, key, store, progress)
 
 
 @kept("latencies")
-def profile(key: str, config: CascadeFlowConfig, data: TextData, levels: Levels, store: FolderStore) -> Made:
+def profile(key: str, config: CascadeFlowConfig, data: TextData, levels: Levels, store: FolderStore) -> StageResult:
     with stage(f"{data.name}: latency profile") as progress:
         return stages.make_latencies(config, levels, key, store, progress)
 
 
 @kept("plan")
 def plan(
-    key: str, config: CascadeFlowConfig, data: TextData, outputs: Made, test: Made, latencies: Made, store: FolderStore
-) -> Made:
+    key: str,
+    config: CascadeFlowConfig,
+    data: TextData,
+    outputs: StageResult,
+    test: StageResult,
+    latencies: StageResult,
+    store: FolderStore,
+) -> StageResult:
     with stage(f"{data.name}: plan") as progress:
         return stages.make_plan(config, data, outputs, test, latencies, key, store, progress)
 
@@ -108,15 +116,15 @@ def one_task(told: CascadeFlowConfig, levels: Sequence[LevelConfig], data: TextD
         trained[level.name] = fresh(train_level, store, key)(key, level, told, data, store)
     outputs, test = (_outputs(told, data, trained, split, store) for split in ("profiling", "test"))
     key = stages.latencies_key(told, data, trained)
-    latencies: Made = fresh(profile, store, key)(key, told, data, trained, store)
+    latencies: StageResult = fresh(profile, store, key)(key, told, data, trained, store)
     key = stages.plan_key(told, data, outputs, test, latencies)
-    planned: Made = fresh(plan, store, key)(key, told, data, outputs, test, latencies, store)
+    planned: StageResult = fresh(plan, store, key)(key, told, data, outputs, test, latencies, store)
     return TaskMade(data.name, trained, outputs, test, latencies, planned)
 
 
-def _outputs(told: CascadeFlowConfig, data: TextData, levels: Levels, split: str, store: FolderStore) -> Made:
+def _outputs(told: CascadeFlowConfig, data: TextData, levels: Levels, split: str, store: FolderStore) -> StageResult:
     key = stages.outputs_key(told, data, levels, split)
-    made: Made = fresh(run_outputs, store, key)(key, split, told, data, levels, store)
+    made: StageResult = fresh(run_outputs, store, key)(key, split, told, data, levels, store)
     return made
 
 

@@ -23,7 +23,7 @@ from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import SimulatedCascade, capacity, walks
 from pliant.errors import ArtifactError
 from pliant.report import Report, report
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 
 JITTER = 0.05  # standard deviation of a simulated duration's logarithm
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from flows.cascade.live import Record
-from flows.keys import Made
+from flows.keys import StageResult
 from flows.live import RECORD, text_of
 from flows.release import TRAINING, commit, metric
 from pliant.cascade.artifact import Candidate, Cascade, LevelProfile
@@ -21,7 +21,7 @@ FIRST = ("Return the sorted array.", "Raised when a connection is lost.")
 SECOND = ("The input is not changed.", "Raised when a file is lost.")
 
 
-def level_package(classifier: Classifier, level: LevelProfile, pair: bool, folder: Path, made: Made) -> Package:
+def level_package(classifier: Classifier, level: LevelProfile, pair: bool, folder: Path, made: StageResult) -> Package:
     """Inputs and outputs are examples: their types become the model's signature."""
     regression = not classifier.classes
     notes = made.get("notes", {})

@@ -17,7 +17,7 @@ from flows.cascade.live import Record, Saved
 from flows.cascade.packages import level_package, task_package
 from flows.cascade.report import log_task
 from flows.cascade.stages import TaskMade
-from flows.keys import Made
+from flows.keys import StageResult
 from flows.release import Release, commit, flat, promote, register
 from flows.settings import Settings
 from pliant.cascade.artifact import Cascade
@@ -78,5 +78,5 @@ def _register(
     return versions, [*new, name] if is_new else new
 
 
-def _saved(made: Made) -> Saved:
+def _saved(made: StageResult) -> Saved:
     return Saved(made["key"], made["digest"])

@@ -35,7 +35,7 @@ import training.rows
 import training.starts
 import training.texts
 from flows.cascade.config import CascadeFlowConfig, LevelConfig, TaskConfig
-from flows.keys import Made, contents, stage_key
+from flows.keys import StageResult, contents, stage_key
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.device import device_class, threads
 from pliant.errors import InputError
@@ -71,11 +71,11 @@ class TaskMade:
     """All stages' results of one task. `levels`: by name, ascending in size."""
 
     task: str
-    levels: Mapping[str, Made]
-    outputs: Made  # on the profiling split
-    test: Made  # on the test split
-    latencies: Made
-    plan: Made
+    levels: Mapping[str, StageResult]
+    outputs: StageResult  # on the profiling split
+    test: StageResult  # on the test split
+    latencies: StageResult
+    plan: StageResult
 
 
 def load_data(config: CascadeFlowConfig) -> list[TextData]:
@@ -112,7 +112,7 @@ def train_key(level: LevelConfig, data: TextData) -> str:
 
 def make_level(
     config: CascadeFlowConfig, level: LevelConfig, data: TextData, key: str, store: FolderStore, progress: Progress
-) -> Made:
+) -> StageResult:
     """One classifier, trained; its curves are noted."""
     began = time.monotonic()
     classifier, curves = training.classifier.train(
@@ -131,7 +131,7 @@ def _start(level: LevelConfig, data: TextData) -> Start:
     return training.starts.scratch(level.scratch, texts)
 
 
-def outputs_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, Made], split: str) -> str:
+def outputs_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, StageResult], split: str) -> str:
     depends = {
         "config": asdict(config.outputs),
         "levels": {name: made["digest"] for name, made in levels.items()},
@@ -146,12 +146,12 @@ def outputs_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, 
 def make_outputs(
     config: CascadeFlowConfig,
     data: TextData,
-    levels: Mapping[str, Made],
+    levels: Mapping[str, StageResult],
     split: str,
     key: str,
     store: FolderStore,
     progress: Progress,
-) -> Made:
+) -> StageResult:
     """Every level run once over the texts of one split ("profiling" or "test")."""
     classifiers = load_levels(store, levels)
     digests = [made["digest"] for made in levels.values()]
@@ -163,7 +163,7 @@ def make_outputs(
     return {"key": key, "digest": store.save(key, outputs)}
 
 
-def latencies_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, Made]) -> str:
+def latencies_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, StageResult]) -> str:
     with threads(config.threads):
         device = device_class(config.device)
     depends = {
@@ -178,8 +178,8 @@ def latencies_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str
 
 
 def make_latencies(
-    config: CascadeFlowConfig, levels: Mapping[str, Made], key: str, store: FolderStore, progress: Progress
-) -> Made:
+    config: CascadeFlowConfig, levels: Mapping[str, StageResult], key: str, store: FolderStore, progress: Progress
+) -> StageResult:
     measured = measure(config, load_levels(store, levels), progress)
     return {"key": key, "digest": store.save(key, measured)}
 
@@ -203,7 +203,9 @@ def measure(config: CascadeFlowConfig, classifiers: Sequence[Classifier], progre
     return Latencies(device, tuple(plain), tuple(importance))
 
 
-def plan_key(config: CascadeFlowConfig, data: TextData, outputs: Made, test: Made, latencies: Made) -> str:
+def plan_key(
+    config: CascadeFlowConfig, data: TextData, outputs: StageResult, test: StageResult, latencies: StageResult
+) -> str:
     depends = {
         "config": asdict(config.plan),
         "outputs": outputs["digest"],
@@ -217,13 +219,13 @@ def plan_key(config: CascadeFlowConfig, data: TextData, outputs: Made, test: Mad
 def make_plan(
     config: CascadeFlowConfig,
     data: TextData,
-    outputs: Made,
-    test: Made,
-    latencies: Made,
+    outputs: StageResult,
+    test: StageResult,
+    latencies: StageResult,
     key: str,
     store: FolderStore,
     progress: Progress,
-) -> Made:
+) -> StageResult:
     """Calibrated, planned, and tested on texts that neither has seen."""
     held = store.load(Outputs, outputs["key"], outputs["digest"])
     measured = store.load(Latencies, latencies["key"], latencies["digest"])
@@ -238,5 +240,5 @@ def planned(config: CascadeFlowConfig, held: Outputs, tested: Outputs, measured:
     return pliant.cascade.evaluate.tested(cascade, tested)
 
 
-def load_levels(store: FolderStore, levels: Mapping[str, Made]) -> list[Classifier]:
+def load_levels(store: FolderStore, levels: Mapping[str, StageResult]) -> list[Classifier]:
     return [store.load(Classifier, made["key"], made["digest"]) for made in levels.values()]

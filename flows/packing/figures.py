@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from flows.packing.plan import Choice
 from pliant.packing.artifact import Packing
 from pliant.packing.scheduling.forecast import LEVELS, MEDIAN, UPPER
-from pliant.packing.scheduling.steps import LinearSteps, Point
+from pliant.packing.scheduling.iteration_cost import LinearSteps, Point
 
 matplotlib.use("Agg")
 

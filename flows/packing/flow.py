@@ -16,7 +16,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows import settings
 from flows.device import check_device
-from flows.keys import Made
+from flows.keys import StageResult
 from flows.packing import config as packing_config
 from flows.packing import lengths as packing_lengths
 from flows.packing import live, stages
@@ -38,31 +38,35 @@ from training.packing.corpus import Corpus
 
 
 @fetched("generator")
-def get_generator(key: str, config: PackingFlowConfig, corpus: Corpus | None, store: FolderStore) -> Made:
+def get_generator(key: str, config: PackingFlowConfig, corpus: Corpus | None, store: FolderStore) -> StageResult:
     with stage(f"{config.name}: generator") as progress:
         return stages.make_generator(config, corpus, key, store, progress)
 
 
 @kept("lengths")
-def observe(key: str, config: PackingFlowConfig, generator: Made, asked: Asked, store: FolderStore) -> Made:
+def observe(
+    key: str, config: PackingFlowConfig, generator: StageResult, asked: Asked, store: FolderStore
+) -> StageResult:
     with stage(f"{config.name}: lengths") as progress:
         return stages.make_lengths(config, generator, asked, key, store, progress)
 
 
 @kept("predictor")
-def train_predictor(key: str, config: PackingFlowConfig, generator: Made, lengths: Made, store: FolderStore) -> Made:
+def train_predictor(
+    key: str, config: PackingFlowConfig, generator: StageResult, lengths: StageResult, store: FolderStore
+) -> StageResult:
     with stage(f"{config.name}: predictor") as progress:
         return stages.make_predictor(config, generator, lengths, key, store, progress)
 
 
 @kept("steps")
-def profile(key: str, config: PackingFlowConfig, generator: Made, store: FolderStore) -> Made:
+def profile(key: str, config: PackingFlowConfig, generator: StageResult, store: FolderStore) -> StageResult:
     with stage(f"{config.name}: step profile") as progress:
         return stages.make_steps(config, generator, key, store, progress)
 
 
 @kept("plan")
-def plan(key: str, config: PackingFlowConfig, made: dict[str, Made], store: FolderStore) -> Made:
+def plan(key: str, config: PackingFlowConfig, made: dict[str, StageResult], store: FolderStore) -> StageResult:
     with stage(f"{config.name}: plan") as progress:
         return stages.make_plan(config, made, key, store, progress)
 
@@ -117,16 +121,16 @@ def descended(champion: Live | None, made: ModelMade) -> Release | None:
 def one_model(told: PackingFlowConfig, corpus: Corpus | None, asked: Asked, store: FolderStore) -> ModelMade:
     """Every stage, each from the cache where what it depends on has not changed."""
     key = stages.generator_key(told, corpus)
-    generator: Made = fresh(get_generator, store, key)(key, told, corpus, store)
+    generator: StageResult = fresh(get_generator, store, key)(key, told, corpus, store)
     key = stages.lengths_key(told, generator, asked)
-    lengths: Made = fresh(observe, store, key)(key, told, generator, asked, store)
+    lengths: StageResult = fresh(observe, store, key)(key, told, generator, asked, store)
     key = stages.predictor_key(told, lengths)
-    predictor: Made = fresh(train_predictor, store, key)(key, told, generator, lengths, store)
+    predictor: StageResult = fresh(train_predictor, store, key)(key, told, generator, lengths, store)
     key = stages.steps_key(told, generator)
-    steps: Made = fresh(profile, store, key)(key, told, generator, store)
+    steps: StageResult = fresh(profile, store, key)(key, told, generator, store)
     named = {"generator": generator, "lengths": lengths, "predictor": predictor, "steps": steps}
     key = stages.plan_key(told, named)
-    planned: Made = fresh(plan, store, key)(key, told, named, store)
+    planned: StageResult = fresh(plan, store, key)(key, told, named, store)
     return ModelMade(told.name, generator, lengths, predictor, steps, planned)
 
 

@@ -16,7 +16,7 @@ import flows.packing.observed
 import flows.packing.plan
 import training.packing.lengths
 import training.packing.predictor
-from flows.keys import Made, stage_key
+from flows.keys import StageResult, stage_key
 from flows.packing.config import LengthsConfig, PackingFlowConfig
 from flows.packing.lengths import LEAST, Observed
 from flows.packing.live import Live
@@ -41,9 +41,9 @@ class Learnt:
     """The stages' results. `drift`: how far the champion's predictions were off while they were used."""
 
     name: str
-    lengths: Made
-    predictor: Made
-    plan: Made
+    lengths: StageResult
+    predictor: StageResult
+    plan: StageResult
     drift: dict[str, float]
 
 
@@ -84,12 +84,12 @@ def too_little(observed: Observed, champion: Champion, least: int) -> str:
     return ""
 
 
-def save_observed(observed: Observed, store: FolderStore) -> Made:
+def save_observed(observed: Observed, store: FolderStore) -> StageResult:
     key = stage_key(f"packing/observed-{observed.name}", {"data": observed.data}, flows.packing.observed)
     return {"key": key, "digest": store.save(key, observed), "notes": {"limited": observed.limited}}
 
 
-def predictor_key(config: PackingFlowConfig, champion: Champion, lengths: Made) -> str:
+def predictor_key(config: PackingFlowConfig, champion: Champion, lengths: StageResult) -> str:
     depends = {
         "config": asdict(config.retrain),
         "lengths": lengths["digest"],
@@ -100,8 +100,13 @@ def predictor_key(config: PackingFlowConfig, champion: Champion, lengths: Made) 
 
 
 def make_predictor(
-    config: PackingFlowConfig, champion: Champion, lengths: Made, key: str, store: FolderStore, progress: Progress
-) -> Made:
+    config: PackingFlowConfig,
+    champion: Champion,
+    lengths: StageResult,
+    key: str,
+    store: FolderStore,
+    progress: Progress,
+) -> StageResult:
     """The champion's, trained further; judged by what was observed and held out, beside the champion's."""
     observed = load_observed(store, lengths)
     fit, held_out = observed.part(held_out=False), observed.part(held_out=True)
@@ -115,7 +120,7 @@ def make_predictor(
     return {"key": key, "digest": store.save(key, made), "notes": notes}
 
 
-def plan_key(config: PackingFlowConfig, champion: Champion, lengths: Made, predictor: Made) -> str:
+def plan_key(config: PackingFlowConfig, champion: Champion, lengths: StageResult, predictor: StageResult) -> str:
     depends = {
         "plan": asdict(config.plan),
         "reference": asdict(config.reference),
@@ -129,12 +134,12 @@ def plan_key(config: PackingFlowConfig, champion: Champion, lengths: Made, predi
 def make_plan(
     config: PackingFlowConfig,
     champion: Champion,
-    lengths: Made,
-    predictor: Made,
+    lengths: StageResult,
+    predictor: StageResult,
     key: str,
     store: FolderStore,
     progress: Progress,
-) -> Made:
+) -> StageResult:
     """The champion's memory and step times, with the requests observed last and what is now forecast of them."""
     requests = requests_of(load_observed(store, lengths), load_predictor(store, predictor))
     draft = replace(

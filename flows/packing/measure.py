@@ -14,8 +14,8 @@ from flows.packing.config import MemoryConfig, PackingFlowConfig
 from pliant.device import device_class, threads
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
+from pliant.packing.scheduling.iteration_cost import LinearSteps, Point, fit
 from pliant.packing.scheduling.request import Memory
-from pliant.packing.scheduling.steps import LinearSteps, Point, fit
 from pliant.progress import Progress
 from profiling.packing.steps import profile
 

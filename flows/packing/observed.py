@@ -103,7 +103,7 @@ def _is_forecast(value: Any) -> bool:
 def telling(outputs: Sequence[Output], generator: str, context: int) -> tuple[Output, ...]:
     """Those that tell of this generator's own lengths.
 
-    An output that its asker's stop string ended, or a limit below the context, would have been longer: by how much nobody
+    An output that its client's stop string ended, or a limit below the context, would have been longer: by how much nobody
     knows, so it is left out (training on it as it is would teach to forecast too little).
     """
     own = (one for one in outputs if one.generator == generator)

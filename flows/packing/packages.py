@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.keys import Made
+from flows.keys import StageResult
 from flows.live import RECORD, text_of
 from flows.packing.live import GENERATOR, ORIGIN, PREDICTOR, Record, generator_model, predictor_model
 from flows.packing.plan import Choice, Fared, told
@@ -23,7 +23,7 @@ PLAN = "pliant.plan"
 """Tag of a plan's version: in a sentence, how it fares in the simulator beside on-demand paging."""
 
 
-def generator_package(name: str, generator: Generator, folder: Path, made: Made) -> Package:
+def generator_package(name: str, generator: Generator, folder: Path, made: StageResult) -> Package:
     """`name`: of the model as clients call it. Inputs and outputs are examples: their types become the signature."""
     notes = made.get("notes", {})
     config = json.loads(generator.config)
@@ -45,7 +45,7 @@ def generator_package(name: str, generator: Generator, folder: Path, made: Made)
     )
 
 
-def predictor_package(name: str, predictor: Predictor, folder: Path, made: Made) -> Package:
+def predictor_package(name: str, predictor: Predictor, folder: Path, made: StageResult) -> Package:
     notes = made.get("notes", {})
     config = json.loads(predictor.config)
     shape = {key: config[key] for key in ("model_type", "num_hidden_layers", "hidden_size", "dim") if key in config}

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import partial
 
 from flows import release
-from flows.keys import Made
+from flows.keys import StageResult
 from flows.packing.config import PackingFlowConfig
 from flows.packing.gate import Verdict
 from flows.packing.learn import Champion, Learnt
@@ -98,8 +98,8 @@ def register_plan(
     run: Run,
     record: Record,
     generator: tuple[Generator, int],
-    predictor: Made,
-    plan: Made,
+    predictor: StageResult,
+    plan: StageResult,
     store: FolderStore,
     origin: str = "",
 ) -> Registered:

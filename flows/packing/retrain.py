@@ -15,7 +15,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from flows import settings
-from flows.keys import Made
+from flows.keys import StageResult
 from flows.packing import config as packing_config
 from flows.packing import learn, live
 from flows.packing import observed as packing_observed
@@ -36,15 +36,22 @@ from registry.store import FolderStore
 
 
 @kept("retrained predictor")
-def train_further(key: str, config: PackingFlowConfig, champion: Champion, lengths: Made, store: FolderStore) -> Made:
+def train_further(
+    key: str, config: PackingFlowConfig, champion: Champion, lengths: StageResult, store: FolderStore
+) -> StageResult:
     with stage(f"{config.name}: retrain the predictor") as progress:
         return learn.make_predictor(config, champion, lengths, key, store, progress)
 
 
 @kept("plan anew")
 def plan_anew(
-    key: str, config: PackingFlowConfig, champion: Champion, lengths: Made, predictor: Made, store: FolderStore
-) -> Made:
+    key: str,
+    config: PackingFlowConfig,
+    champion: Champion,
+    lengths: StageResult,
+    predictor: StageResult,
+    store: FolderStore,
+) -> StageResult:
     with stage(f"{config.name}: plan") as progress:
         return learn.make_plan(config, champion, lengths, predictor, key, store, progress)
 
@@ -125,14 +132,14 @@ def champion_of(name: str) -> Champion:
 def _learnt(
     config: PackingFlowConfig,
     champion: Champion,
-    lengths: Made,
+    lengths: StageResult,
     outputs: tuple[packing_observed.Output, ...],
     store: FolderStore,
 ) -> Learnt:
     key = learn.predictor_key(config, champion, lengths)
-    predictor: Made = fresh(train_further, store, key)(key, config, champion, lengths, store)
+    predictor: StageResult = fresh(train_further, store, key)(key, config, champion, lengths, store)
     key = learn.plan_key(config, champion, lengths, predictor)
-    planned: Made = fresh(plan_anew, store, key)(key, config, champion, lengths, predictor, store)
+    planned: StageResult = fresh(plan_anew, store, key)(key, config, champion, lengths, predictor, store)
     drift = packing_observed.drift(outputs)
     return Learnt(config.name, lengths, predictor, planned, drift)
 

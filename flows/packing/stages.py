@@ -19,16 +19,16 @@ import flows.packing.measure
 import flows.packing.plan
 import pliant.packing.engine.adapter
 import pliant.packing.engine.complete
-import pliant.packing.engine.execution
+import pliant.packing.engine.executor
 import pliant.packing.engine.model
 import pliant.packing.engine.runtime
 import pliant.packing.scheduling.forecast
+import pliant.packing.scheduling.iteration_cost
 import pliant.packing.scheduling.plan
 import pliant.packing.scheduling.policy
 import pliant.packing.scheduling.reference
 import pliant.packing.scheduling.scheduler
 import pliant.packing.scheduling.simulated
-import pliant.packing.scheduling.steps
 import profiling.packing.steps
 import training.docstrings
 import training.packing.corpus
@@ -38,7 +38,7 @@ import training.packing.judge
 import training.packing.lengths
 import training.packing.predictor
 import training.starts
-from flows.keys import Made, contents, stage_key
+from flows.keys import StageResult, contents, stage_key
 from flows.packing.config import CORPUS, EMBEDDED, PackingFlowConfig
 from flows.packing.lengths import Asked, Observed
 from flows.packing.measure import Measured, here, measure, token_bytes
@@ -52,7 +52,7 @@ from training.packing.corpus import Corpus
 
 _ENGINE = (
     pliant.packing.engine.runtime,
-    pliant.packing.engine.execution,
+    pliant.packing.engine.executor,
     pliant.packing.engine.adapter,
     pliant.packing.engine.model,
     pliant.packing.engine.complete,
@@ -73,7 +73,7 @@ _SIMULATOR = (
     pliant.packing.scheduling.simulated,
     pliant.packing.scheduling.forecast,
     pliant.packing.scheduling.reference,
-    pliant.packing.scheduling.steps,
+    pliant.packing.scheduling.iteration_cost,
 )
 
 
@@ -92,11 +92,11 @@ class ModelMade:
     """All stages' results."""
 
     name: str
-    generator: Made
-    lengths: Made
-    predictor: Made
-    steps: Made
-    plan: Made
+    generator: StageResult
+    lengths: StageResult
+    predictor: StageResult
+    steps: StageResult
+    plan: StageResult
 
 
 def load_corpus(config: PackingFlowConfig) -> Corpus | None:
@@ -122,7 +122,7 @@ def generator_key(config: PackingFlowConfig, corpus: Corpus | None) -> str:
 
 def make_generator(
     config: PackingFlowConfig, corpus: Corpus | None, key: str, store: FolderStore, progress: Progress
-) -> Made:
+) -> StageResult:
     """Trained, read or fetched, under the model's name."""
     began = time.monotonic()
     if config.generator == EMBEDDED:
@@ -135,7 +135,7 @@ def make_generator(
     return {"key": key, "digest": store.save(key, replace(made, name=config.name)), "notes": notes}
 
 
-def lengths_key(config: PackingFlowConfig, generator: Made, asked: Asked) -> str:
+def lengths_key(config: PackingFlowConfig, generator: StageResult, asked: Asked) -> str:
     depends = {
         "config": asdict(config.lengths),
         "generator": generator["digest"],
@@ -147,8 +147,8 @@ def lengths_key(config: PackingFlowConfig, generator: Made, asked: Asked) -> str
 
 
 def make_lengths(
-    config: PackingFlowConfig, generator: Made, asked: Asked, key: str, store: FolderStore, progress: Progress
-) -> Made:
+    config: PackingFlowConfig, generator: StageResult, asked: Asked, key: str, store: FolderStore, progress: Progress
+) -> StageResult:
     began, loaded = time.monotonic(), load_generator(store, generator)
     told = (config.lengths, config.device, config.threads, config.seed)
     observed = flows.packing.lengths.observe(loaded, asked, *told, progress)
@@ -161,7 +161,7 @@ def make_lengths(
     return {"key": key, "digest": store.save(key, observed), "notes": notes}
 
 
-def predictor_key(config: PackingFlowConfig, lengths: Made) -> str:
+def predictor_key(config: PackingFlowConfig, lengths: StageResult) -> str:
     depends = {
         "config": asdict(config.predictor),
         "lengths": lengths["digest"],
@@ -172,8 +172,13 @@ def predictor_key(config: PackingFlowConfig, lengths: Made) -> str:
 
 
 def make_predictor(
-    config: PackingFlowConfig, generator: Made, lengths: Made, key: str, store: FolderStore, progress: Progress
-) -> Made:
+    config: PackingFlowConfig,
+    generator: StageResult,
+    lengths: StageResult,
+    key: str,
+    store: FolderStore,
+    progress: Progress,
+) -> StageResult:
     """Trained on the lengths to fit, judged by those held out."""
     began, observed = time.monotonic(), load_observed(store, lengths)
     made = training.packing.predictor.train(
@@ -189,7 +194,7 @@ def make_predictor(
     return {"key": key, "digest": store.save(key, made), "notes": notes}
 
 
-def steps_key(config: PackingFlowConfig, generator: Made) -> str:
+def steps_key(config: PackingFlowConfig, generator: StageResult) -> str:
     depends = {
         "config": asdict(config.steps),
         "memory": asdict(config.memory),
@@ -204,18 +209,20 @@ def steps_key(config: PackingFlowConfig, generator: Made) -> str:
         profiling.packing.steps,
         flows.packing.measure,
         *_ENGINE,
-        pliant.packing.scheduling.steps,
+        pliant.packing.scheduling.iteration_cost,
     )
 
 
-def make_steps(config: PackingFlowConfig, generator: Made, key: str, store: FolderStore, progress: Progress) -> Made:
+def make_steps(
+    config: PackingFlowConfig, generator: StageResult, key: str, store: FolderStore, progress: Progress
+) -> StageResult:
     began = time.monotonic()
     measured = measure(config, load_generator(store, generator), progress)
     notes = {"seconds": time.monotonic() - began, "points": len(measured.points), "error": measured.steps.error}
     return {"key": key, "digest": store.save(key, measured), "notes": notes}
 
 
-def plan_key(config: PackingFlowConfig, made: Mapping[str, Made]) -> str:
+def plan_key(config: PackingFlowConfig, made: Mapping[str, StageResult]) -> str:
     """`made`: the generator, the lengths, the predictor and the steps, by these names."""
     depends = {
         "plan": asdict(config.plan),
@@ -227,8 +234,8 @@ def plan_key(config: PackingFlowConfig, made: Mapping[str, Made]) -> str:
 
 
 def make_plan(
-    config: PackingFlowConfig, made: Mapping[str, Made], key: str, store: FolderStore, progress: Progress
-) -> Made:
+    config: PackingFlowConfig, made: Mapping[str, StageResult], key: str, store: FolderStore, progress: Progress
+) -> StageResult:
     """`made` as for `plan_key`."""
     generator = load_generator(store, made["generator"])
     measured = store.load(Measured, made["steps"]["key"], made["steps"]["digest"])
@@ -275,17 +282,17 @@ def forecasts_of(predictor: Predictor, prompts: tuple[str, ...]) -> tuple[NDArra
     return np.array([one.tokens for one in found], np.float32), np.array([one.bucket for one in found], np.int32)
 
 
-def load_generator(store: FolderStore, made: Made) -> Generator:
+def load_generator(store: FolderStore, made: StageResult) -> Generator:
     return store.load(Generator, made["key"], made["digest"])
 
 
-def load_predictor(store: FolderStore, made: Made) -> Predictor:
+def load_predictor(store: FolderStore, made: StageResult) -> Predictor:
     return store.load(Predictor, made["key"], made["digest"])
 
 
-def load_observed(store: FolderStore, made: Made) -> Observed:
+def load_observed(store: FolderStore, made: StageResult) -> Observed:
     return store.load(Observed, made["key"], made["digest"])
 
 
-def load_plan(store: FolderStore, made: Made) -> Packing:
+def load_plan(store: FolderStore, made: StageResult) -> Packing:
     return store.load(Packing, made["key"], made["digest"])

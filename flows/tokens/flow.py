@@ -16,7 +16,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows import settings
 from flows.device import check_device
-from flows.keys import Made
+from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release
 from flows.tasks import fetched, fresh, kept, passing, show_release
@@ -32,22 +32,24 @@ from training.data import ImageData
 
 
 @fetched("foundation")
-def foundation(key: str, config: TokensFlowConfig, data: ImageData, store: FolderStore) -> Made:
+def foundation(key: str, config: TokensFlowConfig, data: ImageData, store: FolderStore) -> StageResult:
     with stage("foundation") as progress:
         return stages.make_foundation(config, data, key, store, progress)
 
 
 @kept("task", task_run_name="task-{name}")
 def train_task(
-    key: str, name: str, config: TokensFlowConfig, data: ImageData, backbone: Made, store: FolderStore
-) -> Made:
+    key: str, name: str, config: TokensFlowConfig, data: ImageData, backbone: StageResult, store: FolderStore
+) -> StageResult:
     with stage(f"task {name}") as progress:
         halves = (share(progress, 0, 80), share(progress, 80, 100))  # training and measuring, of about these lengths
         return stages.make_task(config, data, backbone, key, store, halves)
 
 
 @kept("profile")
-def profile(key: str, config: TokensFlowConfig, backbone: Made, tasks: list[Made], store: FolderStore) -> Made:
+def profile(
+    key: str, config: TokensFlowConfig, backbone: StageResult, tasks: list[StageResult], store: FolderStore
+) -> StageResult:
     with stage("latency profile") as progress:
         return stages.make_profile(config, backbone, tasks, key, store, progress)
 
@@ -62,7 +64,7 @@ def gate(config: TokensFlowConfig, defender: Bundle | None, challenger: Bundle) 
 
 @task(name="publish", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=passing)
 def release(
-    config: TokensFlowConfig, made: dict[str, Made], bundle: Bundle, verdict: Verdict, store: FolderStore
+    config: TokensFlowConfig, made: dict[str, StageResult], bundle: Bundle, verdict: Verdict, store: FolderStore
 ) -> Release:
     with stage("publish") as progress:
         released = publish(settings.read(), config, made, bundle, verdict, store, progress)
@@ -72,16 +74,16 @@ def release(
 
 def trained(
     told: TokensFlowConfig, loaded: Sequence[ImageData], upstream: ImageData, store: FolderStore
-) -> tuple[Made, list[Made], Made]:
+) -> tuple[StageResult, list[StageResult], StageResult]:
     """Backbone, tasks and profile, each from the cache where what it depends on has not changed."""
     key = stages.foundation_key(told, upstream)
-    backbone: Made = fresh(foundation, store, key)(key, told, upstream, store)
+    backbone: StageResult = fresh(foundation, store, key)(key, told, upstream, store)
     tasks = []
     for data in loaded:
         key = stages.task_key(told, data, backbone)
         tasks.append(fresh(train_task, store, key)(key, data.name, told, data, backbone, store))
     key = stages.profile_key(told, backbone, tasks)
-    profiled: Made = fresh(profile, store, key)(key, told, backbone, tasks, store)
+    profiled: StageResult = fresh(profile, store, key)(key, told, backbone, tasks, store)
     return backbone, tasks, profiled
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from flows.tokens.config import GateConfig
 from flows.tokens.stages import Bundle
 from pliant.report import Report, report
-from pliant.simulate import simulate
-from pliant.systems import tokens_knowledge
+from pliant.simulator import simulate
 from pliant.tokens.bound import Devices, fluid
+from pliant.tokens.knowledge import knowledge as tokens_knowledge
 from pliant.tokens.policies import make
 from pliant.tokens.reference import ReferenceConfig, ReferenceLoad, reference_load
 from pliant.tokens.simulated import SimulatedDevice

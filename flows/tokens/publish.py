@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from flows import release
-from flows.keys import Made
+from flows.keys import StageResult
 from flows.release import TRAINING as TRAINING
 from flows.release import Release, commit, flat, promote, register
 from flows.settings import Settings
@@ -63,7 +63,7 @@ def champion_models(registry: MlflowRegistry) -> tuple[Backbone, str, list[Task]
 def publish(
     settings: Settings,
     config: TokensFlowConfig,
-    made: Mapping[str, Made],
+    made: Mapping[str, StageResult],
     bundle: Bundle,
     verdict: Verdict,
     store: FolderStore,
@@ -98,7 +98,7 @@ def _log(run: Run, config: TokensFlowConfig, bundle: Bundle, verdict: Verdict) -
         run.dataset(task.name, task.data, task.name)
 
 
-def _log_training(run: Run, made: Mapping[str, Made]) -> None:
+def _log_training(run: Run, made: Mapping[str, StageResult]) -> None:
     """Seconds of training, and what the sweeps of the learning rate found."""
     notes = {part: one["notes"] for part, one in made.items() if "notes" in one}
     run.document("training", notes)
@@ -132,7 +132,7 @@ def _gate(verdict: Verdict) -> dict[str, Any]:
 
 
 def _package(
-    name: str, part: str, bundle: Bundle, versions: Mapping[str, int], store: FolderStore, made: Made
+    name: str, part: str, bundle: Bundle, versions: Mapping[str, int], store: FolderStore, made: StageResult
 ) -> Package:
     """Inputs and outputs are examples: their types and shapes become the model's signature."""
     backbone = bundle.backbone

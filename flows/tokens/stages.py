@@ -36,7 +36,7 @@ import training.precision
 import training.tokens.foundation
 import training.tokens.sweep
 import training.tokens.task
-from flows.keys import Made, stage_key
+from flows.keys import StageResult, stage_key
 from flows.tokens.config import TokensFlowConfig
 from pliant.device import device_class, threads
 from pliant.errors import InputError
@@ -97,7 +97,7 @@ def _content(backbone: str) -> str | None:
 
 def make_foundation(
     config: TokensFlowConfig, data: ImageData, key: str, store: FolderStore, progress: Progress
-) -> Made:
+) -> StageResult:
     """The backbone: pretrained here (embedded), by timm's hub, or from a local file."""
     scheme, _, rest = config.backbone.partition(":")
     began = time.monotonic()
@@ -114,7 +114,7 @@ def make_foundation(
     return {"key": key, "digest": store.save(key, backbone), "notes": {"seconds": time.monotonic() - began}}
 
 
-def task_key(config: TokensFlowConfig, data: ImageData, backbone: Made) -> str:
+def task_key(config: TokensFlowConfig, data: ImageData, backbone: StageResult) -> str:
     depends = {
         "config": asdict(config.task),
         "data": data.fingerprint,
@@ -130,11 +130,11 @@ def task_key(config: TokensFlowConfig, data: ImageData, backbone: Made) -> str:
 def make_task(
     config: TokensFlowConfig,
     data: ImageData,
-    backbone: Made,
+    backbone: StageResult,
     key: str,
     store: FolderStore,
     progress: Sequence[Progress],
-) -> Made:
+) -> StageResult:
     """A task trained and measured: head, prompts, accuracy per gamma. Two progress callbacks, one for each half.
 
     Where the settings give several learning rates, the best of their trials is taken and all are noted.
@@ -154,7 +154,7 @@ def make_task(
     return {"key": key, "digest": store.save(key, task), "notes": notes}
 
 
-def profile_key(config: TokensFlowConfig, backbone: Made, tasks: Sequence[Made]) -> str:
+def profile_key(config: TokensFlowConfig, backbone: StageResult, tasks: Sequence[StageResult]) -> str:
     with threads(config.threads):
         device = device_class(config.device)
     depends = {
@@ -171,8 +171,13 @@ def profile_key(config: TokensFlowConfig, backbone: Made, tasks: Sequence[Made])
 
 
 def make_profile(
-    config: TokensFlowConfig, backbone: Made, tasks: Sequence[Made], key: str, store: FolderStore, progress: Progress
-) -> Made:
+    config: TokensFlowConfig,
+    backbone: StageResult,
+    tasks: Sequence[StageResult],
+    key: str,
+    store: FolderStore,
+    progress: Progress,
+) -> StageResult:
     """Latency and memory per (gamma, batch) with all tasks mixed, and the rate rule that follows."""
     foundation = store.load(Backbone, backbone["key"], backbone["digest"])
     loaded = [store.load(Task, made["key"], made["digest"]) for made in tasks]
@@ -203,7 +208,9 @@ class Bundle:
     profile: Profile
 
 
-def load_bundle(store: FolderStore, backbone: Made, tasks: Sequence[Made], profile: Made) -> Bundle:
+def load_bundle(
+    store: FolderStore, backbone: StageResult, tasks: Sequence[StageResult], profile: StageResult
+) -> Bundle:
     return Bundle(
         store.load(Backbone, backbone["key"], backbone["digest"]),
         tuple(store.load(Task, made["key"], made["digest"]) for made in tasks),

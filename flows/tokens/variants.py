@@ -18,7 +18,7 @@ from prefect.cache_policies import NO_CACHE
 
 import profiling.tokens.loading
 from flows import settings
-from flows.keys import Made, stage_key
+from flows.keys import StageResult, stage_key
 from flows.progress import stage
 from flows.release import Release
 from flows.tasks import fresh, kept, passing
@@ -40,8 +40,14 @@ WARM_BATCHES = (1, 16)  # at which a variant is warmed up whenever it is loaded
 
 @kept("variant", task_run_name="variant-{name}")
 def assemble(
-    key: str, name: str, config: TokensFlowConfig, backbone: Made, tasks: list[Made], profiled: Made, store: FolderStore
-) -> Made:
+    key: str,
+    name: str,
+    config: TokensFlowConfig,
+    backbone: StageResult,
+    tasks: list[StageResult],
+    profiled: StageResult,
+    store: FolderStore,
+) -> StageResult:
     """Put together and loaded three times to see how long that takes."""
     with stage(f"variant {name}") as progress:
         variant = _put_together(name, backbone, tasks, profiled, store)
@@ -56,7 +62,7 @@ def assemble(
 
 
 @task(name="publish variants", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=passing)
-def release(made: dict[str, Made], store: FolderStore) -> Release:
+def release(made: dict[str, StageResult], store: FolderStore) -> Release:
     registry = open_registry(settings.read())
     versions: dict[str, int] = {}
     new: list[str] = []
@@ -107,14 +113,14 @@ def variant_settings(told: TokensFlowConfig, variant: VariantConfig) -> TokensFl
 
 def _make(
     name: str, told: TokensFlowConfig, loaded: Sequence[ImageData], upstream: ImageData, store: FolderStore
-) -> Made:
+) -> StageResult:
     backbone, tasks, profiled = trained(told, loaded, upstream, store)
     key = _variant_key(name, profiled)
-    made: Made = fresh(assemble, store, key)(key, name, told, backbone, tasks, profiled, store)
+    made: StageResult = fresh(assemble, store, key)(key, name, told, backbone, tasks, profiled, store)
     return made
 
 
-def _variant_key(name: str, profiled: Made) -> str:
+def _variant_key(name: str, profiled: StageResult) -> str:
     """The profile's digest names backbone and device; its own key also the tasks."""
     depends = {
         "profile": profiled["key"],
@@ -125,7 +131,9 @@ def _variant_key(name: str, profiled: Made) -> str:
     return stage_key(f"tokens/variant-{name}", depends, profiling.tokens.loading)
 
 
-def _put_together(name: str, backbone: Made, tasks: Sequence[Made], profiled: Made, store: FolderStore) -> Variant:
+def _put_together(
+    name: str, backbone: StageResult, tasks: Sequence[StageResult], profiled: StageResult, store: FolderStore
+) -> Variant:
     """Without its loading time."""
     measured = store.load(Profile, profiled["key"], profiled["digest"])
     held = [store.load(Task, made["key"], made["digest"]) for made in tasks]

@@ -1,4 +1,4 @@
-"""Dispatch and service of a whole trace in compiled code: what pliant/simulate.py does with the scheduler, far faster.
+"""Dispatch and service of a whole trace in compiled code: what pliant/simulator.py does with the scheduler, far faster.
 
 Placement "single" (each device one runtime, a queue each, swaps in turn) and "shared" (one queue); batch size 1, service
 times exactly the profile's, nothing dropped. Agrees with the scheduler in virtual time (tests/pliant/bins/test_replay.py).

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import LEVELS
+from pliant.packing.scheduling.iteration_cost import LinearSteps
 from pliant.packing.scheduling.request import Memory
-from pliant.packing.scheduling.steps import LinearSteps
 
 BUCKETS = 10  # equal classes of the longest output (S3, section 3.1)
 

@@ -50,7 +50,7 @@ class ChatTemplate:
             return "\n".join(message["content"] for message in messages)
         try:
             return self._template.render(messages=messages, add_generation_prompt=True, **self._special)
-        except Exception as error:  # a template is a programme, and the messages are the asker's
+        except Exception as error:  # a template is a programme, and the messages are the client's
             told = str(error) or type(error).__name__
             raise InputError(
                 "messages", f"refused by the model's template ({told})", "a conversation that it takes"

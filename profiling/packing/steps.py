@@ -18,10 +18,10 @@ import torch
 
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.adapter import Batching
+from pliant.packing.engine.adapter import ContinuousBatchingEngine
 from pliant.packing.engine.model import load_generator
-from pliant.packing.scheduling.request import Chunk, Decision, Memory
-from pliant.packing.scheduling.steps import Point
+from pliant.packing.scheduling.iteration_cost import Point
+from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from pliant.progress import Progress, silent
 
 NEWCOMER = 1 << 40  # id of the prompt that is read beside the others
@@ -102,7 +102,7 @@ class _Lab:
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._memory, self._config, self._clock, self._context = memory, config, clock, generator.context
-        self._engine = Batching(load_generator(generator, device), memory)
+        self._engine = ContinuousBatchingEngine(load_generator(generator, device), memory)
         self._engine.enter(threads)
 
     def measure(self, sequences: int, length: int) -> list[Point]:
@@ -141,7 +141,7 @@ class _Lab:
         admitted: tuple[int, ...] = (id,)
         for start in range(0, length, self._memory.step_tokens):
             chunk = Chunk(id, min(self._memory.step_tokens, length - start))
-            self._engine.carry_out(Decision(admitted=admitted, chunks=(chunk,), idle=tuple(range(id))))
+            self._engine.carry_out(StepPlan(admitted=admitted, chunks=(chunk,), idle=tuple(range(id))))
             self._engine.step()
             admitted = ()
 
@@ -158,10 +158,10 @@ class _Lab:
 
     def _iteration(self, tokens: int) -> float:
         """Seconds; everybody generates and a prompt of `tokens` is read, and forgotten after."""
-        decision = Decision()
+        decision = StepPlan()
         if tokens:
             self._engine.add(NEWCOMER, [1] * tokens, 2, (), {})
-            decision = Decision(admitted=(NEWCOMER,), chunks=(Chunk(NEWCOMER, tokens),))
+            decision = StepPlan(admitted=(NEWCOMER,), chunks=(Chunk(NEWCOMER, tokens),))
         start = self._clock()
         self._engine.carry_out(decision)
         self._engine.step()
@@ -171,8 +171,8 @@ class _Lab:
 
     def _there_and_back(self) -> float:
         start = self._clock()
-        self._engine.carry_out(Decision(offloaded=(0,)))
-        self._engine.carry_out(Decision(admitted=(0,), idle=(0,)))
+        self._engine.carry_out(StepPlan(offloaded=(0,)))
+        self._engine.carry_out(StepPlan(admitted=(0,), idle=(0,)))
         if self._engine.device.type == "cuda":
             torch.cuda.synchronize(self._engine.device)  # copies to and from pinned memory are not waited for
         return self._clock() - start

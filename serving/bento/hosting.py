@@ -34,6 +34,7 @@ class Assembly(Protocol):
 
 
 A = TypeVar("A", bound=Assembly)
+S = TypeVar("S", bound="Settings")
 
 
 def hosted(create_app: Callable[[Path], FastAPI]) -> FastAPI:
@@ -43,11 +44,11 @@ def hosted(create_app: Callable[[Path], FastAPI]) -> FastAPI:
     return create_app(Path(str(files("bentoml"))) / "_internal" / "server" / "static_content")
 
 
-async def begin(app: FastAPI, assemble: Callable[[Settings], Awaitable[A]]) -> A:
+async def begin(app: FastAPI, assemble: Callable[[S], Awaitable[A]], kind: type[S]) -> A:
     """The parts, all started. BentoML accepts connections only after this."""
     from serving.settings import from_environment
 
-    assembly = await assemble(from_environment(os.environ))
+    assembly = await assemble(from_environment(os.environ, kind))
     app.state.endpoint = assembly.endpoint
     freeze_gc()
     return assembly

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from starlette.responses import Response
 
 from pliant.errors import InputError
-from serving.bins.payload import Output
+from serving.bins.messages import Output
 from serving.bins.question import Answer, Encoder
 
 

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from serving.bins import openai, tei
-from serving.bins.documents import Status, documents
 from serving.bins.question import Endpoint
+from serving.bins.schemas import Status, documents
+from serving.http.api_errors import json_response
 from serving.http.app import Handler, add_refresh, complete, new_app
 from serving.http.questions import guarded
-from serving.http.refusals import json_response
 
 TEI = {"/embed": tei.embed, "/predict": tei.predict, "/info": tei.info, "/health": tei.health}
 OPENAI = {"/v1/embeddings": openai.embeddings_of, "/v1/models": openai.models}

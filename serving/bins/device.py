@@ -10,7 +10,7 @@ from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
 from registry import codec
-from serving.bins.payload import BinsBuild, Output, Payload, StreamBuild
+from serving.bins.messages import BinsBuild, Output, Payload, StreamBuild
 from serving.workers.on_device import prepare, room
 
 SHORT = 8  # tokens of the dynamic runtime's shorter warm-up

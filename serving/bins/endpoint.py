@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.bins.artifact import Shape
-from serving.answers import Dropped, Served
+from serving.answers import Completed, Rejected
 from serving.bins.catalog import Catalog, ServedEncoder, ServedStream
 from serving.bins.question import Answer, Question
 from serving.bins.reading import TokenReader, Tokens
+from serving.bins.settings import BinsSettings
 from serving.clock import Clock
 from serving.http import tei
+from serving.http.api_errors import ApiError, refusal_of_drop
 from serving.http.questions import unknown, which
-from serving.http.refusals import Refusal, refusal_of_drop
 from serving.lifecycle.generation import Generation
 from serving.lifecycle.refresh import Refresher
 from serving.metrics import Metrics
-from serving.settings import Settings
 
 WRONG_HEAD = {"embedding": "Model is not an embedding model", "classification": "Model is not a classifier model"}
 """In TEI's words."""
@@ -55,17 +55,17 @@ def bin_name(shape: Shape) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Dependencies:
     """What the endpoint is put together from."""
 
-    settings: Settings
+    settings: BinsSettings
     refresher: Refresher[Catalog, Way]
     metrics: Metrics
     clock: Clock
 
 
 class BinsEndpoint:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts, self._generations = parts, parts.refresher.generations
         self.settings, self.metrics, self._clock = parts.settings, parts.metrics, parts.clock
 
@@ -87,7 +87,7 @@ class BinsEndpoint:
     def which(self, name: object, field: str, head: str | None) -> str:
         """The stream that `field` names, or the only one (with that head).
 
-        Raises `Refusal` (404) for one that is not served, and (424) for one with another head.
+        Raises `ApiError` (404) for one that is not served, and (424) for one with another head.
         """
         served = self._generations.present.ways
         choice = list(served)
@@ -95,7 +95,7 @@ class BinsEndpoint:
             choice = [one for one in choice if head in (None, served[one].served.encoder.head)] or choice
         name = which(name, field, choice)
         if head not in (None, served[name].served.encoder.head):
-            raise Refusal(424, "wrong_head", WRONG_HEAD[str(head)], field)
+            raise ApiError(424, "wrong_head", WRONG_HEAD[str(head)], field)
         return name
 
     def describe(self, task: str) -> ServedEncoder:
@@ -105,7 +105,7 @@ class BinsEndpoint:
     async def run(self, question: Question, arrived: float) -> Answer:
         """Deadlines count from `arrived` on this endpoint's clock.
 
-        Raises `Refusal` where one of the texts has no answer, whatever the others have.
+        Raises `ApiError` where one of the texts has no answer, whatever the others have.
         """
         present, way, tokens = await self._read(question)
         limit = way.served.bins.slo if question.deadline is None else question.deadline
@@ -117,8 +117,8 @@ class BinsEndpoint:
         found = [await submits[0]] if len(submits) == 1 else await asyncio.gather(*submits)
         for one in found:
             self._note(question.task, way, one)
-        served = [one for one in found if isinstance(one, Served)]
-        dropped = [one for one in found if isinstance(one, Dropped)]
+        served = [one for one in found if isinstance(one, Completed)]
+        dropped = [one for one in found if isinstance(one, Rejected)]
         if dropped:
             raise refusal_of_drop(dropped[0], limit)
         return Answer(
@@ -157,18 +157,18 @@ class BinsEndpoint:
                 raise tei.not_left(most, "a pair")
         return tokens
 
-    def _note(self, task: str, way: Way, found: Served | Dropped) -> None:
+    def _note(self, task: str, way: Way, found: Completed | Rejected) -> None:
         self.metrics.answered(task, found)
-        if isinstance(found, Served):
+        if isinstance(found, Completed):
             origin = {"stream_version": way.served.version, "bin": way.shapes[found.setting]}
             self.metrics.originated(task, origin)
 
     async def refresh(self) -> dict[str, Any]:
         """Take up what the alias points to, now. Raises as a look does."""
-        return (await self._parts.refresher.watch.look()).plain()
+        return (await self._parts.refresher.poller.poll()).plain()
 
     def status(self) -> dict[str, Any]:
-        present, watch = self._generations.present, self._parts.refresher.watch
+        present, poller = self._generations.present, self._parts.refresher.poller
         return {
             "ready": self.ready,
             "alias": self.settings.alias,
@@ -181,8 +181,8 @@ class BinsEndpoint:
             "dispatch": self.settings.dispatch,
             "placement": present.catalog.placement,
             "streams": [_stream(way.served) for way in present.ways.values()],
-            "refresh": watch.last.plain(),
-            "refresh_seconds": watch.seconds,
+            "refresh": poller.last.plain(),
+            "refresh_seconds": poller.seconds,
             "waiting": present.driver.waiting,
             "pending": present.driver.pending,
         }

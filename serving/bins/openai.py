@@ -17,12 +17,12 @@ from starlette.responses import Response
 
 from pliant.errors import InputError
 from serving.bins.answer import embeddings, respond
-from serving.bins.payload import Output
+from serving.bins.messages import Output
 from serving.bins.question import Endpoint, Question, read_deadline
 from serving.bins.tei import EMBEDDING, no_dimensions, plain_texts
+from serving.http.api_errors import RETRY_AFTER, ApiError, json_response
 from serving.http.json_body import shorten
 from serving.http.questions import read_fields
-from serving.http.refusals import RETRY_AFTER, Refusal, json_response
 
 STATUS: Mapping[str, int] = {"invalid": 400, "too_many_texts": 400, "text_too_long": 400, "wrong_head": 400}
 """Of our code, where it is not our own status."""
@@ -54,7 +54,7 @@ async def models(_: Request, endpoint: Endpoint) -> Response:
     return json_response({"object": "list", "data": told})
 
 
-def error_response(refusal: Refusal) -> Response:
+def error_response(refusal: ApiError) -> Response:
     status = STATUS.get(refusal.code, refusal.status)
     content = {
         "message": str(refusal),

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.bins.payload import Output
+from serving.bins.messages import Output
 from serving.http import questions
 from serving.http.json_body import deadline, shorten
 from serving.http.texts import Texts

@@ -26,8 +26,9 @@ class BinsService:
     async def start(self) -> None:
         """When this returns every worker has run its models."""
         from serving.bins.assembly import assemble
+        from serving.bins.settings import BinsSettings
 
-        self._assembly = await begin(app, assemble)
+        self._assembly = await begin(app, assemble, BinsSettings)
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(self) -> None:

@@ -17,9 +17,9 @@ from pliant.errors import InputError
 from serving.bins.answer import check_normalize, embeddings, respond, scores
 from serving.bins.question import Answer, Endpoint, Question, read_deadline
 from serving.http import tei
+from serving.http.api_errors import json_response
 from serving.http.json_body import shorten
 from serving.http.questions import read_fields
-from serving.http.refusals import json_response
 from serving.http.texts import Texts, check_count, clean
 
 error_response = partial(tei.error_response, kinds={**tei.KINDS, 503: (503, "Unhealthy")})

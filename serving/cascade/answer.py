@@ -9,11 +9,11 @@ from typing import Any
 
 from pliant.cascade.outcomes import Answered
 from pliant.cascade.route import confidence
-from serving.answers import Served
+from serving.answers import Completed
 from serving.cascade.reading import Asked
 
 
-def answer(id: str, asked: Asked, served: Served) -> dict[str, Any]:
+def answer(id: str, asked: Asked, served: Completed) -> dict[str, Any]:
     """Of a text that at least one level ran for. `label` is a class, or in a regression the value."""
     cascade, names = asked.way.cascade, levels_run(asked)
     return {
@@ -34,7 +34,7 @@ def answer(id: str, asked: Asked, served: Served) -> dict[str, Any]:
     }
 
 
-def remembered(asked: Asked, served: Served) -> Answered:
+def remembered(asked: Asked, served: Completed) -> Answered:
     """The same for those who later learn of the right label. No promise covers what was cut short."""
     cascade, candidate = asked.way.cascade, asked.candidate
     return Answered(
@@ -84,7 +84,7 @@ def _word(asked: Asked, which: int, start: int, end: int) -> dict[str, Any]:
     return {"text": which, "start": start, "end": end, "word": text[start:end]}
 
 
-def _times(served: Served) -> dict[str, float]:
+def _times(served: Completed) -> dict[str, float]:
     """Over all its launches: on the device, and before and between them in queues."""
     *former, last = served.ran
     earlier = sum(ran.seconds for ran in former)

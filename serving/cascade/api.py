@@ -13,13 +13,13 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serving.cascade.documents import Prediction, Status, TakenOutcome, TaskList, errors, outcome_body, question_body
 from serving.cascade.outcomes import read_outcome, take_all
 from serving.cascade.question import Endpoint, Question, read_question
+from serving.cascade.schemas import Prediction, Status, TakenOutcome, TaskList, errors, outcome_body, question_body
 from serving.cascade.tei import add_tei
+from serving.http.api_errors import json_response
 from serving.http.app import add_refresh, complete, new_app
 from serving.http.json_body import check_type, parse_value, read_body
-from serving.http.refusals import json_response
 
 
 def create_app(swagger: Path) -> FastAPI:

@@ -14,16 +14,16 @@ from pliant.cascade.knowledge import Knowledge, knowledge, numbers, prunes
 from pliant.cascade.scheduler import CascadeScheduler, Options
 from registry.names import CASCADE_PREFIX
 from serving.cascade.catalog import Catalog, load_catalog
-from serving.cascade.endpoint import ORIGINS, CascadeEndpoint, Parts
+from serving.cascade.endpoint import ORIGINS, CascadeEndpoint, Dependencies
+from serving.cascade.messages import CascadeBuild, ModelBuild
 from serving.cascade.outcomes import Outcomes
-from serving.cascade.payload import CascadeBuild, ModelBuild
 from serving.cascade.reading import Way, read, way
+from serving.cascade.settings import CascadeSettings
 from serving.clock import loop_clock
 from serving.lifecycle.artifacts import Registry, open_registry
-from serving.lifecycle.assembly import Assembly, Blueprint, Builder, Hire
+from serving.lifecycle.assembly import Assembly, Blueprint, Builder, WorkerFactory
 from serving.lifecycle.refresh import Source, follow
 from serving.metrics import Metrics
-from serving.settings import Settings
 from serving.workers.device_plan import DevicePlan
 from serving.workers.devices import SameDevice, check_devices, devices
 from serving.workers.worker import ProcessWorker
@@ -31,7 +31,7 @@ from serving.workers.worker import ProcessWorker
 WARM_BATCHES = (1, 16)  # that every classifier runs before the first request
 
 
-def check(settings: Settings) -> None:
+def check(settings: CascadeSettings) -> None:
     """What launch.py's `check` says, for this system."""
     catalog = load_catalog(open_registry(settings), settings.alias)
     make_scheduler(settings, make_knowledge(settings, catalog))
@@ -41,22 +41,22 @@ def check(settings: Settings) -> None:
 
 
 async def assemble(
-    settings: Settings,
+    settings: CascadeSettings,
     registry: Registry | None = None,
-    hire: Hire = ProcessWorker,
+    worker_factory: WorkerFactory = ProcessWorker,
     counted: CollectorRegistry = REGISTRY,
 ) -> Assembly[CascadeEndpoint, Catalog, Way]:
     """A service whose models have run. Raises `PliantError`."""
     registry, clock, metrics = registry or open_registry(settings), loop_clock(), Metrics("model", ORIGINS, counted)
     source = Source(registry, settings.alias, CASCADE_PREFIX, load_catalog)
     same = SameDevice("tasks", settings.any_profile)
-    builder = Builder(settings, clock, metrics, hire, partial(blueprint, settings), same)
+    builder = Builder(settings, clock, metrics, worker_factory, partial(blueprint, settings), same)
     refresher = await follow(source, builder.start, settings.refresh_seconds, metrics)
-    parts = Parts(settings, refresher, metrics, Outcomes(counted), clock)
-    return Assembly(CascadeEndpoint(parts), refresher, asyncio.create_task(refresher.watch.run()))
+    parts = Dependencies(settings, refresher, metrics, Outcomes(counted), clock)
+    return Assembly(CascadeEndpoint(parts), refresher, asyncio.create_task(refresher.poller.run()))
 
 
-def blueprint(settings: Settings, catalog: Catalog) -> Blueprint[Way]:
+def blueprint(settings: CascadeSettings, catalog: Catalog) -> Blueprint[Way]:
     scheduler = make_scheduler(settings, make_knowledge(settings, catalog))
     return Blueprint(
         scheduler=scheduler,
@@ -68,16 +68,16 @@ def blueprint(settings: Settings, catalog: Catalog) -> Blueprint[Way]:
     )
 
 
-def make_knowledge(settings: Settings, catalog: Catalog) -> Knowledge:
+def make_knowledge(settings: CascadeSettings, catalog: Catalog) -> Knowledge:
     return knowledge(catalog.cascades, settings.workers, settings.placement == "own")
 
 
-def make_scheduler(settings: Settings, known: Knowledge) -> CascadeScheduler:
+def make_scheduler(settings: CascadeSettings, known: Knowledge) -> CascadeScheduler:
     options = Options(margin=settings.margin, max_waiting=settings.max_waiting)
     return CascadeScheduler(known, settings.workers, options)
 
 
-def build_plan(settings: Settings, catalog: Catalog, worker: int) -> CascadeBuild:
+def build_plan(settings: CascadeSettings, catalog: Catalog, worker: int) -> CascadeBuild:
     """What the device process of one worker is told: the classifiers that launches may send it to."""
     models, known = [], make_knowledge(settings, catalog).models
     for (task, level), number in numbers(catalog.cascades).items():

@@ -10,7 +10,7 @@ from pliant.cascade.runtime import CascadeRuntime
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from registry import codec
-from serving.cascade.payload import CascadeBuild, Output, Payload
+from serving.cascade.messages import CascadeBuild, Output, Payload
 from serving.workers.on_device import prepare, room
 
 WARM_TOKENS = (8, 32)

@@ -13,19 +13,19 @@ from typing import Any
 from uuid import uuid4
 
 from pliant.cascade.route import choose, number_of
-from serving.answers import Dropped
+from serving.answers import Rejected
 from serving.cascade import answer
 from serving.cascade.catalog import Catalog
 from serving.cascade.described import described
 from serving.cascade.outcomes import Outcomes
 from serving.cascade.question import Question
 from serving.cascade.reading import Way, begin
+from serving.cascade.settings import CascadeSettings
 from serving.clock import Clock
+from serving.http.api_errors import error_content, refusal_of, refusal_of_drop
 from serving.http.questions import unknown
-from serving.http.refusals import error_content, refusal_of, refusal_of_drop
 from serving.lifecycle.refresh import Refresher
 from serving.metrics import Metrics
-from serving.settings import Settings
 
 ORIGINS = ("task_version", "candidate", "level", "reason")
 """Labels of the metric that says what gave the answers."""
@@ -43,10 +43,10 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Dependencies:
     """What the endpoint is put together from."""
 
-    settings: Settings
+    settings: CascadeSettings
     refresher: Refresher[Catalog, Way]
     metrics: Metrics
     outcomes: Outcomes
@@ -54,7 +54,7 @@ class Parts:
 
 
 class CascadeEndpoint:
-    def __init__(self, parts: Parts, seed: int | None = None) -> None:
+    def __init__(self, parts: Dependencies, seed: int | None = None) -> None:
         """`seed` of what the published gates toss; None: another one each time."""
         self._parts, self._generations = parts, parts.refresher.generations
         self._draw = random.Random(seed).random
@@ -75,7 +75,7 @@ class CascadeEndpoint:
     async def predict(self, question: Question, arrived: float) -> dict[str, Any]:
         """An answer or an error for each text, in order; deadlines count from `arrived` on this endpoint's clock.
 
-        Raises `Refusal` or `InputError` where no text has an answer: overload, an unknown task, a target out of reach.
+        Raises `ApiError` or `InputError` where no text has an answer: overload, an unknown task, a target out of reach.
         """
         self._choose(question)
         asks = []
@@ -103,7 +103,7 @@ class CascadeEndpoint:
         submitted = driver.submit(question.task, left, question.utility, asked.payload, asked.length, number, asked)
         served = await submitted
         self.metrics.answered(question.task, served)
-        if isinstance(served, Dropped):
+        if isinstance(served, Rejected):
             raise refusal_of_drop(served, question.deadline)
         told = answer.answer(uuid4().hex, asked, served)
         self._parts.outcomes.remember(told["id"], answer.remembered(asked, served))
@@ -128,7 +128,7 @@ class CascadeEndpoint:
         return ways[task]
 
     def describe(self, task: str) -> Described:
-        """Raises `Refusal` for a task that is not served."""
+        """Raises `ApiError` for a task that is not served."""
         served = self._way(task).served
         return Described(served.cascade.classes, served.cascade.pair, served.max_length)
 
@@ -138,13 +138,13 @@ class CascadeEndpoint:
 
     async def refresh(self) -> dict[str, Any]:
         """Take up what the alias points to, now. Raises as a look does."""
-        return (await self._parts.refresher.watch.look()).plain()
+        return (await self._parts.refresher.poller.poll()).plain()
 
     def tasks(self) -> list[Mapping[str, Any]]:
         return [described(way.served) for way in self._generations.present.ways.values()]
 
     def status(self) -> dict[str, Any]:
-        present, watch = self._generations.present, self._parts.refresher.watch
+        present, poller = self._generations.present, self._parts.refresher.poller
         return {
             "ready": self.ready,
             "alias": self.settings.alias,
@@ -153,8 +153,8 @@ class CascadeEndpoint:
             "workers": self.settings.workers,
             "placement": self.settings.placement,
             "tasks": self.tasks(),
-            "refresh": watch.last.plain(),
-            "refresh_seconds": watch.seconds,
+            "refresh": poller.last.plain(),
+            "refresh_seconds": poller.seconds,
             "waiting": present.driver.waiting,
             "pending": present.driver.pending,
             "outcomes": self._parts.outcomes.plain(),

@@ -15,8 +15,8 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
 from pliant.cascade.outcomes import CONFIDENCE, Answered, Figures, Label, Taken, Tracker
 from pliant.errors import InputError, PliantError
+from serving.http.api_errors import ApiError, error_content, refusal_of
 from serving.http.json_body import SHOWN, check_names, number, shorten, text
-from serving.http.refusals import Refusal, error_content, refusal_of
 
 FIELDS = ("id", "label")
 MEMORY = 100_000  # answers that can still be labelled, about 40 MB
@@ -45,16 +45,16 @@ class Outcomes:
     def take(self, id: str, label: Label) -> dict[str, Any]:
         """Count the label of an answer.
 
-        Raises `Refusal` for an unknown id (404) and for another label than before (409), and `InputError` for a label
+        Raises `ApiError` for an unknown id (404) and for another label than before (409), and `InputError` for a label
         that the task does not know. The same label once more is well, and counts once.
         """
         taken = self._tracker.take(id, label)
         if taken.answered is None:
             message = f"id is {shorten(id)}, but must be of an answer that was given lately, since the service started"
-            raise Refusal(404, "unknown_id", message, "id")
+            raise ApiError(404, "unknown_id", message, "id")
         if taken.status == "contradicted":
             message = f"label is {shorten(label)}, but must be the one that was taken before: a label cannot be changed"
-            raise Refusal(409, "other_label", message, "label")
+            raise ApiError(409, "other_label", message, "label")
         figures = self._tracker.figures_of(taken.answered)
         if taken.status == "counted":
             self._observe(taken.answered, taken, figures)
@@ -100,7 +100,7 @@ def take_all(outcomes: list[Any], take: Callable[[str, Label], dict[str, Any]]) 
     for value in outcomes:
         try:
             results.append(take(*read_outcome(value)))
-        except (Refusal, PliantError) as error:
+        except (ApiError, PliantError) as error:
             refusals.append(refusal_of(error))
             results.append({"id": _id(value), **error_content(refusals[-1])})
     status = refusals[0].status if len(refusals) == len(outcomes) else 200

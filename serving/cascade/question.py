@@ -57,7 +57,7 @@ class Endpoint(questions.Endpoint, Protocol):
 
 
 async def read_question(request: Request, endpoint: Endpoint) -> Question:
-    """Raises `Refusal` or `InputError` for anything but a whole, valid question."""
+    """Raises `ApiError` or `InputError` for anything but a whole, valid question."""
     fields = await read_fields(request, endpoint.settings)
     check_names(fields, FIELDS, ())
     task = which_task(fields.get("task"), endpoint)
@@ -67,12 +67,12 @@ async def read_question(request: Request, endpoint: Endpoint) -> Question:
 
 
 def which_task(name: object, endpoint: Endpoint) -> str:
-    """The one that is named, or the only one. Raises `Refusal` (404) for one that is not served."""
+    """The one that is named, or the only one. Raises `ApiError` (404) for one that is not served."""
     return which(name, "task", [str(task["name"]) for task in endpoint.tasks()])
 
 
 def read_texts(given: Sequence[Given], task: str, pair: bool) -> tuple[Texts, tuple[int, ...]]:
-    """Texts, and how many characters of each were cleaned. Raises `InputError`, or `Refusal` (413) for a long text."""
+    """Texts, and how many characters of each were cleaned. Raises `InputError`, or `ApiError` (413) for a long text."""
     texts, cleaned = [], []
     for one in given:
         if (len(one.parts) == 2) != pair:

@@ -20,7 +20,7 @@ from pliant.models.text import Reader, Reading, Span, shorten
 from pliant.protocol import Result
 from serving.answers import Pending
 from serving.cascade.catalog import ServedTask
-from serving.cascade.payload import Payload
+from serving.cascade.messages import Payload
 
 Draw = Callable[[], float]
 """Uniform in [0, 1); what the published gates toss."""

@@ -25,8 +25,9 @@ class CascadeService:
     async def start(self) -> None:
         """When this returns every worker has run its models."""
         from serving.cascade.assembly import assemble
+        from serving.cascade.settings import CascadeSettings
 
-        self._assembly = await begin(app, assemble)
+        self._assembly = await begin(app, assemble, CascadeSettings)
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(self) -> None:

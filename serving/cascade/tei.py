@@ -16,11 +16,11 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serving.cascade.documents import task_parameter, tei_body, tei_responses
 from serving.cascade.question import Described, Endpoint, Question, read_texts, which_task
+from serving.cascade.schemas import task_parameter, tei_body, tei_responses
 from serving.http import tei
+from serving.http.api_errors import ApiError, json_response
 from serving.http.questions import guarded, read_fields
-from serving.http.refusals import Refusal, json_response
 from serving.http.tei import Form
 
 LEAST = 1e-12  # the smallest probability whose logarithm is given
@@ -98,7 +98,7 @@ def _check_errors(answers: list[Mapping[str, Any]]) -> None:
     for answer in answers:
         if "error" in answer:
             code, message = answer["error"]["code"], answer["error"]["message"]
-            raise Refusal(STATUS.get(code, 503), code, message, answer["error"]["field"])
+            raise ApiError(STATUS.get(code, 503), code, message, answer["error"]["field"])
 
 
 def _check_cut(answers: list[Mapping[str, Any]], form: Form, described: Described) -> None:

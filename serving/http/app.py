@@ -18,8 +18,8 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from pliant.errors import PliantError
-from serving.http.documents import Refresh
-from serving.http.refusals import Refusal, error_response, json_response, refusal_of
+from serving.http.api_errors import ApiError, error_response, json_response, refusal_of
+from serving.http.schemas import Refresh
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -39,7 +39,7 @@ def complete(app: FastAPI, hot: Mapping[str, Handler], swagger: Path) -> FastAPI
     app.router.routes[:0] = [Route(path, handler, methods=["POST"]) for path, handler in hot.items()]
     app.add_api_route("/docs", _docs, include_in_schema=False)
     app.mount("/swagger", StaticFiles(directory=swagger), name="swagger")
-    for kind in (Refusal, PliantError, HTTPException, ClientDisconnect):
+    for kind in (ApiError, PliantError, HTTPException, ClientDisconnect):
         app.add_exception_handler(kind, _answer_error)
     return app
 
@@ -77,5 +77,5 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     return error_response(refusal)
 
 
-def _of_http(error: HTTPException) -> Refusal:
-    return Refusal(error.status_code, "http", str(error.detail))
+def _of_http(error: HTTPException) -> ApiError:
+    return ApiError(error.status_code, "http", str(error.detail))

@@ -15,7 +15,7 @@ from typing import Any
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.http.refusals import Refusal
+from serving.http.api_errors import ApiError
 
 SHOWN = 80  # characters of a refused value that a message repeats
 DIGITS = 18  # of a length; the first ones of a longer number are too large as well
@@ -26,11 +26,13 @@ def content_type(request: Request) -> str:
 
 
 def check_type(request: Request, accepted: tuple[str, ...], sentence: str) -> str:
-    """The content type. Raises `Refusal` (415) for another than the `accepted`, which the `sentence` lists."""
+    """The content type. Raises `ApiError` (415) for another than the `accepted`, which the `sentence` lists."""
     kind = content_type(request)
     if kind not in accepted:
         found = kind[:SHOWN] or "missing"
-        raise Refusal(415, "unsupported_media_type", f"content-type is {found}, but must be {sentence}", "content-type")
+        raise ApiError(
+            415, "unsupported_media_type", f"content-type is {found}, but must be {sentence}", "content-type"
+        )
     return kind
 
 
@@ -49,19 +51,19 @@ async def read_body(request: Request, most_bytes: int) -> bytes:
 def parse_value(body: bytes) -> Any:
     """Any JSON value in UTF-8. NaN and Infinity are parsed, and left to the limit of their field.
 
-    Raises `Refusal` (400) for what is no JSON, and `InputError` for an object that names a field twice.
+    Raises `ApiError` (400) for what is no JSON, and `InputError` for an object that names a field twice.
     """
     try:
         return json.loads(body.decode("utf-8-sig"), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, "malformed", f"body is not JSON: {str(error)[:SHOWN]}", "body") from None
+        raise ApiError(400, "malformed", f"body is not JSON: {str(error)[:SHOWN]}", "body") from None
 
 
 def parse_json(body: bytes) -> Mapping[str, Any]:
     """Raises as `parse_value`, and for anything but an object."""
     fields = parse_value(body)
     if not isinstance(fields, dict):
-        raise Refusal(400, "malformed", f"body is a JSON {type(fields).__name__}, but must be an object", "body")
+        raise ApiError(400, "malformed", f"body is a JSON {type(fields).__name__}, but must be an object", "body")
     return fields
 
 
@@ -118,5 +120,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _too_large(found: str, most_bytes: int) -> Refusal:
-    return Refusal(413, "body_too_large", f"body is {found}, but must be at most {most_bytes} bytes", "body")
+def _too_large(found: str, most_bytes: int) -> ApiError:
+    return ApiError(413, "body_too_large", f"body is {found}, but must be at most {most_bytes} bytes", "body")

@@ -12,8 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pliant.errors import InputError, PliantError
+from serving.http.api_errors import ApiError, refusal_of
 from serving.http.json_body import check_type, parse_json, read_body, shorten
-from serving.http.refusals import Refusal, refusal_of
 
 
 class Limits(Protocol):
@@ -51,7 +51,7 @@ E = TypeVar("E", bound=Endpoint)
 def guarded(
     handle: Callable[[Request, E], Awaitable[Response]],
     endpoint_of: Callable[[Request], E],
-    told: Callable[[Refusal], Response],
+    told: Callable[[ApiError], Response],
 ) -> Callable[[Request], Awaitable[Response]]:
     """With errors as `told` shapes them."""
 
@@ -59,7 +59,7 @@ def guarded(
         endpoint = endpoint_of(request)
         try:
             return await handle(request, endpoint)
-        except (Refusal, PliantError, ClientDisconnect) as error:
+        except (ApiError, PliantError, ClientDisconnect) as error:
             refusal = refusal_of(error)
             endpoint.metrics.refused(refusal.code)
             return told(refusal)
@@ -68,13 +68,13 @@ def guarded(
 
 
 async def read_fields(request: Request, limits: Limits) -> Mapping[str, Any]:
-    """Raises `Refusal` for a body that is no JSON object, or too large."""
+    """Raises `ApiError` for a body that is no JSON object, or too large."""
     check_type(request, ("application/json",), "application/json")
     return parse_json(await read_body(request, limits.max_body_bytes))
 
 
 def which(name: object, field: str, served: Sequence[str]) -> str:
-    """The one that `field` names, or the only one. Raises `InputError`, and `Refusal` (404) for one that is not served."""
+    """The one that `field` names, or the only one. Raises `InputError`, and `ApiError` (404) for one that is not served."""
     if name is None:
         if len(served) > 1:
             raise InputError(field, "missing", f"given, as there is not just one: {', '.join(served)}")
@@ -86,6 +86,6 @@ def which(name: object, field: str, served: Sequence[str]) -> str:
     return name
 
 
-def unknown(name: str, field: str, served: Iterable[str]) -> Refusal:
+def unknown(name: str, field: str, served: Iterable[str]) -> ApiError:
     known = ", ".join(sorted(served))
-    return Refusal(404, "unknown_task", f"{field} is {shorten(name)}, but must be one of {known}", field)
+    return ApiError(404, "unknown_task", f"{field} is {shorten(name)}, but must be one of {known}", field)

@@ -15,8 +15,8 @@ from typing import Any
 from starlette.responses import Response
 
 from pliant.errors import InputError
+from serving.http.api_errors import RETRY_AFTER, ApiError, json_response
 from serving.http.json_body import shorten
-from serving.http.refusals import RETRY_AFTER, Refusal, json_response
 from serving.http.texts import Given, check_count
 
 VERSION = "1.6.0"  # of TEI's interface as spoken here
@@ -41,7 +41,7 @@ class Form:
     most: int | None  # classes
 
 
-def error_response(refusal: Refusal, kinds: Mapping[int, tuple[int, str]] = KINDS) -> Response:
+def error_response(refusal: ApiError, kinds: Mapping[int, tuple[int, str]] = KINDS) -> Response:
     """Too late is overload, too: the queue was too long."""
     status, kind = kinds.get(429 if refusal.code == "late" else refusal.status, (refusal.status, "Validation"))
     headers = {"retry-after": RETRY_AFTER} if status in (429, 503) else None
@@ -82,7 +82,7 @@ def sequences(inputs: object, most: int) -> list[Given]:
 
 
 def shaped(lists: list[Any], form: Form) -> Any:
-    """One list of scores a text, as its asker expects them."""
+    """One list of scores a text, as its client expects them."""
     content = lists if form.batch else lists[0]
     return [content] if form.nested and not form.batch else content
 
@@ -104,16 +104,16 @@ def is_left(direction: object) -> bool:
     return direction.lower() == "left"
 
 
-def too_long(most: int) -> Refusal:
+def too_long(most: int) -> ApiError:
     """Where a text is longer than what is read, and was not to be cut."""
     message = f"inputs is longer, but must be at most {most} tokens, or truncate be true"
-    return Refusal(413, "too_many_tokens", message, "inputs")
+    return ApiError(413, "too_many_tokens", message, "inputs")
 
 
-def not_left(most: int, which: str = "a text") -> Refusal:
+def not_left(most: int, which: str = "a text") -> ApiError:
     """Where something would have to be cut at its beginning that can only be cut at its end."""
     message = f"truncation_direction is Left, but must be Right where {which} is longer than at most {most} tokens"
-    return Refusal(413, "too_many_tokens", message, "truncation_direction")
+    return ApiError(413, "too_many_tokens", message, "truncation_direction")
 
 
 def classifier_type(classes: tuple[str, ...]) -> dict[str, Any]:

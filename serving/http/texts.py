@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pliant.errors import InputError
+from serving.http.api_errors import ApiError
 from serving.http.json_body import shorten
-from serving.http.refusals import Refusal
 
 TEXT_BYTES = 64 * 1024  # of one text in UTF-8
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -34,18 +34,18 @@ class Given:
 
 def check_count(name: str, texts: Sequence[object], most: int) -> None:
     if len(texts) > most:
-        raise Refusal(413, "too_many_texts", f"{name} is a list of {len(texts)}, but must be at most {most}", name)
+        raise ApiError(413, "too_many_texts", f"{name} is a list of {len(texts)}, but must be at most {most}", name)
     if not texts:
         raise InputError(name, "empty", "a list of at least one text")
 
 
 def clean(name: str, value: object) -> tuple[str, int]:
-    """The text, and how many characters of it were cleaned. Raises `InputError`, or `Refusal` (413) for a long one."""
+    """The text, and how many characters of it were cleaned. Raises `InputError`, or `ApiError` (413) for a long one."""
     if not isinstance(value, str):
         raise InputError(name, shorten(value), "a text")
     size = _bytes(name, value)
     if size > TEXT_BYTES:
-        raise Refusal(413, "text_too_long", f"{name} is {size} bytes, but must be at most {TEXT_BYTES} bytes", name)
+        raise ApiError(413, "text_too_long", f"{name} is {size} bytes, but must be at most {TEXT_BYTES} bytes", name)
     text, cleaned = CONTROL.subn(" ", value)
     if not any(unicodedata.category(character)[0] not in "CZ" for character in text):
         raise InputError(name, shorten(value), "a text with at least one visible character")

@@ -32,7 +32,7 @@ E = TypeVar("E")
 W = TypeVar("W")
 D = TypeVar("D", bound=Running, default=Driver)
 
-Hire = Callable[[Build], Worker]
+WorkerFactory = Callable[[Build], Worker]
 """A worker, not yet started, for a build plan."""
 
 
@@ -42,7 +42,7 @@ class Assembly(Generic[E, C, W, D]):
 
     endpoint: E
     refresher: Refresher[C, W, D]
-    watch: asyncio.Task[None]  # its own
+    polling: asyncio.Task[None]  # its own
     close: Callable[[], None] = lambda: None  # the pool of devices
 
     @property
@@ -50,15 +50,15 @@ class Assembly(Generic[E, C, W, D]):
         return self.refresher.generations
 
     async def stop(self) -> None:
-        await end(self.watch)
+        await end(self.polling)
         await self.generations.stop()
         self.close()
 
 
-async def end(watch: asyncio.Task[None]) -> None:
-    watch.cancel()
+async def end(polling: asyncio.Task[None]) -> None:
+    polling.cancel()
     with suppress(asyncio.CancelledError):
-        await watch
+        await polling
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,12 @@ class Builder(Generic[C, W]):
         settings: Settings,
         clock: Clock,
         metrics: Metrics,
-        hire: Hire,
+        worker_factory: WorkerFactory,
         blueprint: Callable[[C], Blueprint[W]],
         same: SameDevice,
     ) -> None:
         self._settings, self._clock, self._metrics = settings, clock, metrics
-        self._hire, self._draw, self._same = hire, blueprint, same
+        self._worker_factory, self._draw, self._same = worker_factory, blueprint, same
         self._made = 0
 
     async def start(self, catalog: C) -> Generation[C, W]:
@@ -99,7 +99,7 @@ class Builder(Generic[C, W]):
 
     def _make(self, catalog: C, blueprint: Blueprint[W]) -> Generation[C, W]:
         settings, metrics, number = self._settings, self._metrics, self._made + 1
-        workers = [self._hire(build) for build in blueprint.builds]
+        workers = [self._worker_factory(build) for build in blueprint.builds]
         recorder = FileRecorder(numbered(settings.journal, number)) if settings.journal else None
         record = recording(metrics, lambda: blueprint.waiting(driver), recorder, blueprint.names.__getitem__)
         limits = Limits(launch=settings.launch_limit)

@@ -18,7 +18,7 @@ from serving.driver import Driver
 from serving.lifecycle.artifacts import Registry
 from serving.lifecycle.catalog import Catalog, discard
 from serving.lifecycle.generation import Generation, Generations, Running
-from serving.lifecycle.watch import Counter, Outcome, Watch, listed
+from serving.lifecycle.poller import Counter, Outcome, Poller, listed
 
 C = TypeVar("C", bound=Catalog)
 W = TypeVar("W")
@@ -46,7 +46,7 @@ async def follow(
 
 
 class Refresher(Generic[C, W, D]):
-    """`watch` says when there is a look, and how the last one ended."""
+    """`poller` says when there is a look, and how the last one ended."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Refresher(Generic[C, W, D]):
         """`start` gives the next generation, started. It raises `PliantError`, and nothing of it is left then."""
         self.generations, self._source, self._start = generations, source, start
         self._judged: tuple[Mapping[str, int], Outcome] = generations.present.catalog.pointers, _unchanged()
-        self.watch = Watch(self._look, seconds, metrics)
+        self.poller = Poller(self._look, seconds, metrics)
 
     async def _look(self, patient: bool) -> Outcome:
         """Raises `RegistryError` and `WorkerError`. `patient`: what was held is not tried again before a pointer moves."""

@@ -15,11 +15,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
+from serving.http.api_errors import ApiError, json_response
 from serving.http.app import add_refresh, complete, new_app
-from serving.http.refusals import Refusal, json_response
 from serving.packing import openai
-from serving.packing.documents import Status, documents
 from serving.packing.question import Endpoint
+from serving.packing.schemas import Status, documents
 
 POSTED = {"/completions": openai.completions, "/chat/completions": openai.chat_completions}
 ASKED = {"/models": openai.models, "/models/{model:path}": openai.model}
@@ -59,7 +59,7 @@ async def _refused_by_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     _endpoint(request).metrics.refused("http")
     told = f"{request.method} {request.url.path}: {error.detail}"
-    return openai.error_response(Refusal(error.status_code, "http", told))
+    return openai.error_response(ApiError(error.status_code, "http", told))
 
 
 def _endpoint(request: Request) -> Endpoint:

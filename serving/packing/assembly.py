@@ -25,27 +25,27 @@ from serving.lifecycle.assembly import Assembly
 from serving.lifecycle.generation import Generation, numbered
 from serving.lifecycle.refresh import Source, follow
 from serving.packing.catalog import Catalog, ServedModel, load_catalog
-from serving.packing.endpoint import PackingEndpoint, Parts, Served, Way
+from serving.packing.endpoint import Dependencies, PackingEndpoint, Served, Way
 from serving.packing.engine.engine import EngineDriver, Limits
-from serving.packing.engine.fleet import Fleet
+from serving.packing.engine.engine_pool import EnginePool
 from serving.packing.engine.forecaster import Forecaster, Predict
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths, observed_path
 from serving.packing.engine.spread import check as check_spread
 from serving.packing.engine.spread import check_here, spread
 from serving.packing.engine.worker import ProcessWorker, Worker
-from serving.packing.payload import Build, EngineBuild
+from serving.packing.messages import Build, EngineBuild
 from serving.packing.reading import PromptReader
-from serving.settings import Settings
+from serving.packing.settings import PackingSettings
 from serving.workers.device_plan import DevicePlan
 from serving.workers.devices import SameDevice, check_devices, devices
 
-Hire = Callable[[Callable[[], Build]], Worker]
+WorkerFactory = Callable[[Callable[[], Build]], Worker]
 """A worker, not yet started, that asks for its build plan at each start."""
 LoadPredictor = Callable[[ServedModel], Predict]
 
 
-def check(settings: Settings) -> None:
+def check(settings: PackingSettings) -> None:
     """What launch.py's `check` says, for this system."""
     catalog = load_catalog(open_registry(settings), settings.alias)
     for served in catalog.models.values():
@@ -63,30 +63,35 @@ def load_predictor(served: ServedModel) -> Predict:
 
 
 async def assemble(
-    settings: Settings,
+    settings: PackingSettings,
     registry: Registry | None = None,
-    hire: Hire = ProcessWorker,
+    worker_factory: WorkerFactory = ProcessWorker,
     load: LoadPredictor = load_predictor,
     counted: CollectorRegistry = REGISTRY,
-) -> Assembly[PackingEndpoint, Catalog, Way, Fleet]:
+) -> Assembly[PackingEndpoint, Catalog, Way, EnginePool]:
     """A service whose engines run. Raises `PliantError`."""
     registry, metrics = registry or open_registry(settings), PackingMetrics(counted)
     clock: Clock = time.monotonic  # the engines' processes read the same one: deadlines are on it
     source = Source(registry, settings.alias, PACKING_PREFIX, load_catalog)
-    builder = Builder(settings, clock, metrics, hire, load)
+    builder = Builder(settings, clock, metrics, worker_factory, load)
     refresher = await follow(source, builder.start, settings.refresh_seconds, metrics)
-    endpoint = PackingEndpoint(Parts(settings, refresher, metrics, clock))
-    return Assembly(endpoint, refresher, asyncio.create_task(refresher.watch.run()))
+    endpoint = PackingEndpoint(Dependencies(settings, refresher, metrics, clock))
+    return Assembly(endpoint, refresher, asyncio.create_task(refresher.poller.run()))
 
 
 class Builder:
     """Makes one generation after the other."""
 
     def __init__(
-        self, settings: Settings, clock: Clock, metrics: PackingMetrics, hire: Hire, load: LoadPredictor
+        self,
+        settings: PackingSettings,
+        clock: Clock,
+        metrics: PackingMetrics,
+        worker_factory: WorkerFactory,
+        load: LoadPredictor,
     ) -> None:
         self._settings, self._clock, self._metrics = settings, clock, metrics
-        self._hire, self._load = hire, load
+        self._worker_factory, self._load = worker_factory, load
         self._made, self._processes = count(1), count(1)
         self._same = SameDevice("models", settings.any_profile)
 
@@ -102,7 +107,7 @@ class Builder:
         }
         used = list(ways.values())
         observed = [way.observed for way in used if way.observed is not None]
-        fleet = Fleet([way.engine for way in used], [way.forecaster for way in used], observed)
+        fleet = EnginePool([way.engine for way in used], [way.forecaster for way in used], observed)
         made = Generation(next(self._made), catalog, ways, fleet)
         await made.start()
         return made
@@ -112,7 +117,7 @@ class Builder:
         served = spread(settings, served)
         reader = PromptReader(served.generator, served.context)
         forecaster = Forecaster(partial(self._load, served), served.predictor.marginal, settings.predict_limit)
-        worker = self._hire(partial(self._build, served, device))
+        worker = self._worker_factory(partial(self._build, served, device))
         engine = EngineDriver(worker, self._clock, Limits(settings.launch_limit), self._metrics.died)
         path = observed_path(settings.home, name)
         observed = ObservedLengths(path, settings.observed_bytes) if settings.observe else None
@@ -133,7 +138,7 @@ class Builder:
         )
 
 
-def rules(settings: Settings, served: ServedModel) -> Rules:
+def rules(settings: PackingSettings, served: ServedModel) -> Rules:
     """What the model's scheduler goes by. Raises `InputError` for a policy that cannot be served with."""
     if settings.policy == "oracle":
         raise InputError("policy", "oracle", "one that does without the outputs' exact lengths: it is for simulations")

@@ -13,23 +13,23 @@ from typing import Any
 from pliant.errors import InputError
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
-from serving.answers import Dropped
+from serving.answers import Rejected
 from serving.clock import Clock
-from serving.http.refusals import refusal_of_drop
+from serving.http.api_errors import refusal_of_drop
 from serving.lifecycle.generation import Generation
 from serving.lifecycle.refresh import Refresher
 from serving.packing.catalog import Catalog, ServedModel
 from serving.packing.engine.engine import EngineDriver, Looked
-from serving.packing.engine.fleet import Fleet
-from serving.packing.engine.flight import OPEN_CHARACTERS, Flight
+from serving.packing.engine.engine_pool import EnginePool
 from serving.packing.engine.forecaster import Forecast, Forecaster
+from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths
 from serving.packing.openai import unknown_model
 from serving.packing.question import Question
 from serving.packing.reading import PromptReader, Tokens
 from serving.packing.reply import About, Output, Reply
-from serving.settings import Settings
+from serving.packing.settings import PackingSettings
 
 AT_ONCE = 16 * 1024  # characters of one request that are read before anybody else has a turn
 STRIDE = 0x9E3779B97F4A7C15  # between the seeds of a request's outputs: no small seed of another request is one of them
@@ -48,15 +48,15 @@ class Way:
     observed: ObservedLengths | None
 
 
-Served = Generation[Catalog, Way, Fleet]
+Served = Generation[Catalog, Way, EnginePool]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Dependencies:
     """What the endpoint is put together from."""
 
-    settings: Settings
-    refresher: Refresher[Catalog, Way, Fleet]
+    settings: PackingSettings
+    refresher: Refresher[Catalog, Way, EnginePool]
     metrics: PackingMetrics
     clock: Clock
 
@@ -72,7 +72,7 @@ class _Read:
 
 
 class PackingEndpoint:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts, self._generations = parts, parts.refresher.generations
         self.settings, self.metrics, self._clock = parts.settings, parts.metrics, parts.clock
 
@@ -95,7 +95,7 @@ class PackingEndpoint:
     async def open(self, question: Question, arrived: float) -> Reply:
         """Have the outputs made. Deadlines count from `arrived` on this endpoint's clock.
 
-        Raises `InputError` and `Refusal`, and then nothing is made.
+        Raises `InputError` and `ApiError`, and then nothing is made.
         """
         read = await self._read(question)
         way = read.way
@@ -107,10 +107,10 @@ class PackingEndpoint:
         return reply
 
     def _check_room(self, way: Way, question: Question) -> None:
-        """Raises `Refusal` (429)."""
+        """Raises `ApiError` (429)."""
         if way.engine.waiting + len(question.prompts) * question.choices > self.settings.max_waiting:
             self.metrics.dropped(way.served.packing.name, "full")
-            raise refusal_of_drop(Dropped("full"), question.deadline or FOREVER)
+            raise refusal_of_drop(Rejected("full"), question.deadline or FOREVER)
 
     async def _read(self, question: Question) -> _Read:
         """By one and the same generation, which is still the present one at the end."""
@@ -165,13 +165,13 @@ class PackingEndpoint:
         submission = Submission(prompt, tokens.ids, _seeded(question.sampling, index))
         writer = way.reader.writer(tokens.ids, question.stops)
 
-        def hear(flight: Flight) -> None:
+        def hear(flight: InFlightOutput) -> None:
             if flight.finish:
                 self._ended(way, output)
             reply.hear(flight)
 
         most_open = OPEN_CHARACTERS if question.stream else float("inf")
-        flight = Flight(submission, writer, frozenset(way.served.generator.ends), hear, most_open)
+        flight = InFlightOutput(submission, writer, frozenset(way.served.generator.ends), hear, most_open)
         output = Output(index, flight, forecast, tokens.echo, tokens.text)
         return output
 
@@ -184,10 +184,10 @@ class PackingEndpoint:
 
     async def refresh(self) -> dict[str, Any]:
         """Take up what the alias points to, now. Raises as a look does."""
-        return (await self._parts.refresher.watch.look()).plain()
+        return (await self._parts.refresher.poller.poll()).plain()
 
     async def status(self) -> dict[str, Any]:
-        present, watch = self._generations.present, self._parts.refresher.watch
+        present, poller = self._generations.present, self._parts.refresher.poller
         return {
             "ready": self.ready,
             "alias": self.settings.alias,
@@ -195,8 +195,8 @@ class PackingEndpoint:
             "leaving": self._generations.leaving,
             "policy": self.settings.policy,
             "models": [await self._model(way) for way in present.ways.values()],
-            "refresh": watch.last.plain(),
-            "refresh_seconds": watch.seconds,
+            "refresh": poller.last.plain(),
+            "refresh_seconds": poller.seconds,
             "waiting": sum(way.engine.waiting for way in present.ways.values()),
             "pending": sum(way.engine.pending for way in present.ways.values()),
         }
@@ -209,7 +209,7 @@ class PackingEndpoint:
 
 
 def _which(ways: Mapping[str, Way], model: str | None) -> Way:
-    """Raises `Refusal` (404) for one that is not served."""
+    """Raises `ApiError` (404) for one that is not served."""
     if model is None:
         if len(ways) > 1:
             raise InputError("model", "missing", f"given, as there is not just one: {', '.join(ways)}")

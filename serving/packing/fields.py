@@ -14,9 +14,9 @@ from starlette.datastructures import Headers
 
 from pliant.errors import InputError
 from pliant.packing.engine.submission import Sampling
+from serving.http.api_errors import ApiError
 from serving.http.json_body import deadline, number, shorten, utility
 from serving.http.questions import Limits
-from serving.http.refusals import Refusal
 from serving.http.texts import check_count
 from serving.packing.question import Given, Question
 
@@ -62,7 +62,7 @@ ASKS_NOTHING: Mapping[str, tuple[object, ...]] = {
 
 
 def read_question(fields: Mapping[str, Any], headers: Headers, prompt: str, limits: Limits) -> Question:
-    """`prompt`: the field that holds it. Raises `InputError` and `Refusal`."""
+    """`prompt`: the field that holds it. Raises `InputError` and `ApiError`."""
     told = {name: value for name, value in fields.items() if value is not None}
     _check_names(told, prompt)
     prompts = _prompts(told.get("prompt"), limits) if prompt == "prompt" else (_conversation(told.get("messages")),)
@@ -107,9 +107,9 @@ def _check_names(told: Mapping[str, Any], prompt: str) -> None:
         if name in known or name in IGNORED:
             continue
         if name not in ASKS_NOTHING:
-            raise Refusal(400, "unknown_parameter", f"{shorten(name)} is no field of this address", name[:80])
+            raise ApiError(400, "unknown_parameter", f"{shorten(name)} is no field of this address", name[:80])
         if not any(type(value) is type(one) and value == one for one in ASKS_NOTHING[name]):
-            raise Refusal(400, "unsupported_parameter", f"{name} is not supported by this service", name)
+            raise ApiError(400, "unsupported_parameter", f"{name} is not supported by this service", name)
     if prompt not in told:
         raise InputError(prompt, "missing", "given")
 
@@ -224,7 +224,7 @@ def _message(name: str, value: object) -> Mapping[str, Any]:
         raise InputError(f"{name}.role", shorten(value.get("role")), f"one of {', '.join(ROLES)}")
     for field, other in value.items():
         if field not in ("role", "content", "name") and other not in (None, []):
-            raise Refusal(400, "unsupported_parameter", f"{name} has {shorten(field)}, which is not supported", name)
+            raise ApiError(400, "unsupported_parameter", f"{name} has {shorten(field)}, which is not supported", name)
     named = {"name": _clean(f"{name}.name", value["name"])} if value.get("name") is not None else {}
     return {"role": value["role"], "content": _content(f"{name}.content", value.get("content")), **named}
 

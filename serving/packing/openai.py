@@ -14,9 +14,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pliant.errors import PliantError
+from serving.http.api_errors import RETRY_AFTER, ApiError, json_response, refusal_of
 from serving.http.json_body import shorten
 from serving.http.questions import read_fields
-from serving.http.refusals import RETRY_AFTER, Refusal, json_response, refusal_of
 from serving.packing.answer import Form
 from serving.packing.fields import read_question
 from serving.packing.question import Endpoint
@@ -55,9 +55,9 @@ async def model(request: Request, endpoint: Endpoint) -> Response:
     return json_response(_model(name, served[name]))
 
 
-def unknown_model(name: str, served: Mapping[str, Any]) -> Refusal:
+def unknown_model(name: str, served: Mapping[str, Any]) -> ApiError:
     told = f"model is {shorten(name)}, but must be one of {', '.join(served)}"
-    return Refusal(404, "model_not_found", told, "model")
+    return ApiError(404, "model_not_found", told, "model")
 
 
 def guarded(handle: Handle, endpoint_of: Callable[[Request], Endpoint]) -> Callable[[Request], Awaitable[Response]]:
@@ -69,7 +69,7 @@ def guarded(handle: Handle, endpoint_of: Callable[[Request], Endpoint]) -> Calla
             return await handle(request, endpoint)
         except (GoneError, ClientDisconnect):
             return Response(status_code=GONE)
-        except (Refusal, PliantError) as error:
+        except (ApiError, PliantError) as error:
             refusal = refusal_of(error)
             endpoint.metrics.refused(refusal.code)
             return error_response(refusal)
@@ -77,7 +77,7 @@ def guarded(handle: Handle, endpoint_of: Callable[[Request], Endpoint]) -> Calla
     return answer
 
 
-def error_response(refusal: Refusal) -> Response:
+def error_response(refusal: ApiError) -> Response:
     status = STATUS.get(refusal.code, refusal.status)
     headers = {"retry-after": RETRY_AFTER} if status in (429, 503) else {}
     if refusal.code == "engine_failed":  # OpenAI's client would try it again, and it may be what kills the engine
@@ -85,7 +85,7 @@ def error_response(refusal: Refusal) -> Response:
     return json_response({"error": error_content(refusal)}, status, headers)
 
 
-def error_content(refusal: Refusal) -> dict[str, Any]:
+def error_content(refusal: ApiError) -> dict[str, Any]:
     status = STATUS.get(refusal.code, refusal.status)
     kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
     code = CODES.get(refusal.code, refusal.code)

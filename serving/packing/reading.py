@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from pliant.errors import ArtifactError, InputError
 from pliant.packing.chat import ChatTemplate, special_tokens
-from serving.http.refusals import Refusal
+from serving.http.api_errors import ApiError
 from serving.packing.catalog import ServedGenerator
 from serving.packing.question import Given
 from serving.packing.text import Detokenizer, Writer
@@ -47,7 +47,7 @@ class PromptReader:
         self._template = ChatTemplate(generator.chat_template, special_tokens(config, self._tokenizer))
 
     def read(self, given: Given) -> Tokens:
-        """Raises `InputError` and `Refusal`."""
+        """Raises `InputError` and `ApiError`."""
         ids, echo = self._ids(given)
         if not ids:
             raise InputError(given.name, "no tokens", "at least one token")
@@ -60,12 +60,12 @@ class PromptReader:
         return Writer(Detokenizer(self._tokenizer, prompt), stops)
 
     def most(self, tokens: Tokens, most: int | None, name: str) -> int:
-        """New tokens at most. Raises `Refusal` for more than the context leaves."""
+        """New tokens at most. Raises `ApiError` for more than the context leaves."""
         room = self._context - len(tokens.ids)
         if most is not None and most > room:
             used = f"the prompt has {len(tokens.ids)} of {self._context} tokens"
             told = f"{name} is {most}, but must be at most {room}: {used}"
-            raise Refusal(400, "context_length_exceeded", told, name)
+            raise ApiError(400, "context_length_exceeded", told, name)
         return room if most is None else most
 
     def _ids(self, given: Given) -> tuple[list[int], str]:
@@ -86,6 +86,6 @@ class PromptReader:
         ids = list(given.ids)
         return ids, self._tokenizer.decode(ids, skip_special_tokens=True)
 
-    def _too_long(self, name: str, found: str) -> Refusal:
+    def _too_long(self, name: str, found: str) -> ApiError:
         told = f"{name} is {found}, but must be at most {self._context - 1} tokens, so that one is left for the output"
-        return Refusal(400, "context_length_exceeded", told, name)
+        return ApiError(400, "context_length_exceeded", told, name)

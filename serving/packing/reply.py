@@ -1,4 +1,4 @@
-"""One request's outputs while they are made: what its asker reads, and what is said of each when it has ended.
+"""One request's outputs while they are made: what its client reads, and what is said of each when it has ended.
 
 Knows flights; no engine but by the way to cancel one, and no HTTP.
 """
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.packing.scheduling.forecast import MEDIAN
-from serving.answers import Dropped
-from serving.http.refusals import Refusal, refusal_of_drop
-from serving.packing.engine.flight import Flight
+from serving.answers import Rejected
+from serving.http.api_errors import ApiError, refusal_of_drop
 from serving.packing.engine.forecaster import Forecast
+from serving.packing.engine.in_flight import InFlightOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Output:
     """One of them, in the order of the question: prompt by prompt, and of each its choices."""
 
     index: int
-    flight: Flight
+    flight: InFlightOutput
     forecast: Forecast
     echo: str
     prompt: str  # what the predictor read
@@ -62,12 +62,12 @@ class Output:
 class Reply:
     """`changed` is set by every news of one of its flights (see `hear`)."""
 
-    def __init__(self, about: About, cancel: Callable[[Flight], None]) -> None:
+    def __init__(self, about: About, cancel: Callable[[InFlightOutput], None]) -> None:
         self.about, self._cancel = about, cancel
         self.outputs: Sequence[Output] = ()
         self.changed = asyncio.Event()
 
-    def hear(self, _flight: Flight) -> None:
+    def hear(self, _flight: InFlightOutput) -> None:
         self.changed.set()
 
     @property
@@ -89,7 +89,7 @@ class Reply:
         for output in self.outputs:
             self._cancel(output.flight)
 
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> ApiError | None:
         """Why one of the outputs that have ended is no answer, if so: the first of them speaks for all."""
         for output in self.outputs:
             refusal = _refusal(output.flight, self.about.deadline)
@@ -120,16 +120,16 @@ class Reply:
         }
 
 
-def _refusal(flight: Flight, deadline: float) -> Refusal | None:
+def _refusal(flight: InFlightOutput, deadline: float) -> ApiError | None:
     match flight.finish:
         case "late":
-            return refusal_of_drop(Dropped("late"), deadline)
+            return refusal_of_drop(Rejected("late"), deadline)
         case "failed":
-            return Refusal(500, "engine_failed", flight.fault or "the engine failed")
+            return ApiError(500, "engine_failed", flight.fault or "the engine failed")
         case "cancelled":
-            return Refusal(503, "worker_unavailable", flight.fault or "the output was cancelled")
+            return ApiError(503, "worker_unavailable", flight.fault or "the output was cancelled")
         case "slow":
-            return Refusal(408, "slow_reader", "the stream was not read, and its output has been cancelled")
+            return ApiError(408, "slow_reader", "the stream was not read, and its output has been cancelled")
     return None
 
 

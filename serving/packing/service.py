@@ -25,8 +25,9 @@ class PackingService:
     async def start(self) -> None:
         """When this returns every engine runs."""
         from serving.packing.assembly import assemble
+        from serving.packing.settings import PackingSettings
 
-        self._assembly = await begin(app, assemble)
+        self._assembly = await begin(app, assemble, PackingSettings)
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(self) -> None:

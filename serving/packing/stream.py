@@ -1,4 +1,4 @@
-"""Answers that take their time: as one body or as server-sent events, given up where the asker has gone or does not read.
+"""Answers that take their time: as one body or as server-sent events, given up where the client has gone or does not read.
 
 Knows ASGI; knows of what is sent only that it comes in pieces. A server tells that a client has gone by `receive`, and
 that it does not read by `send`, which waits once the server's buffer of that connection is full.
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class GoneError(Exception):
-    """The asker has closed the connection."""
+    """The client has closed the connection."""
 
 
 async def while_there(receive: Receive, work: Awaitable[T]) -> T:
-    """The work's result. Raises `GoneError`, and ends the work, as soon as the asker has gone."""
+    """The work's result. Raises `GoneError`, and ends the work, as soon as the client has gone."""
     doing = asyncio.ensure_future(work)
     leaving = asyncio.create_task(until_gone(receive))
     try:
@@ -81,5 +81,5 @@ class EventStream(Response):
 
     async def _within(self, sent: Awaitable[Any]) -> None:
         async with asyncio.timeout(self._limit):
-            with suppress(OSError):  # the asker has gone: `receive` says so, too
+            with suppress(OSError):  # the client has gone: `receive` says so, too
                 await sent

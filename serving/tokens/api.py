@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pliant.errors import InputError
+from serving.http.api_errors import json_response
 from serving.http.app import add_refresh, complete, new_app
 from serving.http.json_body import check_names, parse_json, read_body, shorten, text
-from serving.http.refusals import json_response
-from serving.tokens.documents import Prediction, Status, TaskDescription, TaskList, errors, question_body
-from serving.tokens.documents import registration_body as registration
 from serving.tokens.endpoint import TokensEndpoint
 from serving.tokens.question import read_question
+from serving.tokens.schemas import Prediction, Status, TaskDescription, TaskList, errors, question_body
+from serving.tokens.schemas import registration_body as registration
 
 
 def create_app(swagger: Path) -> FastAPI:

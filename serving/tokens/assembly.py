@@ -19,12 +19,12 @@ from serving.journal import FileRecorder
 from serving.lifecycle.artifacts import Registry, open_registry
 from serving.lifecycle.assembly import end, recording
 from serving.metrics import Metrics
-from serving.settings import Settings
 from serving.tokens.catalog import Catalog, Servable, load_catalog
-from serving.tokens.endpoint import ORIGINS, Parts, TokensEndpoint
+from serving.tokens.endpoint import ORIGINS, Dependencies, TokensEndpoint
 from serving.tokens.live import Live
-from serving.tokens.payload import TokensBuild, VariantsBuild
+from serving.tokens.messages import TokensBuild, VariantsBuild
 from serving.tokens.refresh import Refresher
+from serving.tokens.settings import TokensSettings
 from serving.tokens.variants import VariantCatalog, load_variants
 from serving.workers.device_plan import DevicePlan
 from serving.workers.device_process import Build
@@ -37,17 +37,17 @@ WARM_BATCH = 16  # the larger of the two batch sizes that every gamma runs once 
 class Assembly:
     endpoint: TokensEndpoint
     driver: Driver
-    watch: asyncio.Task[None]  # of the registry
+    polling: asyncio.Task[None]  # of the registry
     recorder: FileRecorder | None
 
     async def stop(self) -> None:
-        await end(self.watch)
+        await end(self.polling)
         await self.driver.stop()
         if self.recorder is not None:
             self.recorder.close()
 
 
-def check(settings: Settings) -> None:
+def check(settings: TokensSettings) -> None:
     """What launch.py's `check` says, for this system."""
     catalog = load(open_registry(settings), settings)
     make_scheduler(settings, catalog.knowledge())
@@ -57,7 +57,7 @@ def check(settings: Settings) -> None:
         check_device(catalog.device, settings.device, settings.threads)
 
 
-async def assemble(settings: Settings) -> Assembly:
+async def assemble(settings: TokensSettings) -> Assembly:
     """A service whose model has run at every gamma. Raises `PliantError`."""
     registry = open_registry(settings)
     catalog = load(registry, settings)
@@ -72,11 +72,11 @@ async def assemble(settings: Settings) -> Assembly:
     live = Live(catalog, driver, lambda other: build_plan(settings, other), ProcessWorker, settings.any_profile)
     live.tell()
     refresher = Refresher(live, registry, settings.alias, settings.refresh_seconds, metrics)
-    parts = Parts(settings, driver, live, refresher, metrics, lambda other: used_settings(settings, other))
+    parts = Dependencies(settings, driver, live, refresher, metrics, lambda other: used_settings(settings, other))
     return Assembly(TokensEndpoint(parts), driver, asyncio.create_task(refresher.run()), recorder)
 
 
-def load(registry: Registry, settings: Settings) -> Servable:
+def load(registry: Registry, settings: TokensSettings) -> Servable:
     """What the policy needs. Raises as `load_catalog` or `load_variants`, and `InputError` for a gamma that is not there."""
     if settings.policy == "infaas":
         return load_variants(registry, settings.alias)
@@ -85,12 +85,12 @@ def load(registry: Registry, settings: Settings) -> Servable:
     return catalog
 
 
-def make_scheduler(settings: Settings, knowledge: Knowledge) -> TokensScheduler:
+def make_scheduler(settings: TokensSettings, knowledge: Knowledge) -> TokensScheduler:
     options = Options(margin=settings.margin, max_waiting=settings.max_waiting)
     return make(settings.policy, knowledge, workers=1, gamma=settings.gamma, options=options)
 
 
-def used_settings(settings: Settings, catalog: Servable) -> Sequence[int]:
+def used_settings(settings: TokensSettings, catalog: Servable) -> Sequence[int]:
     """The gammas, or numbers of variants, that the policy may use. Raises `InputError` for one that was not profiled."""
     profiled = catalog.knowledge().latency.settings
     gamma = FIXED.get(settings.policy) if settings.gamma is None else settings.gamma
@@ -101,7 +101,7 @@ def used_settings(settings: Settings, catalog: Servable) -> Sequence[int]:
     return (gamma,)
 
 
-def build_plan(settings: Settings, catalog: Servable) -> Build:
+def build_plan(settings: TokensSettings, catalog: Servable) -> Build:
     """What a device process is told. Raises as `used_settings`."""
     largest = catalog.knowledge().latency.batches[-1]
     insisted = None if settings.any_profile else catalog.device

@@ -17,7 +17,7 @@ from pliant.tokens.artifact import Backbone
 from pliant.tokens.runtime import Payload, TokensRuntime
 from registry import codec
 from serving.tokens.catalog import ServedTask
-from serving.tokens.payload import Image, Output, TokensBuild
+from serving.tokens.messages import Image, Output, TokensBuild
 from serving.workers.on_device import prepare, room
 
 

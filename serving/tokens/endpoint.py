@@ -9,27 +9,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from serving.answers import Dropped, Served
+from serving.answers import Completed, Rejected
 from serving.driver import Driver
+from serving.http.api_errors import refusal_of_drop
 from serving.http.questions import unknown
-from serving.http.refusals import refusal_of_drop
 from serving.metrics import Metrics
-from serving.settings import Settings
 from serving.tokens.catalog import Servable
 from serving.tokens.images import decode
 from serving.tokens.live import Live
 from serving.tokens.question import Question
 from serving.tokens.refresh import Refresher
+from serving.tokens.settings import TokensSettings
 
 ORIGINS = ("task_version", "backbone_version", "profile_version", "variant", "variant_version")
 """Labels of the metric that says what gave the answers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Dependencies:
     """What the endpoint is put together from."""
 
-    settings: Settings
+    settings: TokensSettings
     driver: Driver
     live: Live
     refresher: Refresher
@@ -38,7 +38,7 @@ class Parts:
 
 
 class TokensEndpoint:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts, self._driver, self._live, self.settings = parts, parts.driver, parts.live, parts.settings
         self.metrics = parts.metrics
 
@@ -57,7 +57,7 @@ class TokensEndpoint:
     async def predict(self, question: Question, arrived: float) -> dict[str, Any]:
         """The answer to a question whose deadline counts from `arrived` on this endpoint's clock.
 
-        Raises `Refusal` for overload and unknown tasks, `InputError` for what is no usable image.
+        Raises `ApiError` for overload and unknown tasks, `InputError` for what is no usable image.
         """
         self._check_task(question.task)
         pixels = await decode(question.image, self._live.catalog.image_size, self.settings.max_image_pixels)
@@ -65,7 +65,7 @@ class TokensEndpoint:
         left = question.deadline - (self._driver.now - arrived)
         answer = await self._driver.submit(question.task, left, question.utility, (question.task, pixels))
         self.metrics.answered(question.task, answer)
-        if isinstance(answer, Dropped):
+        if isinstance(answer, Rejected):
             raise refusal_of_drop(answer, question.deadline)
         return self._answer(question.task, answer)
 
@@ -73,7 +73,7 @@ class TokensEndpoint:
         if not self._live.accepts(task):
             raise unknown(task, "task", self._live.tasks)
 
-    def _answer(self, task: str, served: Served) -> dict[str, Any]:
+    def _answer(self, task: str, served: Completed) -> dict[str, Any]:
         """The versions are those that the output itself names, whatever is live by now."""
         *digests, probabilities = served.output
         source = self._live.source((digests[0], digests[1]))

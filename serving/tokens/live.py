@@ -22,15 +22,17 @@ logger = logging.getLogger("pliant.serving")
 Plan = Callable[[Servable], Build]
 """How a device process builds the model of a catalog."""
 
-Hire = Callable[[Build], Worker]
+WorkerFactory = Callable[[Build], Worker]
 """A worker, not yet started, for a build plan."""
 
 
 class Live:
     """`become` changes it; everything else reads. Outputs of former catalogs stay readable: they may still be on the way."""
 
-    def __init__(self, catalog: Servable, driver: Driver, plan: Plan, hire: Hire, any_device: bool = False) -> None:
-        self._driver, self._plan, self._hire, self._any_device = driver, plan, hire, any_device
+    def __init__(
+        self, catalog: Servable, driver: Driver, plan: Plan, worker_factory: WorkerFactory, any_device: bool = False
+    ) -> None:
+        self._driver, self._plan, self._worker_factory, self._any_device = driver, plan, worker_factory, any_device
         self._catalog, self._accepted = catalog, frozenset(catalog.tasks_described())
         self._sources: dict[tuple[str, str], Source] = dict(catalog.sources())
         self._changing = asyncio.Lock()
@@ -113,7 +115,7 @@ class Live:
 
     async def _exchange(self, target: Servable) -> None:
         """Another device process, built and warmed up beside the running one, takes its place between two launches."""
-        worker = self._hire(self._plan(target))
+        worker = self._worker_factory(self._plan(target))
         taken = False
         try:
             await worker.start()

@@ -12,10 +12,10 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from pliant.errors import InputError
+from serving.http.api_errors import ApiError
 from serving.http.json_body import check_names, check_type, parse_json, read_body, shorten, text
 from serving.http.json_body import deadline as read_deadline
 from serving.http.json_body import utility as read_utility
-from serving.http.refusals import Refusal
 
 FIELDS = ("image", "task", "deadline", "utility")
 REQUIRED = ("image", "task", "deadline")
@@ -32,7 +32,7 @@ class Question:
 
 
 async def read_question(request: Request, most_bytes: int, most_deadline: float) -> Question:
-    """Raises `Refusal` or `InputError` for anything but a whole, valid question."""
+    """Raises `ApiError` or `InputError` for anything but a whole, valid question."""
     kind = check_type(request, ("application/json", "multipart/form-data"), _ACCEPTED)
     body = await read_body(request, most_bytes)
     fields = parse_json(body) if kind == "application/json" else await _parse_form(request, body)
@@ -53,7 +53,7 @@ async def _parse_form(request: Request, body: bytes) -> Mapping[str, Any]:
     try:
         form = await parser.parse()
     except (MultiPartException, KeyError) as error:
-        raise Refusal(400, "malformed", f"body is no multipart form: {error}", "body") from None
+        raise ApiError(400, "malformed", f"body is no multipart form: {error}", "body") from None
     names = [name for name, _ in form.multi_items()]
     for name in names:
         if names.count(name) > 1:

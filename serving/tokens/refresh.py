@@ -12,10 +12,10 @@ from typing import Any
 
 from pliant.errors import ArtifactError, BackboneError, InputError, RegistryError
 from registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_TASK
+from serving.http.api_errors import ApiError
 from serving.http.json_body import shorten
-from serving.http.refusals import Refusal
 from serving.lifecycle.artifacts import Registry
-from serving.lifecycle.watch import Outcome, Watch, listed
+from serving.lifecycle.poller import Outcome, Poller, listed
 from serving.metrics import Metrics
 from serving.tokens.catalog import Catalog, Servable, has_task, load_catalog, load_task
 from serving.tokens.live import Live
@@ -30,34 +30,34 @@ class Refresher:
     def __init__(self, live: Live, registry: Registry, alias: str, seconds: float, metrics: Metrics) -> None:
         self._live, self._registry, self._alias = live, registry, alias
         self._pinned: dict[str, int] = {}  # models of tasks that somebody registered by version or another alias
-        self._watch = Watch(self._look_once, seconds, metrics)
+        self._poller = Poller(self._look_once, seconds, metrics)
         self._misfit: Mapping[str, int] | None = None  # pointers that were found not to fit together
 
     @property
     def last(self) -> Outcome:
-        return self._watch.last
+        return self._poller.last
 
     @property
     def seconds(self) -> float:
-        return self._watch.seconds
+        return self._poller.seconds
 
     async def run(self) -> None:
-        await self._watch.run()
+        await self._poller.run()
 
     async def refresh(self, patient: bool = False) -> Outcome:
         """Look once. Raises what kept it from being done, but for what is "held"; all is served as before then."""
-        return await self._watch.look(patient)
+        return await self._poller.poll(patient)
 
     async def register(self, name: str, which: str | int | None) -> None:
         """Serve a task of the registry, or another version of one, from now on. One that is named by version stays.
 
-        Raises `Refusal` where the registry lacks it, `RegistryError` where it is out of reach, `BackboneError` and
+        Raises `ApiError` where the registry lacks it, `RegistryError` where it is out of reach, `BackboneError` and
         `InputError` where the task does not fit.
         """
-        async with self._watch.busy:
+        async with self._poller.busy:
             catalog = self._live.catalog
             if not isinstance(catalog, Catalog):
-                raise Refusal(409, "variants", "under this policy tasks come with the variants, which hold them all")
+                raise ApiError(409, "variants", "under this policy tasks come with the variants, which hold them all")
             served = await asyncio.to_thread(self._fetch, name, which or self._alias, catalog.backbone_digest)
             await self._live.become(catalog.with_task(served))
             model = TOKENS_TASK + name
@@ -125,9 +125,9 @@ class Refresher:
         registry = self._registry
         if not has_task(registry, name):
             message = f"name is {shorten(name)}, but the registry has no such task"
-            raise Refusal(404, "not_in_registry", message, "name")
+            raise ApiError(404, "not_in_registry", message, "name")
         try:
             return load_task(registry, name, which, backbone)
         except RegistryError as error:
             field = "version" if isinstance(which, int) else "alias"
-            raise Refusal(404, "not_in_registry", str(error), field) from None
+            raise ApiError(404, "not_in_registry", str(error), field) from None

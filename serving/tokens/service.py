@@ -25,8 +25,9 @@ class TokensService:
     async def start(self) -> None:
         """When this returns every worker has run its model."""
         from serving.tokens.assembly import assemble
+        from serving.tokens.settings import TokensSettings
 
-        self._assembly = await begin(app, assemble)
+        self._assembly = await begin(app, assemble, TokensSettings)
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(self) -> None:

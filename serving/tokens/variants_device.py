@@ -17,7 +17,7 @@ from pliant.tokens.runtime import Payload, TokensRuntime
 from registry import codec
 from serving.tokens.catalog import ServedTask
 from serving.tokens.device import fit, warm_up
-from serving.tokens.payload import Image, Output, VariantsBuild
+from serving.tokens.messages import Image, Output, VariantsBuild
 from serving.workers.device_plan import DevicePlan
 from serving.workers.on_device import prepare, room
 

@@ -63,7 +63,7 @@ class RayPool:
         with _keeping_sigterm():
             _connect(self._ray, address)
 
-    def hire(self, build: Build) -> RayWorker:
+    def worker_factory(self, build: Build) -> RayWorker:
         """A worker, not yet started, on whichever node has room when it starts."""
         from serving.workers.ray_workers import RayWorker
 

@@ -26,8 +26,8 @@ def test_a_row_says_whether_it_went_well():
 
 def test_the_bar_wants_every_case_to_end_well():
     some = [Case("a", 400, "x", True), Case("b", 200, "y", False)]
-    assert not bar(some).holds
-    assert bar(some[:1]).holds
+    assert not bar(some).met
+    assert bar(some[:1]).met
 
 
 @pytest.mark.parametrize(

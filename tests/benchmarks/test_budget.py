@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks import budget
 from benchmarks.budget import INCOMPLETE, Budget, begin
-from benchmarks.results import Bar
+from benchmarks.results import Target
 
-MET, MISSED = Bar("a", 2.0, ">=", 1.0), Bar("b", 0.5, ">=", 1.0)
+MET, MISSED = Target("a", 2.0, ">=", 1.0), Target("b", 0.5, ">=", 1.0)
 
 
 def at(now: float, slowness: float = 1.0, limit: float | None = 100.0) -> Budget:

@@ -8,11 +8,11 @@ from benchmarks import budget
 from benchmarks.bins import bench as bins
 from benchmarks.budget import INCOMPLETE
 from benchmarks.cascade import bench as cascade
-from benchmarks.results import Bar
+from benchmarks.results import Target
 from benchmarks.tokens import bench as tokens
 from pliant.errors import InputError
 
-MET, MISSED = Bar("a", 2.0, ">=", 1.0), Bar("b", 0.5, ">=", 1.0)
+MET, MISSED = Target("a", 2.0, ">=", 1.0), Target("b", 0.5, ">=", 1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -32,19 +32,19 @@ def refuse(*_args, **_more):
 
 
 def parts(monkeypatch, bench, **found) -> list[str]:
-    """Parts that give these bars; returns the names of those that were run."""
+    """Parts that give these targets; returns the names of those that were run."""
     ran: list[str] = []
 
-    def made(name, bars):
+    def made(name, targets):
         def part(*_args):
             ran.append(name)
-            if isinstance(bars, Exception):
-                raise bars
-            return bars, {}
+            if isinstance(targets, Exception):
+                raise targets
+            return targets, {}
 
         return part
 
-    monkeypatch.setattr(bench, "PARTS", {name: made(name, bars) for name, bars in found.items()})
+    monkeypatch.setattr(bench, "PARTS", {name: made(name, targets) for name, targets in found.items()})
 
     def seconds(part, _ground):
         """Of a part; tokens and cascade tell apart what is trained for it first."""
@@ -105,9 +105,9 @@ def test_parts_of_tokens_that_only_compute_train_nothing(monkeypatch):
     monkeypatch.setattr(tokens.planner, "measure", lambda quick: Measured())
     monkeypatch.setattr(tokens.policies, "compare", lambda _setting, grounds, _progress: given.append(grounds))
     monkeypatch.setattr(tokens, "policies_figure", lambda _rows: None)
-    for name, made in {"places": [], "bars": [MET], "plain": []}.items():
+    for name, made in {"places": [], "targets": [MET], "plain": []}.items():
         monkeypatch.setattr(tokens.policies, name, lambda _rows, made=made: made)
-    monkeypatch.setattr(tokens.shown, "picture", lambda *_args: None)
+    monkeypatch.setattr(tokens.console, "picture", lambda *_args: None)
     assert tokens.bench(full=False, parts=["planner", "kernels", "policies"]) == 0
     (kernels, grounds) = given
     assert kernels[0].source == "random weights"
@@ -119,7 +119,7 @@ class Measured:
 
     rows = ()
 
-    def bars(self):
+    def targets(self):
         return [MET]
 
     def plain(self):

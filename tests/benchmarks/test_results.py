@@ -1,4 +1,4 @@
-"""Bars and the file that they are written to."""
+"""Targets and the file that they are written to."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.results import Bar, exit_status, write
+from benchmarks.results import Target, exit_status, read, write
 
-HOLDS, SHORT = Bar("rate", 2.0, ">=", 1.0, "x"), Bar("delay", 2.0, "<=", 1.0, "ms")
+HOLDS, SHORT = Target("rate", 2.0, ">=", 1.0, "x"), Target("delay", 2.0, "<=", 1.0, "ms")
 
 
 @pytest.mark.parametrize(
-    ("measured", "sense", "holds"),
+    ("measured", "sense", "met"),
     [(1.0, ">=", True), (0.999, ">=", False), (1.0, "<=", True), (1.001, "<=", False)],
 )
-def test_a_bar_holds_up_to_its_limit_and_not_beyond(measured, sense, holds):
-    bar = Bar("any", measured, sense, 1.0)
-    assert bar.holds is holds
-    assert bar.verdict == ("holds" if holds else "falls short")
+def test_a_target_is_met_up_to_its_limit_and_not_beyond(measured, sense, met):
+    bar = Target("any", measured, sense, 1.0)
+    assert bar.met is met
+    assert bar.verdict == ("met" if met else "missed")
 
 
 @pytest.mark.parametrize("sense", [">=", "<="])
-def test_what_could_not_be_measured_falls_short(sense):
-    assert Bar("any", float("nan"), sense, 1.0).verdict == "falls short"
+def test_what_could_not_be_measured_misses(sense):
+    assert Target("any", float("nan"), sense, 1.0).verdict == "missed"
 
 
-def test_the_exit_status_tells_of_a_single_bar_that_falls_short():
+def test_the_exit_status_tells_of_a_single_target_that_is_missed():
     assert exit_status([HOLDS]) == 0
     assert exit_status([HOLDS, SHORT, HOLDS]) == 1
 
 
-def test_the_file_holds_bars_with_verdicts_machine_commit_and_details(tmp_path):
+def test_the_file_holds_targets_with_verdicts_machine_commit_and_details(tmp_path):
     path = write(tmp_path / "made" / "here", "tokens", [HOLDS, SHORT], {"seeds": 3})
-    content = json.loads(path.read_text())
+    content = read(path)
     assert path == tmp_path / "made" / "here" / "tokens.json"
-    assert [bar["verdict"] for bar in content["bars"]] == ["holds", "falls short"]
-    assert content["bars"][0] | {"name": "rate", "measured": 2.0, "limit": 1.0} == content["bars"][0]
+    assert [bar["verdict"] for bar in content["targets"]] == ["met", "missed"]
+    assert content["targets"][0] | {"name": "rate", "measured": 2.0, "limit": 1.0} == content["targets"][0]
     assert content["seeds"] == 3
     assert content["machine"]["python"].startswith("3.")
     assert content["commit"]
@@ -46,7 +46,7 @@ def test_the_file_holds_bars_with_verdicts_machine_commit_and_details(tmp_path):
 def test_the_file_is_json_whatever_was_measured(tmp_path):
     """JSON has no NaN, no infinity and no numbers of numpy's."""
     details = {"a": float("nan"), "b": np.float32("inf"), "c": np.int64(4), "d": (np.float64(0.5),), 5: {"e": [1]}}
-    text = write(tmp_path, "tokens", [Bar("lost", float("nan"), "<=", 1.0)], details).read_text()
+    text = write(tmp_path, "tokens", [Target("lost", float("nan"), "<=", 1.0)], details).read_text()
 
     def refuse(name: str) -> None:
         raise AssertionError(name)
@@ -54,4 +54,13 @@ def test_the_file_is_json_whatever_was_measured(tmp_path):
     content = json.loads(text, parse_constant=refuse)
     assert (content["a"], content["b"], content["c"], content["d"]) == (None, None, 4, [0.5])
     assert content["5"] == {"e": [1]}
-    assert content["bars"][0]["measured"] is None
+    assert content["targets"][0]["measured"] is None
+
+
+def test_rows_are_written_as_columns_and_read_as_rows(tmp_path):
+    rows = [{"policy": "s3", "mean": 1.23456}, {"policy": "default", "mean": 2.0}]
+    path = write(tmp_path, "packing", [HOLDS], {"rows": rows, "mixed": [{"a": 1}, {"b": 2}], "one": [{"a": 1}]})
+    assert '"columns":["policy","mean"]' in path.read_text()
+    content = read(path)
+    assert content["rows"] == [{"policy": "s3", "mean": 1.235}, {"policy": "default", "mean": 2.0}]
+    assert content["mixed"] == [{"a": 1}, {"b": 2}] and content["one"] == [{"a": 1}]

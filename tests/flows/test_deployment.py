@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,12 +37,18 @@ class Server:
     url: str
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer; asked again, as Prefect's own client does, while its database is locked by another writer (503)."""
         data = None if body is None else json.dumps(body).encode()
-        asked = urllib.request.Request(
-            f"{self.url}/api{path}", data, {"content-type": "application/json"}, method=method
-        )
-        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
-            return json.loads(answer.read() or b"null")
+        headers, until = {"content-type": "application/json"}, time.monotonic() + PATIENCE
+        while True:
+            request = urllib.request.Request(f"{self.url}/api{path}", data, headers, method=method)
+            try:
+                with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                    return json.loads(answer.read() or b"null")
+            except urllib.error.HTTPError as error:
+                if error.code != 503 or time.monotonic() > until:
+                    raise
+            time.sleep(0.5)
 
     def command(self, *words: str) -> str:
         told = subprocess.run(

@@ -7,16 +7,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pliant import systems
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.reference import capacity as bins_capacity
+from pliant.bins.reference import reference_load as bins_load
+from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
+from pliant.cascade.reference import reference_load as cascade_load
+from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import SimulatedCascade, capacity
+from pliant.errors import InputError
 from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.reference import capacity as packing_capacity
+from pliant.packing.scheduling.reference import reference_load as packing_load
+from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.report import report
-from pliant.simulate import simulate
-from pliant.systems import BINS, CASCADE, PACKING, SYSTEMS, TOKENS, tokens_knowledge
-from pliant.tokens.policies import POLICIES
+from pliant.simulator import simulate
+from pliant.tokens.knowledge import knowledge as tokens_knowledge
+from pliant.tokens.policies import POLICIES, make
+from pliant.tokens.reference import reference_load as tokens_load
 from pliant.tokens.simulated import SimulatedDevice
 from tests.fixtures.bins.worlds import bins
 from tests.fixtures.cascade.loads import WALKED, fared, known
@@ -25,12 +34,16 @@ from tests.fixtures.packing.tiny import CONTEXT, some_packing
 from tests.fixtures.tokens.samples import tiny_profile, tiny_task
 
 
-def test_every_system_is_listed_under_its_name():
-    assert all(name == system.name for name, system in SYSTEMS.items())
-    assert SYSTEMS["tokens"] is TOKENS
-    assert SYSTEMS["bins"] is BINS
-    assert SYSTEMS["cascade"] is CASCADE
-    assert SYSTEMS["packing"] is PACKING
+def test_every_system_is_found_by_its_name_and_has_its_folders():
+    for one in systems.SYSTEMS:
+        assert systems.system(one.name) is one
+        assert one.part("pliant", "artifact").__name__ == f"pliant.{one.name}.artifact"
+    assert len(set(systems.names())) == len(systems.SYSTEMS)
+
+
+def test_an_unknown_system_is_refused_with_the_known_ones():
+    with pytest.raises(InputError, match="SYSTEM is chess, but must be one of tokens, bins, cascade, packing"):
+        systems.system("chess")
 
 
 def test_a_scheduler_knows_the_gammas_that_were_profiled_and_that_every_task_was_measured_at():
@@ -55,18 +68,18 @@ def test_a_systems_reference_load_runs_through_its_scheduler(seed, policy):
     profile, tasks = tiny_profile("d", "cpu"), [tiny_task("a", "xy", "d"), tiny_task("b", "xyz", "d")]
     known = tokens_knowledge(profile, tasks)
     capacity = profile.latency.throughput(0, 16) / 10
-    load = TOKENS.load([task.name for task in tasks], capacity, seed)
-    scheduler = TOKENS.scheduler(policy, known)
+    load = tokens_load([task.name for task in tasks], capacity, seed)
+    scheduler = make(policy, known)
     device = SimulatedDevice(profile.latency, known.accuracy, load.requests, np.random.default_rng(0))
     simulate(scheduler, load.requests[:500], device, lambda entry: scheduler.check())
-    assert load == TOKENS.load([task.name for task in tasks], capacity, seed)
+    assert load == tokens_load([task.name for task in tasks], capacity, seed)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_cascades_reference_load_runs_through_its_scheduler(seed):
     lengths = {task: candidates[0][0].length_R for task, candidates in WALKED.items()}
-    load = CASCADE.load(lengths, capacity(known(), WALKED) / 4, seed)
-    scheduler = CASCADE.scheduler(known())
+    load = cascade_load(lengths, capacity(known(), WALKED) / 4, seed)
+    scheduler = CascadeScheduler(known())
     device = SimulatedCascade(known(), WALKED, load.requests, load.rows, np.random.default_rng(0))
     journal = simulate(scheduler, load.requests[:500], device, lambda entry: scheduler.check())
     assert fared(journal).attained == 1.0
@@ -78,8 +91,8 @@ def test_the_reference_load_of_bins_runs_through_its_scheduler(seed, placement):
     artifact = bins(placement=placement)
     known = knowledge_of([artifact])
     lengths = {"mail": np.flatnonzero(artifact.lengths)}
-    load = BINS.load(lengths, {"mail": artifact.slo}, bins_capacity(known) / 4, seed)
-    scheduler = BINS.scheduler(known, Config(workers=2))
+    load = bins_load(lengths, {"mail": artifact.slo}, bins_capacity(known) / 4, seed)
+    scheduler = BinsScheduler(known, Config(workers=2))
     device = SimulatedBins(known, load.requests, np.random.default_rng(0))
     journal = simulate(scheduler, load.requests[:500], device, lambda entry: scheduler.check())
     assert report(journal).attainment == 1.0
@@ -89,15 +102,15 @@ def test_the_reference_load_of_bins_runs_through_its_scheduler(seed, placement):
 def test_the_reference_load_of_packing_runs_through_its_scheduler(seed):
     """On a device that keeps books of its own: all are done in the end."""
     packing = some_packing()
-    load = PACKING.load(packing, CONTEXT, packing_capacity(packing), seed)
-    packer = PACKING.scheduler(rules_of(packing, CONTEXT), packing.memory)
+    load = packing_load(packing, CONTEXT, packing_capacity(packing), seed)
+    packer = PackingScheduler(rules_of(packing, CONTEXT), packing.memory)
     device, _ = play(Scene(CONTEXT, packing.memory, load.prompts, load.lengths), packer)
     assert device.ended == dict.fromkeys(load.lengths, "finished")
     assert device.made == load.lengths
 
 
 def test_the_reference_loads_loud_half_is_loud():
-    load = TOKENS.load(["a", "b"], 100.0, 3)
+    load = tokens_load(["a", "b"], 100.0, 3)
     quiet = len(load.requests) - len(load.loud)
     assert len(load.loud) / quiet == pytest.approx((1.25 + 1.5 + 1.75 + 2.0) / (0.5 + 0.65 + 0.8 + 0.95), rel=0.15)
     assert {request.task for request in load.requests} == {"a", "b"}
@@ -114,4 +127,4 @@ def test_the_systems_scheduler_is_the_maker_of_all_policies():
     known = tokens_knowledge(tiny_profile("d", "cpu"), [tiny_task("a", "xy", "d")])
     for policy in POLICIES:
         if policy != "infaas":  # which needs variants, not gammas
-            TOKENS.scheduler(policy, known).check()
+            make(policy, known).check()

@@ -9,7 +9,7 @@ import pytest
 
 from pliant.errors import SchedulerError, WorkerError
 from pliant.protocol import Answer, Arrived, Drop, Failed, Journal, replay
-from serving.answers import Dropped, Served
+from serving.answers import Completed, Rejected
 from serving.clock import loop_clock
 from serving.driver import Driver, Limits
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
@@ -70,9 +70,9 @@ def test_a_request_whose_deadline_passes_in_the_queue_is_dropped_at_that_moment(
         await bench.driver.start()
         first = asyncio.create_task(bench.driver.submit("a", 10.0, 1.0, "first"))
         await asyncio.sleep(0)
-        assert await bench.driver.submit("a", 1.0, 1.0, "second") == Dropped("late")
+        assert await bench.driver.submit("a", 1.0, 1.0, "second") == Rejected("late")
         assert bench.driver.now == pytest.approx(1.0)
-        assert isinstance(await first, Served)
+        assert isinstance(await first, Completed)
         await bench.driver.stop()
 
     run_virtually(main())
@@ -100,7 +100,7 @@ def test_a_killed_worker_is_restarted_and_its_requests_are_served_or_dropped():
         bench.workers[0].dead = True
         assert [answer.output for answer in await asked] == ["x", "y"]
         assert bench.workers[0].calls.count("restart") == 1
-        assert await bench.driver.submit("a", 0.3, 1.0, "crash") == Dropped("late")
+        assert await bench.driver.submit("a", 0.3, 1.0, "crash") == Rejected("late")
         assert (await bench.driver.submit("a", 5.0, 1.0, "z")).output == "z"
         await bench.driver.stop()
         assert set(answers_per_request(bench.journal).values()) == {1}
@@ -130,7 +130,7 @@ def test_a_hung_worker_is_killed_after_the_limit_and_reported_as_failed():
     async def main():
         bench = Bench(launch=2.0)
         await bench.driver.start()
-        assert await bench.driver.submit("a", 1.0, 1.0, "hang") == Dropped("late")
+        assert await bench.driver.submit("a", 1.0, 1.0, "hang") == Rejected("late")
         assert "kill" in bench.workers[0].calls
         reasons = [entry.event.reason for entry in bench.journal if isinstance(entry.event, Failed)]
         assert reasons == ["it was still running after 2 s"]
@@ -228,7 +228,7 @@ def test_a_scheduler_that_breaks_the_contract_leaves_nobody_waiting(scheduler):
         bench.workers[0].seconds = 2.0
         await bench.driver.start()
         answers = await bench.ask(*range(5))
-        assert all(isinstance(answer, SchedulerError | Served) for answer in answers)
+        assert all(isinstance(answer, SchedulerError | Completed) for answer in answers)
         assert any(isinstance(answer, SchedulerError) for answer in answers)
         assert not bench.driver.alive
         with pytest.raises(SchedulerError, match="the scheduler failed"):

@@ -1,4 +1,4 @@
-"""Settings come from PLIANT_ variables, and nothing misspelt passes in silence."""
+"""Settings come from PLIANT_ variables, and nothing misspelt, and no option of another system, passes in silence."""
 
 from __future__ import annotations
 
@@ -6,16 +6,30 @@ from pathlib import Path
 
 import pytest
 
+from pliant import systems
 from pliant.errors import InputError
-from serving.settings import Settings, from_environment, to_environment
+from serving.bins.settings import BinsSettings
+from serving.cascade.settings import CascadeSettings
+from serving.packing.settings import PackingSettings
+from serving.settings import from_environment, settings_of, to_environment
+from serving.tokens.settings import TokensSettings
 
 
-def test_an_environment_without_our_variables_gives_the_defaults():
-    assert from_environment({"PATH": "/bin", "HOME": "/"}) == Settings()
+@pytest.mark.parametrize("system", systems.names())
+def test_an_environment_without_our_variables_gives_the_defaults(system):
+    kind = settings_of(system)
+    assert from_environment({"PATH": "/bin", "HOME": "/"}, kind) == kind()
+    assert kind().system == system
+
+
+@pytest.mark.parametrize("system", systems.names())
+def test_defaults_survive_the_way_through_an_environment(system):
+    kind = settings_of(system)
+    assert from_environment(to_environment(kind()), kind) == kind()
 
 
 def test_settings_survive_the_way_through_an_environment():
-    settings = Settings(
+    settings = TokensSettings(
         policy="tome",
         gamma=-5,
         margin=0.05,
@@ -25,40 +39,63 @@ def test_settings_survive_the_way_through_an_environment():
         max_deadline=2.5,
         journal=Path("j.jsonl"),
     )
-    assert from_environment(to_environment(settings)) == settings
-    assert from_environment(to_environment(Settings())) == Settings()
+    assert from_environment(to_environment(settings), TokensSettings) == settings
 
 
 def test_an_unknown_variable_is_refused_with_the_nearest_known_one():
     with pytest.raises(InputError, match="PLIANT_MAX_WAITNG, but must be a known one, such as PLIANT_MAX_WAITING"):
-        from_environment({"PLIANT_MAX_WAITNG": "5"})
+        from_environment({"PLIANT_MAX_WAITNG": "5"}, TokensSettings)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "sentence"),
+    ("kind", "name", "having"),
     [
-        ("PLIANT_THREADS", "two", "PLIANT_THREADS is 'two', but must be a whole number"),
-        ("PLIANT_THREADS", "0", "PLIANT_THREADS is 0, but must be positive"),
-        ("PLIANT_ANY_PROFILE", "maybe", "PLIANT_ANY_PROFILE is 'maybe', but must be true or false"),
-        ("PLIANT_MAX_DEADLINE", "nan", "PLIANT_MAX_DEADLINE is nan, but must be positive and finite"),
-        ("PLIANT_MARGIN", "1", "PLIANT_MARGIN is 1.0, but must be at least 0 and below 1"),
-        ("PLIANT_REFRESH_SECONDS", "-1", "PLIANT_REFRESH_SECONDS is -1.0, but must be 0 for never"),
-        ("PLIANT_SYSTEM", "packng", "PLIANT_SYSTEM is 'packng', but must be one of tokens, bins, cascade, packing"),
-        ("PLIANT_PLACEMENT", "any", "PLIANT_PLACEMENT is 'any', but must be one of shared, own"),
-        ("PLIANT_PROCESSES", "0", "PLIANT_PROCESSES is 0, but must be positive"),
-        ("PLIANT_WORKERS", "0", "PLIANT_WORKERS is 0, but must be positive"),
-        ("PLIANT_POLICY", "fixd", "PLIANT_POLICY is 'fixd', but must be one of default, otas"),
+        (BinsSettings, "PLIANT_GAMMA", "tokens"),
+        (TokensSettings, "PLIANT_PROCESSES", "packing"),
+        (TokensSettings, "PLIANT_WORKERS", "bins and cascade"),
+        (PackingSettings, "PLIANT_MARGIN", "tokens and bins and cascade"),
+        (CascadeSettings, "PLIANT_POLICY", "tokens and bins and packing"),
     ],
 )
-def test_a_value_outside_its_limit_is_refused_with_its_variable(name, text, sentence):
+def test_a_variable_of_another_system_is_refused_with_that_system(kind, name, having):
+    sentence = f"environment variable is {name}, but must be one of {kind.SYSTEM}'s; it is an option of {having}"
     with pytest.raises(InputError, match=sentence):
-        from_environment({name: text})
+        from_environment({name: "1"}, kind)
+
+
+def test_the_settings_of_another_system_are_refused():
+    with pytest.raises(InputError, match="PLIANT_SYSTEM is 'bins', but must be tokens, as this service is"):
+        from_environment({"PLIANT_SYSTEM": "bins"}, TokensSettings)
+    with pytest.raises(InputError, match="SYSTEM is packng, but must be one of tokens, bins, cascade, packing"):
+        settings_of("packng")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "sentence"),
+    [
+        (TokensSettings, "PLIANT_THREADS", "two", "PLIANT_THREADS is 'two', but must be a whole number"),
+        (TokensSettings, "PLIANT_THREADS", "0", "PLIANT_THREADS is 0, but must be positive"),
+        (TokensSettings, "PLIANT_ANY_PROFILE", "maybe", "PLIANT_ANY_PROFILE is 'maybe', but must be true or false"),
+        (BinsSettings, "PLIANT_MAX_DEADLINE", "nan", "PLIANT_MAX_DEADLINE is nan, but must be positive and finite"),
+        (TokensSettings, "PLIANT_MARGIN", "1", "PLIANT_MARGIN is 1.0, but must be at least 0 and below 1"),
+        (BinsSettings, "PLIANT_MARGIN", "-1", "PLIANT_MARGIN is -1.0, but must be at least 0 and below 1"),
+        (CascadeSettings, "PLIANT_MARGIN", "1", "PLIANT_MARGIN is 1.0, but must be at least 0 and below 1"),
+        (TokensSettings, "PLIANT_REFRESH_SECONDS", "-1", "PLIANT_REFRESH_SECONDS is -1.0, but must be 0 for never"),
+        (CascadeSettings, "PLIANT_PLACEMENT", "any", "PLIANT_PLACEMENT is 'any', but must be one of shared, own"),
+        (BinsSettings, "PLIANT_POOL", "sea", "PLIANT_POOL is 'sea', but must be one of processes, ray"),
+        (BinsSettings, "PLIANT_LEAST_WORKERS", "2", "PLIANT_LEAST_WORKERS is 2, but must be at most the workers, 1"),
+        (PackingSettings, "PLIANT_PROCESSES", "0", "PLIANT_PROCESSES is 0, but must be positive"),
+        (CascadeSettings, "PLIANT_WORKERS", "0", "PLIANT_WORKERS is 0, but must be positive"),
+        (TokensSettings, "PLIANT_POLICY", "fixd", "PLIANT_POLICY is 'fixd', but must be one of default, otas"),
+        (BinsSettings, "PLIANT_POLICY", "otas", "PLIANT_POLICY is 'otas', but must be one of default, first-come"),
+        (TokensSettings, "PLIANT_POLICY", "s3", "PLIANT_POLICY is 's3', but must be one of default, otas"),
+    ],
+)
+def test_a_value_outside_its_limit_is_refused_with_its_variable(kind, name, text, sentence):
+    with pytest.raises(InputError, match=sentence):
+        from_environment({name: text}, kind)
 
 
 def test_each_system_has_its_own_policies():
-    assert Settings(system="packing", policy="s3").policy == "s3"
-    assert Settings(system="bins", policy="first-come").policy == "first-come"
-    with pytest.raises(InputError, match="PLIANT_POLICY is 'otas', but must be one of default, first-come"):
-        Settings(system="bins", policy="otas")
-    with pytest.raises(InputError, match="PLIANT_POLICY is 's3', but must be one of default, otas"):
-        Settings(policy="s3")
+    assert PackingSettings(policy="s3").policy == "s3"
+    assert BinsSettings(policy="first-come").policy == "first-come"

@@ -23,8 +23,8 @@ from transformers.generation.logits_process import LogitsProcessorList
 
 from pliant.errors import InputError, SchedulerError
 from pliant.packing.engine.paged import PagedCache
-from pliant.packing.engine.staging import Host
-from pliant.packing.scheduling.request import Chunk, Decision, Memory
+from pliant.packing.engine.swap_space import SwapSpace
+from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 
 NAME = "pliant"  # under which our scheduler is known to the engine while it is created
 LEAST_PAGE = 4  # tokens; the engine's own limit
@@ -106,7 +106,7 @@ class _Nowhere:
         del outputs
 
 
-class Batching:
+class ContinuousBatchingEngine:
     """Not thread-safe. Raises `InputError` for a model that does not attend to everything in every layer.
 
     `margin`: None for decisions of ours; of transformers' scheduler the share of the pages that it keeps free.
@@ -124,7 +124,7 @@ class Batching:
         self._scheduler, self._cache = self._processor.scheduler, PagedCache(self._processor.cache)
         stream = self._processor.inputs_and_outputs.compute_stream
         on_stream = (lambda: torch.cuda.stream(stream)) if stream is not None else nullcontext
-        self.host = Host(self._cache.views(), memory.host_pages if self.ours else 0, on_stream)
+        self.swap_space = SwapSpace(self._cache.views(), memory.host_pages if self.ours else 0, on_stream)
         if not self.ours and memory.host_pages and model.device.type == "cpu":
             self._cache.unpinned_pool(self._processor.offloading_manager, memory.host_pages)
 
@@ -164,12 +164,12 @@ class Batching:
         """Forget it; its pages are free at once, on the device and on the host."""
         if self._states.pop(id, None) is None:
             return
-        self.host.drop(id)
+        self.swap_space.free(id)
         self._scheduler.set_request_cancellation(str(id))
         for state in self._scheduler.clear_cancelled_requests():
             self._processor.offloading_manager.free_request_cpu_cache(state)
 
-    def carry_out(self, decision: Decision) -> None:
+    def carry_out(self, decision: StepPlan) -> None:
         """Exactly what was decided, up to the iteration itself. Raises `SchedulerError` where the pages do not suffice."""
         for id, _ in decision.dropped:
             self.cancel(id)
@@ -206,7 +206,7 @@ class Batching:
         """Raises AssertionError where pages were lost."""
         assert self._cache.free + self._cache.used == self._cache.pages, "pages of the cache"
         assert {int(id) for id, pages in self._cache.table.items() if pages} <= self._states.keys(), "pages of nobody"
-        self.host.check()
+        self.swap_space.check()
 
     def _going(self, idle: Sequence[int]) -> list[tuple[RequestState, int]]:
         """All that generate, but those that are to be idle."""
@@ -227,15 +227,15 @@ class Batching:
 
     def _admit(self, id: int) -> None:
         state = self._states[id]
-        if id in self.host:
+        if id in self.swap_space:
             self._store(state, 0)
-            self.host.bring(id, self._cache.table[str(id)])
+            self.swap_space.swap_in(id, self._cache.table[str(id)])
             self._scheduler.active_requests[str(id)] = state
         elif not state._true_initial_tokens:  # never discarded
             self._scheduler.started.append(id)
 
     def _offload(self, id: int) -> None:
-        self.host.take(id, self._cache.table[str(id)])
+        self.swap_space.swap_out(id, self._cache.table[str(id)])
         self._leave(self._states[id])
         self._scheduler.preempted.append((id, 0))
 

@@ -119,7 +119,7 @@ def memory_of(
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Seconds of an iteration, as `scheduling.steps.Steps`. `sequence`: of the host, for each sequence's attention."""
+    """Seconds of an iteration, as `IterationCost`. `sequence`: of the host, for each sequence's attention."""
 
     model: LargeModel
     device: Accelerator

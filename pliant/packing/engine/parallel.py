@@ -1,15 +1,15 @@
-"""A generator too large for one device, over several processes of one machine: each has its share of every layer and of
-every page of the cache (tensor parallelism).
+"""A generator too large for one device, over several processes of one machine: each has its share of every layer and
+of every page of the cache (tensor parallelism).
 
-The first process decides: whatever it tells its engine (`Batching`) goes through a pipe to the others, and all do the same
-at the same time, kept in step by the sums inside each layer. So the others have no scheduler, no clock and no requests of
-their own. They end with the first one, however that ends. Knows no policy.
+The first process decides: whatever it tells its engine (`ContinuousBatchingEngine`) goes through a pipe to the
+others, and all do the same at the same time, kept in step by the sums inside each layer. So the others have no
+scheduler, no clock and no requests of their own. They end with the first one, however that ends. Knows no policy.
 
-On CPU the processes talk over gloo. On GPUs, one a process in the order in which torch counts them, they would over NCCL:
-that has not been run. There the loss of a process in the middle of an iteration is a silence (until divide.py's timeout),
-not an error: who drives the engine must watch for it, as the service does. Stages of a pipeline are planned for
-(hardware.py) and not run: transformers 5.23 has them, but their forward pass drops the arguments by which its continuous
-batching finds the cache.
+On CPU the processes talk over gloo. On GPUs, one a process in the order in which torch counts them, they would over
+NCCL: that has not been run. There the loss of a process in the middle of an iteration is a silence (until
+tensor_parallel.py's timeout), not an error: who drives the engine must watch for it, as the service does. Stages of a
+pipeline are planned for (hardware.py) and not run: transformers 5.23 has them, but their forward pass drops the
+arguments by which its continuous batching finds the cache.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from transformers.utils import logging
 from pliant.errors import WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import sampling as warps
-from pliant.packing.engine.adapter import Batching, Step
-from pliant.packing.engine.divide import check, divide, meet
+from pliant.packing.engine.adapter import ContinuousBatchingEngine, Step
 from pliant.packing.engine.model import load_generator, vocabulary
-from pliant.packing.engine.staging import Host
-from pliant.packing.scheduling.request import Decision, Memory
+from pliant.packing.engine.swap_space import SwapSpace
+from pliant.packing.engine.tensor_parallel import check, init_group, shard
+from pliant.packing.scheduling.request import Memory, StepPlan
 
 MEETING = "meeting"  # the file beside the model by which the processes find each other
 LEAVING = 10.0  # seconds that the others have to end by themselves
@@ -53,7 +53,7 @@ GONE = "another process of the group has ended"
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What every process is told. `margin` as `Batching` has it."""
+    """What every process is told. `margin` as `ContinuousBatchingEngine` has it."""
 
     folder: str  # with the whole model, as transformers saves it
     processes: int
@@ -63,15 +63,17 @@ class _Part:
     sampling: bool
     margin: float | None
 
-    def join(self, rank: int, model: Any) -> Batching:
+    def join(self, rank: int, model: Any) -> ContinuousBatchingEngine:
         """Become one of the group; the engine around this process's part of the whole model."""
         store = FileStore(f"{self.folder}/{MEETING}", self.processes)
-        divide(model, meet(store, rank, self.processes, self.device))
-        return Batching(model, self.memory, warps.processors(self.vocabulary) if self.sampling else (), self.margin)
+        shard(model, init_group(store, rank, self.processes, self.device))
+        return ContinuousBatchingEngine(
+            model, self.memory, warps.processors(self.vocabulary) if self.sampling else (), self.margin
+        )
 
 
 class Parallel:
-    """Takes `Batching`'s place, over so many processes, this one being the first. To be closed.
+    """Takes `ContinuousBatchingEngine`'s place, over so many processes, this one being the first. To be closed.
 
     Pages count as on one device: `memory` may have `processes` times as many as fit beside the weights there. `device` is
     cpu or cuda. Raises `InputError` for a model that cannot be shared so, `WorkerError` where a process ends or this one is
@@ -158,9 +160,9 @@ class Parallel:
         return self._own.pages_used
 
     @property
-    def host(self) -> Host:
+    def swap_space(self) -> SwapSpace:
         """This process's part; as many pages are in use in each."""
-        return self._own.host
+        return self._own.swap_space
 
     def held(self, id: int) -> int:
         return self._own.held(id)
@@ -184,7 +186,7 @@ class Parallel:
             self._all("cancel", id)
         self._own.cancel(id)
 
-    def carry_out(self, decision: Decision) -> None:
+    def carry_out(self, decision: StepPlan) -> None:
         self._all("carry_out", decision)
         self._own.carry_out(decision)
 

@@ -16,17 +16,17 @@ from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import sampling as seeded
 from pliant.packing.engine.adapter import Step
-from pliant.packing.engine.execution import execution
+from pliant.packing.engine.executor import executor
 from pliant.packing.engine.model import vocabulary
 from pliant.packing.engine.submission import Progress, Sampling, Status, Submission
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.request import Decision, Memory, Round
-from pliant.packing.scheduling.scheduler import Packer
+from pliant.packing.scheduling.request import Memory, StepInput, StepPlan
+from pliant.packing.scheduling.scheduler import PackingScheduler
 
 __all__ = ["Engine", "Progress", "Sampling", "Status", "Submission"]
 
 Deliver = Callable[[list[Progress]], None]
-Journal = Callable[[float, Round, Decision], None]
+Journal = Callable[[float, StepInput, StepPlan], None]
 MARGIN = 0.15  # of the pages, which transformers' scheduler keeps free by default
 PATIENCE = 0.005  # seconds before the scheduler is asked again where everybody waits and nobody may run
 
@@ -51,7 +51,7 @@ class Engine:
     """Raises `InputError` for a memory or a model that the engine does not take.
 
     `deliver` is called in the engine's thread, once an iteration with the news of all, and must return at once.
-    `journal` gets every (now, Round, Decision); an exception of either ends the engine. `sampling=False`: always greedy,
+    `journal` gets every (now, StepInput, StepPlan); an exception of either ends the engine. `sampling=False`: always greedy,
     without any work on the scores. `margin` is transformers' scheduler's. `clock` is the one of `Prompt.deadline`.
     `processes` above 1 share the model (parallel.py), each with `threads`; one that is lost ends the engine.
     """
@@ -73,8 +73,10 @@ class Engine:
         self._generator, self._memory, self._rules = generator, memory, rules
         self._deliver, self._journal, self._clock, self._threads = deliver, journal, clock, threads
         self._vocabulary, self._sampling = vocabulary(generator), sampling
-        self._packer = Packer(rules or Rules("paged", generator.context), memory)  # without rules it only refuses
-        self._batching = execution(generator, memory, sampling, None if rules else margin, device, processes)
+        self._packer = PackingScheduler(
+            rules or Rules("paged", generator.context), memory
+        )  # without rules it only refuses
+        self._batching = executor(generator, memory, sampling, None if rules else margin, device, processes)
         self._flights: dict[int, _Flight] = {}
         self._ended: list[int] = []  # which the scheduler has not been told
         self._known: set[int] = set()  # submitted and not ended; by all threads under the lock
@@ -140,7 +142,7 @@ class Engine:
         deciding = self._deciding + self._batching.scheduling
         return Status(
             self._alive, self._error, running, waiting, self._memory.pages, self._batching.pages_used,
-            self._batching.host.used, self._iterations, self._tokens, self._preemptions, self._recomputed,
+            self._batching.swap_space.used, self._iterations, self._tokens, self._preemptions, self._recomputed,
             self._sequences, self._busy, deciding,
         )  # fmt: skip
 
@@ -190,7 +192,7 @@ class Engine:
             with self._wake:
                 self._wake.wait(PATIENCE)
 
-    def _take_up(self, now: float) -> Round:
+    def _take_up(self, now: float) -> StepInput:
         """What came in; who was cancelled before anybody heard of it is not told on."""
         with self._wake:
             submitted, self._submitted = self._submitted, []
@@ -204,14 +206,14 @@ class Engine:
             self._batching.cancel(id)
             if id in self._flights:
                 self._end(id, (), "cancelled", now)
-        return Round(tuple(new.remaining() for new in fresh), tuple(self._ended), tuple(gone))
+        return StepInput(tuple(new.remaining() for new in fresh), tuple(self._ended), tuple(gone))
 
     def _add(self, submission: Submission) -> None:
         ends = () if submission.force else self._generator.ends
         told = seeded.arguments(submission.sampling, self._vocabulary)
         self._batching.add(submission.prompt.id, submission.ids, submission.most - submission.made, ends, told)
 
-    def _decide(self, told: Round, now: float) -> None:
+    def _decide(self, told: StepInput, now: float) -> None:
         began = time.perf_counter()
         decision = self._packer.handle(told, now)
         self._batching.carry_out(decision)
@@ -265,7 +267,7 @@ class Engine:
             self._end(id, (), how, now)
             self._batching.cancel(id)
         if not self._error:
-            self._packer.handle(Round((), tuple(self._ended), gone), now)
+            self._packer.handle(StepInput((), tuple(self._ended), gone), now)
             self._ended.clear()
         self._answer()
         self._batching.close()
@@ -293,4 +295,4 @@ class Engine:
             assert ours == theirs, f"sequence {id}: {ours} pages in the books, {theirs} in the cache"
         ended = sum(self._packer.held(id) for id in self._ended)
         assert self._packer.pages_used == self._batching.pages_used + ended, "pages of all"
-        assert self._packer.host_used == self._batching.host.used, "pages on the host"
+        assert self._packer.host_used == self._batching.swap_space.used, "pages on the host"

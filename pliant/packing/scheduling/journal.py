@@ -12,21 +12,21 @@ from dataclasses import fields
 from typing import Any, Protocol
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.request import Chunk, Decision, Prompt, Round
+from pliant.packing.scheduling.request import Chunk, Prompt, StepInput, StepPlan
 
-Entry = tuple[float, Round, Decision]
+Entry = tuple[float, StepInput, StepPlan]
 Journal = list[Entry]
 
 PROMPT = {field.name: field.default for field in fields(Prompt)}
-ROUND = tuple(field.name for field in fields(Round))
-DECISION = tuple(field.name for field in fields(Decision))
+ROUND = tuple(field.name for field in fields(StepInput))
+DECISION = tuple(field.name for field in fields(StepPlan))
 
 
 class Decides(Protocol):
-    def handle(self, round: Round, now: float) -> Decision: ...
+    def handle(self, round: StepInput, now: float) -> StepPlan: ...
 
 
-def encode(now: float, round: Round, decision: Decision) -> str:
+def encode(now: float, round: StepInput, decision: StepPlan) -> str:
     """One line without its line end."""
     told = {name: getattr(round, name) for name in ROUND} | {name: getattr(decision, name) for name in DECISION}
     told["arrived"] = [_prompt_fields(prompt) for prompt in round.arrived]
@@ -57,13 +57,13 @@ def _prompt_fields(prompt: Prompt) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value != PROMPT[name]}
 
 
-def _round(told: Mapping[str, Any]) -> Round:
+def _round(told: Mapping[str, Any]) -> StepInput:
     arrived = tuple(Prompt(**{**one, "forecast": tuple(one["forecast"])}) for one in told.get("arrived", ()))
-    return Round(arrived, tuple(told.get("finished", ())), tuple(told.get("cancelled", ())))
+    return StepInput(arrived, tuple(told.get("finished", ())), tuple(told.get("cancelled", ())))
 
 
-def _decision(told: Mapping[str, Any]) -> Decision:
+def _decision(told: Mapping[str, Any]) -> StepPlan:
     rows = {name: tuple(told.get(name, ())) for name in DECISION}
     rows["dropped"] = tuple((id, reason) for id, reason in rows["dropped"])
     rows["chunks"] = tuple(Chunk(id, tokens) for id, tokens in rows["chunks"])
-    return Decision(**rows)
+    return StepPlan(**rows)

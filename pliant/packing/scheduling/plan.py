@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from pliant.packing.artifact import Packing
+from pliant.packing.scheduling.iteration_cost import IterationCost, LinearSteps
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.steps import LinearSteps, Steps
 
 WORTH = 0.98  # of the most tokens a second: a smaller batch that makes as many gives each of them sooner
 
 
-def sequences(steps: Steps, prompt_tokens: Sequence[int], output_tokens: Sequence[int], most: int) -> int:
+def sequences(steps: IterationCost, prompt_tokens: Sequence[int], output_tokens: Sequence[int], most: int) -> int:
     """The smallest batch that makes WORTH of the most tokens a second that any batch up to `most` makes.
 
     The requests are observed ones: a sequence holds its prompt and half of its output on average over its life, and for

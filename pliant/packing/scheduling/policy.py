@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import Floats, Grid, mean
-from pliant.packing.scheduling.line import Line, Place, Waiting
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.running import Running
+from pliant.packing.scheduling.waiting_queue import Place, Waiting, WaitingQueue
 
 POLICIES = {
     "default": "predicted peak of the pages, adaptive confidence, shortest predicted first with ageing",
@@ -123,7 +123,7 @@ def place(
     return 0, prompt.arrival + rules.patience * delay * min(large, LARGEST), prompt.id
 
 
-def admit(rules: Rules, line: Line, view: View) -> list[Waiting]:
+def admit(rules: Rules, line: WaitingQueue, view: View) -> list[Waiting]:
     """Those of the line that are to run from the next iteration on."""
     room = view.memory.sequences - view.running.count
     if room <= 0 or view.queries <= 0:
@@ -135,7 +135,7 @@ def admit(rules: Rules, line: Line, view: View) -> list[Waiting]:
     return _predicted(line, view, room)
 
 
-def _reserving(line: Line, view: View, room: int, search: bool) -> list[Waiting]:
+def _reserving(line: WaitingQueue, view: View, room: int, search: bool) -> list[Waiting]:
     """First fit: `search` goes on behind one that does not fit. Reservations and the pages held both must fit."""
     left, free, queries = view.memory.pages - view.reserved, view.free, view.queries
     taken: list[Waiting] = []
@@ -154,7 +154,7 @@ def _reserving(line: Line, view: View, room: int, search: bool) -> list[Waiting]
     return taken
 
 
-def _on_demand(line: Line, view: View, room: int) -> list[Waiting]:
+def _on_demand(line: WaitingQueue, view: View, room: int) -> list[Waiting]:
     keep = int(WATERMARK * view.memory.pages) if view.running.count else 0
     free, queries = view.free, view.queries
     taken: list[Waiting] = []
@@ -167,7 +167,7 @@ def _on_demand(line: Line, view: View, room: int) -> list[Waiting]:
     return taken
 
 
-def _predicted(line: Line, view: View, room: int) -> list[Waiting]:
+def _predicted(line: WaitingQueue, view: View, room: int) -> list[Waiting]:
     free, queries, first = view.free, view.queries, line.first()
     if first is None or view.memory.need(first.first_tokens) > free:
         return []
@@ -186,7 +186,7 @@ def _predicted(line: Line, view: View, room: int) -> list[Waiting]:
     return taken
 
 
-def _foreseen(line: Line, view: View) -> Iterator[tuple[Waiting, Floats, Floats]]:
+def _foreseen(line: WaitingQueue, view: View) -> Iterator[tuple[Waiting, Floats, Floats]]:
     """[T], [T] of each that waits: some at a time, which takes little longer than one."""
     waiting = iter(line)
     while some := list(islice(waiting, AHEAD)):

@@ -66,7 +66,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class StepInput:
     """What happened since the last decision: everything that was decided then, and this."""
 
     arrived: tuple[Prompt, ...] = ()
@@ -86,7 +86,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class StepPlan:
     """What the next iteration does, in this order. Ids are prompts'."""
 
     dropped: tuple[tuple[int, str], ...] = ()  # with the reason; waiting or running

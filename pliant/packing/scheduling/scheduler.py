@@ -16,11 +16,11 @@ import numpy as np
 from pliant.errors import InputError
 from pliant.packing.scheduling import policy
 from pliant.packing.scheduling.forecast import Grid
-from pliant.packing.scheduling.line import Line, Waiting
 from pliant.packing.scheduling.policy import Rules, View
 from pliant.packing.scheduling.recalibrate import Calibration
-from pliant.packing.scheduling.request import FOREVER, Chunk, Decision, Memory, Prompt, Round, sound
+from pliant.packing.scheduling.request import FOREVER, Chunk, Memory, Prompt, StepInput, StepPlan, sound
 from pliant.packing.scheduling.running import Ints, Running
+from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
 
 EVERY = 16  # iterations after which admission is looked at again although nothing has happened
 GAIN = 0.1  # of the level of confidence, a preemption that is read again
@@ -28,7 +28,7 @@ LEVELS = (-2.0, 4.0)  # below 0 more is admitted than is expected to fit: where 
 RECENT = 0.02  # weight of one arrival in what is typical
 
 
-class Packer:
+class PackingScheduler:
     """Not thread-safe: one caller."""
 
     def __init__(self, rules: Rules, memory: Memory) -> None:
@@ -38,7 +38,7 @@ class Packer:
         self.host_used = 0  # pages
         self.discarded = self.swapped = self.restored = 0  # tokens: freed to be read again, to the host, and back
         self._grid = Grid(rules.context)
-        self._line, self._running = Line(), Running()
+        self._line, self._running = WaitingQueue(), Running()
         self._prompts: dict[int, Waiting] = {}  # of those that run: as they were admitted
         self._deadlines: list[tuple[float, int]] = []
         self._pages = 0
@@ -75,7 +75,7 @@ class Packer:
             most = self.memory.pages * self.memory.page_tokens
             raise InputError("prompt and max_tokens", f"{whole} tokens", f"at most what the cache holds, {most}")
 
-    def handle(self, round: Round, now: float) -> Decision:
+    def handle(self, round: StepInput, now: float) -> StepPlan:
         """What the next iteration does. `now` never goes back.
 
         Raises `InputError`, nothing changed, from `refuse` and for an id that is still waiting or running.
@@ -95,7 +95,7 @@ class Packer:
         offloaded, discarded = self._make_room()
         admitted = [] if offloaded or discarded else self._admit(now)
         chunks, idle = self._read()
-        return Decision(dropped, offloaded, discarded, tuple(admitted), chunks, idle)
+        return StepPlan(dropped, offloaded, discarded, tuple(admitted), chunks, idle)
 
     def quiet(self) -> int:
         """So many further iterations `handle` would decide nothing, if nothing happened (deadlines aside)."""
@@ -156,7 +156,7 @@ class Packer:
                 high = middle - 1
         return low
 
-    def _distinct(self, round: Round) -> None:
+    def _distinct(self, round: StepInput) -> None:
         """An id may come again with the round that ends its sequence."""
         free = {*round.finished, *round.cancelled}
         for id, often in Counter(prompt.id for prompt in round.arrived).items():
@@ -166,7 +166,7 @@ class Packer:
     def _known(self, id: int) -> Waiting | None:
         return self._line[id] if id in self._line else self._prompts.get(id)
 
-    def _end(self, round: Round) -> None:
+    def _end(self, round: StepInput) -> None:
         for id in round.finished:
             values, waiting = self._leave(id), self._prompts.pop(id)
             if self.rules.recalibrate:

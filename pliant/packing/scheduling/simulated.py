@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pliant.errors import InputError
+from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.request import Decision, Memory, Prompt, Round
-from pliant.packing.scheduling.scheduler import Packer
-from pliant.packing.scheduling.steps import Steps
+from pliant.packing.scheduling.request import Memory, Prompt, StepInput, StepPlan
+from pliant.packing.scheduling.scheduler import PackingScheduler
 
-Observer = Callable[[float, Round, Decision, Packer], None]
+Observer = Callable[[float, StepInput, StepPlan, PackingScheduler], None]
 LONGEST = 4096  # iterations in one leap
 
 
@@ -53,7 +53,7 @@ def simulate(
     lengths: Mapping[int, int],
     rules: Rules,
     memory: Memory,
-    steps: Steps,
+    steps: IterationCost,
     leaps: bool = True,
     observe: Observer | None = None,
 ) -> Run:
@@ -62,7 +62,7 @@ def simulate(
     `observe` sees every decision as it is made, with the scheduler after it. Raises `InputError` for a prompt that can
     never run, for one without a length and for an id that two have.
     """
-    simulation = _Simulation(prompts, lengths, Packer(rules, memory), steps, observe)
+    simulation = _Simulation(prompts, lengths, PackingScheduler(rules, memory), steps, observe)
     simulation.run(leaps)
     return simulation.result()
 
@@ -106,8 +106,8 @@ class _Simulation:
         self,
         prompts: Sequence[Prompt],
         lengths: Mapping[int, int],
-        packer: Packer,
-        steps: Steps,
+        packer: PackingScheduler,
+        steps: IterationCost,
         observe: Observer | None,
     ) -> None:
         self.packer, self.steps, self.observe = packer, steps, observe
@@ -126,7 +126,7 @@ class _Simulation:
         while self.next < len(self.coming) or self.packer.waiting or self.packer.running:
             if not self.packer.waiting and not self.packer.running:
                 self.now = max(self.now, self.coming[self.next].arrival)
-            round_ = Round(self._arrived(), self.finished)
+            round_ = StepInput(self._arrived(), self.finished)
             decision = self.packer.handle(round_, self.now)
             if self.observe is not None:
                 self.observe(self.now, round_, decision, self.packer)
@@ -158,7 +158,7 @@ class _Simulation:
             self.next += 1
         return tuple(self.coming[begin : self.next])
 
-    def _iterate(self, decision: Decision) -> None:
+    def _iterate(self, decision: StepPlan) -> None:
         """Carry the decision out: everything that moves or is read takes its time, then each one has its token."""
         for id, reason in decision.dropped:
             self.lives[id].dropped, self.lives[id].ended = reason, self.now

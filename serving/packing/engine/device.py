@@ -6,7 +6,7 @@ from pliant.packing.artifact import Generator
 from pliant.packing.engine.runtime import Engine
 from registry import codec
 from serving.packing.engine.journal import recorder
-from serving.packing.payload import Deliver, EngineBuild
+from serving.packing.messages import Deliver, EngineBuild
 from serving.workers.on_device import prepare, room
 
 

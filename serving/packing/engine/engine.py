@@ -18,9 +18,9 @@ from typing import Any
 from pliant.errors import WorkerError
 from pliant.packing.engine.submission import Progress, Status
 from serving.clock import Clock
-from serving.packing.engine.flight import Flight
+from serving.packing.engine.in_flight import InFlightOutput
 from serving.packing.engine.worker import Worker
-from serving.packing.payload import NO_STATUS
+from serving.packing.messages import NO_STATUS
 
 logger = logging.getLogger("pliant.serving")
 
@@ -52,7 +52,8 @@ class EngineDriver:
     ) -> None:
         self._worker, self._clock, self._limits, self._died = worker, clock, limits, died
         worker.heard, worker.ended = self._heard, self._ended
-        self._flights: dict[int, Flight] = {}  # also of those that ended here and of which the engine does not know it
+        # Those too that ended here and of which the engine does not know it yet.
+        self._flights: dict[int, InFlightOutput] = {}
         self._looks: dict[int, asyncio.Future[Looked]] = {}
         self._ids, self._questions = count(), count()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -101,7 +102,7 @@ class EngineDriver:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._worker.stop()
 
-    def submit(self, flights: Iterable[Flight]) -> None:
+    def submit(self, flights: Iterable[InFlightOutput]) -> None:
         """Raises `WorkerError` after `stop`, and where the process cannot be started."""
         if self._stopping:
             raise WorkerError("the service is stopping")
@@ -115,7 +116,7 @@ class EngineDriver:
             if self._up:
                 self._worker.send("submit", flight.submission())
 
-    def cancel(self, flight: Flight) -> None:
+    def cancel(self, flight: InFlightOutput) -> None:
         """Its pages are free with the engine's next iteration."""
         if self._flights.get(flight.id) is not flight:
             return
@@ -171,7 +172,7 @@ class EngineDriver:
             elif flight.finish and not before:  # by itself: at a stop string, or because nobody reads
                 self._worker.send("cancel", progress.id)
 
-    def _tell(self, flight: Flight, progress: Progress) -> None:
+    def _tell(self, flight: InFlightOutput, progress: Progress) -> None:
         try:
             flight.take(progress)
         except Exception as error:  # our own bug, but no reason to lose the others

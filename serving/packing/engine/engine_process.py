@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pliant.packing.engine.submission import Progress, Submission
-    from serving.packing.payload import Build, Engine
+    from serving.packing.messages import Build, Engine
 
 HEADER = struct.Struct("!Q")  # bytes of the pickle that follows
 STATUS_SECONDS = 0.2  # between two looks at the engine's books, while it has something to tell
@@ -68,7 +68,7 @@ def joined(messages: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return found
 
 
-class Teller:
+class ProgressReporter:
     """Carries the engine's news to the parent, and its books now and then."""
 
     def __init__(self, outbox: Outbox) -> None:
@@ -98,7 +98,7 @@ def main() -> None:
 
 def serve(incoming: IO[bytes], outbox: Outbox, build: Build) -> None:
     """Until the parent has gone."""
-    teller = Teller(outbox)
+    teller = ProgressReporter(outbox)
     try:
         engine = build(teller.deliver)
     except Exception as error:  # the boundary: the parent turns it into a WorkerError

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.journal import Entry, Journal, decode, encode
-from pliant.packing.scheduling.request import Decision, Round
+from pliant.packing.scheduling.request import StepInput, StepPlan
 from serving.journal import FileRecorder
 
 
-def recorder(path: Path) -> Callable[[float, Round, Decision], None]:
+def recorder(path: Path) -> Callable[[float, StepInput, StepPlan], None]:
     """Replaces the journal of a former run, and is closed with the process. Raises `InputError` where it cannot be made."""
     file = FileRecorder(path, _line)
     atexit.register(file.close)

@@ -7,7 +7,7 @@ say nothing of a length):
     {"prompt": text as the predictor read it, "prompt_tokens": of the prompt as the generator read it,
      "tokens": length of the output with the token that ended it,
      "censored": true where it ended at its limit, so that its own length is only known to be more than `tokens`,
-     "finish": "end" (its own end token), "string" (a stop string of the asker's) or "length",
+     "finish": "end" (its own end token), "string" (a stop string of the client's) or "length",
      "limit": tokens that it might have had, "temperature": number,
      "forecast": quantiles in tokens at pliant.packing.scheduling.forecast.LEVELS, "bucket": tokens, 0 where not predicted,
      "prediction": "predicted", "late" or "failed", "generator": digest, "time": seconds since 1970}

@@ -1,7 +1,7 @@
 """A model over several processes (`processes` of the settings): whether that can be, and the memory that it then has.
 
-Knows settings and catalogs; what of it needs torch is asked of pliant/packing/engine/divide.py, where a command checks
-before it serves. An engine's process asks it again.
+Knows settings and catalogs; what of it needs torch is asked of pliant/packing/engine/tensor_parallel.py, where a command
+checks before it serves. An engine's process asks it again.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from pliant.errors import InputError
 from serving.packing.catalog import Catalog, ServedModel
-from serving.settings import Settings
+from serving.packing.settings import PackingSettings
 
 
-def check(settings: Settings, catalog: Catalog) -> None:
+def check(settings: PackingSettings, catalog: Catalog) -> None:
     """Raises `InputError` where several engines would be on the devices that one engine's processes take."""
     count, names = settings.processes, sorted(catalog.models)
     if count > 1 and "," in settings.device:
@@ -24,17 +24,17 @@ def check(settings: Settings, catalog: Catalog) -> None:
         )
 
 
-def check_here(settings: Settings, catalog: Catalog) -> None:
+def check_here(settings: PackingSettings, catalog: Catalog) -> None:
     """With what this machine and the models themselves say. Raises `InputError`."""
     check(settings, catalog)
     if settings.processes > 1:
-        from pliant.packing.engine import divide
+        from pliant.packing.engine import tensor_parallel
 
         for served in catalog.models.values():
-            divide.check(served.generator.config, settings.processes, settings.device)
+            tensor_parallel.check(served.generator.config, settings.processes, settings.device)
 
 
-def spread(settings: Settings, served: ServedModel) -> ServedModel:
+def spread(settings: PackingSettings, served: ServedModel) -> ServedModel:
     """With the pages that the processes have room for together.
 
     The plan's are what one device holds. Each of several GPUs holds its share of every page, so that in as many bytes on

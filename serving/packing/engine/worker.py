@@ -1,7 +1,7 @@
 """The process that an engine runs in, as the service sees it: messages both ways, whenever there is something to say.
 
 A plain subprocess on a socket pair, as workers.py has them; but nobody waits for an answer here, since an engine speaks
-once an iteration. Knows nothing of what the messages say but the first ones (see serving/packing/payload.py).
+once an iteration. Knows nothing of what the messages say but the first ones (see serving/packing/messages.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from pliant.errors import WorkerError
 from serving.packing.engine import engine_process
-from serving.packing.payload import Build
+from serving.packing.messages import Build
 from serving.workers.device_process import HEADER, pack
 
 END_SECONDS = 5.0  # that a process may take to close its journal, once it is told to end

@@ -20,7 +20,7 @@ from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.progress import silent
 from pliant.protocol import Finished, Request
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 
 BINS = Bins(
     name=TASK,
@@ -72,15 +72,15 @@ def test_overheads_are_found_again(run):
 def test_a_simulation_with_the_right_overheads_is_the_live_run(run):
     found = compared(fresh(), knowledge_of([BINS]), *run, Overheads(LAUNCH, REQUEST))
     assert found.simulated == pytest.approx(run[0])
-    assert [bar.measured for bar in found.bars()] == pytest.approx([0.0, 0.0])
-    assert all(bar.holds for bar in found.bars())
+    assert [bar.measured for bar in found.targets()] == pytest.approx([0.0, 0.0])
+    assert all(bar.met for bar in found.targets())
     assert found.slowdown == pytest.approx(1.0)
 
 
 def test_without_the_overheads_it_is_not_and_the_bar_says_so(run):
     found = compared(fresh(), knowledge_of([BINS]), *run, Overheads(0.0, 0.0))
-    assert found.bars()[0].measured > 0.05
-    assert not found.bars()[0].holds
+    assert found.targets()[0].measured > 0.05
+    assert not found.targets()[0].met
 
 
 def test_a_machine_slower_than_its_profile_is_told(run):
@@ -99,7 +99,7 @@ def test_with_a_request_unanswered_nothing_is_claimed(run):
     live[7] = math.nan
     found = compared(fresh(), knowledge_of([BINS]), live, journal, Overheads(LAUNCH, REQUEST))
     assert found.unanswered == 1
-    assert not any(bar.holds for bar in found.bars())
+    assert not any(bar.met for bar in found.targets())
 
 
 def test_what_warmed_up_before_the_trace_is_left_out(run):
@@ -112,9 +112,9 @@ def test_what_warmed_up_before_the_trace_is_left_out(run):
 
 def test_the_bars_are_relative_to_live():
     live, simulated = np.full(100, 0.010), np.full(100, 0.0104)
-    mean, p98 = Fidelity(live, simulated, Overheads(0, 0), 0).bars()
+    mean, p98 = Fidelity(live, simulated, Overheads(0, 0), 0).targets()
     assert (mean.measured, p98.measured) == pytest.approx((0.04, 0.04))
-    assert mean.holds and p98.holds
+    assert mean.met and p98.met
 
 
 @pytest.mark.slow
@@ -131,4 +131,4 @@ def test_some_seconds_of_the_trace_run_live_and_simulated(tmp_path, monkeypatch)
     assert found.unanswered == 0
     assert len(found.live) == len(found.simulated) > 15
     assert found.overheads.launch > 0 and found.overheads.request > 0
-    assert all(np.isfinite(bar.measured) for bar in found.bars())
+    assert all(np.isfinite(bar.measured) for bar in found.targets())

@@ -42,9 +42,9 @@ def test_bins_are_the_best_ones_of_the_staircase():
 
 @pytest.mark.parametrize(("scale", "held"), [(1.0, [True, True]), (1.3, [True, False]), (3.0, [False, False])])
 def test_bars_fall_where_the_mean_is_less_than_a_quarter_lower(scale, held):
-    bars = seconds((scale * 1.4,) * 3).bars(REQUESTS, 2)
-    assert [bar.holds for bar in bars] == held
-    assert all("some GPU" in bar.name for bar in bars)
+    targets = seconds((scale * 1.4,) * 3).targets(REQUESTS, 2)
+    assert [bar.met for bar in targets] == held
+    assert all("some GPU" in bar.name for bar in targets)
 
 
 def test_every_contender_is_measured_at_every_length(monkeypatch):

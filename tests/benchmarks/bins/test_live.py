@@ -134,15 +134,15 @@ def test_the_bars_are_ratios_of_means_over_all_turns():
     rows = [row(LOADED, OURS, 1.0), row(LOADED, OURS, 2.0), row(LOW, OURS, 1.0)]
     rows += [row(LOADED, name, 4.0) for name in (PADDED, BENTOML, SENTENCE)]
     rows += [row(LOW, DYNAMIC, 0.5)]
-    bars = Live(10.0, tuple(rows), {}).bars()
-    assert [bar.measured for bar in bars] == [0.375, 0.375, 0.375, 2.0]
-    assert [bar.holds for bar in bars] == [True, True, True, False]
-    assert bars[-1].limit == LOW_LIMIT
+    targets = Live(10.0, tuple(rows), {}).targets()
+    assert [bar.measured for bar in targets] == [0.375, 0.375, 0.375, 2.0]
+    assert [bar.met for bar in targets] == [True, True, True, False]
+    assert targets[-1].limit == LOW_LIMIT
 
 
 def test_nothing_is_claimed_of_a_contender_that_is_missing():
     live = Live(10.0, (row(LOADED, OURS, 1.0),), {BENTOML: "not installed"})
-    assert all(math.isnan(bar.measured) and not bar.holds for bar in live.bars())
+    assert all(math.isnan(bar.measured) and not bar.met for bar in live.targets())
 
 
 def test_the_table_has_a_line_a_contender_and_load_and_the_plain_form_is_json():

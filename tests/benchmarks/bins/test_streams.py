@@ -12,7 +12,7 @@ from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
 from pliant.protocol import Request
 from pliant.report import observations
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 from tests.fixtures.bins.worlds import bins
 
 needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")

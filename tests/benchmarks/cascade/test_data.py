@@ -1,4 +1,4 @@
-"""The data sets of the cascade's bars: what is held out has no part in training."""
+"""The data sets of the cascade's targets: what is held out has no part in training."""
 
 from __future__ import annotations
 

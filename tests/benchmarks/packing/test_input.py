@@ -55,7 +55,7 @@ def test_the_soak_is_of_all_kinds_and_every_one_has_an_end_to_come_to():
 
 
 @pytest.mark.parametrize(
-    ("books", "statuses", "holds"),
+    ("books", "statuses", "met"),
     [
         (BALANCED, [200] * 2000, True),
         (BALANCED, [200] * 1999, False),
@@ -64,10 +64,10 @@ def test_the_soak_is_of_all_kinds_and_every_one_has_an_end_to_come_to():
         (Books(0, 0, "sequence 3: 1 pages in the books, 2 in the cache"), [200] * 2000, False),
     ],
 )
-def test_the_bars_want_every_request_well_and_no_page_lost(books, statuses, holds):
+def test_the_bars_want_every_request_well_and_no_page_lost(books, statuses, met):
     ended = [Ended("short", status, status == 200) for status in statuses]
     found = Found([Case("a", 400, "x", True)], {}, Soaked(ended, books, 1.0))
-    assert all(bar.holds for bar in found.bars()) is holds
+    assert all(bar.met for bar in found.targets()) is met
     assert found.plain()["soak"]["kinds"][0]["requests"] == str(len(statuses))
 
 

@@ -95,7 +95,7 @@ def test_the_worst_cell_of_either_side_is_the_bar():
     pipeline = (cell("s3", 1.0, 30.0, STAGES[0]), cell("orca", 1.0, 20.0, STAGES[-1]))
     found = Found((cell("orca", 104.0), cell("s3", 87.0)), pipeline, {})
     assert found.worst == pytest.approx(0.13) and found.match == pytest.approx(1.5)
-    assert [bar.holds for bar in found.bars()] == [False, True]
+    assert [bar.met for bar in found.targets()] == [False, True]
 
 
 def test_every_table_has_its_headings():

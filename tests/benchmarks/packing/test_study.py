@@ -87,10 +87,10 @@ def test_bars_are_taken_from_their_sections_and_a_missing_rival_falls_short():
     good = [_row("default", 0, mean=1.0, rate=4.0, p99=5.0, recomputed=0.01, batch=9.0)]
     good += [_row(name, 0, mean=4.0, rate=2.0, p99=4.0, batch=5.0) for name in ("s3", "oracle", "paged")]
     sections = {BARS: good, BARS_33B: good, NO_HOST: good}
-    found = {bar.name: bar for bar in Contest(sections, {}).bars()}
-    assert len(found) == 7 and all(bar.holds for bar in found.values())
-    lonely = Contest(sections | {BARS: good[:1]}, {}).bars()
-    assert [bar.holds for bar in lonely] == [False] * 4 + [True, False, True]
+    found = {bar.name: bar for bar in Contest(sections, {}).targets()}
+    assert len(found) == 7 and all(bar.met for bar in found.values())
+    lonely = Contest(sections | {BARS: good[:1]}, {}).targets()
+    assert [bar.met for bar in lonely] == [False] * 4 + [True, False, True]
 
 
 def test_a_table_has_the_median_of_the_seeds():

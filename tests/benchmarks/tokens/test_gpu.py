@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.tokens.gpu import GpuConfig, Measured, bars, main, measure
+from benchmarks.tokens.gpu import GpuConfig, Measured, main, measure, targets
 
 SETTINGS = ("-15", "0", "8", "timm")
 
@@ -14,7 +14,7 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what h
 
 
 def seconds(*rounds: tuple[float, ...]) -> Measured:
-    """At batches 1 and 64; only the latter counts for bars."""
+    """At batches 1 and 64; only the latter counts for targets."""
     return Measured("some GPU", "random", (1, 64), SETTINGS, np.array([[(1.0,) * 4, row] for row in rounds]))
 
 
@@ -29,8 +29,8 @@ def test_ratios_are_medians_over_rounds_at_the_largest_batch():
     ("row", "held"), [((0.5, 1.0, 1.1, 1.0), [True, True]), ((0.6, 1.0, 1.2, 1.0), [False, False])]
 )
 def test_bars_fall_below_their_limits(row, held):
-    assert [bar.holds for bar in seconds(row).bars()] == held
-    assert all("some GPU" in bar.name for bar in seconds(row).bars())
+    assert [bar.met for bar in seconds(row).targets()] == held
+    assert all("some GPU" in bar.name for bar in seconds(row).targets())
 
 
 def test_the_results_file_tells_images_per_second_by_batch_and_setting():
@@ -45,7 +45,7 @@ def test_every_setting_is_measured_at_every_batch():
 
 @without_gpu
 def test_without_a_gpu_there_are_no_bars():
-    assert bars() == []
+    assert targets() == []
 
 
 @without_gpu

@@ -1,4 +1,4 @@
-"""The kernel benchmark: a row for every gamma and batch that fits the time, and bars that can fall."""
+"""The kernel benchmark: a row for every gamma and batch that fits the time, and targets that can fall."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_was_measured_goes_into_plain_values(measured):
 
 
 def test_features_and_invariants_hold_on_a_random_backbone(measured):
-    assert [bar.holds for bar in measured.bars()][1:] == [True, True]
+    assert [bar.met for bar in measured.targets()][1:] == [True, True]
 
 
 def rows(*ratios: float) -> tuple[Row, ...]:
@@ -49,7 +49,7 @@ GOOD = Kernels(rows(0.9, 1.0, 1.1), 1e-6, Checked(4, dict.fromkeys(INVARIANTS, 4
 
 def test_the_ratio_at_gamma_zero_is_the_median_over_batches():
     assert GOOD.ratio(0) == 1.0
-    assert [bar.holds for bar in GOOD.bars()] == [True, True, True]
+    assert [bar.met for bar in GOOD.targets()] == [True, True, True]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_ratio_at_gamma_zero_is_the_median_over_batches():
     ],
 )
 def test_each_bar_falls_by_itself(number, broken):
-    assert [bar.holds for bar in broken.bars()] == [i != number for i in range(3)]
+    assert [bar.met for bar in broken.targets()] == [i != number for i in range(3)]
 
 
 def test_a_batch_too_slow_for_the_time_is_left_out():

@@ -130,13 +130,13 @@ def test_without_pets_there_is_no_load():
 def test_the_ratio_is_the_default_over_the_best_service_and_no_policy_counts_as_one():
     some = [row("default"), row("pets"), row("ray", half, True), row("bentoml", lambda r: lost(r, 503), True)]
     assert live(*some).ratio() == pytest.approx(1 / utility([some[2]]))
-    assert live(*some).bar().holds
+    assert live(*some).bar().met
 
 
 def test_with_a_service_missing_nothing_is_claimed():
     some = live(row("default"), row("bentoml", half, True), missing={"ray": "Ray Serve is not installed"})
     assert math.isnan(some.ratio())
-    assert not some.bar().holds
+    assert not some.bar().met
     assert "Not measured: Ray Serve is not installed." in notes(some)
 
 

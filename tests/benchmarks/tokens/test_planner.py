@@ -59,12 +59,12 @@ def test_thinning_costs_less_than_it_may(measured):
 
 
 def test_there_is_one_bar_for_16_and_one_for_32_batches(measured):
-    assert [(bar.name, bar.sense, bar.limit) for bar in measured.bars()] == [
+    assert [(bar.name, bar.sense, bar.limit) for bar in measured.targets()] == [
         ("time per plan, 16 batches", "<=", 2.0),
         ("time per plan, 32 batches", "<=", 10.0),
     ]
     slower = max(t.median for t in measured.timings if (t.batches, t.devices) == (16, 1))
-    assert measured.bars()[0].measured == 1000 * slower
+    assert measured.targets()[0].measured == 1000 * slower
 
 
 def test_what_was_measured_becomes_json_and_rows(measured):

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.tokens.scheduler import event_rate
 from pliant.errors import InputError
-from pliant.systems import tokens_knowledge
+from pliant.tokens.knowledge import knowledge as tokens_knowledge
 from tests.fixtures.load_samples import bundle
 
 

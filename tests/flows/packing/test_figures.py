@@ -10,7 +10,7 @@ import pytest
 from flows.packing.figures import lengths, policies, predicted, steps
 from flows.packing.plan import Choice, Fared
 from pliant.packing.scheduling.forecast import LEVELS, MEDIAN
-from pliant.packing.scheduling.steps import Point
+from pliant.packing.scheduling.iteration_cost import Point
 from tests.fixtures.packing.tiny import STEPS, some_packing
 
 

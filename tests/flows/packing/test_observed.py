@@ -13,8 +13,8 @@ from pliant.errors import InputError
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import LEVELS
 from pliant.packing.scheduling.request import Prompt
-from serving.packing.engine.flight import Flight
 from serving.packing.engine.forecaster import Forecast
+from serving.packing.engine.in_flight import InFlightOutput
 from serving.packing.engine.observed import ObservedLengths, observed_path
 from serving.packing.reply import Output
 
@@ -56,7 +56,7 @@ def test_the_latest_outputs_are_read_across_both_files_the_oldest_first(tmp_path
 def test_what_the_service_writes_is_what_is_read(tmp_path, by_string, finish):
     """The two sides share no code: the file's form is all that they agree on."""
     prompt = Prompt(0, 0.0, 3, 50, tuple(LINE["forecast"]))
-    flight = Flight(Submission(prompt, (1, 2, 3)), None, frozenset(), lambda flight: None)
+    flight = InFlightOutput(Submission(prompt, (1, 2, 3)), None, frozenset(), lambda flight: None)
     flight.tokens, flight.finish, flight.by_string = [4, 5], "stop", by_string
     forecast = Forecast(tuple(LINE["forecast"]), 20, "predicted")
     path = default_path(tmp_path, "tales")

@@ -11,7 +11,7 @@ from pliant.bins.simulated import SimulatedBins
 from pliant.errors import InputError
 from pliant.protocol import Launch
 from pliant.report import observations, summarise
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 from tests.fixtures.bins.worlds import bins, requests
 
 RATE = 1500.0  # more than twice what one device of this world serves

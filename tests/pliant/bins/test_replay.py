@@ -14,7 +14,7 @@ from pliant.bins.replay import Pool, Replay, shared
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
 from pliant.report import observations
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 from tests.fixtures.bins.worlds import bins, requests
 
 

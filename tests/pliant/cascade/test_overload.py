@@ -6,7 +6,7 @@ import pytest
 
 from pliant.cascade.simulated import capacity
 from pliant.protocol import Answer, Arrived, Launch, Woke
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 from tests.fixtures.cascade.fifo import FifoCascade
 from tests.fixtures.cascade.loads import (
     FIRST,

@@ -12,7 +12,7 @@ from pliant.cascade.knowledge import Knowledge, Model, Path
 from pliant.cascade.simulated import SimulatedCascade
 from pliant.errors import InputError
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 from tests.fixtures.cascade.loads import (
     FIRST,
     LEVEL,

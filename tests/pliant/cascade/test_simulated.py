@@ -15,7 +15,7 @@ from pliant.cascade.scheduler import CascadeScheduler, Options
 from pliant.cascade.simulated import SimulatedCascade, capacity, walks
 from pliant.errors import InputError
 from pliant.protocol import Finished, Launch, Result
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 from tests.fixtures.cascade import worlds
 from tests.fixtures.cascade.loads import Load, ask, candidate, cascade, fared, profile
 

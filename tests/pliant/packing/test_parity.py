@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pliant.errors import InputError
 from pliant.packing.scheduling.journal import decode, encode, replay
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.request import Chunk, Decision, Memory, Prompt, Round
-from pliant.packing.scheduling.scheduler import Packer
+from pliant.packing.scheduling.request import Chunk, Memory, Prompt, StepInput, StepPlan
+from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.scheduling.simulated import simulate
 from tests.fixtures.packing.samples import STEPS, play, policies, prompt, scene, seeds
 
@@ -23,10 +23,10 @@ prompts = st.builds(
     Prompt, ids, finite, ids, ids, st.lists(finite, min_size=8, max_size=8).map(tuple), ids,
     st.floats(allow_nan=False), finite, st.booleans(), ids,
 )  # fmt: skip
-rounds = st.builds(Round, st.lists(prompts, max_size=2).map(tuple), some, some)
+rounds = st.builds(StepInput, st.lists(prompts, max_size=2).map(tuple), some, some)
 dropped = st.lists(st.tuples(ids, st.text(max_size=9)), max_size=2).map(tuple)
 chunks = st.lists(st.builds(Chunk, ids, ids), max_size=3).map(tuple)
-decisions = st.builds(Decision, dropped, some, some, some, chunks, some)
+decisions = st.builds(StepPlan, dropped, some, some, some, chunks, some)
 
 
 @given(finite, rounds, decisions)
@@ -37,15 +37,15 @@ def test_an_entry_comes_back_from_its_line_to_the_last_bit(now, round_, decision
 
 
 def test_an_iteration_in_which_nothing_happens_takes_a_few_bytes():
-    assert encode(12.5, Round(), Decision()) == '{"now": 12.5}'
+    assert encode(12.5, StepInput(), StepPlan()) == '{"now": 12.5}'
 
 
 @given(seeds, policies)
 def test_a_journal_replays_after_the_way_through_its_lines(seed, policy):
     load = scene(seed)
-    _, journal = play(load, Packer(load.rules(policy), load.memory))
+    _, journal = play(load, PackingScheduler(load.rules(policy), load.memory))
     again = [decode(encode(*entry)) for entry in journal]
-    assert again == journal == replay(Packer(load.rules(policy), load.memory), again)
+    assert again == journal == replay(PackingScheduler(load.rules(policy), load.memory), again)
 
 
 @given(seeds, policies)
@@ -56,14 +56,14 @@ def test_a_simulated_journal_replays_where_no_iteration_is_left_out(seed, policy
         journal.append((now, round_, decision))
 
     simulate(load.prompts, load.lengths, load.rules(policy), load.memory, STEPS, leaps=False, observe=note)
-    assert replay(Packer(load.rules(policy), load.memory), journal) == journal
+    assert replay(PackingScheduler(load.rules(policy), load.memory), journal) == journal
 
 
 def test_the_comparison_fails_under_other_rules():
     load = scene(7, most=30, least=25)
-    _, journal = play(load, Packer(load.rules("default"), load.memory))
+    _, journal = play(load, PackingScheduler(load.rules("default"), load.memory))
     for other in ("paged", "s3", "orca"):
-        fresh = Packer(load.rules(other), load.memory)
+        fresh = PackingScheduler(load.rules(other), load.memory)
         with pytest.raises((AssertionError, KeyError, InputError)):
             assert replay(fresh, journal) == journal
 
@@ -91,8 +91,8 @@ def test_a_line_that_is_no_entry_is_refused(line):
 
 
 def test_what_is_decided_follows_from_the_times_too():
-    packer, late = (Packer(Rules("default", 64), Memory(8, 4)) for _ in range(2))
-    journal = [(0.0, Round((prompt(1, deadline=1.0),)), Decision()), (0.5, Round(), Decision())]
+    packer, late = (PackingScheduler(Rules("default", 64), Memory(8, 4)) for _ in range(2))
+    journal = [(0.0, StepInput((prompt(1, deadline=1.0),)), StepPlan()), (0.5, StepInput(), StepPlan())]
     on_time = replay(packer, journal)
     shifted = replay(late, [(now + 3.0, round_, decision) for now, round_, decision in journal])
     assert [decision for *_, decision in on_time] != [decision for *_, decision in shifted]

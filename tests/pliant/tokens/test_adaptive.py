@@ -13,7 +13,7 @@ from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Drop
 from pliant.report import observations
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 from pliant.tokens.adaptive import AdaptiveConfig, AdaptivePolicy
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make

@@ -14,7 +14,7 @@ from pliant.errors import InputError
 from pliant.journal import decode
 from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Launch, Woke, replay
 from pliant.report import observations, report
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.scheduler import Options
 from tests.fixtures.tokens.loads import KINDS, TRIMMING, World, ask, bursty, known, run, scheduler, text

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import InputError
+from pliant.packing.scheduling.iteration_cost import fit
 from pliant.packing.scheduling.request import Memory
-from pliant.packing.scheduling.steps import fit
 from profiling.packing.steps import StepsConfig, profile
 from tests.fixtures.packing.generators import tiny_generator
 

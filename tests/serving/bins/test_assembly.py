@@ -15,7 +15,7 @@ from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.bins.simulated import SimulatedBins
 from pliant.errors import ArtifactError, DeviceError, DigestError, RegistryError, WorkerError
 from pliant.protocol import Request
-from pliant.simulate import simulate
+from pliant.simulator import simulate
 from registry.names import BINS_ENCODER, BINS_PREFIX
 from serving.bins import assembly as bins_assembly
 from serving.bins.assembly import assemble, check, compiled, make_scheduler

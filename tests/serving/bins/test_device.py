@@ -10,7 +10,7 @@ import pytest
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import ArtifactError, DeviceError, DigestError, InputError
 from registry import codec
-from serving.bins.payload import BinsBuild, StreamBuild
+from serving.bins.messages import BinsBuild, StreamBuild
 from serving.workers.device_plan import DevicePlan
 from tests.fixtures.bins.encoders import random_payload
 from tests.fixtures.bins.published import DEVICE, SHAPES, encoder

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pliant.errors import WorkerError
-from serving.http.refusals import Refusal
+from serving.http.api_errors import ApiError
 from tests.fixtures.bins.parts import serving
 from tests.fixtures.bins.published import LONG, MOST, SHORT, TEXT, publish_tiny
 from tests.fixtures.tokens.http import FolderRegistry
@@ -96,9 +96,9 @@ def test_broken_json_is_refused_in_openais_shape(service):
 @pytest.mark.parametrize(
     ("error", "expected", "of_tei"),
     [
-        (Refusal(429, "full", "busy"), (429, "rate_limit_error", "rate_limit_exceeded"), (429, "Overloaded")),
-        (Refusal(503, "late", "busy"), (503, "server_error", "late"), (429, "Overloaded")),
-        (Refusal(503, "failed", "lost"), (503, "server_error", "failed"), (503, "Unhealthy")),
+        (ApiError(429, "full", "busy"), (429, "rate_limit_error", "rate_limit_exceeded"), (429, "Overloaded")),
+        (ApiError(503, "late", "busy"), (503, "server_error", "late"), (429, "Overloaded")),
+        (ApiError(503, "failed", "lost"), (503, "server_error", "failed"), (503, "Unhealthy")),
         (WorkerError("gone"), (503, "server_error", "worker_unavailable"), (503, "Unhealthy")),
     ],
 )

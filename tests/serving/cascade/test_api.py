@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from serving.cascade.outcomes import MOST
-from serving.http.refusals import Refusal
+from serving.http.api_errors import ApiError
 from tests.fixtures.cascade.fakes import Service
 
 
@@ -17,7 +17,7 @@ def test_a_prediction_holds_an_answer_for_each_text_in_order():
 
 def test_a_refusal_of_the_endpoint_is_passed_on_with_when_to_come_back_and_is_counted():
     service = Service("reviews")
-    service.endpoint.trouble = Refusal(429, "full", "as many requests wait as may; try again later")
+    service.endpoint.trouble = ApiError(429, "full", "as many requests wait as may; try again later")
     response = service.ask(text="Good.")
     assert (response.status_code, response.json()["error"]["code"]) == (429, "full")
     assert response.headers["retry-after"] == "1"

@@ -15,7 +15,7 @@ from pliant.protocol import Failed, replay
 from registry.names import CASCADE_TASK, cascade_level
 from serving.cascade.assembly import build_plan, make_knowledge, make_scheduler, model_names
 from serving.cascade.catalog import load_catalog
-from serving.http.refusals import Refusal
+from serving.http.api_errors import ApiError
 from serving.journal import read
 from tests.fixtures.cascade.parts import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import LEVELS, publish_tiny, tiny_cascade, tiny_classifier
@@ -92,7 +92,7 @@ def test_where_some_texts_find_no_room_the_others_have_answers_and_where_none_do
         assert [answer.get("error", {}).get("code") for answer in answers] == [None, None, None, "full", "full"]
         holder = asyncio.create_task(service.ask(*[SURE] * 5))
         await asyncio.sleep(0.001)
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(ApiError) as refused:
             await service.ask(SURE, SURE)
         assert refused.value.code == "full"
         await holder
@@ -103,7 +103,7 @@ def test_where_some_texts_find_no_room_the_others_have_answers_and_where_none_do
 
 def test_an_unknown_task_is_refused_with_the_known_ones(registry):
     async def check(service):
-        with pytest.raises(Refusal, match="task is 'sounds', but must be one of colours"):
+        with pytest.raises(ApiError, match="task is 'sounds', but must be one of colours"):
             await service.ask(task="sounds")
         assert service.endpoint.describe("colours").max_length == 32
 

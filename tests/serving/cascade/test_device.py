@@ -11,7 +11,7 @@ from pliant.cascade.runtime import CascadeRuntime
 from pliant.errors import DeviceError, DigestError, InputError
 from pliant.models.text import Reader
 from registry import codec
-from serving.cascade.payload import CascadeBuild, ModelBuild
+from serving.cascade.messages import CascadeBuild, ModelBuild
 from serving.workers.device_plan import DevicePlan
 from tests.fixtures.cascade.published import DEVICE, SURE, UNSURE, tiny_classifier
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from pliant.cascade.outcomes import Answered
 from serving.cascade.outcomes import Outcomes
-from serving.http.refusals import Refusal
+from serving.http.api_errors import ApiError
 
 
 class Lived:
@@ -75,6 +75,6 @@ def test_an_answer_that_fell_out_of_memory_is_unknown():
     lived = Lived(memory=2)
     for _ in range(3):
         lived.live("positive")
-    with pytest.raises(Refusal, match="id is '1', but must be of an answer that was given lately") as caught:
+    with pytest.raises(ApiError, match="id is '1', but must be of an answer that was given lately") as caught:
         lived.outcomes.take("1", "positive")
     assert caught.value.status == 404

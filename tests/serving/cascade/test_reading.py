@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pliant.cascade.artifact import Candidate, Gate, Pruning
 from pliant.protocol import Launch, Request, Result
-from serving.answers import Decided, Pending, Ran
+from serving.answers import Dispatched, LaunchResult, Pending
 from serving.cascade.catalog import ServedLevel, ServedTask
 from serving.cascade.reading import Asked, begin, read, way
 from tests.fixtures.cascade.published import MOST, UNSURE, tiny_cascade, tiny_tokenizer
@@ -37,7 +37,7 @@ def asked(text: str = UNSURE, gates: tuple[Gate, ...] = (MASS,), names=("small",
 def pending(state: Asked, *outputs) -> Pending:
     found = Pending(Request(7, 0.0, 1.0, "colours"), state.payload, None, state)
     for launch, output in enumerate(outputs):
-        found.ran[launch] = Ran(output, Decided(Launch(launch, 0, (7,)), 0.0, None), 0.01)
+        found.ran[launch] = LaunchResult(output, Dispatched(Launch(launch, 0, (7,)), 0.0, None), 0.01)
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pliant.errors import RegistryError, WorkerError
 from registry.names import CASCADE_TASK, cascade_level
-from serving.http.refusals import Refusal
+from serving.http.api_errors import ApiError
 from tests.fixtures.cascade.parts import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import publish_tiny, tiny_classifier
 from tests.fixtures.tokens.http import FolderRegistry
@@ -80,14 +80,14 @@ def test_no_request_fails_while_one_generation_after_the_other_takes_over(regist
             while not stopped.is_set():
                 answers.extend(await service.ask(SURE, UNSURE))
 
-        askers = [asyncio.create_task(ask_on()) for _ in range(3)]
+        clients = [asyncio.create_task(ask_on()) for _ in range(3)]
         for seed in (1, 2):
-            answers.extend(await service.ask(SURE, UNSURE))  # also where the askers had no turn yet
+            answers.extend(await service.ask(SURE, UNSURE))  # also where the clients had no turn yet
             publish_tiny(registry, seed=seed)
             assert (await service.endpoint.refresh())["outcome"] == "changed"
         await versions(service)
         stopped.set()
-        await asyncio.gather(*askers)
+        await asyncio.gather(*clients)
         assert {answer["versions"]["task"] for answer in answers} >= {1, 2}
         for answer in answers:
             assert set(answer["versions"]["models"].values()) == {answer["versions"]["task"]}
@@ -113,7 +113,7 @@ def test_a_classifier_promoted_before_its_task_waits_for_it_and_is_not_fetched_a
         assert told["outcome"] == "held"
         assert f"is {digest[:12]}" in told["message"]
         fetched = len(registry.fetched)
-        assert (await service.assembly.refresher.watch.look(patient=True)).outcome == "held"
+        assert (await service.assembly.refresher.poller.poll(patient=True)).outcome == "held"
         assert len(registry.fetched) == fetched
         assert (await versions(service))["models"]["large"] == 1
         publish_tiny(registry, seed=1)
@@ -130,7 +130,7 @@ def test_tasks_come_and_go_with_the_alias(registry):
         assert (await versions(service, task="shades"))["task"] == 1
         del registry.champions[CASCADE_TASK + "shades"]
         assert (await service.endpoint.refresh())["outcome"] == "changed"
-        with pytest.raises(Refusal, match="must be one of colours"):
+        with pytest.raises(ApiError, match="must be one of colours"):
             await service.ask(task="shades")
 
     serve(registry, check)
@@ -188,14 +188,14 @@ def test_a_registry_out_of_reach_changes_nothing(registry):
 
 def test_the_registry_is_looked_at_now_and_then_whatever_happens(registry):
     async def check(service):
-        watch = service.assembly.refresher.watch
+        poller = service.assembly.refresher.poller
         registry.down = True
-        await until(lambda: watch.last.outcome == "failed")
+        await until(lambda: poller.last.outcome == "failed")
         registry.down = False
         publish_tiny(registry, seed=1)
         await until(lambda: service.present.number == 2)
         assert (await versions(service))["task"] == 2
-        assert not service.assembly.watch.done()
+        assert not service.assembly.polling.done()
 
     serve(registry, check, replace(QUIET, refresh_seconds=0.005))
 

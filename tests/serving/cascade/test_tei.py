@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils._http import default_client_factory
 
-from serving.http.refusals import Refusal
+from serving.http.api_errors import ApiError
 from tests.fixtures.cascade.fakes import Service
 
 BEST_FIRST = [
@@ -130,7 +130,7 @@ def test_a_task_that_is_not_served_and_one_that_is_not_named_are_refused_with_th
 )
 def test_overload_and_failures_have_teis_status(status, code, expected):
     service = Service()
-    service.endpoint.trouble = Refusal(status, code, "it cannot be done")
+    service.endpoint.trouble = ApiError(status, code, "it cannot be done")
     response = predict(service, "Good.")
     assert (response.status_code, response.json()["error_type"]) == expected
     assert ("retry-after" in response.headers) == (expected[0] == 429)

@@ -115,10 +115,10 @@ def test_a_policy_that_needs_exact_lengths_is_not_served_with(registry):
 
 
 def test_an_engine_that_does_not_start_is_no_service(registry):
-    def hire(next_build):
+    def worker_factory(next_build):
         return FakeWorker(next_build, trouble="the device has no room")
 
     from serving.packing.assembly import assemble
 
     with pytest.raises(WorkerError, match="no room"):
-        asyncio.run(assemble(QUIET, registry, hire, lambda _served: lambda texts: [], None))
+        asyncio.run(assemble(QUIET, registry, worker_factory, lambda _served: lambda texts: [], None))

@@ -15,7 +15,7 @@ import pytest
 
 from flows.packing.observed import read as read_observed
 from pliant.packing.scheduling.journal import replay
-from pliant.packing.scheduling.scheduler import Packer
+from pliant.packing.scheduling.scheduler import PackingScheduler
 from serving.lifecycle.artifacts import open_registry
 from serving.packing.assembly import rules
 from serving.packing.catalog import load_catalog
@@ -229,7 +229,7 @@ def test_the_live_journals_replay_to_themselves(folder, settings):
     assert len(paths) >= 4  # one killed, one hung, and the new champion's
     for path in paths:
         journal = read(path)
-        assert journal and replay(Packer(rules(settings, served), served.packing.memory), journal) == journal
+        assert journal and replay(PackingScheduler(rules(settings, served), served.packing.memory), journal) == journal
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +242,7 @@ def pair(expected, tmp_path_factory):
 
 
 @pytest.fixture
-def asker(pair):
+def pair_client(pair):
     with asking(pair) as client:
         yield client
 
@@ -253,20 +253,20 @@ def others(service) -> list[psutil.Process]:
     return [one for one in engine.children() if any("spawn_main" in word for word in one.cmdline())]
 
 
-def test_two_processes_serve_what_one_serves(asker, pair, expected):
-    assert Asked(lambda place: whole(asker, seed=place), COUNT).answers() == expected
+def test_two_processes_serve_what_one_serves(pair_client, pair, expected):
+    assert Asked(lambda place: whole(pair_client, seed=place), COUNT).answers() == expected
     assert len(others(pair)) == 1
     wait_for(lambda: is_idle(pair))
 
 
-def test_a_killed_process_is_replaced_with_its_group_and_every_text_goes_on(asker, pair, expected):
+def test_a_killed_process_is_replaced_with_its_group_and_every_text_goes_on(pair_client, pair, expected):
     """The first one's death: as above, and tests/pliant/packing/engine/test_runtime_parallel.py."""
     (engine,), (other,) = engines(pair), others(pair)
-    stream = asker.completions.create(
+    stream = pair_client.completions.create(
         model=NAME, prompt="Once there", temperature=1, seed=0, max_tokens=LONG, stream=True
     )
     first = next(iter(stream)).choices[0].text
-    asked = Asked(lambda place: whole(asker, seed=place), COUNT)
+    asked = Asked(lambda place: whole(pair_client, seed=place), COUNT)
     other.kill()
     text = first + "".join(piece.choices[0].text for piece in stream)
     assert text == expected[0] and asked.answers() == expected
@@ -275,18 +275,18 @@ def test_a_killed_process_is_replaced_with_its_group_and_every_text_goes_on(aske
     wait_for(lambda: is_idle(pair))
 
 
-def test_an_idle_process_that_is_killed_costs_no_text(asker, pair, expected):
+def test_an_idle_process_that_is_killed_costs_no_text(pair_client, pair, expected):
     (other,) = others(pair)
     other.kill()
-    assert whole(asker, seed=1) == expected[1]
+    assert whole(pair_client, seed=1) == expected[1]
     assert [one.pid for one in others(pair)] != [other.pid]
 
 
-def test_sigterm_ends_what_is_on_its_way_and_the_whole_family(asker, pair, expected):
+def test_sigterm_ends_what_is_on_its_way_and_the_whole_family(pair_client, pair, expected):
     """Last of the tests that share the service."""
     family = psutil.Process(pair.process.pid).children(recursive=True)
     assert len(family) > 2
-    stream = asker.completions.create(
+    stream = pair_client.completions.create(
         model=NAME, prompt="Once there", temperature=1, seed=2, max_tokens=LONG, stream=True
     )
     first = next(iter(stream)).choices[0].text

@@ -9,7 +9,7 @@ from pliant.errors import DeviceError, InputError, WorkerError
 from registry import codec
 from serving.tokens.catalog import ServedTask
 from serving.tokens.device import build
-from serving.tokens.payload import TokensBuild
+from serving.tokens.messages import TokensBuild
 from serving.workers.device_plan import DevicePlan
 from serving.workers.on_device import room
 from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task

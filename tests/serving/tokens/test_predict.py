@@ -7,11 +7,11 @@ import math
 
 import pytest
 
-from serving.settings import Settings
+from serving.tokens.settings import TokensSettings
 from tests.fixtures.tokens.http import ask, check_good, png, serve
 from tests.serving.tokens.test_images import png_header
 
-SETTINGS = Settings(max_body_bytes=200_000, max_image_pixels=1_000_000)
+SETTINGS = TokensSettings(max_body_bytes=200_000, max_image_pixels=1_000_000)
 
 
 def test_a_json_question_gets_label_probabilities_and_how_it_came_about(registry):

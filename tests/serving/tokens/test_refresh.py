@@ -10,7 +10,7 @@ import pytest
 from pliant.latency import LatencyTable
 from pliant.protocol import Changed
 from pliant.tokens.artifact import GAMMAS
-from serving.settings import Settings
+from serving.tokens.settings import TokensSettings
 from tests.fixtures.tokens.http import ask, check_good, serve
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 
@@ -281,7 +281,7 @@ def test_the_registry_is_looked_at_now_and_then_whatever_happens(registry):
         assert not watch.done()
         watch.cancel()
 
-    serve(registry, check, Settings(refresh_seconds=0.001))
+    serve(registry, check, TokensSettings(refresh_seconds=0.001))
 
 
 async def until(condition) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import BackboneError, RegistryError
-from serving.settings import Settings
 from serving.tokens.catalog import load_catalog
+from serving.tokens.settings import TokensSettings
 from tests.fixtures.tokens.http import FolderRegistry, ask, check_good, serve
 from tests.fixtures.tokens.samples import tiny_task
 
-SETTINGS = Settings(max_body_bytes=200_000, max_image_pixels=1_000_000)
+SETTINGS = TokensSettings(max_body_bytes=200_000, max_image_pixels=1_000_000)
 
 
 def test_a_task_published_later_can_be_registered_while_running(registry):

@@ -9,7 +9,7 @@ import pytest
 
 from pliant.errors import ArtifactError, DigestError, InputError, RegistryError
 from pliant.tokens.runtime import Payload, TokensRuntime
-from serving.tokens.payload import VariantsBuild
+from serving.tokens.messages import VariantsBuild
 from serving.tokens.variants import load_variants
 from serving.tokens.variants_device import build
 from serving.workers.device_plan import DevicePlan

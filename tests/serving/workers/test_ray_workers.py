@@ -57,7 +57,7 @@ def on_worker(pool, check, build=EchoModel):
     """Run `check(worker)` on a started worker."""
 
     async def main():
-        worker = pool.hire(build)
+        worker = pool.worker_factory(build)
         await worker.start()
         try:
             await check(worker)
@@ -107,7 +107,7 @@ def test_an_exception_in_the_model_is_an_error_and_the_actor_lives_on(pool):
 
 def test_a_model_that_cannot_be_built_says_why(pool):
     async def main():
-        worker = pool.hire(refuse_to_build)
+        worker = pool.worker_factory(refuse_to_build)
         with pytest.raises(WorkerError, match=r"^the weights are missing$"):
             await worker.start()
         await worker.stop()
@@ -160,7 +160,7 @@ def test_an_idle_death_is_told_once_and_a_stop_is_not(pool):
 def test_a_driver_outlives_a_killed_actor(pool):
     async def main():
         journal = []
-        worker = pool.hire(EchoModel)
+        worker = pool.worker_factory(EchoModel)
         driver = Driver(FifoScheduler(), [worker], journal.append, loop_clock(), Limits(launch=10.0))
         await driver.start()
         assert (await driver.submit("a", 5.0, 1.0, "x")).output[0] == "x"
@@ -176,12 +176,12 @@ def test_workers_are_spread_and_one_too_many_is_told_so_and_taken_where_a_node_c
     from serving.workers.ray_workers import RayWorker  # Ray itself comes with it
 
     async def main():
-        workers = [pool.hire(EchoModel) for _ in range(NODES)]
+        workers = [pool.worker_factory(EchoModel) for _ in range(NODES)]
         await asyncio.gather(*(worker.start() for worker in workers))
         assert len({worker.node for worker in workers}) == NODES
         with pytest.raises(WorkerError, match=r"^no node had room for 1 CPU within 2 s$"):
             await RayWorker(EchoModel, Resources(), 2.0, 300.0).start()
-        more = pool.hire(EchoModel)
+        more = pool.worker_factory(EchoModel)
         came = await asyncio.to_thread(nodes.add)
         await more.start()
         assert more.node == came

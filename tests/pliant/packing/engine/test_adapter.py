@@ -16,9 +16,9 @@ from transformers.generation.continuous_batching import continuous_api as api
 from transformers.generation.continuous_batching import requests, scheduler
 
 from pliant.errors import InputError, SchedulerError
-from pliant.packing.engine.adapter import NAME, Batching, kv_bytes
+from pliant.packing.engine.adapter import NAME, ContinuousBatchingEngine, kv_bytes
 from pliant.packing.engine.model import load_generator
-from pliant.packing.scheduling.request import Chunk, Decision, Memory
+from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from tests.fixtures.packing.generators import HOSTED, SCARCE, generated, prompts, tiny_generator
 
 ROW = ["self", "requests_with_new_token"]
@@ -116,9 +116,9 @@ def lacking(root: Any, parts: Mapping[str, tuple[str, ...]]) -> list[str]:
     return found
 
 
-def batching(memory: Memory = HOSTED, **more: Any) -> Batching:
+def batching(memory: Memory = HOSTED, **more: Any) -> ContinuousBatchingEngine:
     torch.set_num_threads(1)
-    return Batching(load_generator(tiny_generator()), memory, **more)
+    return ContinuousBatchingEngine(load_generator(tiny_generator()), memory, **more)
 
 
 def test_the_engine_is_built_as_we_take_it_to_be() -> None:
@@ -166,7 +166,7 @@ def test_exactly_the_chosen_leave_and_come_back_with_their_pages() -> None:
         engine.add(id, ids, 12, (), {})
     made: dict[int, list[int]] = {0: [], 1: [], 2: []}
 
-    def go(decision: Decision) -> list[int]:
+    def go(decision: StepPlan) -> list[int]:
         engine.carry_out(decision)
         step = engine.step()
         engine.check()
@@ -176,20 +176,20 @@ def test_exactly_the_chosen_leave_and_come_back_with_their_pages() -> None:
 
     first = len(texts[0]) - 1
     chunks = (Chunk(0, first), Chunk(1, len(texts[1])))
-    assert go(Decision(admitted=(0, 1, 2), chunks=chunks)) == [1], "0 has a token to read, 2 none of its own yet"
-    assert go(Decision(chunks=(Chunk(0, 1),))) == [0, 1]
-    assert go(Decision(chunks=(Chunk(2, len(texts[2])),), idle=(0,))) == [1, 2]
+    assert go(StepPlan(admitted=(0, 1, 2), chunks=chunks)) == [1], "0 has a token to read, 2 none of its own yet"
+    assert go(StepPlan(chunks=(Chunk(0, 1),))) == [0, 1]
+    assert go(StepPlan(chunks=(Chunk(2, len(texts[2])),), idle=(0,))) == [1, 2]
     pages = [engine.held(id) for id in range(3)]
     assert pages[:2] == [SCARCE.need(len(texts[0])), SCARCE.need(len(texts[1]) + 2)]
-    assert go(Decision(offloaded=(1,))) == [0, 2]
-    assert (engine.held(1), engine.host.used) == (0, pages[1])
-    assert go(Decision(discarded=(0,))) == [2]
+    assert go(StepPlan(offloaded=(1,))) == [0, 2]
+    assert (engine.held(1), engine.swap_space.used) == (0, pages[1])
+    assert go(StepPlan(discarded=(0,))) == [2]
     assert engine.held(0) == 0
-    assert go(Decision(admitted=(1,), idle=(1,))) == [2], "back, but not in this iteration"
-    assert (engine.held(1), engine.host.used) == (pages[1], 0)
-    assert go(Decision(admitted=(0,), chunks=(Chunk(0, len(texts[0]) + 2),))) == [0, 1, 2]
+    assert go(StepPlan(admitted=(1,), idle=(1,))) == [2], "back, but not in this iteration"
+    assert (engine.held(1), engine.swap_space.used) == (pages[1], 0)
+    assert go(StepPlan(admitted=(0,), chunks=(Chunk(0, len(texts[0]) + 2),))) == [0, 1, 2]
     for _ in range(9):
-        go(Decision())
+        go(StepPlan())
     assert engine.pages_used == 0
     whole = generated(replace(tiny_generator(), ends=(63,)), texts, limit=12)
     assert [tuple(made[id]) for id in range(3)] == whole
@@ -200,16 +200,16 @@ def test_one_that_is_being_read_can_leave_too() -> None:
     for leave in ("offloaded", "discarded"):
         engine, ids = batching(), prompts(1, seed=2)[0]
         engine.add(0, ids, 3, (), {})
-        engine.carry_out(Decision(admitted=(0,), chunks=(Chunk(0, 2),)))
+        engine.carry_out(StepPlan(admitted=(0,), chunks=(Chunk(0, 2),)))
         assert engine.step().started == (0,)
-        engine.carry_out(Decision(**{leave: (0,)}))
+        engine.carry_out(StepPlan(**{leave: (0,)}))
         read = 2 if leave == "offloaded" else 0
         step = engine.step()
         assert (step.sequences, step.preempted) == (0, ((0, 2 - read),))
-        engine.carry_out(Decision(admitted=(0,), chunks=(Chunk(0, len(ids) - read),)))
+        engine.carry_out(StepPlan(admitted=(0,), chunks=(Chunk(0, len(ids) - read),)))
         tokens = [engine.step().tokens[0][1]]
         for _ in range(2):
-            engine.carry_out(Decision())
+            engine.carry_out(StepPlan())
             tokens.append(engine.step().tokens[0][1])
         assert tuple(tokens) == generated(tiny_generator(), [ids], limit=3)[0]
 
@@ -231,7 +231,7 @@ def test_pages_that_are_not_free_are_our_own_fault() -> None:
     engine = batching(replace(SCARCE, pages=2))
     engine.add(0, range(12), 3, (), {})
     with pytest.raises(SchedulerError, match="3 pages"):
-        engine.carry_out(Decision(admitted=(0,), chunks=(Chunk(0, 12),)))
+        engine.carry_out(StepPlan(admitted=(0,), chunks=(Chunk(0, 12),)))
 
 
 def test_a_page_is_at_least_what_the_engine_takes() -> None:
@@ -245,12 +245,12 @@ def test_a_model_with_a_window_is_refused() -> None:
         num_key_value_heads=2, sliding_window=8, max_position_embeddings=64,
     )  # fmt: skip
     with pytest.raises(InputError, match="full in every layer"):
-        Batching(MistralForCausalLM(config).eval(), SCARCE)
+        ContinuousBatchingEngine(MistralForCausalLM(config).eval(), SCARCE)
 
 
 def test_a_token_takes_so_many_bytes() -> None:
     model = load_generator(tiny_generator())
-    engine = Batching(model, SCARCE)
+    engine = ContinuousBatchingEngine(model, SCARCE)
     assert kv_bytes(model) == 2 * 2 * 2 * 8 * 4
     views = engine._cache.views()
     assert sum(view[0].numel() * view.element_size() for view in views) == kv_bytes(model) * SCARCE.page_tokens

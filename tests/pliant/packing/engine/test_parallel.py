@@ -16,15 +16,15 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.adapter import Batching
-from pliant.packing.engine.divide import check
+from pliant.packing.engine.adapter import ContinuousBatchingEngine
 from pliant.packing.engine.model import load_generator, weights
 from pliant.packing.engine.parallel import Parallel
 from pliant.packing.engine.sampling import arguments, processors
 from pliant.packing.engine.submission import Sampling
+from pliant.packing.engine.tensor_parallel import check
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.request import Memory, Prompt, Round
-from pliant.packing.scheduling.scheduler import Packer
+from pliant.packing.scheduling.request import Memory, Prompt, StepInput
+from pliant.packing.scheduling.scheduler import PackingScheduler
 
 MEMORY = Memory(pages=16, page_tokens=8, host_pages=8, step_tokens=32, sequences=16)
 PATIENCE = 600.0  # seconds after which a group that hangs is killed
@@ -64,14 +64,14 @@ def two(of: Generator):
 
 def generate(batching, policy: str, temperature: float = 0.0, count: int = 12) -> tuple[dict[int, list[int]], int]:
     """Tokens of each prompt, and how often one was preempted; books are compared after every iteration."""
-    rng, packer = np.random.default_rng(7), Packer(Rules(policy, 128), MEMORY)
+    rng, packer = np.random.default_rng(7), PackingScheduler(Rules(policy, 128), MEMORY)
     prompts, made = [], {}
     for id in range(count):
         ids, limit = rng.integers(2, VOCABULARY, int(rng.integers(3, 20))).tolist(), int(rng.integers(8, 40))
         prompts.append(Prompt(id, 0.0, len(ids), limit, (10.0,) * 8, bucket=8))
         batching.add(id, ids, limit, (), arguments(Sampling(temperature, seed=id), VOCABULARY))
         made[id] = []
-    told, preempted, now = Round(tuple(prompts)), 0, 0.0
+    told, preempted, now = StepInput(tuple(prompts)), 0, 0.0
     while told.arrived or packer.waiting or packer.running:
         decision = packer.handle(told, now)
         now, preempted = now + 1.0, preempted + len(decision.offloaded) + len(decision.discarded)
@@ -82,7 +82,7 @@ def generate(batching, policy: str, temperature: float = 0.0, count: int = 12) -
         ended = tuple(id for id, _, last in step.tokens if last)
         batching.check()
         assert packer.pages_used == batching.pages_used + sum(packer.held(id) for id in ended)
-        told = Round((), ended)
+        told = StepInput((), ended)
     assert batching.pages_used == 0
     return made, preempted
 
@@ -100,7 +100,7 @@ LOADS = [("default", 0.0), ("paged", 0.0), ("s3", 0.0), ("paged", 1.0)]
 @pytest.mark.slow
 def test_two_processes_generate_token_for_token_what_one_generates(llamas):
     found = [generate(llamas, policy, temperature) for policy, temperature in LOADS]
-    alone = Batching(load_generator(generator()), MEMORY, processors(VOCABULARY))
+    alone = ContinuousBatchingEngine(load_generator(generator()), MEMORY, processors(VOCABULARY))
     assert found == [generate(alone, policy, temperature) for policy, temperature in LOADS]
     assert sum(preempted for _, preempted in found) > 4
     assert found[0][0] == found[1][0] == found[2][0] != found[3][0]
@@ -130,7 +130,7 @@ def test_norms_of_heads_and_a_vocabulary_that_does_not_divide_change_nothing():
     of = generator("qwen3", head_dim=8, vocab_size=VOCABULARY + 1)
     with two(of) as group:
         found = generate(group, "paged")
-    assert found == generate(Batching(load_generator(of), MEMORY), "paged")
+    assert found == generate(ContinuousBatchingEngine(load_generator(of), MEMORY), "paged")
 
 
 def test_a_single_process_is_no_group():

@@ -16,7 +16,7 @@ from pliant.packing.engine.runtime import Engine
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory, Prompt
-from pliant.packing.scheduling.scheduler import Packer
+from pliant.packing.scheduling.scheduler import PackingScheduler
 from tests.fixtures.packing.generators import (
     CONTEXT,
     ENDS,
@@ -264,7 +264,7 @@ def test_a_fresh_scheduler_decides_the_same_from_the_journal(policy: str) -> Non
         engine.cancel(3)
         desk.wait(COUNT)
         engine.check()
-    packer = Packer(rules, HOSTED)
+    packer = PackingScheduler(rules, HOSTED)
     assert [packer.handle(round, now) for now, round, _ in entries] == [decision for *_, decision in entries]
     assert any(decision.offloaded for *_, decision in entries)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pliant.packing.scheduling.iteration_cost import LinearSteps
 from pliant.packing.scheduling.plan import WORTH, hosted, sequences
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.simulated import simulate, summary
-from pliant.packing.scheduling.steps import LinearSteps
 
 PAIRS = LinearSteps(base=4e-3, query=1e-4, sequence=1e-4, token=1e-6, pair=1e-7)
 OWN = LinearSteps(base=4e-3, query=1e-4, sequence=1e-4, token=1e-6, pair=0.0)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pliant.errors import InputError
 from pliant.packing.scheduling import policy
 from pliant.packing.scheduling.forecast import Grid
-from pliant.packing.scheduling.line import Line, Waiting
 from pliant.packing.scheduling.policy import POLICIES, Rules, View
-from pliant.packing.scheduling.request import Memory, Round
+from pliant.packing.scheduling.request import Memory, StepInput
 from pliant.packing.scheduling.running import Running
-from pliant.packing.scheduling.scheduler import Packer
+from pliant.packing.scheduling.scheduler import PackingScheduler
+from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
 from tests.fixtures.packing.samples import Scene, play, prompt, scene, seeds
 
 reserving = st.sampled_from(("s3", "oracle", "orca"))
@@ -52,7 +52,7 @@ def naive(line: list[Waiting], view: View, room: int, search: bool) -> list[int]
 def test_first_fit_decreasing_chooses_as_a_plain_list_does(seed, name):
     rng = np.random.default_rng(seed)
     rules, memory = Rules(name, 64), Memory(int(rng.integers(1, 60)), int(rng.integers(1, 8)), sequences=10)
-    line = Line()
+    line = WaitingQueue()
     for id in rng.permutation(int(rng.integers(0, 40))).tolist():
         line.add(waiting(rng, id, rules))
     reserved = int(rng.integers(0, memory.pages + 1))
@@ -66,17 +66,17 @@ def test_first_fit_decreasing_chooses_as_a_plain_list_does(seed, name):
 
 
 def test_s3_takes_the_longest_reservation_first_and_goes_on_behind_one_that_does_not_fit():
-    packer = Packer(Rules("s3", 64), Memory(10, 4, host_pages=10))
+    packer = PackingScheduler(Rules("s3", 64), Memory(10, 4, host_pages=10))
     buckets = {1: 8, 2: 28, 3: 4, 4: 20, 5: 28}
     arrived = tuple(prompt(id, 4, 36, bucket=bucket) for id, bucket in buckets.items())
-    assert packer.handle(Round(arrived), 0.0).admitted == (2, 3)  # 32 tokens; then of 32, 24, 12 and 8 only 8 fit
+    assert packer.handle(StepInput(arrived), 0.0).admitted == (2, 3)  # 32 tokens; then of 32, 24, 12 and 8 only 8 fit
     assert packer.waiting == 3
 
 
 def test_orca_reserves_the_maximum_and_nobody_overtakes():
-    packer = Packer(Rules("orca", 64), Memory(20, 4))
+    packer = PackingScheduler(Rules("orca", 64), Memory(20, 4))
     arrived = (prompt(1, 4, 40, arrival=0.1), prompt(2, 4, 60, arrival=0.2), prompt(3, 4, 4, arrival=0.3))
-    assert packer.handle(Round(arrived), 1.0).admitted == (1,)  # 11 pages; then 16 do not fit, and 2 would
+    assert packer.handle(StepInput(arrived), 1.0).admitted == (1,)  # 11 pages; then 16 do not fit, and 2 would
 
 
 def test_s3_keeps_what_it_predicted_and_no_more():
@@ -87,7 +87,7 @@ def test_s3_keeps_what_it_predicted_and_no_more():
 
 def test_who_outgrows_a_reservation_goes_to_the_host_and_comes_back_with_twice_the_output():
     load = Scene(64, Memory(16, 4, host_pages=16), (prompt(0, 4, 60, bucket=6),), {0: 60})
-    packer = Packer(load.rules("s3"), load.memory)
+    packer = PackingScheduler(load.rules("s3"), load.memory)
     _, journal = play(load, packer)
     cached, at = [], 0
     for _, _, decision in journal:
@@ -103,7 +103,9 @@ def test_who_outgrows_a_reservation_goes_to_the_host_and_comes_back_with_twice_t
 def test_no_sequence_of_s3_ever_holds_more_than_is_reserved_nor_is_stopped_before_its_end_needs_it(seed):
     load = scene(seed, deadlines=0)
     right = tuple(replace(one, bucket=one.exact) for one in load.prompts)
-    _, journal = play(replace(load, prompts=right), Packer(load.rules("s3"), load.memory))  # play checks the books
+    _, journal = play(
+        replace(load, prompts=right), PackingScheduler(load.rules("s3"), load.memory)
+    )  # play checks the books
     assert not any(decision.offloaded or decision.discarded for _, _, decision in journal)
 
 
@@ -239,7 +241,7 @@ def test_one_that_waits_is_predicted_as_if_it_ran(seed):
 def test_default_admits_in_the_order_of_the_line_as_long_as_the_predicted_peak_fits(seed):
     """Against the whole sum made anew for every candidate."""
     rng = np.random.default_rng(seed)
-    memory, rules, line = Memory(int(rng.integers(40, 400)), 8), Rules("default", 512), Line()
+    memory, rules, line = Memory(int(rng.integers(40, 400)), 8), Rules("default", 512), WaitingQueue()
     running = Running()
     for n in range(int(rng.integers(0, 6))):
         running.add((100 + n, 5, 20, 0, 400, 0, n, 15, 0), 0.0, Grid(512).row(spread(rng, 400), 400))

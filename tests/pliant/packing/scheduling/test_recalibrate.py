@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.packing.scheduling.forecast import LEVELS
+from pliant.packing.scheduling.iteration_cost import LinearSteps
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.recalibrate import FORGET, MOST, Calibration
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.simulated import simulate
-from pliant.packing.scheduling.steps import LinearSteps
 
 Z = np.array([-1.6449, -1.2816, -0.6745, 0.0, 0.6745, 1.2816, 1.6449, 2.3263])
 

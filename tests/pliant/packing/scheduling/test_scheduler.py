@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from pliant.errors import InputError
 from pliant.packing.scheduling.journal import replay
 from pliant.packing.scheduling.policy import POLICIES, Rules
-from pliant.packing.scheduling.request import Memory, Prompt, Round
+from pliant.packing.scheduling.request import Memory, Prompt, StepInput
 from pliant.packing.scheduling.scheduler import LEVELS as BOUNDS
-from pliant.packing.scheduling.scheduler import Packer
+from pliant.packing.scheduling.scheduler import PackingScheduler
 from tests.fixtures.packing.samples import Scene, play, policies, prompt, scene, seeds
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 
 
-def fresh(scene: Scene, policy: str, **rest) -> Packer:
-    return Packer(scene.rules(policy, **rest), scene.memory)
+def fresh(scene: Scene, policy: str, **rest) -> PackingScheduler:
+    return PackingScheduler(scene.rules(policy, **rest), scene.memory)
 
 
 @given(seeds, policies)
@@ -69,58 +69,58 @@ def test_nobody_is_dropped_before_the_deadline_and_nobody_kept_after_it(seed):
 
 @every_policy
 def test_a_prompt_is_not_late_at_its_deadline_but_right_after(policy):
-    packer = Packer(Rules(policy, 64), Memory(8, 4))
+    packer = PackingScheduler(Rules(policy, 64), Memory(8, 4))
     one = prompt(1, deadline=2.0, exact=8)
-    assert packer.handle(Round((one,)), 2.0).admitted == (1,)
-    assert packer.handle(Round(), np.nextafter(2.0, 3.0)).dropped == ((1, "late"),)
+    assert packer.handle(StepInput((one,)), 2.0).admitted == (1,)
+    assert packer.handle(StepInput(), np.nextafter(2.0, 3.0)).dropped == ((1, "late"),)
     assert packer.running == packer.pages_used == 0
 
 
 def test_an_id_that_came_again_is_not_dropped_at_the_deadline_of_the_one_before():
     """An engine may be given the same id again after the first has ended: the heap of deadlines still held the old one."""
-    packer = Packer(Rules("default", 64), Memory(8, 4))
-    packer.handle(Round((prompt(1, deadline=1.0),)), 0.0)
-    packer.handle(Round((prompt(1, arrival=0.5),), finished=(1,)), 0.5)
-    assert packer.handle(Round(), 1.5).dropped == ()
+    packer = PackingScheduler(Rules("default", 64), Memory(8, 4))
+    packer.handle(StepInput((prompt(1, deadline=1.0),)), 0.0)
+    packer.handle(StepInput((prompt(1, arrival=0.5),), finished=(1,)), 0.5)
+    assert packer.handle(StepInput(), 1.5).dropped == ()
     assert packer.running == 1
 
 
 def test_when_all_that_ran_were_late_the_next_in_line_runs_at_once():
     """Admission is looked at every sixteenth iteration; a device that nobody uses must not wait for it."""
-    packer = Packer(Rules("orca", 16), Memory(4, 4))
-    packer.handle(Round((prompt(1, 4, 12, deadline=1.0), prompt(2, 4, 12))), 0.0)
+    packer = PackingScheduler(Rules("orca", 16), Memory(4, 4))
+    packer.handle(StepInput((prompt(1, 4, 12, deadline=1.0), prompt(2, 4, 12))), 0.0)
     assert packer.running == packer.waiting == 1
-    decision = packer.handle(Round(), 1.5)
+    decision = packer.handle(StepInput(), 1.5)
     assert decision.dropped == ((1, "late"),) and decision.admitted == (2,)
 
 
 @every_policy
 def test_a_sequence_that_is_finished_and_cancelled_in_one_round_ends_once(policy):
-    packer = Packer(Rules(policy, 64), Memory(20, 4))
-    packer.handle(Round((prompt(1, exact=1), prompt(2, exact=4))), 0.0)
-    packer.handle(Round((), (1,), (1, 1, 7)), 0.1)
+    packer = PackingScheduler(Rules(policy, 64), Memory(20, 4))
+    packer.handle(StepInput((prompt(1, exact=1), prompt(2, exact=4))), 0.0)
+    packer.handle(StepInput((), (1,), (1, 1, 7)), 0.1)
     packer.check()
     assert packer.running == 1 and packer.held(1) == 0
 
 
 def test_who_is_cancelled_on_the_host_gives_its_pages_back_there():
-    packer = Packer(Rules("paged", 16), Memory(4, 4, host_pages=4))
-    packer.handle(Round((prompt(1, 4, 12), prompt(2, 4, 12))), 0.0)
+    packer = PackingScheduler(Rules("paged", 16), Memory(4, 4, host_pages=4))
+    packer.handle(StepInput((prompt(1, 4, 12), prompt(2, 4, 12))), 0.0)
     gone: tuple[int, ...] = ()
     while not gone:
-        gone = packer.handle(Round(), 0.1).offloaded
+        gone = packer.handle(StepInput(), 0.1).offloaded
     assert gone == (2,) and packer.host_used > 0
-    packer.handle(Round(cancelled=(2,)), 0.2)
+    packer.handle(StepInput(cancelled=(2,)), 0.2)
     packer.check()
     assert packer.host_used == 0 and packer.waiting == 0
 
 
 def test_where_the_host_is_full_the_pages_are_given_up_and_read_again():
-    packer = Packer(Rules("paged", 16), Memory(4, 4, host_pages=1))
-    packer.handle(Round((prompt(1, 4, 12), prompt(2, 4, 12))), 0.0)
+    packer = PackingScheduler(Rules("paged", 16), Memory(4, 4, host_pages=1))
+    packer.handle(StepInput((prompt(1, 4, 12), prompt(2, 4, 12))), 0.0)
     gone: tuple[int, ...] = ()
     while not gone:
-        decision = packer.handle(Round(), 0.1)
+        decision = packer.handle(StepInput(), 0.1)
         gone = decision.discarded
         assert not decision.offloaded
     assert packer.discarded == 8 and packer.host_used == 0
@@ -145,12 +145,12 @@ WRONG = {
 }
 
 
-def busy(policy: str) -> Packer:
+def busy(policy: str) -> PackingScheduler:
     """1 and 5 run; 2 came later."""
-    packer = Packer(Rules(policy, 64), Memory(16, 4, step_tokens=4))
-    packer.handle(Round((prompt(1, 4, 28, exact=28), prompt(5, 4, 4, exact=4))), 0.0)
-    packer.handle(Round(), 0.05)
-    packer.handle(Round((prompt(2, 4, 60, exact=60),)), 0.1)
+    packer = PackingScheduler(Rules(policy, 64), Memory(16, 4, step_tokens=4))
+    packer.handle(StepInput((prompt(1, 4, 28, exact=28), prompt(5, 4, 4, exact=4))), 0.0)
+    packer.handle(StepInput(), 0.05)
+    packer.handle(StepInput((prompt(2, 4, 60, exact=60),)), 0.1)
     return packer
 
 
@@ -161,30 +161,30 @@ def test_a_round_with_a_refused_prompt_changes_nothing(policy, wrong):
     refused = replace(prompt(3, exact=5), **WRONG[wrong])
     running = packer.running
     with pytest.raises(InputError):
-        packer.handle(Round((prompt(4, exact=5), refused), (5,)), 0.2)
+        packer.handle(StepInput((prompt(4, exact=5), refused), (5,)), 0.2)
     packer.check()
     assert packer.running == running
     for now in (0.2, 0.3, 0.4):
-        assert packer.handle(Round(), now) == other.handle(Round(), now)
+        assert packer.handle(StepInput(), now) == other.handle(StepInput(), now)
 
 
 def test_two_of_one_id_in_a_round_are_refused():
     with pytest.raises(InputError, match="id is 5"):
-        Packer(Rules("default", 64), Memory(16, 4)).handle(Round((prompt(5), prompt(5))), 0.0)
+        PackingScheduler(Rules("default", 64), Memory(16, 4)).handle(StepInput((prompt(5), prompt(5))), 0.0)
 
 
 def test_the_oracle_refuses_who_does_not_say_the_length_before_anything_changes():
     """It was found out only on arrival, when those that had finished were gone already."""
     packer = busy("oracle")
     with pytest.raises(InputError, match="exact is 0"):
-        packer.handle(Round((prompt(3),), (5,)), 0.2)
+        packer.handle(StepInput((prompt(3),), (5,)), 0.2)
     assert packer.running == 2 and packer.held(5) > 0
 
 
 def test_a_length_beyond_the_limit_does_not_keep_the_oracle_waiting_for_ever():
     """More was reserved for it than the cache has, and so it never ran."""
-    packer = Packer(Rules("oracle", 64), Memory(3, 4))
-    assert packer.handle(Round((prompt(1, 4, 8, exact=60),)), 0.0).admitted == (1,)
+    packer = PackingScheduler(Rules("oracle", 64), Memory(3, 4))
+    assert packer.handle(StepInput((prompt(1, 4, 8, exact=60),)), 0.0).admitted == (1,)
 
 
 @every_policy
@@ -205,10 +205,10 @@ def test_one_query_or_one_sequence_an_iteration_is_enough(policy, narrow):
 
 
 def test_a_long_prompt_is_read_in_pieces_while_the_others_go_on():
-    packer = Packer(Rules("default", 512), Memory(200, 4, step_tokens=8))
-    packer.handle(Round((prompt(1, 4, 40),)), 0.0)
-    packer.handle(Round((prompt(2, 300, 40),)), 0.1)
-    chunks = [packer.handle(Round(), 0.1 * i).chunks for i in range(2, 20)]
+    packer = PackingScheduler(Rules("default", 512), Memory(200, 4, step_tokens=8))
+    packer.handle(StepInput((prompt(1, 4, 40),)), 0.0)
+    packer.handle(StepInput((prompt(2, 300, 40),)), 0.1)
+    chunks = [packer.handle(StepInput(), 0.1 * i).chunks for i in range(2, 20)]
     assert all(len(each) == 1 and each[0].id == 2 and each[0].tokens == 7 for each in chunks)
 
 
@@ -225,10 +225,10 @@ def test_a_long_request_among_short_ones_that_never_cease_is_served_under_defaul
 def test_an_offline_batch_waits_behind_all_others_and_goes_longest_first():
     offline = [prompt(id, 4, 24, float(id), offline=True) for id in range(1, 7)]
     online = [prompt(id, 4, 24, 20.0) for id in range(10, 14)]
-    packer = Packer(Rules("default", 28), Memory(7, 4))
+    packer = PackingScheduler(Rules("default", 28), Memory(7, 4))
     order, finished = [], ()
     for at in range(200):
-        decision = packer.handle(Round((*offline, *online) if at == 0 else (), finished), 0.1 * at)
+        decision = packer.handle(StepInput((*offline, *online) if at == 0 else (), finished), 0.1 * at)
         order += decision.admitted
         finished = tuple(decision.admitted)
     assert order == [10, 11, 12, 13, 6, 5, 4, 3, 2, 1]
@@ -236,13 +236,13 @@ def test_an_offline_batch_waits_behind_all_others_and_goes_longest_first():
 
 def test_of_those_that_run_the_offline_ones_are_preempted_first():
     """Their keys are negative sizes: compared with times of arrival they had seemed to be the first in line."""
-    packer = Packer(Rules("default", 64, level=0.0), Memory(16, 4))
-    packer.handle(Round((prompt(1, 4, 60, 2.0, offline=True),)), 5.0)
-    packer.handle(Round((prompt(2, 4, 60, 2.0, arrival=5.1),)), 5.1)
+    packer = PackingScheduler(Rules("default", 64, level=0.0), Memory(16, 4))
+    packer.handle(StepInput((prompt(1, 4, 60, 2.0, offline=True),)), 5.0)
+    packer.handle(StepInput((prompt(2, 4, 60, 2.0, arrival=5.1),)), 5.1)
     assert packer.running == 2
     gone: tuple[int, ...] = ()
     while not gone:
-        gone = packer.handle(Round(), 6.0).discarded
+        gone = packer.handle(StepInput(), 6.0).discarded
     assert gone == (1,)
 
 
@@ -256,13 +256,13 @@ def test_the_level_stays_within_its_bounds_wherever_it_begins(bound, seed):
 
 
 def test_iterations_taken_at_once_leave_the_books_as_one_by_one():
-    one, many = (Packer(Rules("default", 512), Memory(40, 4)) for _ in range(2))
+    one, many = (PackingScheduler(Rules("default", 512), Memory(40, 4)) for _ in range(2))
     for packer in (one, many):
-        packer.handle(Round((prompt(1, 4, 100, 90.0), prompt(2, 9, 100, 90.0), prompt(3, 8, 130, 100.0))), 0.0)
+        packer.handle(StepInput((prompt(1, 4, 100, 90.0), prompt(2, 9, 100, 90.0), prompt(3, 8, 130, 100.0))), 0.0)
     count = many.quiet()
     assert count > 0
     many.advance(count)
     for _ in range(count):
-        assert one.handle(Round(), 0.1).quiet
+        assert one.handle(StepInput(), 0.1).quiet
     assert one.pages_used == many.pages_used and one.cached_tokens() == many.cached_tokens()
-    assert one.handle(Round(), 0.2) == many.handle(Round(), 0.2)
+    assert one.handle(StepInput(), 0.2) == many.handle(StepInput(), 0.2)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 
 from pliant.errors import InputError
+from pliant.packing.scheduling.iteration_cost import LinearSteps
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.simulated import Fate, Run, simulate, summary
-from pliant.packing.scheduling.steps import LinearSteps
 from tests.fixtures.packing.samples import STEPS, Device, compare, policies, prompt, scene, seeds
 
 TIMES = ("started", "first", "ended")

@@ -10,7 +10,7 @@ from pliant.errors import WorkerError
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
 from serving.packing.engine.engine import EngineDriver, Limits
-from serving.packing.engine.flight import OPEN_CHARACTERS, Flight
+from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
 from serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.packing.fakes import REFUSED, TALE, FakeWorker, new_tokenizer
@@ -39,11 +39,11 @@ def scenario(test):
     return wrapped
 
 
-def flight(driver, limit=200, stops=(), temperature=0.0, seed=0, ids=(5, 6, 7)) -> Flight:
+def flight(driver, limit=200, stops=(), temperature=0.0, seed=0, ids=(5, 6, 7)) -> InFlightOutput:
     prompt = Prompt(driver.fresh_id(), 0.0, len(ids), limit, (8.0,) * 8)
     writer = Writer(Detokenizer(new_tokenizer(), ids), stops)
     sampling = Sampling(temperature=temperature, seed=seed)
-    return Flight(Submission(prompt, ids, sampling), writer, frozenset({0}), lambda _flight: None)
+    return InFlightOutput(Submission(prompt, ids, sampling), writer, frozenset({0}), lambda _flight: None)
 
 
 async def until(condition) -> None:

@@ -1,0 +1,1 @@
+"""The options of bins, and its loads in virtual time."""

@@ -1,0 +1,1 @@
+"""The options of cascade, and its loads in virtual time."""

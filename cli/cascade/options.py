@@ -1,0 +1,35 @@
+"""What the commands of cascade take beside the options that all systems have."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from cli import options
+
+PARTS = "contest, alone, importance, control, input or load"
+OVERRIDES = ("data", "device", "limit")
+
+
+def train(parser: ArgumentParser) -> None:
+    options.training(parser, "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH, hub:NAME")
+
+
+def run_flow(args: Namespace) -> dict[str, Any]:
+    from flows.cascade.run import run_flow
+
+    return run_flow(args.config, options.given(args, OVERRIDES))
+
+
+def serve(parser: ArgumentParser) -> None:
+    options.serving(parser)
+    options.margin(parser)
+    options.workers(parser)
+    text = "every worker runs every level, or each level has its own (shared)"
+    parser.add_argument("--placement", choices=("shared", "own"), help=text)
+
+
+def simulate(parser: ArgumentParser) -> None:
+    options.load(parser, "seconds")
+    parser.add_argument("--workers", type=int, default=1, help="devices (default: 1)")
+    parser.add_argument("--candidate", help="by name; without it all that are worth comparing")

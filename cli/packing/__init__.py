@@ -1,0 +1,1 @@
+"""The options of packing, and its loads in virtual time."""

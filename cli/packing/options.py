@@ -1,0 +1,47 @@
+"""What the commands of packing take beside the options that all systems have."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from cli import options
+
+PARTS = "forecasts, study, published, predictor, engine, load or input"
+OVERRIDES = ("data", "generator", "predictor", "device", "limit")
+
+
+def train(parser: ArgumentParser) -> None:
+    options.training(parser, "prompts: docstrings, parquet:PATH, json:PATH")
+    text = "train its predictor further on what it got wrong in service (FILE, or what the service has written)"
+    parser.add_argument("--observed", metavar="FILE", nargs="?", const="", help=text)
+    parser.add_argument("--generator", metavar="ADDRESS", help="embedded, path:FOLDER or hub:NAME")
+    parser.add_argument("--predictor", metavar="ADDRESS", help="its encoder: embedded, path:FOLDER or hub:NAME")
+
+
+def run_flow(args: Namespace) -> dict[str, Any]:
+    from flows.packing import run
+
+    if args.observed is not None:
+        return run.run_retraining(Path(args.observed) if args.observed else None)
+    return run.run_flow(args.config, options.given(args, OVERRIDES))
+
+
+def serve(parser: ArgumentParser) -> None:
+    options.serving(parser)
+    _policy(parser)
+    text = "keep prompts and lengths, to learn from"
+    parser.add_argument("--observe", action="store_true", default=None, help=text)
+    parser.add_argument("--processes", type=int, metavar="N", help="that share the model, one a GPU (1)")
+
+
+def simulate(parser: ArgumentParser) -> None:
+    options.load(parser, "seconds, prompt_tokens, output_tokens")
+    _policy(parser)
+
+
+def _policy(parser: ArgumentParser) -> None:
+    from pliant.packing.scheduling.policy import POLICIES
+
+    options.policy(parser, POLICIES)

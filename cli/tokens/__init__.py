@@ -1,0 +1,1 @@
+"""The options of tokens, and its loads in virtual time."""

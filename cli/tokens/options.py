@@ -1,0 +1,44 @@
+"""What the commands of tokens take beside the options that all systems have."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from cli import options
+
+PARTS = "planner, kernels, gpu, policies, house or live"
+OVERRIDES = ("data", "upstream", "backbone", "device", "limit")
+
+
+def train(parser: ArgumentParser) -> None:
+    options.training(parser, "digits:TASK, parquet:PATH, folder:PATH, hub:NAME")
+    parser.add_argument("--upstream", metavar="ADDRESS", help="data that the embedded backbone is trained on")
+    parser.add_argument("--backbone", help="embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
+    text = "models of other sizes instead, which --policy infaas switches between"
+    parser.add_argument("--variants", action="store_true", help=text)
+
+
+def run_flow(args: Namespace) -> dict[str, Any]:
+    from flows.tokens.run import run_flow
+
+    return run_flow(args.config, options.given(args, OVERRIDES), args.variants)
+
+
+def serve(parser: ArgumentParser) -> None:
+    options.serving(parser)
+    options.margin(parser)
+    _policy(parser, None)
+
+
+def simulate(parser: ArgumentParser) -> None:
+    options.load(parser, "seconds", "; or a parquet file of requests each second")
+    parser.add_argument("--workers", type=int, default=1, help="devices (default: 1)")
+    _policy(parser)
+
+
+def _policy(parser: ArgumentParser, default: str | None = "default") -> None:
+    from pliant.tokens.policies import POLICIES
+
+    options.policy(parser, POLICIES, default)
+    parser.add_argument("--gamma", type=int, help="for the policies that keep to one")

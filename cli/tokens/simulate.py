@@ -1,0 +1,90 @@
+"""`pliant simulate tokens`: any load on the champion's profile, in virtual time."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from cli import loads
+from flows import settings
+from flows.tokens.publish import champion, open_registry
+from flows.tokens.stages import Bundle
+from pliant.errors import RegistryError
+from pliant.protocol import Request
+from pliant.report import Report, report
+from pliant.simulator import simulate
+from pliant.tokens.bound import Devices, fluid
+from pliant.tokens.knowledge import knowledge as tokens_knowledge
+from pliant.tokens.policies import make
+from pliant.tokens.policy import Knowledge
+from pliant.tokens.reference import ReferenceConfig, kinds, reference_load
+from pliant.tokens.simulated import SimulatedDevice
+from pliant.workload import requests
+from registry.mlflow_store import CHAMPION
+from serving.tokens.variants import load_variants
+
+MOST_REQUESTS = 10_000_000
+KINDS = f"{loads.DRAWN}, trace:FILE or a parquet file (requests each second)"
+
+
+def run(args: Namespace) -> None:
+    """`pliant simulate tokens`."""
+    simulate_load(args.load, args.policy, args.gamma, args.workers, args.seed)
+
+
+def simulate_load(load: str, policy: str, gamma: int | None, workers: int, seed: int) -> Report:
+    """Print the report of `load` under a policy, and give it back."""
+    bundle = champion(settings.read())
+    if bundle is None:
+        raise RegistryError("the registry holds no champion of the tokens system: run `pliant train tokens` first")
+    made = _requests(load, bundle, workers, seed)
+    planned, true = _known(bundle, policy)
+    rng = np.random.default_rng(seed)
+    device = SimulatedDevice(true.latency, true.accuracy, made, rng, jitter=0.05, loading=true.loading)
+    found = report(simulate(make(policy, planned, workers, gamma), made, device))
+    most = fluid(made, Devices(bundle.profile.latency, _tested(bundle), workers)).utility
+    _print(found, most, f"{load} on {workers} x {bundle.profile.device}, policy {policy}")
+    return found
+
+
+def _known(bundle: Bundle, policy: str) -> tuple[Knowledge, Knowledge]:
+    """What the scheduler plans with, and what the device does: accuracies of the profiling and of the test split."""
+    if policy == "infaas":
+        variants = load_variants(open_registry(settings.read()), CHAMPION).knowledge()
+        return variants, variants
+    known = tokens_knowledge(bundle.profile, bundle.tasks)
+    return known, replace(known, accuracy=_tested(bundle))
+
+
+def _tested(bundle: Bundle) -> dict[str, Mapping[int, float]]:
+    return {task.name: task.test_accuracy for task in bundle.tasks}
+
+
+def _requests(load: str, bundle: Bundle, workers: int, seed: int) -> list[Request]:
+    names = [task.name for task in bundle.tasks]
+    rng = np.random.default_rng(seed)
+    if load == "reference":
+        capacity = bundle.profile.latency.throughput(0, bundle.profile.latency.batches[-1])
+        return list(reference_load(names, workers * capacity, seed).requests)
+    if load.startswith(loads.TRACE):
+        times = loads.trace(load, (), MOST_REQUESTS)[loads.SECONDS]
+    else:
+        drawn = loads.drawn(load, MOST_REQUESTS, rng)
+        times = loads.counted(load, KINDS, MOST_REQUESTS, rng) if drawn is None else drawn
+    return requests(times, kinds(names, ReferenceConfig()), rng)
+
+
+def _print(found: Report, most: float, title: str) -> None:
+    table = Table(title=title, show_header=False)
+    for name in ("requests", "offered", "utility", "attainment", "accuracy", "goodput", "p50", "p99", "batch"):
+        value = getattr(found, name)
+        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
+    table.add_row("of the fluid bound", f"{found.utility / most:.1%}" if most else "-")
+    for name in ("outcomes", "drops", "settings"):
+        table.add_row(name, ", ".join(f"{k}: {v}" for k, v in getattr(found, name).items()))
+    Console().print(table)

@@ -1,0 +1,43 @@
+"""The settings of the bins service, beside those of every service (serving/settings.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pliant.bins.dispatch import DISPATCHES
+from pliant.bins.policies import POLICIES
+from pliant.errors import InputError
+from registry import names
+from serving.settings import Settings, check_margin
+
+POOLS = ("processes", "ray")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinsSettings(Settings):
+    """`home`: `compiled` in it holds what the flow compiled."""
+
+    SYSTEM: ClassVar[str] = "bins"
+    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": POLICIES, "dispatch": DISPATCHES, "pool": POOLS}
+    POSITIVE: ClassVar[tuple[str, ...]] = (*Settings.POSITIVE, "workers", "least_workers", "max_texts")
+
+    experiment: str = names.experiment("bins")
+    policy: str = "default"  # one of pliant/bins/policies.py
+    workers: int = 1  # devices
+    least_workers: int | None = None  # fewest that are in use at low load; None: always all
+    pool: str = "processes"  # where devices are: processes of this machine's, or actors of Ray's nodes
+    ray_address: str = ""  # of the cluster that this machine is a node of (host:port, auto); empty: a local one
+    dispatch: str = "completion"  # one of pliant/bins/dispatch.py, where each device holds one runtime
+    margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
+    max_texts: int = 256  # in one request
+
+    def __post_init__(self) -> None:
+        Settings.__post_init__(self)
+        check_margin(self.margin)
+        if self.least_workers is not None and self.least_workers > self.workers:
+            raise InputError("PLIANT_LEAST_WORKERS", self.least_workers, f"at most the workers, {self.workers}")
+
+
+SETTINGS = BinsSettings

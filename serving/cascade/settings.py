@@ -1,0 +1,32 @@
+"""The settings of the cascade service, beside those of every service (serving/settings.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from registry import names
+from serving.settings import Settings, check_margin
+
+PLACEMENTS = ("shared", "own")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CascadeSettings(Settings):
+    SYSTEM: ClassVar[str] = "cascade"
+    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"placement": PLACEMENTS}
+    POSITIVE: ClassVar[tuple[str, ...]] = (*Settings.POSITIVE, "workers", "max_texts")
+
+    experiment: str = names.experiment("cascade")
+    workers: int = 1  # devices
+    placement: str = "shared"  # every worker runs every level, or ("own") the first the first one, and so on
+    margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
+    max_texts: int = 256  # in one request
+
+    def __post_init__(self) -> None:
+        Settings.__post_init__(self)
+        check_margin(self.margin)
+
+
+SETTINGS = CascadeSettings

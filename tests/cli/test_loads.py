@@ -1,0 +1,67 @@
+"""Loads by their names: what they hold, and that every mistake says what a load looks like."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+import pytest
+
+from cli import loads
+from pliant.errors import InputError
+
+RNG = np.random.default_rng
+
+
+def test_a_poisson_load_has_its_rate_and_ends_in_time():
+    times = loads.drawn("poisson:100:20", 10_000, RNG(0))
+    assert len(times) == pytest.approx(2000, rel=0.1) and times.min() >= 0 and times.max() < 20
+
+
+def test_a_bursty_load_has_quiet_and_loud_stretches():
+    times = loads.drawn("bursty:100:300", 100_000, RNG(0))
+    counts = np.bincount(times.astype(int), minlength=300)
+    assert np.percentile(counts, 20) < 65 and np.percentile(counts, 80) > 135
+    assert counts.mean() == pytest.approx(100, rel=0.25)
+
+
+def test_another_kind_of_load_is_not_drawn():
+    assert loads.drawn("reference", 10, RNG(0)) is None
+    assert loads.drawn("trace:x.csv", 10, RNG(0)) is None
+
+
+@pytest.mark.parametrize("numbers", ["", "5", "1:2:3", "x:y", "nan:1", "-1:1", "inf:1", "1e30:1", "0:5", "5:0"])
+@pytest.mark.parametrize("kind", ["poisson", "bursty"])
+def test_numbers_that_are_none_are_refused(kind, numbers):
+    with pytest.raises(InputError, match=f"{kind}:RATE:SECONDS"):
+        loads.drawn(f"{kind}:{numbers}", 1000, RNG(0))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_trace_comes_in_order_from_its_first_second_on(tmp_path, kind):
+    table = pandas.DataFrame({"seconds": [7.0, 5.0, 6.5], "length": [1, 2, 3], "note": ["a", "b", "c"]})
+    path = tmp_path / f"trace.{kind}"
+    table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
+    trace = loads.trace(f"trace:{path}", ("length",), 10)
+    assert trace["seconds"].tolist() == [0.0, 1.5, 2.0] and trace["length"].tolist() == [2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"time": [1.0]}, "it has no seconds"),
+        ({"seconds": [1.0]}, "it has no length"),
+        ({"seconds": ["now"], "length": [1]}, "numbers in seconds, length"),
+        ({"seconds": [], "length": []}, "1 to 3 requests"),
+        ({"seconds": [1.0, float("nan")], "length": [1, 1]}, "none with a missing number"),
+        ({"seconds": [1.0] * 4, "length": [1] * 4}, "1 to 3 requests"),
+    ],
+)
+def test_a_trace_that_cannot_be_used_is_refused(tmp_path, table, sentence):
+    pandas.DataFrame(table).to_csv(tmp_path / "trace.csv", index=False)
+    with pytest.raises(InputError, match=sentence):
+        loads.trace(f"trace:{tmp_path / 'trace.csv'}", ("length",), 3)
+
+
+def test_a_file_that_is_not_there_is_answered_with_what_there_is(tmp_path):
+    with pytest.raises(InputError, match=r"absent.csv, but must be trace:FILE, a csv or parquet file"):
+        loads.trace(f"trace:{tmp_path / 'absent.csv'}", (), 3)

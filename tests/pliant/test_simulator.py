@@ -1,0 +1,117 @@
+"""The simulator keeps the clock: order of events, wake-ups, and refusal of a scheduler that never sleeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from pliant.errors import SchedulerError
+from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Launch, Request, Woke, replay
+from pliant.simulator import simulate
+
+
+class Single:
+    """One worker, one request a launch, first come first served; drops at the deadline."""
+
+    def __init__(self, restless: bool = False) -> None:
+        self.waiting, self.running, self.launches, self.restless = [], None, 0, restless
+
+    def handle(self, event, now):
+        actions = []
+        match event:
+            case Arrived(request):
+                self.waiting.append(request)
+            case Finished(launch):
+                actions.append(Answer(self.running.id, launch))
+                self.running = None
+            case Failed():
+                actions.append(Drop(self.running.id, "failed"))
+                self.running = None
+        actions += [Drop(r.id, "late") for r in self.waiting if r.deadline <= now]
+        self.waiting = [r for r in self.waiting if r.deadline > now]
+        if self.waiting and self.running is None:
+            self.running = self.waiting.pop(0)
+            actions.append(Launch(self.launches, 0, (self.running.id,)))
+            self.launches += 1
+        return actions
+
+    def wake_at(self):
+        return 0.0 if self.restless else min((r.deadline for r in self.waiting), default=None)
+
+    def check(self):
+        assert not (self.waiting and self.running is None)
+
+
+def takes(seconds: float):
+    return lambda launch: (seconds, Finished(launch.id, seconds))
+
+
+def ask(id: int, at: float, deadline: float = 100.0) -> Request:
+    return Request(id, at, deadline, "a")
+
+
+def story(journal):
+    return [(entry.now, type(entry.event).__name__, [type(a).__name__ for a in entry.actions]) for entry in journal]
+
+
+def test_events_come_in_order_of_time_with_what_they_caused():
+    assert story(simulate(Single(), [ask(1, 1.0), ask(0, 0.5)], takes(2.0))) == [
+        (0.5, "Arrived", ["Launch"]),
+        (1.0, "Arrived", []),
+        (2.5, "Finished", ["Answer", "Launch"]),
+        (4.5, "Finished", ["Answer"]),
+    ]
+
+
+def test_at_one_instant_ends_come_before_arrivals_and_arrivals_in_the_order_given():
+    journal = simulate(Single(), [ask(0, 0.0), ask(7, 2.0), ask(3, 2.0)], takes(2.0))
+    assert [type(entry.event).__name__ for entry in journal if entry.now == 2.0] == ["Finished", "Arrived", "Arrived"]
+    assert [entry.event.request.id for entry in journal if isinstance(entry.event, Arrived)] == [0, 7, 3]
+
+
+def test_a_scheduler_is_woken_when_it_asked_and_not_when_something_comes_first():
+    journal = simulate(Single(), [ask(0, 0.0), ask(1, 0.0, deadline=1.0)], takes(5.0))
+    assert (1.0, "Woke", ["Drop"]) in story(journal)
+    journal = simulate(Single(), [ask(0, 0.0), ask(1, 0.0, deadline=1.0)], takes(0.5))
+    assert not any(isinstance(entry.event, Woke) for entry in journal)
+
+
+def test_a_wake_up_is_spared_when_an_event_comes_at_the_same_time():
+    journal = simulate(Single(), [ask(0, 0.0), ask(1, 0.0, deadline=1.0), ask(2, 1.0)], takes(5.0))
+    assert (1.0, "Arrived", ["Drop"]) in story(journal)
+    assert not any(isinstance(entry.event, Woke) for entry in journal)
+
+
+def test_a_scheduler_that_is_never_content_is_refused_instead_of_spinning():
+    with pytest.raises(SchedulerError, match=r"after Woke at 0.0 the scheduler asks to be woken at 0.0"):
+        simulate(Single(restless=True), [ask(0, 5.0)], takes(1.0))
+
+
+def test_time_never_goes_back_even_for_a_wake_up_in_the_past():
+    class Late(Single):
+        asked = True
+
+        def wake_at(self):
+            return -1.0 if self.asked and self.running else None
+
+        def handle(self, event, now):
+            self.asked = not isinstance(event, Woke)
+            return super().handle(event, now)
+
+    journal = simulate(Late(), [ask(0, 3.0)], takes(1.0))
+    assert [entry.now for entry in journal] == [3.0, 3.0, 4.0]
+
+
+def test_a_failed_launch_reaches_the_scheduler():
+    journal = simulate(Single(), [ask(0, 0.0)], lambda launch: (0.25, Failed(launch.id, "crash")))
+    assert journal[-1].now == 0.25
+    assert journal[-1].actions == (Drop(0, "failed"),)
+
+
+def test_the_observer_sees_every_entry_as_it_is_made():
+    seen = []
+    assert simulate(Single(), [ask(0, 0.0), ask(1, 0.0)], takes(1.0), seen.append) == seen
+
+
+def test_a_simulated_journal_replays_to_itself():
+    journal = simulate(Single(), [ask(i, i / 3, deadline=i / 3 + 1) for i in range(20)], takes(0.7))
+    assert replay(Single(), journal) == journal
