@@ -104,14 +104,14 @@ def make_environment():
     python = os.path.join(VENV, "bin", "python")
     probe = "import sys, pip; print('%d.%d' % sys.version_info[:2])"
     if os.path.exists(python):
-        found = subprocess.run([python, "-c", probe], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        if found.returncode == 0 and found.stdout.strip() == "%d.%d" % sys.version_info[:2]:
+        result = subprocess.run([python, "-c", probe], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        if result.returncode == 0 and result.stdout.strip() == "%d.%d" % sys.version_info[:2]:
             return
         say("making .venv again: it is not one of Python %d.%d" % sys.version_info[:2])
     command = [sys.executable, "-m", "venv", "--clear", VENV]
-    made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if made.returncode != 0:
-        raise InstallError("no virtual environment could be made in %s: %s" % (VENV, last_line(made.stdout)))
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if result.returncode != 0:
+        raise InstallError("no virtual environment could be made in %s: %s" % (VENV, last_line(result.stdout)))
 
 
 def install(scope):
@@ -152,35 +152,35 @@ def follow(pip, scope, start):
         if time.time() - said < EVERY:
             continue
         said = time.time()
-        found, local = looked_at()
+        packages, local = looked_at()
         downloaded = max(downloaded, size(TEMPORARY) + local)
-        share = share_done(scope, downloaded, found, before, size(library))
+        share = share_done(scope, downloaded, packages, before, size(library))
         left = ", about %.0f s left" % ((said - start) * (1 - share) / share) if share > 0.02 else ""
         say("%.0f%% after %.0f s%s (%s)" % (100 * share, said - start, left, activity()))
 
 
-def share_done(scope, downloaded, found, before, now):
+def share_done(scope, downloaded, packages, before, now):
     """The first half is what pip finds and downloads, the second what it copies, which begins when all is downloaded.
 
     Bytes: `downloaded`, of .venv/lib `before` pip began and `now`. `found`: how many packages pip has looked at.
     """
     copied = now - before
     if copied < COPYING:
-        return 0.25 * min(downloaded / DOWNLOADED[scope], 1.0) + 0.25 * min(found / PACKAGES, 1.0)
+        return 0.25 * min(downloaded / DOWNLOADED[scope], 1.0) + 0.25 * min(packages / PACKAGES, 1.0)
     return min(0.5 + 0.5 * copied / max(INSTALLED[scope] - before, 1.0), 0.99)
 
 
 def looked_at():
     """How many packages pip has looked at, and the bytes of those that it need not download, out of its log."""
-    found, local = 0, 0.0
+    packages, local = 0, 0.0
     for line in log_lines():
         words = line.split()
-        found += line.startswith(("Collecting ", "Requirement already satisfied: "))
+        packages += line.startswith(("Collecting ", "Requirement already satisfied: "))
         if len(words) > 1 and words[0] == "Processing" and os.path.isfile(words[1]):
             local += os.path.getsize(words[1])
         elif line.lstrip().startswith("Using cached") and words[-1] in UNITS:
             local += float(words[-2].lstrip("(")) * UNITS[words[-1]]
-    return found, local
+    return packages, local
 
 
 def activity():

@@ -1,1 +1,1 @@
-"""Every figure that README.md and LOG.md quote: seeded, one command each, results as JSON."""
+"""Every figure that README.md and docs/log quote: seeded, one command each, results as JSON."""

@@ -35,7 +35,7 @@ class Budget:
     left_out: list[str] = field(default_factory=list)
 
     def allows(self, part: str, seconds: float, training: float = 0.0) -> bool:
-        """Whether `part` ends within the limit; says so where it does not.
+        """Return whether `part` ends within the limit; say so where it does not.
 
         It takes `seconds` on the slow setting, and before that `training`, which is nothing but matrix products.
         """
@@ -53,24 +53,24 @@ class Budget:
         )
 
     def status(self, targets: Sequence[Target]) -> int:
-        """The exit status of the bench: 1 if a target is missed, else 3 if parts were left out, else 0."""
+        """Return the exit status of the bench: 1 if a target is missed, else 3 if parts were left out, else 0."""
         if self.left_out:
             commands = " ".join(f"--part {part}" for part in self.left_out)
             Console().print(f"Not measured, so not met: pliant bench {self.system} {commands}", highlight=False)
         return exit_status(targets) or (INCOMPLETE if self.left_out else 0)
 
 
-def begin(system: str, full: bool, parts: Sequence[str]) -> Budget:
-    """The budget of a bench that starts now; the machine is probed only where there is a limit."""
+def begin(system: str, full: bool, names: Sequence[str]) -> Budget:
+    """Return the budget of a bench that starts now; the machine is probed only where there is a limit."""
     start = time.monotonic()
-    if full or parts:
+    if full or names:
         return Budget(system, None, start=start)
     products, python = probe()
     return Budget(system, LIMIT, max(products, python), products, start=start)
 
 
 def probe() -> tuple[float, float]:
-    """How many times as long as the slow setting this machine takes for matrix products, and for Python."""
+    """Return how many times as long as the slow setting this machine takes for matrix products, and for Python."""
     return GFLOPS / _gflops(), LOOPS / _loops()
 
 

@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 from benchmarks.load_generator import allow_many_connections
 from cli.service import service_settings
 from flows import servers, settings
 from pliant.errors import PliantError
+from pliant.progress import Progress, silent
 from serving.launch import Service, launch
 from serving.settings import settings_of
 
 
 @contextmanager
-def serving(system: str, port: int = 0, told: settings.Settings | None = None, **options: object) -> Iterator[Service]:
-    """A ready service from the registry of `told` (default: this project's); one that does not end cleanly is an error."""
-    with launched(system, port, told, **options) as service:
+def serving(system: str, port: int = 0, project: settings.Settings | None = None, **options: object) -> Iterator[str]:
+    """Give the address of a ready service from the registry of `project` (default: this one).
+
+    Raises `PliantError` if the service does not end cleanly.
+    """
+    with _launched(system, port, project, options) as service:
         service.wait_until_ready()
-        yield service
+        yield service.url
 
 
 @contextmanager
-def launched(system: str, port: int = 0, told: settings.Settings | None = None, **options: object) -> Iterator[Service]:
-    """The same service, which may not be ready yet: several can be started at the same time."""
-    told = told or settings.read()
-    settings.prepare(told)
+def serving_each(
+    system: str, options: Mapping[str, Mapping[str, object]], progress: Progress = silent
+) -> Iterator[dict[str, str]]:
+    """Give the addresses of ready services of one system by name, started at the same time, each with its own options."""
+    with ExitStack() as stack:
+        services = {name: stack.enter_context(_launched(system, 0, None, own)) for name, own in options.items()}
+        for number, service in enumerate(services.values(), start=1):
+            service.wait_until_ready()
+            progress(number, len(services))
+        yield {name: service.url for name, service in services.items()}
+
+
+@contextmanager
+def _launched(
+    system: str, port: int, project: settings.Settings | None, options: Mapping[str, object]
+) -> Iterator[Service]:
+    """Start a service, which may not be ready yet."""
+    project = project or settings.read()
+    settings.prepare(project)
     allow_many_connections()
-    chosen = service_settings(told, settings_of(system), **options)
+    chosen = service_settings(project, settings_of(system), **options)
     port = servers.free_port(port)
-    service = launch(chosen, told.home, port, told.home / "logs" / f"endpoint-{port}.log")
+    service = launch(chosen, project.home, port, project.home / "logs" / f"endpoint-{port}.log")
     try:
         yield service
     finally:

@@ -1,7 +1,7 @@
 """An open-loop HTTP load: every request is sent at its planned time whether or not others were answered.
 
 Latency counts from the planned send time, so a generator that falls behind cannot flatter the server; how far it fell
-behind is reported too. What bodies and answers hold a `Form` knows: that of images is here.
+behind is reported too. A `Form` knows what bodies and answers hold: that of images is here.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import aiohttp
 import numpy as np
 
-from pliant.progress import Progress, silent
+from pliant.progress import Progress, share, silent
 from pliant.protocol import Request
 from pliant.report import Observation
 from training.data import ImageData
+
+JSON = {"content-type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,8 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What an answer says. `seconds`: in the queue and on the device; NaN where the service does not tell."""
+class Parsed:
+    """What an answer says. `seconds`: in the queue and on the device; NaN where the service does not say."""
 
     correct: bool
     setting: int
@@ -52,12 +55,26 @@ def any_of(_request: Request, examples: Sequence[Any], rng: np.random.Generator)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a service is asked and answers at `path`, and which of a task's examples a request asks about."""
+    """The bodies and answers of a service at `path`, and which of a task's examples a request carries."""
 
     body: Callable[[Request, Any], bytes]  # of a request and its example
-    read: Callable[[Any, Any], Told]  # of the answer's JSON and the example
+    read: Callable[[Any, Any], Parsed]  # of the answer's JSON and the example
     path: str = "/v1/predict"
     choose: Callable[[Request, Sequence[Any], np.random.Generator], Any] = any_of
+
+
+def _body(request: Request, example: Example) -> bytes:
+    seconds = request.deadline - request.arrival
+    fields = {"image": example.encoded, "task": request.task, "deadline": seconds, "utility": request.utility}
+    return json.dumps(fields).encode()
+
+
+def _read(answer: Any, example: Example) -> Parsed:
+    seconds = [answer.get(name, math.nan) for name in ("queue_seconds", "run_seconds")]  # not every service says them
+    return Parsed(answer["label"] == example.label, answer["gamma"], answer["batch_size"], sum(seconds))
+
+
+IMAGES = Form(_body, _read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +88,13 @@ class Reply:
 
 
 def examples(data: ImageData, index: Sequence[int]) -> list[Example]:
-    """Test images as PNG at their original size."""
-    made = []
+    """Return test images as PNG at their original size."""
+    images = []
     for i in index:
         buffer = io.BytesIO()
         data.images.original(int(i)).save(buffer, format="PNG")
-        made.append(Example(base64.b64encode(buffer.getvalue()).decode(), data.classes[data.labels[int(i)]]))
-    return made
+        images.append(Example(base64.b64encode(buffer.getvalue()).decode(), data.classes[data.labels[int(i)]]))
+    return images
 
 
 def allow_many_connections() -> None:
@@ -92,21 +109,31 @@ async def replay(
     pool: Mapping[str, Sequence[Any]],
     seed: int = 0,
     progress: Progress = silent,
-    form: Form | None = None,
+    form: Form = IMAGES,
 ) -> list[Reply]:
     """Send every request at its arrival time to `address` and gather the replies, in the requests' order."""
     rng = np.random.default_rng(seed)
-    form = form or IMAGES
     chosen = [form.choose(r, pool[r.task], rng) for r in requests]
     bodies = [form.body(r, example) for r, example in zip(requests, chosen, strict=True)]
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+    connector, url, sending = aiohttp.TCPConnector(limit=0, keepalive_timeout=60), f"{address}{form.path}", []
     with _no_collection():
-        return await _replay(connector, f"{address}{form.path}", requests, bodies, chosen, progress, form)
+        async with _session(connector) as session:
+            start = time.perf_counter() + 0.2
+            for i, (request, body, example) in enumerate(zip(requests, bodies, chosen, strict=True)):
+                delay = start + request.arrival - time.perf_counter()
+                if delay > 0:
+                    await asyncio.sleep(delay)
+                sending.append(asyncio.create_task(_send(session, url, request, body, example, start, form)))
+                if i % 100 == 0:
+                    progress(i, len(requests))
+            replies = await asyncio.gather(*sending)
+            progress(len(requests), len(requests))
+    return list(replies)
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """The instrument must not pause: a collection over all that is pending would count as the endpoint's time."""
+    """Switch garbage collection off: one over all that is pending would count as the endpoint's time."""
     gc.collect()
     gc.disable()
     try:
@@ -115,39 +142,8 @@ def _no_collection() -> Iterator[None]:
         gc.enable()
 
 
-async def _replay(
-    connector: aiohttp.BaseConnector,
-    url: str,
-    requests: Sequence[Request],
-    bodies: Sequence[bytes],
-    chosen: Sequence[Any],
-    progress: Progress,
-    form: Form,
-) -> list[Reply]:
-    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30)) as session:
-        start = time.perf_counter() + 0.2
-        sending = []
-        for i, (request, body, example) in enumerate(zip(requests, bodies, chosen, strict=True)):
-            delay = start + request.arrival - time.perf_counter()
-            if delay > 0:
-                await asyncio.sleep(delay)
-            sending.append(asyncio.create_task(_send(session, url, request, body, example, start, form)))
-            if i % 100 == 0:
-                progress(i, len(requests))
-        replies = await asyncio.gather(*sending)
-        progress(len(requests), len(requests))
-    return list(replies)
-
-
-async def one_by_one(
-    address: str,
-    requests: Sequence[Request],
-    pool: Mapping[str, Sequence[Any]],
-    progress: Progress = silent,
-    form: Form | None = None,
-) -> list[Reply]:
-    """The same requests on one connection, each sent when the one before it was answered; arrival times do not count."""
-    return (await in_turns([address], requests, pool, progress, form))[0]
+def _session(connector: aiohttp.BaseConnector | None = None) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30))
 
 
 async def in_turns(
@@ -155,15 +151,16 @@ async def in_turns(
     requests: Sequence[Request],
     pool: Mapping[str, Sequence[Any]],
     progress: Progress = silent,
-    form: Form | None = None,
+    form: Form = IMAGES,
 ) -> list[list[Reply]]:
-    """As `one_by_one`, each request to every address before the next one, every time another address first.
+    """Send one request after the other, each when the one before it was answered; return the replies by address.
 
-    Replies by address: what else the machine does falls on all of them alike.
+    Each goes to every address before the next one, every time another address first: what else the machine does falls on
+    all of them alike. Arrival times do not count.
     """
     replies: list[list[Reply]] = [[] for _ in addresses]
-    form, places = form or IMAGES, range(len(addresses))
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
+    places = range(len(addresses))
+    async with _session() as session:
         for i, request in enumerate(requests):
             example = pool[request.task][i % len(pool[request.task])]
             body = form.body(request, example)
@@ -174,38 +171,43 @@ async def in_turns(
     return replies
 
 
-def _body(request: Request, example: Example) -> bytes:
-    seconds = request.deadline - request.arrival
-    fields = {"image": example.encoded, "task": request.task, "deadline": seconds, "utility": request.utility}
-    return json.dumps(fields).encode()
-
-
-def _read(answer: Any, example: Example) -> Told:
-    seconds = answer.get("queue_seconds", math.nan) + answer.get(
-        "run_seconds", math.nan
-    )  # not every service tells them
-    return Told(answer["label"] == example.label, answer["gamma"], answer["batch_size"], seconds)
-
-
-IMAGES = Form(_body, _read)
-
-
 async def _send(
     session: aiohttp.ClientSession, url: str, request: Request, body: bytes, example: Any, start: float, form: Form
 ) -> Reply:
     sent = time.perf_counter()
     late = sent - start - request.arrival
     try:
-        async with session.post(url, data=body, headers={"content-type": "application/json"}) as response:
+        async with session.post(url, data=body, headers=JSON) as response:
             content = await response.read()
     except (TimeoutError, aiohttp.ClientError) as error:
         return Reply(Observation(request, dropped=type(error).__name__), 0, late, float("nan"))
     end = time.perf_counter()
     if response.status != 200:
         return Reply(Observation(request, dropped=str(response.status)), response.status, late, float("nan"))
-    told = form.read(json.loads(content), example)
-    observation = Observation(request, end - start, told.correct, told.setting, told.batch)
-    return Reply(observation, 200, late, end - sent - told.seconds)
+    parsed = form.read(json.loads(content), example)
+    observation = Observation(request, end - start, parsed.correct, parsed.setting, parsed.batch)
+    return Reply(observation, 200, late, end - sent - parsed.seconds)
+
+
+def warm(
+    address: str, pool: Mapping[str, Sequence[Any]], count: int, form: Form = IMAGES, deadline: float = 30.0
+) -> None:
+    """Send so many requests one after the other, of the pool's tasks in turn."""
+    tasks = list(pool)
+    requests = [Request(i, 0.0, deadline, tasks[i % len(tasks)]) for i in range(count)]
+    asyncio.run(in_turns([address], requests, pool, form=form))
+
+
+def turns(count: int, names: Sequence[str], progress: Progress = silent) -> Iterator[tuple[int, str, Progress]]:
+    """Give each name once a turn, with the turn's number and its share of the progress.
+
+    Every other turn goes in the opposite order, so that what else the machine does falls on all alike.
+    """
+    total = count * len(names)
+    for place in range(total):
+        number, at = divmod(place, len(names))
+        name = names[at] if number % 2 == 0 else names[-1 - at]
+        yield number, name, share(progress, 100 * place // total, 100 * (place + 1) // total)
 
 
 async def capacity(
@@ -216,7 +218,7 @@ async def capacity(
     form: Form = IMAGES,
     lead: float = 1.0,
 ) -> float:
-    """Answers per second that the endpoint gives to `clients` that always have one request each in flight.
+    """Return the answers per second that the endpoint gives to `clients` that always have one request each in flight.
 
     What comes in the first `lead` seconds does not count.
     """
@@ -228,24 +230,19 @@ async def capacity(
     ]
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
-        warm = time.perf_counter() + lead
-        clients_running = [
-            _closed_loop(session, f"{address}{form.path}", bodies[i % len(bodies) :], warm, seconds, counted)
-            for i in range(clients)
-        ]
-        await asyncio.gather(*clients_running)
+        start = time.perf_counter() + lead
+        url = f"{address}{form.path}"
+        loops = (_closed_loop(session, url, bodies[i % len(bodies) :], start, seconds, counted) for i in range(clients))
+        await asyncio.gather(*loops)
     return counted[0] / seconds
 
 
 async def _closed_loop(
-    session: aiohttp.ClientSession, url: str, bodies: Sequence[bytes], warm: float, seconds: float, counted: list[int]
+    session: aiohttp.ClientSession, url: str, bodies: Sequence[bytes], start: float, seconds: float, counted: list[int]
 ) -> None:
-    turn = 0
-    while (now := time.perf_counter()) < warm + seconds:
-        async with session.post(
-            url, data=bodies[turn % len(bodies)], headers={"content-type": "application/json"}
-        ) as response:
+    bodies_in_turn = cycle(bodies)
+    while (now := time.perf_counter()) < start + seconds:
+        async with session.post(url, data=next(bodies_in_turn), headers=JSON) as response:
             await response.read()
-        turn += 1
-        if response.status == 200 and now >= warm:
+        if response.status == 200 and now >= start:
             counted[0] += 1

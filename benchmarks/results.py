@@ -39,14 +39,14 @@ class Target:
 
 def exit_status(targets: Sequence[Target]) -> int:
     """Return 0 if every target is met, else 1."""
-    return 0 if all(bar.met for bar in targets) else 1
+    return 0 if all(target.met for target in targets) else 1
 
 
 def write(folder: Path, name: str, targets: Sequence[Target], details: Mapping[str, Any]) -> Path:
     """Write one JSON file with the targets, what was measured, and on what; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {
-        "targets": [{**asdict(bar), "verdict": bar.verdict} for bar in targets],
+        "targets": [{**asdict(target), "verdict": target.verdict} for target in targets],
         "machine": {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()},
         "commit": _commit(),
         **details,
@@ -68,7 +68,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """The commit, with "-dirty" where the tree differs from it, but for results such as this one."""
+    """Return the commit, with "-dirty" where the tree differs from it, but for results such as this one."""
     commit = _git("rev-parse", "--short", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results")
     return (commit or "unknown") + ("-dirty" if changed else "")
@@ -79,7 +79,7 @@ def _git(*words: str) -> str:
 
 
 def _compact(value: Any) -> Any:
-    """JSON knows neither NaN nor numpy's numbers."""
+    """Return the value as JSON has it, which knows neither NaN nor numpy's numbers."""
     match value:
         case dict():
             return {str(key): _compact(item) for key, item in value.items()}

@@ -54,7 +54,8 @@ def rate_and_seconds(load: str, numbers: Sequence[str], most: int) -> tuple[floa
 def trace(load: str, columns: Sequence[str], most: int) -> dict[str, NDArray[np.float64]]:
     """Return the recorded requests of `trace:FILE`: `seconds` from the first on, ascending, and the other columns.
 
-    Raises `InputError` for a file that cannot be read, lacks a column or holds something else than numbers.
+    Raises `InputError` for a file that cannot be read, lacks a column, or holds a time below 0 or something else than
+    numbers.
     """
     path, wanted = Path(load.removeprefix(TRACE)), [SECONDS, *columns]
     table = read_table(path, f"{TRACE}FILE, a csv or parquet file with the columns {', '.join(wanted)}")
@@ -66,7 +67,11 @@ def trace(load: str, columns: Sequence[str], most: int) -> dict[str, NDArray[np.
     except (TypeError, ValueError) as error:
         raise InputError("load", path, f"a file with numbers in {', '.join(wanted)}") from error
     if not 0 < len(numbers) <= most or not np.isfinite(numbers).all(axis=None):
-        raise InputError("load", path, f"1 to {most:,} requests, none with a missing number")
+        raise InputError("load", path, f"a file of 1 to {most:,} requests, none with a missing number")
+    if numbers[SECONDS].iloc[0] < 0:
+        raise InputError(
+            "load", path, f"a file with times of at least 0 in {SECONDS} (it has {numbers[SECONDS].iloc[0]:g})"
+        )
     values = {column: numbers[column].to_numpy(float) for column in wanted}
     return values | {SECONDS: values[SECONDS] - values[SECONDS][0]}
 
@@ -85,7 +90,10 @@ def counted(load: str, kinds: str, most: int, rng: np.random.Generator) -> Times
 
 
 def read_table(path: Path, kinds: str) -> Any:
-    """Return a file as a data frame. `kinds`: the loads that there are, for the error where there is no such file."""
+    """Return a csv or parquet file as a data frame.
+
+    Raises `InputError` where it cannot be read; where there is no such file, with `kinds`, the loads that there are.
+    """
     import pandas
 
     if not path.is_file():
@@ -93,7 +101,9 @@ def read_table(path: Path, kinds: str) -> Any:
     try:
         return pandas.read_csv(path) if path.suffix == ".csv" else pandas.read_parquet(path)
     except Exception as error:  # its readers pass on whatever they meet
-        raise InputError("load", path, f"a readable csv or parquet file ({type(error).__name__})") from error
+        kind = "csv" if path.suffix == ".csv" else "parquet (a csv file needs a name that ends in .csv)"
+        reason = type(error).__name__ if path.stat().st_size else "it is empty"
+        raise InputError("load", path, f"a file that can be read as {kind}: {reason}") from error
 
 
 def warn(old: str, new: str) -> None:

@@ -48,8 +48,8 @@ def _parser() -> ArgumentParser:
         epilog="State lies in .pliant/ (PLIANT_HOME) and mlruns/ (MLFLOW_TRACKING_URI) of the working directory.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    demo = commands.add_parser("demo", help="the whole way of every system: flow, registry, endpoint, replayed load")
-    demo.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())}; without one, all")
+    demo = commands.add_parser("demo", help="show a whole system at work: flow, registry, endpoint, replayed load")
+    demo.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())} (default: all)")
     text = "leave MLflow, Prefect and the endpoints running until Ctrl-C"
     demo.add_argument("--keep", action="store_true", help=text)
     demo.set_defaults(run=_demo)
@@ -86,9 +86,9 @@ def _has(add_options: Callable[[ArgumentParser, systems.System], None], system: 
 
 
 def _bench_options(parser: ArgumentParser, system: systems.System) -> None:
-    parser.add_argument("--full", action="store_true", help="the long setting: every part, however long it takes")
+    parser.add_argument("--full", action="store_true", help="the long setting of every part, however long it takes")
     parts = system.part("cli", "options").PARTS
-    text = f"{parts}; may be repeated (without it: all that ten minutes are enough for)"
+    text = f"run this part alone: {parts}; may be repeated (default: all for which ten minutes are enough)"
     parser.add_argument("--part", action="append", default=[], help=text)
 
 
@@ -126,13 +126,13 @@ def _serve(args: Namespace) -> int:
     from cli.service import service_settings
     from flows import servers, settings
     from serving.launch import serve
-    from serving.settings import given, settings_of
+    from serving.settings import fields_from_environment, settings_of
 
     project = settings.read()
     settings.prepare(project)
     port = servers.free_port(args.port) if args.port == 0 else args.port
     kind = settings_of(args.system)
-    chosen = given(os.environ, kind) | options.given(args, [field.name for field in fields(kind)])
+    chosen = fields_from_environment(os.environ, kind) | options.given(args, [field.name for field in fields(kind)])
     return serve(service_settings(project, kind, **chosen), project.home, port, _show_start)
 
 
@@ -154,30 +154,30 @@ def _simulate(args: Namespace) -> None:
 
 
 def _bench(args: Namespace) -> int:
-    found: int = systems.system(args.system).part("benchmarks", "bench").bench(args.full, args.part)
-    return found
+    status: int = systems.system(args.system).part("benchmarks", "bench").bench(args.full, args.part)
+    return status
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[ArgumentParser, systems.System], None], Run]] = {
     "train": (
-        "run the flow: train, profile, judge, publish",
+        "run the flow: train a model, measure it, judge it against the champion, publish it",
         lambda parser, system: system.part("cli", "options").train(parser),
         _train,
     ),
     "profile": (
-        "measure the champion on this device and publish that",
+        "measure the champion on this device and publish its new profile",
         lambda parser, _system: options.device(parser),
         _profile,
     ),
     "serve": (
-        "serve the champion over HTTP until interrupted",
+        "serve the champion over HTTP until Ctrl-C",
         lambda parser, system: system.part("cli", "options").serve(parser),
         _serve,
     ),
     "simulate": (
-        "what would this load cost on the champion's profile?",
+        "simulate a load in virtual time, with the durations that the champion's profile holds",
         lambda parser, system: system.part("cli", "options").simulate(parser),
         _simulate,
     ),
-    "bench": ("measure every target and say whether it is met", _bench_options, _bench),
+    "bench": ("run the benchmarks, and say of each target whether it is met", _bench_options, _bench),
 }

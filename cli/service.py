@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from flows import settings
-from serving.settings import Settings, refuse_options_of_others
+from serving.settings import Settings, check_options
 
 S = TypeVar("S", bound=Settings)
 
@@ -15,6 +15,6 @@ def service_settings(project: settings.Settings, kind: type[S], **options: objec
 
     Raises `InputError` for an option that the system does not have.
     """
-    refuse_options_of_others(kind, options)
+    check_options(kind, options)
     registry = {"registry_uri": project.tracking_uri, "artifact_root": str(project.artifact_root), "home": project.home}
     return kind(**{"threads": 1, **options, **registry})  # type: ignore[arg-type]

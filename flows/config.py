@@ -1,4 +1,4 @@
-"""Settings of a flow from TOML or a mapping into a frozen dataclass: exact types, and no unknown key. Knows no system.
+"""Reads a flow's settings from TOML or a mapping into a frozen dataclass: exact types, no unknown key. Knows no system.
 
 An unknown key fails with the key, the file and the nearest valid key.
 """
@@ -9,7 +9,7 @@ import dataclasses
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -25,7 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of a task, a level, a strea
 
 
 def read(kind: type[T], path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> T:
-    """An instance of `kind` from a TOML file, with `overrides` laid over its top level. Raises `InputError`."""
+    """Return an instance of `kind` from a TOML file, with `overrides` laid over its top level. Raises `InputError`."""
     values = (_file(path) if path is not None else {}) | dict(overrides or {})
     where = str(path) if path is not None else "the given settings"
     _check_keys(values, kind, where)
@@ -35,16 +35,28 @@ def read(kind: type[T], path: Path | None = None, overrides: Mapping[str, Any] |
         own = _own(error)
         if own is not None:
             raise own from error
-        told = "; ".join(cattrs.transform_error(error))
-        raise InputError("config", told, f"as {kind.__name__} says ({where})") from error
+        faults = "; ".join(cattrs.transform_error(error))
+        raise InputError("config", faults, f"as {kind.__name__} says ({where})") from error
 
 
-def named(addresses: Any) -> list[dict[str, Any]]:
-    """The short form of a list of data, [NAME=]ADDRESS, as the tables that it stands for. Raises `InputError`."""
+def parse_addresses(addresses: Any) -> list[dict[str, Any]]:
+    """Return the tables that a list of data in its short form, [NAME=]ADDRESS, stands for. Raises `InputError`."""
     if not isinstance(addresses, list | tuple):
         raise InputError("data", addresses, "a list of [NAME=]ADDRESS")
-    parts = [str(entry).rpartition("=") for entry in addresses]
-    return [{"data": address, "name": name} if equals else {"data": address} for name, equals, address in parts]
+    entries = [str(entry).rpartition("=") for entry in addresses]
+    return [{"data": address, "name": name} if equals else {"data": address} for name, equals, address in entries]
+
+
+def check_distinct(field: str, names: Sequence[str], wanted: str) -> None:
+    """Raise `InputError` where there are no names, or two alike: what they name would overwrite each other."""
+    if len(set(names)) != len(names) or not names:
+        raise InputError(field, ", ".join(names) or "empty", wanted)
+
+
+def check_minimum(name: str, value: int, minimum: int) -> None:
+    """Raise `InputError` for a value below the minimum."""
+    if value < minimum:
+        raise InputError(name, value, f"at least {minimum}")
 
 
 def _file(path: Path) -> dict[str, Any]:
@@ -55,21 +67,21 @@ def _file(path: Path) -> dict[str, Any]:
 
 
 def _own(error: BaseException) -> InputError | None:
-    """The complaint of one of our own checks, wherever cattrs has wrapped it."""
+    """Return the error of one of our own checks, wherever cattrs has wrapped it."""
     inner = getattr(error, "exceptions", ())
     return error if isinstance(error, InputError) else next((own for e in inner if (own := _own(e))), None)
 
 
 def _converter() -> cattrs.Converter:
-    """Takes values as they are: cattrs alone would cut 2.7 to 2, and a text in place of a list into its letters."""
+    """Return a converter that takes values as they are: cattrs alone would cut 2.7 to 2, and a text into its letters."""
     converter = cattrs.Converter()
 
     def sequence(value: Any, kind: Any) -> tuple[Any, ...]:
-        parts = get_args(kind)
-        if not isinstance(value, list | tuple) or (parts[-1] is not ... and len(value) != len(parts)):
+        kinds = get_args(kind)
+        if not isinstance(value, list | tuple) or (kinds[-1] is not ... and len(value) != len(kinds)):
             raise TypeError(value)
-        each = [parts[0]] * len(value) if parts[-1] is ... else parts
-        return tuple(converter.structure(one, part) for one, part in zip(value, each, strict=True))
+        each = [kinds[0]] * len(value) if kinds[-1] is ... else kinds
+        return tuple(converter.structure(item, item_kind) for item, item_kind in zip(value, each, strict=True))
 
     for kind in PLAIN:
         converter.register_structure_hook(kind, _exact)
@@ -79,7 +91,7 @@ def _converter() -> cattrs.Converter:
 
 
 def _exact(value: Any, kind: Any) -> Any:
-    """A whole number will do for a number; `true` is no number."""
+    """Return the value if it is of this very kind. A whole number will do for a number; `true` is no number."""
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise TypeError(value)
     return kind(value)
@@ -102,14 +114,14 @@ def _check_keys(values: Mapping[str, Any], kind: type, where: str, above: str = 
             near = difflib.get_close_matches(key, hints, 1)
             hint = f"; did you mean {above}{near[0]}?" if near else f"; known: {', '.join(hints)}"
             raise InputError(f"key {above}{key} in {where}", "unknown", f"a known one{hint}")
-        for part, step, inner in _tables(value, hints[key], key):
-            _check_keys(part, inner, where, f"{above}{step}.")
+        for table, step, inner in _tables(value, hints[key], key):
+            _check_keys(table, inner, where, f"{above}{step}.")
 
 
 def _tables(value: Any, hint: Any, key: str) -> Iterator[tuple[Mapping[str, Any], str, type]]:
-    """What of a value is a table of its own, or a list of tables: each with its place and its dataclass."""
+    """Yield every table that a value is or lists, each with its place and its dataclass."""
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         yield value, key, hint  # type: ignore[misc]  # a dataclass, not an instance of one
     elif get_origin(hint) is tuple and isinstance(value, list | tuple):
-        for index, one in enumerate(value):
-            yield from _tables(one, get_args(hint)[0], f"{key}[{index}]")
+        for index, item in enumerate(value):
+            yield from _tables(item, get_args(hint)[0], f"{key}[{index}]")

@@ -1,4 +1,4 @@
-"""How classifiers learnt, for every flow that trains them: metrics by epoch, and a picture. Knows no system."""
+"""Logs the learning curves of classifiers: metrics by epoch, and a picture. Knows no system."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def log_epochs(run: Run, name: str, curves: Curves) -> None:
 
 
 def figure(curves: Mapping[str, Curves]) -> Figure:
-    """Per model: loss in training (dashed) and on held-out texts, and the held-out score, over the epochs."""
+    """Draw per model the loss in training (dashed) and on held-out texts, and the held-out score, over the epochs."""
     drawn = Figure(figsize=(9, 4), layout="constrained")
     left, right = drawn.subplots(1, 2)
     for index, (name, curve) in enumerate(curves.items()):

@@ -1,4 +1,4 @@
-"""What of a flow's config its device cannot do is found before anything is trained. Knows no system."""
+"""Checks before anything is trained that the device can do what a flow's config asks of it. Knows no system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pliant.device import device_class, threads
 from pliant.precision import check_precision
 
 
-class _OnDevice(Protocol):
+class OnDevice(Protocol):
     """The part of a flow's config that says where it computes."""
 
     @property
@@ -20,20 +20,25 @@ class _OnDevice(Protocol):
     def threads(self) -> int: ...
 
 
-def check_device(config: _OnDevice) -> str:
+def check_device(config: OnDevice) -> str:
     """Return the class of the configured device with the configured threads.
 
     Raises `InputError` for a device that is not there, and for a precision anywhere in the config that it does not have.
     """
-    with threads(config.threads):
-        name = device_class(config.device)
+    name = configured_class(config)
     for field, precision in _precisions(config):
         check_precision(precision, config.device, field)
     return name
 
 
+def configured_class(config: OnDevice) -> str:
+    """Return the class of the configured device with the configured threads. Raises `InputError` without that device."""
+    with threads(config.threads):
+        return device_class(config.device)
+
+
 def _precisions(part: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every field of the name precision, with its path from the top, such as ("foundation.precision", "auto")."""
+    """Yield every field of the name precision, with its path from the top, such as ("foundation.precision", "auto")."""
     if isinstance(part, tuple):
         for index, each in enumerate(part):
             yield from _precisions(each, f"{path}[{index}]")

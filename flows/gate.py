@@ -21,20 +21,20 @@ class Judged(Generic[Side]):
     champion: Side | None = None
 
 
-def worse(unless: bool, found: str, champions: str) -> str:
-    """What speaks against the challenger: it `found` this, and the champion that. Empty where it is no worse."""
-    return "" if unless else f"{found}, worse than the champion's {champions}"
+def rejection(acceptable: bool, challenger: str, champion: str) -> str:
+    """Return why the challenger is rejected, from what is said of it and the champion's figure; empty if acceptable."""
+    return "" if acceptable else f"{challenger}, worse than the champion's {champion}"
 
 
 def reason(verdicts: Mapping[str, Judged[Any]]) -> str:
-    """Of all that were judged, by name; of one, without it."""
+    """Return the reasons of all verdicts, each behind its name; of a single one without the name."""
     if len(verdicts) == 1:
         return next(iter(verdicts.values())).reason
     return "; ".join(f"{name}: {verdict.reason}" for name, verdict in verdicts.items())
 
 
-def told(verdicts: Mapping[str, Judged[Any]]) -> str:
-    """As a list in Markdown."""
+def to_markdown(verdicts: Mapping[str, Judged[Any]]) -> str:
+    """Return the verdicts as a list in Markdown."""
     return "\n".join(
-        f"- {name}: {'passed' if one.passed else 'failed'}, {one.reason}" for name, one in verdicts.items()
+        f"- {name}: {'passed' if verdict.passed else 'failed'}, {verdict.reason}" for name, verdict in verdicts.items()
     )

@@ -1,6 +1,6 @@
-"""What a stage's result is called: a key of all that it depends on. Knows no system, no Prefect and no MLflow.
+"""Names a stage's result by a key of all that it depends on. Knows no system, no Prefect and no MLflow.
 
-Config, data, and the code that does the work: its syntax tree without comments, docstrings and the names of local
+That is config, data, and the code that does the work: its syntax tree without comments, docstrings and the names of local
 variables, which change nothing of the result. The key names the result in the store, so a stage whose key is there already
 need not run.
 """
@@ -23,11 +23,11 @@ class StageResult(TypedDict):
 
     key: str
     digest: str
-    notes: NotRequired[dict[str, Any]]  # how it was made: seconds, and what was tried on the way
+    notes: NotRequired[dict[str, Any]]  # seconds, and what was tried on the way
 
 
 def stage_key(stage: str, depends: dict[str, Any], *code: ModuleType) -> str:
-    """`stage` is a folder of the store, such as "tokens/profile"."""
+    """Return the key of a stage's result; `stage` is a folder of the store, such as "tokens/profile"."""
     mark = hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode())
     for module in code:
         mark.update(code_of(inspect.getsource(module)).encode())
@@ -47,7 +47,7 @@ def code_of(source: str) -> str:
 
 
 def _is_text(statement: ast.stmt) -> bool:
-    """A docstring, or the text behind an attribute."""
+    """Whether a statement is a docstring, or the text behind an attribute."""
     match statement:
         case ast.Expr(value=ast.Constant(value=str())):
             return True
@@ -75,7 +75,7 @@ def _number_locals(function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
 
 
 def contents(address: str) -> Iterator[str]:
-    """Digests of the files of a `path:` model and of its parts' settings: others may come to lie under the same names."""
+    """Yield the digests of the files of a `path:` model, which may change under their names, and of its parts' settings."""
     scheme, _, rest = address.partition(":")
     folder = Path(rest)
     if scheme != "path" or not folder.is_dir():

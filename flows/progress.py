@@ -9,20 +9,22 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pliant.progress import Progress as Report
+from pliant.progress import share
 
 EVERY = 10.0  # seconds between two lines; a reader is promised one every 15
 ARTIFACT_EVERY = 1.0  # seconds between two updates of Prefect's artifact
 
+T = TypeVar("T")
 Observer = Callable[[str, float], None]
 _OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar("observers of stages", default=())
 
@@ -52,6 +54,12 @@ def stage(name: str) -> Iterator[Report]:
         yield report
     for observer in _OBSERVERS.get():
         observer(name, time.monotonic() - start)
+
+
+def shares(progress: Report, items: Collection[T]) -> Iterator[tuple[T, Report]]:
+    """Yield every item with its share of the progress, all alike."""
+    for number, item in enumerate(items):
+        yield item, share(progress, 100 * number // len(items), 100 * (number + 1) // len(items))
 
 
 @dataclass(slots=True)

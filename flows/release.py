@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flows.settings import Settings
 from registry.mlflow_run import Run
 from registry.mlflow_store import CHAMPION, MlflowRegistry
+from registry.names import experiment
 from registry.package import Package
 
 CHALLENGER = "challenger"
@@ -32,53 +34,102 @@ class Release:
     new: tuple[str, ...]
     run: str  # MLflow run
 
-    def plain(self) -> dict[str, Any]:
-        """For Prefect, which keeps a flow's result as JSON."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for Prefect, which keeps a flow's result as JSON."""
         return asdict(self)
 
 
-def open_registry(settings: Settings, experiment: str) -> MlflowRegistry:
-    return MlflowRegistry(settings.tracking_uri, experiment, settings.artifact_root)
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """An MLflow run that publishes. `versions` and `new` collect what belongs to its release."""
+
+    registry: MlflowRegistry
+    run: Run
+    versions: dict[str, int] = field(default_factory=dict)
+    new: list[str] = field(default_factory=list)
+
+    def register(self, name: str, digest: str, package: Callable[[], Package]) -> int:
+        """Return the version of model `name` that holds this artifact; only where there is none, publish `package()`."""
+        version = self._known(name, digest)
+        if version is None:
+            version = self.registry.publish(self.run, package()).version
+            self.registry.promote(name, version, CHALLENGER)
+            self.new.append(name)
+        self.versions[name] = version
+        return version
+
+    def _known(self, name: str, digest: str) -> int | None:
+        for alias in (CHAMPION, CHALLENGER):  # a challenger that was refused is not stored once more with every run
+            known = self.registry.version(name, alias)
+            if known is not None and known.digest == digest:
+                return known.version
+        return None
+
+    def promote(self, names: Iterable[str]) -> None:
+        """Make these registered models' versions the champions, in this order.
+
+        What names the others comes last, so that a service which sees it finds its parts.
+        """
+        for name in names:
+            self.registry.promote(name, self.versions[name], CHAMPION)
+
+    def release(self, promoted: bool, reason: str) -> Release:
+        return Release(promoted, reason, self.versions, tuple(self.new), self.run.id)
 
 
-def register(
-    registry: MlflowRegistry, run: Run, name: str, digest: str, package: Callable[[], Package]
-) -> tuple[int, bool]:
-    """The version of model `name` that holds this artifact, and whether it is new; `package` is asked for only then."""
-    for alias in (CHAMPION, CHALLENGER):  # a challenger that was refused is not stored once more with every run
-        known = registry.version(name, alias)
-        if known is not None and known.digest == digest:
-            return known.version, False
-    version = registry.publish(run, package()).version
-    registry.promote(name, version, CHALLENGER)
-    return version, True
+@contextmanager
+def publication(
+    registry: MlflowRegistry, name: str, config: Mapping[str, Any], gate: Mapping[str, Any]
+) -> Iterator[Publication]:
+    """Open the MLflow run `name`, with the settings as its parameters and the gate's report as a document."""
+    with registry.run(name, {"git_commit": commit()}) as run:
+        run.params(flatten(config))
+        run.document("gate", gate)
+        yield Publication(registry, run)
 
 
-def promote(registry: MlflowRegistry, versions: Mapping[str, int]) -> None:
-    """In their order: what names the others comes last, so that a service which sees it finds its parts."""
-    for name, version in versions.items():
-        registry.promote(name, version, CHAMPION)
+def publish_champion(
+    registry: MlflowRegistry,
+    run_name: str,
+    package: Package,
+    tags: Mapping[str, str] | None = None,
+    log: Callable[[Run], None] | None = None,
+) -> int:
+    """Publish a package in a run of its own, make it the champion without a gate, and return its version.
+
+    `tags` are the run's; `log` writes what else the run is to hold.
+    """
+    with registry.run(run_name, tags) as run:
+        if log is not None:
+            log(run)
+        version = registry.publish(run, package).version
+    registry.promote(package.name, version)
+    return version
 
 
-def flat(values: Mapping[str, Any], above: str = "") -> dict[str, object]:
-    """Nested settings as one level of dotted names, tables in lists by their numbers: a run's parameters."""
-    made: dict[str, object] = {}
+def open_registry(settings: Settings, system: str) -> MlflowRegistry:
+    return MlflowRegistry(settings.tracking_uri, experiment(system), settings.artifact_root)
+
+
+def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, object]:
+    """Return nested settings as one level of dotted names, tables in lists by their numbers: a run's parameters."""
+    flat: dict[str, object] = {}
     for key, value in values.items():
-        if isinstance(value, list | tuple) and value and all(isinstance(one, Mapping) for one in value):
-            value = {str(number): one for number, one in enumerate(value)}
+        if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
+            value = {str(number): item for number, item in enumerate(value)}
         if isinstance(value, Mapping):
-            made |= flat(value, f"{above}{key}.")
+            flat |= flatten(value, f"{above}{key}.")
         else:
-            made[above + key] = value
-    return made
+            flat[above + key] = value
+    return flat
 
 
 def metric(name: str) -> str:
-    """As MLflow takes it for a metric, or within one's name."""
+    """Return `name` as MLflow takes it for a metric, or within one's name."""
     return re.sub(r"[^\w. /-]", "_", name)
 
 
 def commit() -> str:
-    """The code's git commit, for tags."""
-    told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return told.stdout.strip() or "unknown"
+    """Return the code's git commit, for tags."""
+    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return git.stdout.strip() or "unknown"

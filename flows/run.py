@@ -20,16 +20,16 @@ from flows.settings import Settings
 from pliant.errors import PliantError
 
 Flow = Callable[[str | None, dict[str, Any]], Any]
-"""A flow as the command line knows it: the path of a configuration, and what lies over it."""
+"""A flow as the command line knows it: takes the path of a configuration, and values that are laid over it."""
 
 
 @contextmanager
-def with_prefect(told: Settings, port: int = 0, meanwhile: Callable[[], object] = servers.nothing) -> Iterator[str]:
-    """A Prefect server to record runs: the one that PREFECT_API_URL names, else one of our own while the context lasts.
+def with_prefect(project: Settings, port: int = 0, meanwhile: Callable[[], object] = servers.nothing) -> Iterator[str]:
+    """Give the address of a Prefect server: the one that PREFECT_API_URL names, else one of our own for this context.
 
     `meanwhile` is called while our own starts, which takes seconds: it may import what is needed next, Prefect included.
     """
-    settings.prepare(told)
+    settings.prepare(project)
     named = os.environ.get("PREFECT_API_URL")
     if named:
         yield named.removesuffix("/api")
@@ -39,14 +39,14 @@ def with_prefect(told: Settings, port: int = 0, meanwhile: Callable[[], object] 
     try:
         with ExitStack() as stack:
             with stage("Prefect's server"):
-                address = stack.enter_context(servers.prefect_server(told, port, meanwhile))
+                address = stack.enter_context(servers.prefect_server(project, port, meanwhile))
             yield address
     finally:
         del os.environ["PREFECT_API_URL"]
 
 
 def run(flow: Flow, config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The flow's release as plain values. A failed stage is raised as one sentence."""
+    """Run the flow and return its release as plain values. A failed stage is raised as one sentence."""
     try:
         result: dict[str, Any] = flow(config, dict(overrides))
     except PliantError:
@@ -57,12 +57,12 @@ def run(flow: Flow, config: str | None, overrides: Mapping[str, Any]) -> dict[st
 
 
 def tell_sizes(sizes: str) -> None:
-    """Say before a flow begins what it will train."""
+    """Print what a flow will train, before it begins."""
     print(f"Sizes: {sizes}.", file=sys.stderr)  # noqa: T201
 
 
 def show(released: Mapping[str, Any]) -> None:
-    """What was released, for people."""
+    """Print what was released."""
     table = Table("model", "version", "", title="promoted" if released["promoted"] else "not promoted")
     for name, version in released["versions"].items():
         table.add_row(name, str(version), "new" if name in released["new"] else "unchanged")

@@ -1,6 +1,6 @@
-"""Starts and stops the servers that a command needs: Prefect's, its worker, MLflow's. Only processes started here are ended.
+"""Starts and stops the servers that a command needs: Prefect's and MLflow's. Only processes started here are ended.
 
-They are started from Python, not from a shell: a worker started with `&` ignores the signal that should end it.
+They are started from Python, not from a shell: a process started with `&` ignores the signal that should end it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HOST = "127.0.0.1"
 
 
 def free_port(preferred: int = 0) -> int:
-    """`preferred` if nobody listens there, else any free port."""
+    """Return `preferred` if nobody listens there, else any free port."""
     for port in (preferred, 0):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -34,28 +34,24 @@ def free_port(preferred: int = 0) -> int:
     raise PliantError("no port of this machine is free")
 
 
-def nothing() -> None: ...
+def nothing() -> None:
+    """Do nothing, where nothing is to be done meanwhile."""
 
 
 @contextmanager
 def prefect_server(settings: Settings, port: int, meanwhile: Callable[[], object] = nothing) -> Iterator[str]:
-    """A Prefect server with its database under `settings.home`; gives its address. `meanwhile` is called as it starts."""
+    """Run a Prefect server, with its database under `settings.home`, and give its address.
+
+    `meanwhile` is called while it starts.
+    """
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
     with _running("Prefect", command, {}, f"http://{HOST}:{port}/api/health", settings.home, meanwhile):
         yield f"http://{HOST}:{port}"
 
 
 @contextmanager
-def prefect_worker(settings: Settings, pool: str, environment: Mapping[str, str]) -> Iterator[None]:
-    """A worker that takes scheduled runs from `pool`; the pool must exist."""
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
-    with _running("Prefect's worker", command, environment, None, settings.home):
-        yield
-
-
-@contextmanager
 def mlflow_server(settings: Settings, port: int) -> Iterator[str]:
-    """MLflow's user interface on the registry; gives its address."""
+    """Run MLflow's user interface on the registry; gives its address."""
     store = ["--backend-store-uri", settings.tracking_uri, "--default-artifact-root", str(settings.artifact_root)]
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
     quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -70,21 +66,20 @@ def _running(
     name: str,
     command: Sequence[str],
     environment: Mapping[str, str],
-    health: str | None,
+    health: str,
     home: Path,
     meanwhile: Callable[[], object] = nothing,
 ) -> Iterator[None]:
     logs = home / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    path = logs / f"{name.lower().replace(' ', '-').replace(chr(39), '')}.log"
+    path = logs / f"{name.lower()}.log"
     with path.open("ab") as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True
         )
         try:
             meanwhile()
-            if health is not None:
-                _await_health(name, process, health, path)
+            _await_health(name, process, health, path)
             yield
         finally:
             stop(process)
@@ -103,7 +98,7 @@ def _await_health(name: str, process: subprocess.Popen[bytes], health: str, log:
 
 
 def stop(process: subprocess.Popen[bytes], within: float = 10.0) -> int:
-    """SIGTERM, then SIGKILL to what is left of its process group; returns the exit status."""
+    """Send SIGTERM, then SIGKILL to what is left of its process group; return the exit status."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

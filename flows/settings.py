@@ -1,4 +1,4 @@
-"""The one file of the flow and command-line processes that reads the environment, and that prepares it for others.
+"""Reads the environment for the flow and command-line processes, and prepares it for others: no other file of them does.
 
 Prefect reads its own settings when it is imported: call `prepare` before.
 """
@@ -19,7 +19,7 @@ _QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "BENTOML_DO_NOT_TRACK": "True",
-    # The command itself tells of a failure, in one sentence; Prefect's server keeps the state and its message.
+    # The command itself reports a failure, in one sentence; Prefect's server keeps the state and its message.
     "PREFECT_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_INTERNAL_LOGGING_LEVEL": "CRITICAL",
     "HF_HUB_VERBOSITY": "error",
@@ -35,7 +35,7 @@ _QUIET = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where things are. `home`: state of ours (stage results, Prefect's and BentoML's folders)."""
+    """Where things are. `home`: Pliant's own state (stage results, Prefect's and BentoML's folders)."""
 
     home: Path
     tracking_uri: str
@@ -47,7 +47,7 @@ class Settings:
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
-    """PLIANT_HOME (default `.pliant`), MLFLOW_TRACKING_URI (default `mlruns/mlflow.db` in the working directory).
+    """Read PLIANT_HOME (default `.pliant`) and MLFLOW_TRACKING_URI (default `mlruns/mlflow.db` in the working directory).
 
     Artifacts lie beside the registry's database; with another registry than a database file, under `mlruns`.
     """
@@ -69,5 +69,6 @@ def prepare(settings: Settings) -> None:
         raise InputError("PLIANT_HOME", settings.home, f"a folder that can be made ({error.strerror})") from error
     for name, value in {**_QUIET, "PREFECT_HOME": str(settings.home / "prefect")}.items():
         os.environ.setdefault(name, value)
-    # Where the command ends soon after its server, this one tells of events that nobody will miss. No variable rules it.
+    # Where the command ends soon after its server, this logger reports lost events, which nobody will miss.
+    # No variable controls it.
     logging.getLogger("EventsWorker").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""How the flows' stages are kept and retried by Prefect, and how its UI shows a release. Knows no system."""
+"""The kinds of Prefect task that flows are made of, and how its UI shows a release. Knows no system."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from prefect import Task, task
 from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
 from prefect.context import TaskRunContext
 
 from flows.release import Release
@@ -17,14 +18,24 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def kept(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """A stage whose result is cached, under its parameter `key`."""
+def cached_stage(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """A task whose result is cached, under its parameter `key`."""
     return task(name=name, cache_key_fn=_by_key, persist_result=True, result_serializer="json", **more)
 
 
-def fetched(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """The same of one that may have to fetch a model."""
-    return kept(name, retries=2, retry_delay_seconds=5, retry_condition_fn=passing, **more)
+def download_stage(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """A cached task that may have to download a model, and is tried again where that fails."""
+    return cached_stage(name, retries=2, retry_delay_seconds=5, retry_condition_fn=is_transient, **more)
+
+
+def gate_task() -> Callable[[Callable[P, R]], Task[P, R]]:
+    """A task that judges: never cached, as the champion may have changed."""
+    return task(name="gate", cache_policy=NO_CACHE)
+
+
+def publish_task(name: str = "publish") -> Callable[[Callable[P, R]], Task[P, R]]:
+    """A task that writes to the registry, and is tried again where that is busy."""
+    return task(name=name, cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=is_transient)
 
 
 def _by_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
@@ -33,20 +44,20 @@ def _by_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
     return key
 
 
-def passing(task: Any, run: Any, state: Any) -> bool:
-    """Retry what may pass by itself, such as a busy registry; not bad input. The hub's client has retries of its own."""
+def is_transient(task: Any, run: Any, state: Any) -> bool:
+    """Whether a failure may pass by itself, such as a busy registry; not bad input. The hub's client retries by itself."""
     del task, run
     return isinstance(state.result(raise_on_failure=False), RegistryError | OSError)
 
 
-def fresh(stage_task: Any, store: FolderStore, key: str) -> Any:
-    """The task, told to ignore a cached result whose artifact is no longer in the store."""
+def refresh_if_missing(stage_task: Any, store: FolderStore, key: str) -> Any:
+    """Return the task, told to ignore a cached result whose artifact is no longer in the store."""
     return stage_task.with_options(refresh_cache=not store.has(key))
 
 
-def show_release(system: str, told: str, released: Release) -> None:
-    """`told`: in Markdown, what the gate said."""
+def show_release(system: str, summary: str, released: Release) -> None:
+    """Show in Prefect's UI what was released; `summary`: in Markdown, what the gate said."""
     outcome = "promoted" if released.promoted else "not promoted"
     lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
-    text = "\n".join([f"# {system}: {outcome}", "", told, "", *lines])
+    text = "\n".join([f"# {system}: {outcome}", "", summary, "", *lines])
     create_markdown_artifact(text, key=f"{system}-release", description="What the gate said and what was published")

@@ -1,4 +1,4 @@
-"""Pliant's decisions and models: what a notebook needs to try a scheduler. Imports nothing else of ours, and no framework.
+"""Pliant's decisions and models: what a notebook needs to try a scheduler. Importing it loads no framework.
 
 How much of a burst does merging tokens save? Two gammas were measured on a device: 0 is the plain model, -10 merges
 tokens, which is faster and less accurate.
@@ -13,11 +13,11 @@ tokens, which is faster and less accurate.
 ...     device = pliant.SimulatedTokens(latency, accuracy, burst, np.random.default_rng(0))
 ...     journal = pliant.simulate(pliant.tokens_scheduler(policy, knowledge), burst, device)
 ...     assert pliant.replay(pliant.tokens_scheduler(policy, knowledge), journal) == journal  # the same decisions again
-...     return sum(one.answered is not None for one in pliant.observations(journal))
+...     return sum(request.answered is not None for request in pliant.observations(journal))
 >>> answered("default") > answered("pets")  # PetS keeps to gamma 0
 True
 
-The names that are offered, by system:
+The public names, by system:
 
 - all: `Request`, `LatencyTable`, `simulate`, `replay`, `observations`
 - tokens: `tokens_scheduler`, `TokensKnowledge`, `SimulatedTokens`, `plan_tokens`, `rate_rule`
@@ -59,7 +59,7 @@ __all__ = list(_OFFERED)
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is offered when it is first used, so that `import pliant` costs nothing."""
+    """Import a public name when it is first used, so that `import pliant` costs nothing."""
     if name not in _OFFERED:
         raise AttributeError(f"module 'pliant' has no attribute {name!r}")
     module, _, item = _OFFERED[name].partition(":")

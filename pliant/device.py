@@ -12,22 +12,22 @@ from pliant.errors import InputError
 
 
 def device_class(device: str) -> str:
-    """The name under which a profile is valid: the GPU's model, or the CPU's architecture with the thread count.
+    """Return the name under which a profile is valid: the GPU's model, or the CPU's architecture and thread count.
 
-    Raises `InputError` for a device that is not there.
+    Raises `InputError` for a device that this machine lacks.
     """
     try:
         if torch.device(device).type == "cuda":
             return torch.cuda.get_device_name(torch.device(device))
     except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA
-        told = str(error).splitlines()[0]
-        raise InputError("device", device, f"one that torch finds on this machine ({told})") from error
+        reason = str(error).splitlines()[0]
+        raise InputError("device", device, f"one that torch finds on this machine ({reason})") from error
     return f"cpu-{platform.machine()}-{torch.get_num_threads()}t"
 
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Run with this many torch threads (None: as many as there are), then with as many as before."""
+    """Run with `count` torch threads (None: as many as now), and then as before. Raises `InputError` below 1."""
     if count is not None and count < 1:
         raise InputError("threads", count, "at least 1")
     before = torch.get_num_threads()

@@ -1,6 +1,7 @@
-"""The books of devices that every scheduler keeps: who is free, what runs, what must be restarted, how far profiles are off.
+"""The state of the devices in every scheduler: which are free, what runs, what must restart, how far the profile is
+off.
 
-Durations measured on the device come back with each result; their ratio to the profile, and the time that launches take
+Each result brings the seconds that the device measured. Their ratio to the profile, and the time that launches take
 beyond them, correct every later prediction. Knows nothing of what runs.
 """
 
@@ -12,25 +13,27 @@ from pliant.protocol import Failed, Finished, Launch
 
 T = TypeVar("T")
 
-LEARN = 0.1  # weight of the latest launch in what is learnt
-RATIOS = (0.25, 4.0)  # measured over expected seconds, within which it counts
-MOST_BEYOND = 0.1  # seconds of a launch beyond the device's own
+LEARN = 0.1  # weight of the latest launch in the corrections
+RATIOS = (0.25, 4.0)  # bounds of measured over expected seconds
+MOST_BEYOND = 0.1  # seconds that a launch counts as beyond the device's own, at most
 
 
 class Running(NamedTuple, Generic[T]):
+    """A launch that has not ended. Times are seconds on the driver's clock."""
+
     launch: Launch
-    carried: T  # whatever the scheduler needs to know of it at its end
+    carried: T  # what the scheduler needs at its end
     expected: float  # seconds by the profile
     launched: float
-    until: float  # when it should end
+    until: float  # expected end
 
 
 class Devices(Generic[T]):
-    """`workers` devices, numbered from 0, all free at the start."""
+    """`workers` devices, numbered from 0, all free at the start. `restart_pause`: seconds after a failed restart."""
 
     def __init__(self, workers: int, restart_pause: float) -> None:
-        self.free: dict[int, None] = dict.fromkeys(range(workers))  # a set in order of becoming free
-        self.slowdown = 1.0
+        self.free: dict[int, None] = dict.fromkeys(range(workers))  # a set in the order of becoming free
+        self.slowdown = 1.0  # measured over expected seconds, smoothed
         self.turnaround = 0.0  # seconds of a launch beyond the device's own, smoothed
         self._workers, self._pause = workers, restart_pause
         self._running: dict[int, Running[T]] = {}
@@ -42,11 +45,11 @@ class Devices(Generic[T]):
         return list(self._running.values())
 
     def busy(self, now: float) -> list[float]:
-        """When the workers that run something should be free, ascending."""
-        return sorted(max(now, one.until) for one in self._running.values() if one.launch.kind == "run")
+        """Return the times at which the busy workers should be free, ascending."""
+        return sorted(max(now, running.until) for running in self._running.values() if running.launch.kind == "run")
 
     def seconds(self, expected: float) -> float:
-        """What a launch is to take from its decision to its end, by what was learnt."""
+        """Return the seconds that a launch takes from its decision to its end, corrected by former launches."""
         return expected * self.slowdown + self.turnaround
 
     def launch(
@@ -59,39 +62,42 @@ class Devices(Generic[T]):
         setting: int = 0,
         kind: str = "run",
     ) -> Launch:
-        """Occupy a free worker."""
+        """Occupy a free worker and return the launch. `carried` comes back at its end; `expected`: its seconds."""
         del self.free[worker]
         return self._occupy(Launch(self._launches, worker, requests, setting, kind), carried, expected, now)
 
     def finish(self, event: Finished, now: float) -> Running[T]:
-        """Free its worker; a run teaches how far the profile is off."""
-        one = self._running.pop(event.launch)
-        self.free[one.launch.worker] = None
-        if one.launch.kind == "run":
+        """Free the worker of a launch and learn from its seconds. Returns what ran."""
+        running = self._running.pop(event.launch)
+        self.free[running.launch.worker] = None
+        if running.launch.kind == "run":
             low, high = RATIOS
-            self.slowdown += LEARN * (min(max(event.seconds / one.expected, low), high) - self.slowdown)
-            beyond = min(max(now - one.launched - event.seconds, 0.0), MOST_BEYOND)
+            self.slowdown += LEARN * (min(max(event.seconds / running.expected, low), high) - self.slowdown)
+            beyond = min(max(now - running.launched - event.seconds, 0.0), MOST_BEYOND)
             self.turnaround += LEARN * (beyond - self.turnaround)
-        return one
+        return running
 
     def fail(self, event: Failed, now: float) -> Running[T]:
-        """Its worker is to be restarted: at once, or after a pause where the restart itself failed."""
-        one = self._running.pop(event.launch)
-        self._broken.append((now + (0.0 if one.launch.kind == "run" else self._pause), one.launch.worker))
-        return one
+        """Plan the restart of a failed launch's worker: at once, or after a pause if a restart failed. Returns what
+        ran.
+        """
+        running = self._running.pop(event.launch)
+        self._broken.append((now + (0.0 if running.launch.kind == "run" else self._pause), running.launch.worker))
+        return running
 
     def restarts(self, nothing: T, now: float) -> list[Launch]:
-        """Restarts that are due."""
+        """Launch the restarts that are due. `nothing`: what they carry."""
         due = [worker for at, worker in self._broken if at <= now]
         self._broken = [(at, worker) for at, worker in self._broken if at > now]
         return [self._occupy(Launch(self._launches, worker, kind="restart"), nothing, 0.0, now) for worker in due]
 
     def wake_at(self) -> float | None:
+        """Return the time of the next restart; None if there is none."""
         return min((at for at, _ in self._broken), default=None)
 
     def check(self) -> None:
-        """Each worker is free, busy or broken."""
-        busy = [one.launch.worker for one in self._running.values()]
+        """Raises AssertionError unless each worker is either free, busy or broken."""
+        busy = [running.launch.worker for running in self._running.values()]
         broken = [worker for _, worker in self._broken]
         assert sorted([*self.free, *busy, *broken]) == list(range(self._workers)), "workers"
 

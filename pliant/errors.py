@@ -1,4 +1,4 @@
-"""What can go wrong, and whose fault it is.
+"""The errors of Pliant, and whose fault they are.
 
     PliantError
     |-- InputError         the caller's: names the field, the value and the limit (HTTP 4xx, exit status 2)
@@ -7,10 +7,10 @@
     |   |-- SchemaError    an unknown schema or kind
     |   |-- BackboneError  made for another backbone
     |   `-- DeviceError    profiled on another class of device
-    |-- RegistryError      the registry is missing, out of reach or lacks what was asked of it
+    |-- RegistryError      the registry is missing, out of reach, or lacks what is needed
     |-- OfflineError       a download failed; says what works without a network
     |-- WorkerError        a device worker died or could not be started
-    `-- SchedulerError     a scheduler broke the contract (our own fault)
+    `-- SchedulerError     a scheduler broke the contract of protocol.py (our own fault)
 
 Overload is no error: it is a `Drop` (see protocol.py).
 """
@@ -37,9 +37,9 @@ class ArtifactError(PliantError):
 class DigestError(ArtifactError):
     """A file's content is not what was published."""
 
-    def __init__(self, file: str, expected: str, found: str) -> None:
-        super().__init__(f"{file} was altered or truncated: expected sha256 {expected}, found {found}")
-        self.file, self.expected, self.found = file, expected, found
+    def __init__(self, file: str, expected: str, actual: str) -> None:
+        super().__init__(f"{file} was altered or truncated: expected sha256 {expected}, found {actual}")
+        self.file, self.expected, self.actual = file, expected, actual
 
 
 class SchemaError(ArtifactError):
@@ -55,7 +55,7 @@ class DeviceError(ArtifactError):
 
 
 class RegistryError(PliantError):
-    """The registry is missing, out of reach, or lacks what was asked of it."""
+    """The registry is missing, out of reach, or lacks what is needed."""
 
 
 class OfflineError(PliantError):

@@ -29,13 +29,13 @@ Fields = dict[str, Any]
 
 
 def encode(entry: JournalEntry) -> str:
-    """One line without its line end."""
+    """Return one line, without its line end."""
     actions = [_action_fields(action) for action in entry.actions]
     return json.dumps({"now": entry.now, "event": _event_fields(entry.event), "actions": actions})
 
 
 def decode(line: str) -> JournalEntry:
-    """The entry of one line. Raises `InputError` for a line that is no journal entry."""
+    """Return the entry of one line. Raises `InputError` for a line that holds none."""
     try:
         fields = json.loads(line)
         actions = tuple(_action(dict(action)) for action in fields["actions"])
@@ -61,7 +61,7 @@ def _event_fields(event: Event) -> Fields:
 
 
 def _given(**fields: Any) -> Fields:
-    """Those that are not empty: most systems leave them so, and lines stay short."""
+    """Return the fields that are not empty; most systems leave most of them so, and lines stay short."""
     return {name: value for name, value in fields.items() if value}
 
 

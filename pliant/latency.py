@@ -1,6 +1,6 @@
-"""A table of measured latencies: (setting, batch) -> seconds, linear between what was measured.
+"""A table of measured latencies: (setting, batch) -> seconds, linear between measured points.
 
-Knows nothing of how it was measured (profiling/) or what a setting means (tokens: gamma; bins: length).
+Does not know how it was measured (profiling/) or what a setting means (tokens: gamma; bins, cascade: length in tokens).
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from pliant.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class LatencyTable:
-    """Median seconds of one launch, `seconds[i][j]` for `settings[i]` at `batches[j]` (both ascending, batches >= 1)."""
+    """Median seconds of one launch: `seconds[i][j]` for `settings[i]` at `batches[j]`, both ascending, batches from 1
+    on.
+
+    Raises `InputError` for a table of another shape, and for seconds that are not positive and finite.
+    """
 
     settings: tuple[int, ...]
     batches: tuple[int, ...]
@@ -34,16 +38,20 @@ class LatencyTable:
             raise InputError("seconds", self.seconds, "positive and finite")
 
     def at(self, setting: int, batch: int) -> float:
-        """Seconds of one launch. Below the first measured batch: its latency. Beyond the last: its latency per item."""
+        """Return the seconds of one launch.
+
+        Below the first measured batch they are its seconds, beyond the last one in proportion to it. Raises
+        `InputError` for an unknown setting.
+        """
         row = self.row(setting)
         if batch > self.batches[-1]:
             return row[-1] * batch / self.batches[-1]
         return float(np.interp(batch, self.batches, row))
 
     def between(self, setting: float, batch: int) -> float:
-        """As `at`, and linear between settings that are amounts of work, such as lengths.
+        """Return the seconds of one launch, linear between settings that are amounts of work, such as lengths.
 
-        Below the first measured setting: its latency. Beyond the last: its latency per unit.
+        Below the first measured setting they are its seconds, beyond the last one in proportion to it.
         """
         last = self.settings[-1]
         if setting > last:
@@ -57,20 +65,21 @@ class LatencyTable:
         return (1 - share) * self.at(low, batch) + share * self.at(high, batch)
 
     def row(self, setting: int) -> tuple[float, ...]:
-        """Measured seconds of one setting, by batch."""
+        """Return the measured seconds of one setting, by batch. Raises `InputError` for an unknown setting."""
         if setting not in self.settings:
             raise InputError("setting", setting, f"one of {self.settings}")
         return self.seconds[self.settings.index(setting)]
 
     def dense(self, up_to: int) -> NDArray[np.float64]:
-        """`dense[i, n]` = seconds of settings[i] at batch n, for n from 0 (zero seconds) to `up_to`."""
+        """Return an array whose [i, n] is the seconds of `settings[i]` at batch n, from 0 (zero seconds) to `up_to`."""
         table = [[0.0, *(self.at(setting, n) for n in range(1, up_to + 1))] for setting in self.settings]
         return np.asarray(table)
 
     def throughput(self, setting: int, up_to: int, within: float = float("inf")) -> float:
-        """Most items a second at one setting, over batches 1 to `up_to` that take at most `within` seconds.
+        """Return the most items a second at one setting, over batches of 1 to `up_to` that take at most `within`
+        seconds.
 
-        Where not even one item does, the rate of one at a time.
+        If not even one item does, it is the rate of one item at a time.
         """
         rates = [n / self.at(setting, n) for n in range(1, up_to + 1) if self.at(setting, n) <= within]
         return max(rates, default=1 / self.at(setting, 1))

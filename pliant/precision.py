@@ -1,4 +1,4 @@
-"""Which arithmetic a device has. bfloat16 pays only where the device has instructions for it, so it is refused elsewhere."""
+"""Whether a device has instructions for bfloat16. Elsewhere bfloat16 is slower than float32, and so it is rejected."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ISA_WITHOUT = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE
 def has_bfloat16(device: str | torch.device) -> bool:
     """Return whether this device multiplies bfloat16 with instructions of its own, and therefore faster than float32.
 
-    A processor counts by what torch may use of it: ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA are honoured. With AVX-512
-    but without instructions for bfloat16 oneDNN takes five times as long as in float32, with AVX2 alone torch takes fifty
-    times as long, and weights cannot be packed there.
+    What counts is what torch may use of a processor: ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA limit it. With AVX-512
+    but without instructions for bfloat16 oneDNN takes five times as long as in float32. With AVX2 alone torch takes
+    fifty times as long, and weights cannot be packed.
     """
     if torch.device(device).type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
@@ -36,7 +36,7 @@ def has_bfloat16(device: str | torch.device) -> bool:
 
 
 def check_precision(precision: str, device: str | torch.device, field: str = "precision") -> None:
-    """Raise `InputError`, which names float32 as the alternative, for bfloat16 on a device without instructions for it."""
+    """Raise `InputError`, which suggests float32, for bfloat16 on a device without instructions for it."""
     if precision == "bfloat16" and not has_bfloat16(device):
         what = "GPU" if torch.device(device).type == "cuda" else "processor"
         raise InputError(field, precision, f"float32 here: this {what} has no instructions for bfloat16")

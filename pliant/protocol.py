@@ -1,11 +1,11 @@
-"""The contract between a scheduler and whoever drives it. One scheduler, two clocks.
+"""The contract between a scheduler and its driver: one scheduler for two clocks, virtual and real.
 
 A scheduler is a synchronous state machine: it reads no clock, draws no random number, logs nothing and awaits nothing.
-Predictions, confidences and measured durations reach it as data, on a request or in a result. `pliant/simulator.py` drives
-it in virtual time and `serving/driver.py` on the event loop's clock; both write the same journal, and
+Predictions, confidences and measured durations reach it as data, on a request or in a result. `pliant/simulator.py`
+drives it in virtual time and `serving/driver.py` on the event loop's clock; both write the same journal, and
 `replay(fresh_scheduler, journal)` must give that journal again.
 
-Times are seconds on the driver's clock, deadlines included. Knows nothing of images, text, models or devices.
+Times are seconds on the driver's clock, deadlines included. Knows no images, texts, models or devices.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question to be answered before `deadline`; worth `utility` if it is answered correctly by then.
+    """A request to answer before `deadline`. It is worth `utility` if it is answered correctly by then.
 
-    `length` is its size in tokens (0: of no account), `setting` the way it is to be served where its client has a choice
-    (cascade: the number of a candidate).
+    `length` is its size in tokens, or 0 in systems where it does not matter. `setting` is how to serve it where its
+    client can choose (cascade: the number of a candidate).
     """
 
     id: int
@@ -34,11 +34,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a launch found out about one request, as far as a scheduler or a report may use it.
+    """The result of one request in a launch, as far as schedulers and reports need it.
 
-    `correct` is None where nobody knows the label (in production). `gain` is what a further launch is expected to add to
-    the probability of a correct answer (cascade: by the next level; None: this answer suffices), `length` the tokens
-    that such a launch would read.
+    `correct` is None if the label is unknown, as in production. `gain` is what a further launch is expected to add to
+    the probability of a correct answer (cascade: the next level; None: this answer suffices), and `length` the tokens
+    that it would read.
     """
 
     request: int
@@ -49,12 +49,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
+    """A request has come in."""
+
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A launch ended well after `seconds` on its worker; one result a request, in the launch's order."""
+    """A launch has succeeded after `seconds` on its worker, with one result for each request, in the launch's order."""
 
     launch: int
     seconds: float
@@ -63,7 +65,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A launch ended without results; its worker must be restarted before it can be used again."""
+    """A launch has ended without results. Its worker must be restarted before it is used again."""
 
     launch: int
     reason: str
@@ -76,10 +78,10 @@ class Woke:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What is known of tasks and devices is replaced from now on: a task registered, a new profile, a new champion.
+    """What is known of tasks and devices changes from now on: a new task, a new profile, a new champion.
 
-    `facts` holds plain JSON values alone, so that it stands in a journal; each system says what it takes. Launches that
-    run are not touched. Raises `InputError` from `handle`, before anything has changed, for facts that do not fit.
+    `facts` holds plain JSON values, so that a journal can record it; each system defines its own. Running launches go
+    on. For facts that do not fit, `handle` raises `InputError` before anything has changed.
     """
 
     facts: Mapping[str, Any]
@@ -92,8 +94,8 @@ Event = Arrived | Finished | Failed | Woke | Changed
 class Launch:
     """Occupy `worker` until a `Finished` or `Failed` with this id: a batch, a restart, whatever takes a device's time.
 
-    `setting` is the system's knob (tokens: gamma; cascade: the number of the model). `kind` is "run", "restart" or "load"
-    (the worker loads another model, number `setting`); the latter two carry no requests.
+    `setting` is what the system chooses for a launch (tokens: gamma; cascade: the number of the model). `kind` is
+    "run", "restart" or "load" (the worker loads another model, number `setting`); the latter two carry no requests.
     """
 
     id: int
@@ -105,9 +107,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Give the request the output that launch `launch` made for it.
+    """Answer the request with the output of `launch`.
 
-    `reason` says why it must do although a further launch would have been wanted; empty where none was.
+    `reason` says why no further launch follows although one was wanted (as `Drop` has it); else it is empty.
     """
 
     request: int
@@ -117,30 +119,22 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Give the request no output. Reasons: see `DROP_REASONS`."""
+    """Give the request no output.
+
+    `reason`: "late" (no plan serves it before its deadline), "full" (as many requests wait as may) or "failed" (its
+    worker failed, and no time or no attempt is left).
+    """
 
     request: int
     reason: str
 
-
-DROP_REASONS = {
-    "late": "no plan serves it before its deadline",
-    "full": "as many requests wait as may",
-    "failed": "its worker failed, and no time or no attempt is left",
-}
-
-ANSWER_REASONS = {
-    "late": "the next level would not have answered before the deadline",
-    "full": "as many requests wait as may",
-    "failed": "the next level's worker failed, and no time or no attempt is left",
-}
 
 Action = Launch | Answer | Drop
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One call of `handle`: when, what came, what was decided."""
+    """One call of `handle`: its time, its event, and the actions that it returned."""
 
     now: float
     event: Event
@@ -151,16 +145,18 @@ Journal = list[JournalEntry]
 
 
 class Scheduler(Protocol):
+    """What a driver needs of a scheduler."""
+
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take one event in and give the actions it causes. `now` never goes back between calls."""
+        """Take one event and return the actions that it causes. `now` never goes back."""
 
     def wake_at(self) -> float | None:
-        """When to send `Woke` if nothing else happens before; None for never. After `Woke` it must lie later."""
+        """Return when to send `Woke` if nothing happens before, or None. After a `Woke` it must be later than that."""
 
     def check(self) -> None:
-        """Raise AssertionError if the books do not balance (tests call it after every event)."""
+        """Raise AssertionError if the state contradicts itself (tests call this after every event)."""
 
 
 def replay(scheduler: Scheduler, journal: Iterable[JournalEntry]) -> Journal:
-    """Feed a journal's events to a fresh scheduler at their times. Equal to the journal, or the scheduler is impure."""
+    """Feed a journal's events to a fresh scheduler at their times. A pure scheduler gives the same journal."""
     return [JournalEntry(e.now, e.event, tuple(scheduler.handle(e.event, e.now))) for e in journal]

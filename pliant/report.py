@@ -1,7 +1,7 @@
-"""From a journal to figures: utility, tail latency, SLO attainment, goodput, outcomes by type.
+"""Computes the figures of a journal: utility, tail latency, SLO attainment, goodput, outcomes by type.
 
-The one place where they are computed, for a simulation, a benchmark and production alike. A load generator that sees
-only the client's side makes `Observation`s itself and calls `summarise`. Outcome types are those of OTAS, section 5.
+Simulations, benchmarks and production all use it. A load generator, which sees only the client's side, makes
+`Observation`s itself and calls `summarise`. Outcome types are those of OTAS, section 5.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pliant.protocol import Answer, Arrived, Drop, Finished, JournalEntry, Launc
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """How one request fared. `answered` and `dropped` exclude each other; neither: it still waits."""
+    """What became of one request. It is either answered or dropped, or it still waits."""
 
     request: Request
-    answered: float | None = None  # when, on the request's clock
-    correct: bool | None = None  # None: nobody knows the label
+    answered: float | None = None  # time, on the clock of its deadline
+    correct: bool | None = None  # None: the label is unknown
     setting: int | None = None
-    batch: int | None = None
+    batch: int | None = None  # size of the batch that answered it
     dropped: str | None = None  # the reason
 
     @property
     def outcome(self) -> str:
-        """accurate | wrong | unlabelled (each in time), late (answered too late), evicted (not run) or waiting."""
+        """accurate, wrong or unlabelled if answered in time; late if answered late; evicted if dropped; waiting."""
         if self.dropped is not None:
             return "evicted"
         if self.answered is None:
@@ -40,12 +40,12 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Figures over a set of requests. Latencies in seconds, NaN where nothing was answered."""
+    """Figures of a set of requests. Latencies are in seconds; NaN if nothing was answered."""
 
     requests: int
     offered: float  # sum of all utilities
     utility: float  # sum over requests answered correctly in time
-    outcomes: Mapping[str, int]  # the paper's four types, and `unlabelled`, `waiting`
+    outcomes: Mapping[str, int]  # OTAS's four types, and `unlabelled`, `waiting`
     drops: Mapping[str, int]  # reason -> evicted requests
     attainment: float  # share of all requests answered in time
     accuracy: float  # share of labelled answers that were correct, in time or not; NaN without labels
@@ -58,16 +58,16 @@ class Report:
 
 
 def observations(journal: Iterable[JournalEntry]) -> list[Observation]:
-    """One observation a request, in order of arrival."""
+    """Return one observation for each request, in order of arrival."""
     requests: dict[int, Request] = {}
     fates: dict[int, Observation] = {}
     launches: dict[int, Launch] = {}
-    found: dict[tuple[int, int], bool | None] = {}  # (launch, request) -> whether its output is correct
+    correct: dict[tuple[int, int], bool | None] = {}  # (launch, request) -> whether its output is correct
     for entry in journal:
         if isinstance(entry.event, Arrived):
             requests[entry.event.request.id] = entry.event.request
         if isinstance(entry.event, Finished):
-            found |= {(entry.event.launch, result.request): result.correct for result in entry.event.results}
+            correct |= {(entry.event.launch, result.request): result.correct for result in entry.event.results}
         for action in entry.actions:
             match action:
                 case Launch():
@@ -75,7 +75,7 @@ def observations(journal: Iterable[JournalEntry]) -> list[Observation]:
                 case Answer(request, launch, _):
                     ran = launches[launch]
                     fates[request] = Observation(
-                        requests[request], entry.now, found.get((launch, request)), ran.setting, len(ran.requests)
+                        requests[request], entry.now, correct.get((launch, request)), ran.setting, len(ran.requests)
                     )
                 case Drop(request, reason):
                     fates[request] = Observation(requests[request], dropped=reason)
@@ -83,12 +83,12 @@ def observations(journal: Iterable[JournalEntry]) -> list[Observation]:
 
 
 def report(journal: Iterable[JournalEntry]) -> Report:
-    """The figures of a whole journal."""
+    """Return the figures of a whole journal."""
     return summarise(observations(journal))
 
 
 def summarise(observed: Iterable[Observation]) -> Report:
-    """The figures of any set of observations, for instance one half of a load."""
+    """Return the figures of any set of observations, such as one half of a load."""
     seen = list(observed)
     outcomes = Counter(o.outcome for o in seen)
     latencies = [o.answered - o.request.arrival for o in seen if o.answered is not None]
@@ -113,18 +113,18 @@ def summarise(observed: Iterable[Observation]) -> Report:
 
 
 def batch_accuracies(journal: Iterable[JournalEntry]) -> list[float]:
-    """Share answered correctly of every launch whose labels are known (its distribution: OTAS, section 5)."""
-    made = []
+    """Return the share of correct answers of every launch with known labels (their distribution: OTAS, section 5)."""
+    shares = []
     for entry in journal:
         if isinstance(entry.event, Finished):
             known = [result.correct for result in entry.event.results if result.correct is not None]
             if known:
-                made.append(sum(known) / len(known))
-    return made
+                shares.append(sum(known) / len(known))
+    return shares
 
 
 def _span(seen: list[Observation]) -> float:
-    """Seconds from the first arrival to the last arrival or answer."""
+    """Return the seconds from the first arrival to the last arrival or answer."""
     first = min(o.request.arrival for o in seen)
     last = max(o.request.arrival if o.answered is None else max(o.request.arrival, o.answered) for o in seen)
     return max(last - first, 1e-9)

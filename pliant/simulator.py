@@ -1,6 +1,6 @@
 """Drives a scheduler in virtual time: one heap of events, no sleeping, no threads.
 
-Whatever a launch does to the world is the `execute` callback's business; this file only keeps the clock.
+What a launch does is up to the `execute` callback; this file only keeps the clock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from itertools import count
 
 from pliant.errors import SchedulerError
 from pliant.protocol import (
-    Action,
     Arrived,
     Event,
     Failed,
@@ -25,7 +24,7 @@ from pliant.protocol import (
 )
 
 Execute = Callable[[Launch], tuple[float, Finished | Failed]]
-"""What a launch leads to: seconds until it ends, and the event it ends with."""
+"""Returns the seconds until a launch ends, and the event with which it ends."""
 
 Observer = Callable[[JournalEntry], None]
 
@@ -35,8 +34,9 @@ def simulate(
 ) -> Journal:
     """Run `requests` (any order) through `scheduler` until nothing is left to happen, and return the journal.
 
-    Events at the same instant are handled ends before arrivals, then in the order they were caused. `observe` sees
-    every entry as it is made (progress, invariants).
+    At the same time ends come before arrivals, and then events in the order in which they were caused. `observe` is
+    called with every new entry (for progress and invariants). Raises `SchedulerError` if the scheduler breaks its
+    contract.
     """
     journal: Journal = []
     order = count()
@@ -46,7 +46,7 @@ def simulate(
     while (event_at := _next(heap, scheduler.wake_at())) is not None:
         event, now = event_at[0], max(now, event_at[1])
         actions = scheduler.handle(event, now)
-        for launch in _launches(actions):
+        for launch in (action for action in actions if isinstance(action, Launch)):
             seconds, end = execute(launch)
             heapq.heappush(heap, (now + seconds, 0, next(order), end))
         journal.append(JournalEntry(now, event, tuple(actions)))
@@ -63,10 +63,6 @@ def _next(heap: list[tuple[float, int, int, Event]], wake: float | None) -> tupl
         return None
     at, _, _, event = heapq.heappop(heap)
     return event, at
-
-
-def _launches(actions: list[Action]) -> Iterable[Launch]:
-    return (action for action in actions if isinstance(action, Launch))
 
 
 def _check_wake(event: Event, now: float, wake: float | None) -> None:

@@ -1,7 +1,7 @@
 """The list of systems. Everything else about a system is in its folders, `<stage>/<system>/<role>.py`.
 
-A system is added by its folders and one entry here. The command line, the launcher, the settings of services, the registry,
-the demo, the benchmarks and the tests go by this list and by the roles' names (`System.part`).
+A system is added by its folders and one entry here. The command line, the launcher, the settings of services, the
+registry, the demo, the benchmarks and the tests go by this list and by the roles' names (`System.part`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Arrivals: when requests come and of which kind. Every random draw uses the generator passed in.
+"""Synthetic loads: when requests arrive, and of which kind. Every random draw uses the generator that is passed in.
 
-Knows no scheduler and no device. Rates are requests per second, times seconds from the start of the load.
+Knows no scheduler and no device. Rates are in requests a second, times in seconds from the start of the load.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ class Segment:
 
 
 def poisson(rate: float, seconds: float, rng: np.random.Generator) -> Times:
-    """Arrival times of a Poisson process over [0, seconds)."""
+    """Return the arrival times of a Poisson process over [0, seconds). Raises `InputError` below 0."""
     if not rate >= 0 or not seconds >= 0:
         raise InputError("rate and seconds", (rate, seconds), "at least 0")
     return np.sort(rng.uniform(0, seconds, rng.poisson(rate * seconds)))
 
 
 def piecewise(segments: Sequence[Segment], rng: np.random.Generator) -> Times:
-    """Poisson arrivals whose rate steps from segment to segment."""
+    """Return Poisson arrivals whose rate changes from segment to segment."""
     starts = np.cumsum([0.0, *(s.seconds for s in segments)])
-    parts = [start + poisson(s.rate, s.seconds, rng) for start, s in zip(starts, segments, strict=False)]
-    return np.concatenate(parts) if parts else np.empty(0)
+    arrivals = [start + poisson(s.rate, s.seconds, rng) for start, s in zip(starts, segments, strict=False)]
+    return np.concatenate(arrivals) if arrivals else np.empty(0)
 
 
 def markov_modulated(
     rates: Sequence[float], dwell: float, seconds: float, rng: np.random.Generator
 ) -> tuple[list[Segment], Times]:
-    """A Markov-modulated Poisson process: stays in a state `dwell` seconds on average, then jumps to any other.
+    """Return the segments and the arrivals of a Markov-modulated Poisson process.
 
-    Returns the segments that were drawn and the arrivals.
+    It stays in a state for `dwell` seconds on average, then jumps to any other. Raises `InputError` without a positive
+    `dwell` and a rate.
     """
     if not dwell > 0 or not len(rates):
         raise InputError("dwell and rates", (dwell, rates), "above 0 seconds and at least one rate")
@@ -69,17 +70,17 @@ def markov_modulated(
 
 
 def recorded(counts: Sequence[float], interval: float, rng: np.random.Generator) -> Times:
-    """Arrivals from recorded counts per `interval` seconds, spread uniformly inside each interval.
+    """Return arrivals from recorded counts for each `interval` seconds, uniform inside each interval.
 
-    Counts that were scaled need not be whole: the fraction is the chance of one more.
+    Scaled counts need not be whole: the fraction is the probability of one more.
     """
     whole = [int(n) + (int(rng.random() < n % 1) if n % 1 else 0) for n in counts]
-    parts = [i * interval + np.sort(rng.uniform(0, interval, n)) for i, n in enumerate(whole)]
-    return np.concatenate(parts) if parts else np.empty(0)
+    arrivals = [i * interval + np.sort(rng.uniform(0, interval, n)) for i, n in enumerate(whole)]
+    return np.concatenate(arrivals) if arrivals else np.empty(0)
 
 
 def requests(times: Times, kinds: Sequence[RequestKind], rng: np.random.Generator) -> list[Request]:
-    """Requests at these times, numbered from 0, their kinds drawn uniformly."""
+    """Return requests at these times, numbered from 0, of kinds that are drawn uniformly."""
     drawn = rng.integers(len(kinds), size=len(times))
     return [
         Request(i, float(at), float(at) + kinds[k].deadline, kinds[k].task, kinds[k].utility)
@@ -88,14 +89,17 @@ def requests(times: Times, kinds: Sequence[RequestKind], rng: np.random.Generato
 
 
 def alternating(low: Sequence[float], high: Sequence[float], seconds: float) -> list[Segment]:
-    """Quiet and loud segments in turn: low[0], high[0], low[1], ... each `seconds` long."""
+    """Return segments of the rates low[0], high[0], low[1], ..., each `seconds` long.
+
+    Raises `InputError` if one list is longer.
+    """
     if len(low) != len(high):
         raise InputError("low and high", (len(low), len(high)), "of the same length")
     return [Segment(rate, seconds) for pair in zip(low, high, strict=True) for rate in pair]
 
 
 def segment_of(times: Times, segments: Sequence[Segment]) -> NDArray[np.intp]:
-    """Index of the segment in which each time falls."""
+    """Return the index of the segment that each time falls into."""
     ends = np.cumsum([s.seconds for s in segments])
     assert all(a < b for a, b in pairwise(ends)), "segments must last"
     index: NDArray[np.intp] = np.minimum(np.searchsorted(ends, times, side="right"), len(segments) - 1)

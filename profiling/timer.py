@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class TimerConfig:
 def measure(
     call: Callable[[], object], config: TimerConfig, device: str = "cpu", clock: Callable[[], float] = time.perf_counter
 ) -> Timing:
-    """Time `call`, which must leave no work on the device behind it that it did not wait for. `clock` serves a CPU."""
+    """Time `call`, which must wait for all work that it starts on the device. `clock` is used on a CPU."""
     for _ in range(config.warmup):
         call()
     cuda = torch.device(device).type == "cuda"
@@ -41,6 +42,13 @@ def measure(
     peak = torch.cuda.max_memory_allocated(device) - before if cuda else 0
     low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75])
     return Timing(float(middle), float(high - low), peak)
+
+
+def monotonic(seconds_LB: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return for every length and batch the least seconds of all that are at least as long and as many."""
+    backwards = seconds_LB[::-1, ::-1]
+    lowest = np.minimum.accumulate(np.minimum.accumulate(backwards, axis=0), axis=1)
+    return lowest[::-1, ::-1]
 
 
 def _once(call: Callable[[], object], clock: Callable[[], float]) -> float:

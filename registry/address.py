@@ -1,6 +1,6 @@
-"""Whether there is a registry at an address, found out before MLflow tries. Knows addresses and settings, imports no MLflow.
+"""Checks before MLflow tries whether there is a registry at an address. Knows addresses and settings, imports no MLflow.
 
-Left to itself MLflow would make an empty database where there is none, and retry a server that is gone for minutes.
+MLflow alone would create an empty database where there is none, and retry a server that is gone for minutes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULTS: Mapping[str, str] = {
 
 
 def set_defaults() -> None:
-    """Quiet, and quick to give up. Works best before MLflow is imported, and well enough after."""
+    """Make MLflow quiet, and quick to give up. Works best before MLflow is imported, and well enough after."""
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
     logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"].upper())
@@ -41,9 +41,9 @@ def set_defaults() -> None:
 
 
 def database(uri: str) -> Path | None:
-    """The file of a sqlite address; None for others."""
-    parts = _split(uri)
-    return Path(parts.path[1:]) if parts.scheme == "sqlite" else None
+    """Return the file of a sqlite address; None for others."""
+    address = _split(uri)
+    return Path(address.path[1:]) if address.scheme == "sqlite" else None
 
 
 def is_local(uri: str) -> bool:
@@ -52,7 +52,7 @@ def is_local(uri: str) -> bool:
 
 
 def check_reachable(uri: str, create: bool) -> None:
-    """Raises `RegistryError` if the server does not answer or, unless one is to be created, the database is not there."""
+    """Raise `RegistryError` if the server does not answer or, unless one is to be created, the database is not there."""
     if (path := database(uri)) is not None:
         _check_database(path, create)
     if _split(uri).scheme in ("http", "https"):
@@ -77,16 +77,16 @@ def _check_server(uri: str) -> None:
     try:
         urlopen(f"{shown(uri).rstrip('/')}/health", timeout=PROBE_SECONDS).close()
     except HTTPError:
-        return  # it answers; what it thinks of this path is another matter
+        return  # it answers, whether or not it knows this path
     except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise RegistryError(f"no MLflow server answers at {shown(uri)} ({reason}): start it, or {SET}") from error
 
 
 def shown(uri: str) -> str:
-    """Without user name and password."""
-    parts = _split(uri)
-    return uri.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1) if parts.netloc else uri
+    """Return the address without user name and password."""
+    address = _split(uri)
+    return uri.replace(address.netloc, address.netloc.rpartition("@")[2], 1) if address.netloc else uri
 
 
 def _split(uri: str) -> SplitResult:

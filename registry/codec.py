@@ -1,4 +1,4 @@
-"""Frozen artifact dataclasses to a folder and back. Never a pickle.
+"""Writes frozen artifact dataclasses to a folder and reads them back, never as a pickle.
 
     artifact.json         {"kind", "schema", "values"}; an array leaf is {"$tensor": its name}
     tensors.safetensors   the arrays, each named by its path in the values (a JSON pointer, RFC 6901, without the first /)
@@ -49,14 +49,14 @@ def save(artifact: Artifact, folder: Path) -> str:
     where the disk refuses (nothing half-written stays behind), `ArtifactError` for values that could not be read again.
     """
     files = encode(artifact)
-    wanted = _hash(files[DIGESTS])
-    if not _intact(folder, wanted):
+    expected = _hash(files[DIGESTS])
+    if not _intact(folder, expected):
         replace_folder(folder, files)
-    return wanted
+    return expected
 
 
 def load(cls: type[T], folder: Path, digest: str | None = None) -> T:
-    """The artifact in `folder`, which must have `digest` if one is given.
+    """Return the artifact in `folder`, which must have `digest` if one is given.
 
     Raises `DigestError` for a file that is not what was saved, `SchemaError` for another kind or schema, `ArtifactError`
     for what cannot be parsed and `RegistryError` where there is nothing to read.
@@ -66,19 +66,19 @@ def load(cls: type[T], folder: Path, digest: str | None = None) -> T:
 
 
 def digest(folder: Path) -> str:
-    """The digest of the artifact in `folder`: what identifies it everywhere. Does not verify the files."""
+    """Return the digest of the artifact in `folder`, which identifies it everywhere. Does not verify the files."""
     return _hash(_read(folder, DIGESTS, expected="a list of digests"))
 
 
 def kind(folder: Path) -> str:
-    """The kind of the artifact in `folder`, verified."""
+    """Return the kind of the artifact in `folder`, verified."""
     return str(_header(_verified(folder, None), folder)["kind"])
 
 
 def encode(artifact: Artifact) -> dict[str, bytes]:
-    """File name -> content. Raises `ArtifactError` for values that could not be read again."""
+    """Return file name -> content. Raises `ArtifactError` for values that could not be read again."""
     values, tensors = _flatten(artifact)
-    # Once there and back: fails now rather than at load, and makes an integer given for a float a float.
+    # Encoded and decoded once: that fails now rather than at load, and makes an integer given for a float a float.
     values, tensors = _flatten(structure(type(artifact), _place(values, tensors), artifact.KIND))
     document = {"kind": artifact.KIND, "schema": artifact.SCHEMA, "values": values}
     files = {VALUES: _json(document), TENSORS: safetensors.save(tensors)}
@@ -86,11 +86,11 @@ def encode(artifact: Artifact) -> dict[str, bytes]:
 
 
 def decode(cls: type[T], files: Mapping[str, bytes], folder: Path) -> T:
-    """From verified files to the value. `folder` is for messages only."""
+    """Return the artifact that verified files hold. `folder` is for messages only."""
     document = _header(files, folder)
     if (document["kind"], document["schema"]) != (cls.KIND, cls.SCHEMA):
-        found = f"{document['kind']} of schema {document['schema']}"
-        raise SchemaError(f"{folder} holds {found}, but {cls.KIND} of schema {cls.SCHEMA} is needed")
+        actual = f"{document['kind']} of schema {document['schema']}"
+        raise SchemaError(f"{folder} holds {actual}, but {cls.KIND} of schema {cls.SCHEMA} is needed")
     try:
         tensors = safetensors.load(files[TENSORS])
     except (SafetensorError, KeyError) as error:
@@ -104,13 +104,13 @@ def decode(cls: type[T], files: Mapping[str, bytes], folder: Path) -> T:
 
 
 def _flatten(artifact: Artifact) -> tuple[Any, dict[str, Array]]:
-    """JSON values, and the arrays that they name."""
+    """Return JSON values, and the arrays that they name."""
     tensors: dict[str, Array] = {}
     return _plain(artifact, "", tensors), tensors
 
 
 def _plain(value: Any, path: str, tensors: dict[str, Array]) -> Any:
-    """JSON values, with every array moved to `tensors`. Mappings in their keys' order, so that equals look alike."""
+    """Return JSON values, mappings in their keys' order, and move every array to `tensors`."""
     match value:
         case np.ndarray():
             tensors[path] = _tensor(value, path)
@@ -148,7 +148,7 @@ def _join(path: str, key: object) -> str:
 
 
 def _place(value: Any, tensors: Mapping[str, Array]) -> Any:
-    """The reverse of `_plain`, but for classes and key types, which `structure` gives back."""
+    """Reverse `_plain`, but for classes and key types, which `structure` restores."""
     match value:
         case {"$tensor": str(name)}:
             return tensors[name]
@@ -166,11 +166,11 @@ def _header(files: Mapping[str, bytes], folder: Path) -> dict[str, Any]:
     raise ArtifactError(f"{folder / VALUES} lacks kind, schema or values: it is no artifact of ours")
 
 
-def _verified(folder: Path, wanted: str | None) -> dict[str, bytes]:
-    """Every file's content, read once, after it was found to be what was saved."""
-    listed = _read(folder, DIGESTS, expected=wanted or "a list of digests")
-    if wanted is not None:
-        _compare(folder / DIGESTS, wanted, _hash(listed))
+def _verified(folder: Path, digest: str | None) -> dict[str, bytes]:
+    """Return every file's content, read once and verified to be what was saved."""
+    listed = _read(folder, DIGESTS, expected=digest or "a list of digests")
+    if digest is not None:
+        _compare(folder / DIGESTS, digest, _hash(listed))
     digests = _parse(listed, folder / DIGESTS)
     if not isinstance(digests, dict) or not {VALUES, TENSORS} == set(digests):
         raise ArtifactError(f"{folder / DIGESTS} must name {VALUES} and {TENSORS}, and nothing else")
@@ -180,14 +180,14 @@ def _verified(folder: Path, wanted: str | None) -> dict[str, bytes]:
     return files
 
 
-def _compare(file: Path, expected: str, found: str) -> None:
-    if found != expected:
-        raise DigestError(str(file), expected, found)
+def _compare(file: Path, expected: str, actual: str) -> None:
+    if actual != expected:
+        raise DigestError(str(file), expected, actual)
 
 
-def _intact(folder: Path, wanted: str) -> bool:
+def _intact(folder: Path, digest: str) -> bool:
     try:
-        _verified(folder, wanted)
+        _verified(folder, digest)
     except (ArtifactError, RegistryError):
         return False
     return True

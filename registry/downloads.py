@@ -1,4 +1,4 @@
-"""Temporary folders for what is downloaded: gone with their owner at the latest. Knows nothing of what lies in them."""
+"""Temporary folders for downloads, removed with their owner at the latest. Knows nothing of what lies in them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 class Downloads:
-    """One folder a download, all of them under one that is removed with this object, or when the process ends."""
+    """One folder a download, all of them under a root that is removed with this object, or when the process ends."""
 
     def __init__(self) -> None:
         self._root: Path | None = None
 
     def fresh(self) -> Path:
-        """An empty folder."""
+        """Return a new empty folder."""
         if self._root is None:
             self._root = Path(tempfile.mkdtemp(prefix="pliant-"))
             weakref.finalize(self, shutil.rmtree, self._root, True)

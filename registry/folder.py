@@ -18,7 +18,7 @@ def replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     Raises `RegistryError` if the disk refuses, or if the folder holds anything else, which would be lost.
     """
     try:
-        _check_ours(folder, set(files))
+        _check_names(folder, set(files))
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _beside(folder) as draft, _beside(folder) as former:
             _write(draft, files)
@@ -28,14 +28,14 @@ def replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         raise RegistryError(f"{folder} cannot be written: {error.strerror or error}") from error
 
 
-def _check_ours(folder: Path, names: set[str]) -> None:
+def _check_names(folder: Path, names: set[str]) -> None:
     if folder.exists() and (others := {path.name for path in folder.iterdir()} - names):
         raise RegistryError(f"{folder} holds {min(others)}, which is no artifact's: choose another folder")
 
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """A name on the same file system, and nothing of that name afterwards."""
+    """Give a free path on the same file system, and remove what lies there afterwards."""
     path = folder.parent / f".{folder.name}-{uuid4().hex}"
     try:
         yield path
@@ -54,7 +54,7 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _swap(draft: Path, folder: Path, former: Path) -> None:
-    """A folder cannot be renamed over a full one: the old one steps aside, and back if the new one cannot come."""
+    """Rename the draft to the folder, which moves to `former` meanwhile and back if that fails."""
     try:
         with suppress(FileNotFoundError):
             folder.rename(former)
@@ -66,7 +66,7 @@ def _swap(draft: Path, folder: Path, former: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """A rename is on the disk only once its folder is."""
+    """Write a folder to the disk: a rename is there only once its folder is."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""A package as a logged model of an MLflow run: files, signature, example, environment. Knows MLflow's model format."""
+"""Logs a package as a model of an MLflow run: files, signature, example, environment. Knows MLflow's model format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from registry.package import BUNDLE, Example, Package, frame, needed, pyfunc_fil
 
 
 def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
-    """MLflow's `log_model` does the same, but for the process-wide tracking URI, and prints as it goes."""
+    """Log the package as a model of the run. MLflow's own `log_model` prints, and uses the process-wide tracking URI."""
     from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
 

@@ -1,4 +1,4 @@
-"""One run of an MLflow experiment while it is written, and what its failures are called."""
+"""One run of an MLflow experiment while it is written, and MLflow's failures as `RegistryError`."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ class Run:
     def params(self, values: Mapping[str, object]) -> None:
         from mlflow.entities import Param
 
-        with asking(self.uri, "parameters could not be logged"):
+        with registry_errors(self.uri, "parameters could not be logged"):
             self.client.log_batch(self.id, params=[Param(name, str(value)) for name, value in values.items()])
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        with asking(self.uri, "metrics could not be logged"):
+        with registry_errors(self.uri, "metrics could not be logged"):
             self.client.log_batch(self.id, metrics=measured(values, step))
 
     def figure(self, name: str, figure: Figure) -> None:
-        """A matplotlib figure as `name`.png."""
-        with asking(self.uri, f"figure {name} could not be logged"):
+        """Log a matplotlib figure as `name`.png."""
+        with registry_errors(self.uri, f"figure {name} could not be logged"):
             self.client.log_figure(self.id, figure, f"{name}.png")
 
     def document(self, name: str, values: Mapping[str, Any]) -> None:
-        """Plain values as `name`.json."""
-        with asking(self.uri, f"{name} could not be logged"):
+        """Log plain values as `name`.json."""
+        with registry_errors(self.uri, f"{name} could not be logged"):
             self.client.log_dict(self.id, dict(values), f"{name}.json")
 
     def text(self, file: str, text: str) -> None:
-        with asking(self.uri, f"{file} could not be logged"):
+        with registry_errors(self.uri, f"{file} could not be logged"):
             self.client.log_text(self.id, text, file)
 
     def dataset(self, name: str, fingerprint: str, source: str, context: str = "training") -> None:
-        """Name a data set that went into the run. MLflow keeps 36 characters of a digest; the whole is in the profile."""
+        """Log the name of a data set of the run. MLflow keeps 36 characters of a digest; the whole is in the profile."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         where, profile = json.dumps({"uri": source}), json.dumps({"fingerprint": fingerprint})
         dataset = Dataset(name, fingerprint[:36], "local", where, profile=profile)
-        with asking(self.uri, f"data set {name} could not be logged"):
+        with registry_errors(self.uri, f"data set {name} could not be logged"):
             self.client.log_inputs(self.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
 
     def end(self, status: str) -> None:
-        with asking(self.uri, "the run could not be ended"):
+        with registry_errors(self.uri, "the run could not be ended"):
             self.client.set_terminated(self.id, status)
 
 
 def measured(values: Mapping[str, float], step: int, model: str | None = None) -> list[Any]:
-    """Metrics of this moment, to be written together: one by one each is a transaction of its own."""
+    """Return metrics of this moment, to be logged together: one by one each is a transaction of its own."""
     from mlflow.entities import Metric
 
     now = round(1000 * time.time())
@@ -72,8 +72,8 @@ def measured(values: Mapping[str, float], step: int, model: str | None = None) -
 
 
 @contextmanager
-def asking(uri: str, failed: str) -> Iterator[None]:
-    """Whatever MLflow, its database or the network raise becomes a `RegistryError` that begins with `failed`."""
+def registry_errors(uri: str, failed: str) -> Iterator[None]:
+    """Raise whatever MLflow, its database or the network raise as a `RegistryError` that begins with `failed`."""
     from alembic.util import CommandError
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError

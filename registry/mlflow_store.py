@@ -1,4 +1,4 @@
-"""Artifacts in MLflow: runs, registered models, aliases. With mlflow_package.py and the pyfunc files, all that knows MLflow.
+"""Artifacts in MLflow: runs, registered models, aliases. Beside it only mlflow_*.py and the pyfunc files know MLflow.
 
 Uses MLflow's client with an explicit address, never its process-wide "current" run or tracking URI, so that threads and
 registries do not meet. Whatever MLflow, its database or the network raise becomes a `RegistryError`.
@@ -17,7 +17,7 @@ from registry import codec
 from registry.address import ADVICE, check_reachable, database, is_local, set_defaults, shown
 from registry.downloads import Downloads
 from registry.mlflow_package import log_model
-from registry.mlflow_run import Run, asking
+from registry.mlflow_run import Run, registry_errors
 from registry.package import BUNDLE, Package, Published
 
 CHAMPION, PREVIOUS = "champion", "previous"
@@ -28,7 +28,7 @@ DIGEST, KIND = "pliant.digest", "pliant.kind"
 class MlflowRegistry:
     """A tracking server (http, https), or a database (sqlite, postgresql) with artifacts under `artifact_root`.
 
-    What had to be downloaded goes away with the registry's object, or before it by `discard`.
+    Downloads are removed with this object, or before it by `discard`.
     """
 
     tracking_uri: str
@@ -38,9 +38,9 @@ class MlflowRegistry:
 
     @contextmanager
     def run(self, name: str, tags: Mapping[str, object] | None = None) -> Iterator[Run]:
-        """A run that ends as FINISHED, or as FAILED if the block raises. Makes the database and experiment if missing."""
+        """Open a run that ends as FINISHED, or as FAILED if the block raises. Creates database and experiment if missing."""
         client = self._connect(create=True)
-        with asking(self.tracking_uri, "a run could not be started"):
+        with registry_errors(self.tracking_uri, "a run could not be started"):
             experiment = self._experiment(client)
             known = {key: str(value) for key, value in (tags or {}).items()}
             started = client.create_run(experiment, run_name=name, tags=known)
@@ -59,18 +59,18 @@ class MlflowRegistry:
         """
         tags = {**package.tags, DIGEST: codec.digest(package.folder), KIND: codec.kind(package.folder)}
         known = {key: str(value) for key, value in tags.items()}
-        with asking(self.tracking_uri, f"{package.name} could not be published"):
+        with registry_errors(self.tracking_uri, f"{package.name} could not be published"):
             logged = log_model(run, package, known)
             _ensure_model(run.client, package.name)
             # The location and not "models:/<id>": that one is looked up by the process-wide tracking URI.
             source = logged.artifact_location
-            made = run.client.create_model_version(
+            version = run.client.create_model_version(
                 package.name, source, run_id=run.id, tags=known, model_id=logged.model_id
             )
-        return _published(made)
+        return _published(version)
 
     def create(self) -> None:
-        """Make the registry's database and experiment, where they are not there; a first `run` does so anyway."""
+        """Create the registry's database and experiment where they are missing; a first `run` does so too."""
         self._experiment(self._connect(create=True))
 
     def exists(self) -> bool:
@@ -79,30 +79,30 @@ class MlflowRegistry:
         return path is None or path.is_file()
 
     def version(self, name: str, alias: str = CHAMPION) -> Published | None:
-        """The version under `alias`; None if there is no such model or alias."""
+        """Return the version under `alias`; None if there is no such model or alias."""
         client = self._connect()
-        with asking(self.tracking_uri, f"{name} could not be looked up"):
+        with registry_errors(self.tracking_uri, f"{name} could not be looked up"):
             model = _find_model(client, name)
             if model is None or alias not in model.aliases:
                 return None
             return _published(client.get_model_version(name, str(model.aliases[alias])))
 
     def versions(self, prefix: str, alias: str = CHAMPION) -> dict[str, int]:
-        """Name -> version under `alias`, of all models whose names begin with `prefix` and that have the alias.
+        """Return name -> version under `alias`, of all models whose names begin with `prefix` and that have the alias.
 
-        One question for all: cheap enough to be asked again and again.
+        One request for all models: cheap enough for polling.
         """
-        found = [model for model in self._models() if model.name.startswith(prefix) and alias in model.aliases]
-        return {model.name: int(model.aliases[alias]) for model in sorted(found, key=lambda model: str(model.name))}
+        models = [model for model in self._models() if model.name.startswith(prefix) and alias in model.aliases]
+        return {model.name: int(model.aliases[alias]) for model in sorted(models, key=lambda model: str(model.name))}
 
     def fetch(self, name: str, which: str | int = CHAMPION) -> tuple[Path, Published]:
-        """The artifact's folder on this machine, for reading only, and the version under an alias or number."""
-        found = self._numbered(name, which) if isinstance(which, int) else self.version(name, which)
-        if found is None:
+        """Return the artifact's folder on this machine, for reading only, and the version under an alias or number."""
+        published = self._numbered(name, which) if isinstance(which, int) else self.version(name, which)
+        if published is None:
             raise RegistryError(self._lacking(name, str(which)))
-        if not found.digest:
-            raise RegistryError(f"{found.uri} was not published by pliant: it has no tag {DIGEST}")
-        return self._download(found), found
+        if not published.digest:
+            raise RegistryError(f"{published.uri} was not published by pliant: it has no tag {DIGEST}")
+        return self._download(published), published
 
     def promote(self, name: str, version: int, alias: str = CHAMPION) -> None:
         """Move `alias` to `version`. The champion so far stays within reach as `previous`."""
@@ -111,63 +111,63 @@ class MlflowRegistry:
             return
         self._numbered(name, version)
         client = self._connect()
-        with asking(self.tracking_uri, f"{name} version {version} could not be promoted"):
+        with registry_errors(self.tracking_uri, f"{name} version {version} could not be promoted"):
             if now is not None and alias == CHAMPION:
                 client.set_registered_model_alias(name, PREVIOUS, str(now.version))
             client.set_registered_model_alias(name, alias, str(version))
 
     def names(self, prefix: str = "") -> list[str]:
-        """Registered models whose names begin with `prefix`, sorted."""
+        """Return the names of the registered models that begin with `prefix`, sorted."""
         return sorted(model.name for model in self._models() if model.name.startswith(prefix))
 
     def discard(self, folder: Path) -> None:
-        """A fetched folder is not needed any more: remove it if it was downloaded."""
+        """Remove a fetched folder that is not needed any more, if it was downloaded."""
         self.downloads.remove(folder)
 
     def _models(self) -> list[Any]:
-        client, token, found = self._connect(), None, []
-        with asking(self.tracking_uri, "the models could not be listed"):
+        client, token, models = self._connect(), None, []
+        with registry_errors(self.tracking_uri, "the models could not be listed"):
             while token != "":
                 page = client.search_registered_models(max_results=1000, page_token=token)
-                found += list(page)
+                models += list(page)
                 token = page.token or ""
-        return found
+        return models
 
     def _connect(self, create: bool = False) -> Any:
         set_defaults()
         check_reachable(self.tracking_uri, create)
-        with asking(self.tracking_uri, "the registry could not be opened"):
+        with registry_errors(self.tracking_uri, "the registry could not be opened"):
             from mlflow import MlflowClient
 
             return MlflowClient(self.tracking_uri, self.tracking_uri)
 
     def _experiment(self, client: Any) -> str:
-        found = client.get_experiment_by_name(self.experiment)
-        if found is not None:
-            return str(found.experiment_id)
-        served = self.tracking_uri.startswith("http")  # a server keeps artifacts where it was told to
+        experiment = client.get_experiment_by_name(self.experiment)
+        if experiment is not None:
+            return str(experiment.experiment_id)
+        served = self.tracking_uri.startswith("http")  # a server has its own place for artifacts
         location = None if served else Path(self.artifact_root).absolute().as_uri()
         return str(client.create_experiment(self.experiment, artifact_location=location))
 
     def _numbered(self, name: str, version: int) -> Published:
         client = self._connect()
-        with asking(self.tracking_uri, f"there is no {name} version {version}"):
+        with registry_errors(self.tracking_uri, f"there is no {name} version {version}"):
             return _published(client.get_model_version(name, str(version)))
 
     def _lacking(self, name: str, alias: str) -> str:
-        with asking(self.tracking_uri, f"{name} could not be looked up"):
+        with registry_errors(self.tracking_uri, f"{name} could not be looked up"):
             model = _find_model(self._connect(), name)
         if model is None:
             return f"the registry at {shown(self.tracking_uri)} has no model {name}: {ADVICE}"
         known = ", ".join(f"{key} (version {value})" for key, value in sorted(model.aliases.items())) or "none"
         return f"model {name} has no version under the alias {alias}; its aliases: {known}"
 
-    def _download(self, found: Published) -> Path:
+    def _download(self, published: Published) -> Path:
         from mlflow.artifacts import download_artifacts
 
         client = self._connect()
-        with asking(self.tracking_uri, f"the files of {found.uri} could not be fetched"):
-            root = client.get_model_version_download_uri(found.name, str(found.version))
+        with registry_errors(self.tracking_uri, f"the files of {published.uri} could not be fetched"):
+            root = client.get_model_version_download_uri(published.name, str(published.version))
             target = None if is_local(root) else str(self.downloads.fresh())  # what is here already is not copied
             return Path(download_artifacts(f"{root}/artifacts/{BUNDLE}", None, None, target, self.tracking_uri))
 
@@ -194,6 +194,6 @@ def _find_model(client: Any, name: str) -> Any:
 
 
 def _published(version: Any) -> Published:
-    """MLflow gives a version number as text over HTTP, as a number otherwise."""
+    """Return MLflow's version as ours. Its number is a text over HTTP, else a number."""
     number, tags = int(version.version), dict(version.tags)
     return Published(version.name, number, tags.get(DIGEST, ""), f"models:/{version.name}/{number}", tags)

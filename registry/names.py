@@ -1,4 +1,4 @@
-"""What experiments and registered models are called: the one place for flows, services and benchmarks."""
+"""The names of experiments and registered models, for flows, services and benchmarks alike."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def experiment(system: str) -> str:
 
 
 def prefix(system: str) -> str:
-    """Return what the names of all registered models of a system begin with."""
+    """Return the prefix of the names of all registered models of a system."""
     return f"pliant-{system}-"
 
 

@@ -1,4 +1,4 @@
-"""What is handed to the registry for publication, and what it gives back. Knows no MLflow."""
+"""A package, which the registry publishes, and the published version that it returns. Knows no MLflow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Example = NDArray[Any] | Mapping[str, NDArray[Any]]
 Option = int | float | str | bool
 
 BUNDLE = "bundle"
-"""What an artifact's folder is called within a published model."""
+"""Name of an artifact's folder within a published model."""
 
 NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "safetensors", "torch")
 """Distributions that every model's code imports."""
@@ -28,7 +28,7 @@ NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "safetensors", "torch")
 class Package:
     """An artifact's folder and all that is published with it.
 
-    The code that answers for it in an MLflow client is registry/pyfunc/<kind>.py, by the kind in the folder.
+    The code that runs it in an MLflow client is registry/pyfunc/<kind>.py, by the kind in the folder.
     """
 
     name: str  # of the registered model, such as "pliant-tokens-profile"
@@ -55,20 +55,20 @@ class Published:
 
 
 def frame(example: Example) -> Any:
-    """Named columns as a data frame; tensors as they are."""
+    """Return named columns as a data frame, tensors as they are."""
     import pandas as pd
 
     return pd.DataFrame(dict(example)) if isinstance(example, Mapping) else example
 
 
 def needed(kind: str) -> tuple[str, ...]:
-    """Distributions that an artifact of `kind` needs in an MLflow client, sorted."""
+    """Return the distributions that an artifact of `kind` needs in an MLflow client, sorted."""
     own = {system.name: system.requires for system in systems.SYSTEMS}.get(kind.partition("-")[0], ())
     return tuple(sorted({*NEEDED, *own}))
 
 
 def pyfunc_file(kind: str) -> Path:
-    """The model's code for artifacts of `kind`. Raises `ArtifactError` where there is none."""
+    """Return the file of the model's code for artifacts of `kind`. Raises `ArtifactError` where there is none."""
     path = Path(__file__).parent / "pyfunc" / f"{kind.replace('-', '_')}.py"
     if not path.is_file():
         raise ArtifactError(f"no {path.name} says how an artifact of kind {kind} answers in an MLflow client")

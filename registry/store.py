@@ -1,4 +1,4 @@
-"""A plain folder of artifacts: a key names a subfolder. For those who want no MLflow; it has no versions and no aliases."""
+"""A plain folder of artifacts, in which a key names a subfolder. It needs no MLflow and has no versions or aliases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FolderStore:
     root: Path
 
     def path(self, key: str) -> Path:
-        """Where `key` lives. Raises `InputError` for a key that could lead out of the root."""
+        """Return the folder of `key`. Raises `InputError` for a key that could lead out of the root."""
         steps = key.split("/")
         if not all(_STEP.fullmatch(step) for step in steps):
             raise InputError("key", key, "names of letters, digits, '_', '-' and '.' (not in front), separated by '/'")
@@ -34,5 +34,5 @@ class FolderStore:
         return codec.save(artifact, self.path(key))
 
     def load(self, cls: type[T], key: str, digest: str | None = None) -> T:
-        """The artifact at `key`, which must have `digest` if one is given."""
+        """Return the artifact at `key`, which must have `digest` if one is given."""
         return codec.load(cls, self.path(key), digest)

@@ -1,6 +1,6 @@
-"""From plain JSON values (arrays already in place) to a dataclass, by its type hints. Knows types, no files.
+"""Turns plain JSON values (arrays already in place) into a dataclass, by its type hints. Knows types, no files.
 
-cattrs does the work; this file says what it may take for an array and for a union of plain types, and turns its groups of
+cattrs does the work; this file defines what it accepts as an array and as a union of plain types, and turns its groups of
 exceptions into one sentence.
 """
 
@@ -21,7 +21,7 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def structure(cls: type[T], values: Any, where: str) -> T:
-    """An instance of `cls`. Raises `ArtifactError` that names `where` and the first value that does not fit."""
+    """Return an instance of `cls`. Raises `ArtifactError` that names `where` and the first value that does not fit."""
     try:
         return _converter().structure(values, cls)
     except BaseValidationError as error:
@@ -36,7 +36,7 @@ def _converter() -> Converter:
 
 
 def _first(error: BaseException, path: str) -> str:
-    """The first fault and where it is. (cattrs' own `transform_error` forgets its formatter below the first level.)"""
+    """Return the first fault and its place. (cattrs' own `transform_error` forgets its formatter below the first level.)"""
     if not isinstance(error, ClassValidationError | IterableValidationError):
         return f"{path}: {_sentence(error)}"
     noted, bare = error.group_exceptions()

@@ -1,4 +1,4 @@
-"""What becomes of a request, and what is kept of it until then. Plain values; knows nothing of who fills them in."""
+"""The driver's record of a request while it is pending, and how the request ends. Plain values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pliant.protocol import Launch, Request
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """An output and how it came about. Queue: until its launch was decided; run: on the device, by its own clock.
+    """An output and how it came about.
 
-    `known` names what the scheduler went by when it decided the launch (see `Driver.change`).
+    `queue_seconds`: from arrival until its launch was decided; `run_seconds`: on the device, by the device's clock.
     """
 
     output: Any
@@ -21,66 +21,70 @@ class Completed:
     batch: int
     queue_seconds: float
     run_seconds: float
-    late_by: float  # negative: seconds to spare
-    known: Any = None
-    reason: str = ""  # why no further launch was made that was wanted, see protocol.ANSWER_REASONS
-    ran: tuple[LaunchResult, ...] = ()  # all its launches, in order
+    late_by: float  # seconds after the deadline; negative: before it
+    reason: str = ""  # why a further launch that was wanted did not happen, see protocol.Drop
+    launches: tuple[LaunchResult, ...] = ()  # all its launches, in order
 
     @property
     def on_time(self) -> bool:
+        """Whether the deadline was met."""
         return self.late_by <= 0
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """No output; reasons as in protocol.DROP_REASONS."""
+    """The request gets no output, for a reason of protocol.Drop."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """A launch, when it was decided, and by what knowledge."""
+    """A launch, and when the scheduler decided it (`at`, on the driver's clock)."""
 
     launch: Launch
     at: float
-    known: Any
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """One launch's share of one request."""
+    """What one launch gave one request; `seconds` is the whole launch's time on the device."""
 
     output: Any
-    decided: Dispatched
+    dispatched: Dispatched
     seconds: float
 
 
 @dataclass(slots=True)
 class Pending:
+    """A request without an answer yet."""
+
     request: Request
-    payload: Any  # what the next launch is sent
+    payload: Any  # what the next launch sends to the device
     answer: asyncio.Future[Completed | Rejected]
-    state: Any = None  # what is kept of it here from one launch to the next
-    ran: dict[int, LaunchResult] = field(default_factory=dict)  # launch id -> what it gave
+    state: Any = None  # the system's own, kept from one launch to the next
+    launches: dict[int, LaunchResult] = field(default_factory=dict)  # by launch id
 
     @property
     def last(self) -> LaunchResult:
-        """The latest launch that ended well."""
-        return next(reversed(self.ran.values()))
+        """Return the result of the latest launch that succeeded."""
+        return next(reversed(self.launches.values()))
 
     def settle(self, answer: Completed | Rejected) -> None:
-        if not self.answer.done():  # the client may have gone
+        """Give the answer to whoever waits for it."""
+        if not self.answer.done():  # the client may have disconnected
             self.answer.set_result(answer)
 
     def fail(self, error: Exception) -> None:
+        """Raise the error in whoever waits for the answer."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
-    def served(self, launch: int, now: float, reason: str = "") -> Completed:
-        ran = self.ran[launch]
-        decided = ran.decided
-        queued, late_by = decided.at - self.request.arrival, now - self.request.deadline
-        batch, setting = len(decided.launch.requests), decided.launch.setting
-        every = tuple(self.ran.values())
-        return Completed(ran.output, setting, batch, queued, ran.seconds, late_by, decided.known, reason, every)
+    def completed(self, launch: int, now: float, reason: str = "") -> Completed:
+        """Return the answer that the output of a launch gives at `now`."""
+        result = self.launches[launch]
+        dispatched = result.dispatched
+        queued, late_by = dispatched.at - self.request.arrival, now - self.request.deadline
+        batch, setting = len(dispatched.launch.requests), dispatched.launch.setting
+        all_results = tuple(self.launches.values())
+        return Completed(result.output, setting, batch, queued, result.seconds, late_by, reason, all_results)

@@ -9,7 +9,7 @@ Clock = Callable[[], float]
 
 
 def loop_clock() -> Clock:
-    """Seconds since this call on the running loop's clock: small numbers, and the same clock as the loop's timers."""
+    """Return a clock that counts the seconds since this call, and runs with the timers of the present event loop."""
     loop = asyncio.get_running_loop()
     origin = loop.time()
     return lambda: loop.time() - origin

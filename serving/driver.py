@@ -1,8 +1,8 @@
-"""asyncio drives a scheduler: requests in, answers out, launches carried to workers.
+"""Runs a scheduler on an asyncio event loop: takes requests, sends launches to workers and gives answers.
 
-Knows the event loop, the clock and the books of what is pending; decides nothing. Everything the scheduler sees and
-says is recorded, so that `replay` of the journal gives the same decisions. Each submitted request is answered exactly
-once: with an output, with a drop, or with an exception where the scheduler itself broke.
+The driver keeps the clock and the pending requests, and decides nothing. It records every event and every action, so that
+`replay` of the journal gives the same decisions. Each submitted request is answered exactly once: with an output, with a
+rejection, or with an exception if the scheduler itself failed.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ Read = Callable[[Pending, Result], Result]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    launch: float = 60.0  # seconds after which a running worker counts as hung and is killed
-    drain: float = 120.0  # seconds that `stop` waits for requests in flight
+    launch: float = 60.0  # seconds after which a launch counts as hung and its worker is killed
+    drain: float = 120.0  # seconds that `stop` waits for pending requests
 
 
 class Driver:
-    """`submit` from any number of tasks of one event loop, between `start` and `stop`."""
+    """Serves any number of asyncio tasks of one event loop, which call `submit` between `start` and `stop`."""
 
     def __init__(
         self,
@@ -59,15 +59,18 @@ class Driver:
         limits: Limits = Limits(),
         died: Callable[[], None] = lambda: None,
         read: Read = lambda _pending, result: result,
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
-        """`died` is called for each worker that dies while it has nothing to do; it is started again.
+        """`facts`, if given, are the scheduler's first event, so that the journal holds what the scheduler knows.
 
-        `read` is shown every pending request after each of its launches: it may say more in the result than that there
-        is an output, and change what the next launch is sent. Where it raises, that is this one request's answer.
+        `died` is called for each worker that dies while idle; the worker is then restarted.
+
+        `read` is called with every pending request after each of its launches. It returns the result for the scheduler,
+        and may change the payload of the next launch. If it raises, the request fails with that exception.
         """
         self._scheduler, self._record, self._clock, self._limits = scheduler, record, clock, limits
-        self._read = read
-        self._lanes = [WorkerSlot(worker, limits.launch, died) for worker in workers]
+        self._read, self._facts = read, facts
+        self._slots = [WorkerSlot(worker, limits.launch, died) for worker in workers]
         self._pending: dict[int, Pending] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = count()
@@ -75,39 +78,37 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._broken: str | None = None
-        self._known: Any = None
 
     @property
     def now(self) -> float:
-        """The clock that deadlines and the journal are on."""
+        """Return the present time in seconds, on the clock of deadlines and journal."""
         return self._clock()
 
     @property
     def pending(self) -> int:
-        """Requests without an answer."""
+        """Return the number of requests without an answer."""
         return len(self._pending)
 
     @property
     def waiting(self) -> int:
-        """Requests without an answer that no worker has in hand."""
-        return len(self._pending) - sum(len(lane.launch.requests) for lane in self._lanes if lane.launch)
-
-    def waits_for(self, task: str) -> bool:
-        """Whether a request for `task` has no answer yet."""
-        return any(pending.request.task == task for pending in self._pending.values())
+        """Return the number of requests without an answer that are in no running launch."""
+        return len(self._pending) - sum(len(slot.launch.requests) for slot in self._slots if slot.launch)
 
     @property
     def alive(self) -> bool:
-        """Whether the scheduler is sound; once it broke the contract only a new process helps."""
+        """Whether the scheduler works. One that has failed needs a new service process."""
         return self._broken is None
 
     @property
     def ready(self) -> bool:
-        return self.alive and not self._stopping and any(lane.up for lane in self._lanes)
+        """Whether requests can be answered: at least one worker is up."""
+        return self.alive and not self._stopping and any(slot.up for slot in self._slots)
 
     async def start(self) -> None:
-        """Return when every worker has run its model. Raises `WorkerError`."""
-        await asyncio.gather(*(lane.start() for lane in self._lanes))
+        """Return when every worker has run its model. Raises `WorkerError`, and what `change` raises."""
+        await asyncio.gather(*(slot.start() for slot in self._slots))
+        if self._facts is not None:
+            self.change(self._facts)
 
     async def submit(
         self,
@@ -119,9 +120,11 @@ class Driver:
         setting: int = 0,
         state: Any = None,
     ) -> Completed | Rejected:
-        """Wait for an answer. `deadline` is in seconds from now; `length` and `setting` as in `Request`, `state` for `read`.
+        """Wait for the answer to a request.
 
-        Raises `SchedulerError` where the scheduler broke the contract, `WorkerError` after `stop`.
+        `deadline` is in seconds from now; `length` and `setting` are as in `Request`; `state` is for `read`.
+
+        Raises `SchedulerError` if the scheduler has failed, `WorkerError` after `stop`.
         """
         if self._broken:
             raise SchedulerError(self._broken)
@@ -134,11 +137,10 @@ class Driver:
         self._handle(Arrived(request), now)
         return await answer
 
-    def change(self, facts: Mapping[str, Any], known: Any = None) -> None:
-        """Replace what the scheduler goes by, in the journal as `Changed`; launches decided from now on name `known`.
+    def change(self, facts: Mapping[str, Any]) -> None:
+        """Replace what the scheduler knows (profiles, tasks); the journal records it as `Changed`.
 
-        Raises `InputError` for facts that the scheduler refuses (nothing has changed then), `SchedulerError` where it
-        breaks.
+        Raises `InputError` for facts that the scheduler rejects (then nothing changes), `SchedulerError` if it fails.
         """
         if self._broken:
             raise SchedulerError(self._broken)
@@ -147,40 +149,22 @@ class Driver:
             actions = self._scheduler.handle(event, now)
         except InputError:
             raise
-        except Exception as error:  # our own bug, whatever its type
+        except Exception as error:  # a bug of ours, whatever its type
             raise SchedulerError(self._break(error)) from error
-        self._known = known
         self._follow(event, actions, now)
 
     async def update(self, value: Any, build: Any) -> None:
-        """Tell every worker something for all later launches, and how to build its model should it start again."""
-        for lane in self._lanes:
-            await lane.update(value, build)
+        """Send an update of the model to every worker. `build` makes the updated model if the worker is restarted."""
+        for slot in self._slots:
+            await slot.update(value, build)
 
     def remember(self, build: Any) -> None:
-        """How every worker is to build its model should it start again."""
-        for lane in self._lanes:
-            lane.worker.remember(build)
-
-    async def exchange(self, workers: Sequence[Worker], facts: Mapping[str, Any], known: Any = None) -> None:
-        """Started workers take the places of the present ones, each between two launches; nothing that waits notices.
-
-        With the first of them the facts change, so that on one worker both happen at one moment. (With more, a worker
-        that still runs may be given a setting of the new facts.) Raises as `change`, and then nobody was exchanged.
-        """
-        first, *others = zip(self._lanes, workers, strict=True)
-
-        def begin() -> Worker:
-            self.change(facts, known)
-            return first[0].exchange(first[1])
-
-        former = [await first[0].when_free(begin)]
-        for lane, worker in others:
-            former.append(await lane.when_free(lambda lane=lane, worker=worker: lane.exchange(worker)))  # type: ignore[misc]
-        await asyncio.gather(*(worker.stop() for worker in former))
+        """Set the build that every worker uses if it is restarted."""
+        for slot in self._slots:
+            slot.worker.remember(build)
 
     async def stop(self) -> None:
-        """Answer everything in flight, then stop the workers."""
+        """Answer all pending requests, then stop the workers."""
         self._stopping = True
         if self._pending:
             await asyncio.wait([pending.answer for pending in self._pending.values()], timeout=self._limits.drain)
@@ -188,20 +172,20 @@ class Driver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(lane.stop() for lane in self._lanes))
+        await asyncio.gather(*(slot.stop() for slot in self._slots))
 
     def _tick(self) -> float:
-        """Never back: a timer may fire a hair early, and its event then stands at the time it was set for."""
+        """Return the present time, which never goes back: a timer may fire a moment before the time that it was set for."""
         self._last = max(self._last, self._clock())
         return self._last
 
     def _handle(self, event: Event, now: float) -> None:
-        """One event in, its actions out. Whatever the scheduler does wrong ends in `_break`, never in silence."""
+        """Give the scheduler an event and carry out its actions. Any error of the scheduler ends in `_break`."""
         if self._broken:
             return
         try:
             actions = self._scheduler.handle(event, now)
-        except Exception as error:  # our own bug, whatever its type
+        except Exception as error:  # a bug of ours, whatever its type
             self._break(error)
             return
         self._follow(event, actions, now)
@@ -209,8 +193,8 @@ class Driver:
     def _follow(self, event: Event, actions: Sequence[Action], now: float) -> None:
         try:
             self._record(JournalEntry(now, event, tuple(actions)))
-            # Launches first: behind the answers, each a response to be written, the device would idle for milliseconds.
-            for action in sorted(actions, key=lambda one: not isinstance(one, Launch)):
+            # Launches go first: writing the answers takes milliseconds, in which the device would idle.
+            for action in sorted(actions, key=lambda action: not isinstance(action, Launch)):
                 self._act(action, now)
             self._arm(event, now)
         except Exception as error:
@@ -222,34 +206,33 @@ class Driver:
                 self._launch(action, now)
             case Answer(request, launch, reason):
                 pending = self._pending.pop(request)
-                pending.settle(pending.served(launch, now, reason))
+                pending.settle(pending.completed(launch, now, reason))
             case Drop(request, reason):
                 self._pending.pop(request).settle(Rejected(reason))
 
     def _launch(self, launch: Launch, now: float) -> None:
-        lane = self._lanes[launch.worker]
-        if lane.launch is not None:
-            raise SchedulerError(f"worker {launch.worker} got launch {launch.id} during launch {lane.launch.id}")
+        slot = self._slots[launch.worker]
+        if slot.launch is not None:
+            raise SchedulerError(f"worker {launch.worker} was given launch {launch.id} during launch {slot.launch.id}")
         payloads = [self._pending[request].payload for request in launch.requests]
-        lane.launch = launch
-        task = asyncio.create_task(self._carry_out(lane, Dispatched(launch, now, self._known), payloads))
+        slot.launch = launch
+        task = asyncio.create_task(self._carry_out(slot, Dispatched(launch, now), payloads))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, lane: WorkerSlot, decided: Dispatched, payloads: list[Any]) -> None:
-        event, outputs = await lane.carry_out(decided.launch, payloads)
+    async def _carry_out(self, slot: WorkerSlot, dispatched: Dispatched, payloads: list[Any]) -> None:
+        event, outputs = await slot.carry_out(dispatched.launch, payloads)
         if isinstance(event, Finished):
-            event = self._take_in(event, decided, outputs)
-        lane.act_between()
+            event = self._take_in(event, dispatched, outputs)
         self._handle(event, self._tick())
 
-    def _take_in(self, event: Finished, decided: Dispatched, outputs: Sequence[Any]) -> Finished:
-        """Keep the outputs, and let `read` say what they mean to the scheduler."""
+    def _take_in(self, event: Finished, dispatched: Dispatched, outputs: Sequence[Any]) -> Finished:
+        """Store the outputs, and return the event with the results that `read` gives for them."""
         results = []
         for result, output in zip(event.results, outputs, strict=True):
             pending = self._pending.get(result.request)
             if pending is not None:
-                pending.ran[decided.launch.id] = LaunchResult(output, decided, event.seconds)
+                pending.launches[dispatched.launch.id] = LaunchResult(output, dispatched, event.seconds)
                 result = self._read_one(pending, result)
             results.append(result)
         return replace(event, results=tuple(results))
@@ -257,13 +240,13 @@ class Driver:
     def _read_one(self, pending: Pending, result: Result) -> Result:
         try:
             return self._read(pending, result)
-        except Exception as error:  # our own bug, but no reason to fail all the others
+        except Exception as error:  # a bug of ours, but no reason to fail the other requests
             logger.error("the output of request %d could not be read", result.request, exc_info=error)
             pending.fail(error)
             return result
 
     def _arm(self, event: Event, now: float) -> None:
-        """One timer for the whole scheduler."""
+        """Set the one timer of the scheduler to its next wake-up."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -280,14 +263,14 @@ class Driver:
         self._handle(Woke(), self._tick())
 
     def _break(self, error: Exception) -> str:
-        logger.error("the scheduler failed; all requests are refused from now on", exc_info=error)
+        logger.error("the scheduler failed; every request gets an error from now on", exc_info=error)
         self._broken = f"the scheduler failed: {type(error).__name__}: {error}"
         broken = self._broken
         self._end(lambda: SchedulerError(broken))
         return broken
 
     def _end(self, exception: Callable[[], Exception]) -> None:
-        """Leave no request without an answer. Each gets its own exception: a shared one collects all tracebacks."""
+        """Fail all pending requests, each with an exception of its own: a shared one would collect all tracebacks."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,7 @@
-"""Journals in files: a recorder that never stops the service, and a reader that bears a truncated last line.
+"""Journals in files: a recorder that never stops the service, and a reader that accepts a truncated last line.
 
-Knows files and pliant/journal.py; knows nothing of schedulers. Where writing fails, recording ends, and the log says so
-once: a journal with a hole in it could not be replayed.
+If writing fails, recording ends and the log says so once: a journal with a gap could not be replayed. No journal is ever
+overwritten.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,17 +24,19 @@ logger = logging.getLogger("pliant.serving")
 
 
 class FileRecorder:
-    """Writes entries to a file, replacing one of a former run; call it with each. A killed process loses the last second.
+    """Writes entries to a file; call it with each. A killed process loses the last second.
 
-    Buffered, and flushed with the first entry that comes a second after the last flush.
+    The file of a former run is kept: it is renamed by a number behind its name, `journal.jsonl.1`, then `.2` and so on.
+    Writes are buffered and flushed about once a second.
     """
 
     def __init__(self, path: Path, line: Callable[[Any], str] = encode) -> None:
-        """`line`: of one entry. Raises `InputError` where the file cannot be made, before anything is served."""
+        """`line` writes one entry as text. Raises `InputError` if the file cannot be made."""
         self._path, self._line = path, line
         self._flushed = time.monotonic()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            _keep_former(path)
             self._file: TextIO | None = path.open("w", buffering=BUFFER_BYTES, encoding="utf-8")
         except OSError as error:
             raise InputError("journal", path, f"a file that can be written ({error.strerror})") from None
@@ -62,15 +65,23 @@ class FileRecorder:
             file.flush()
 
     def _give_up(self, error: OSError) -> None:
-        """The file is not closed here: closing would try to write the rest once more, and fail once more."""
+        """Stop recording. The file is not closed: closing would try to write the rest again, and fail again."""
         logger.error("the journal %s ends here: %s; serving goes on", self._path, error.strerror)
         self._file = None
 
 
-def read(path: Path) -> Journal:
-    """All whole entries. A last line without its end is what a killed process leaves, and is passed over.
+def _keep_former(path: Path) -> None:
+    """Rename a file that has something in it: a journal replays from its first entry, so runs are not mixed in one."""
+    if path.is_file() and path.stat().st_size:
+        former = next(name for number in count(1) if not (name := path.with_name(f"{path.name}.{number}")).exists())
+        path.rename(former)
+        logger.warning("the journal of a former run, %s, is kept as %s", path, former)
 
-    Raises `InputError` naming the line number for any other line that is no entry, and for a file that is not there.
+
+def read(path: Path) -> Journal:
+    """Return all complete entries. A last line without its end, as a killed process leaves it, is skipped.
+
+    Raises `InputError` for a file that cannot be read, and for any other line that is no entry (with its number).
     """
     try:
         whole, _, _truncated = path.read_text(encoding="utf-8").rpartition("\n")

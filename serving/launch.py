@@ -1,7 +1,4 @@
-"""Starts `bentoml serve` for a system and watches over it: checked before, ready when it says so, drained at the end.
-
-Knows the child process, its environment and its health; knows nothing of what it serves but the settings it hands on.
-"""
+"""Starts `bentoml serve` for a system: checks the settings, starts the process, waits until it is ready, and stops it."""
 
 from __future__ import annotations
 
@@ -27,8 +24,8 @@ from pliant.errors import InputError, WorkerError
 from serving.settings import PREFIX, Settings, to_environment
 
 HOST = "127.0.0.1"
-PROBE_SECONDS = 1.0  # of one look at /readyz: a service that starts accepts connections and leaves them hanging
-DRAIN_SECONDS = 120  # in which requests in flight end after SIGTERM
+PROBE_SECONDS = 1.0  # for one request to /readyz: a service that is starting accepts connections and does not answer
+DRAIN_SECONDS = 120  # that pending requests have to end after SIGTERM
 
 _QUIET = {
     "BENTOML_DO_NOT_TRACK": "True",
@@ -38,27 +35,27 @@ _QUIET = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "OTEL_SDK_DISABLED": "true",
     "HF_HUB_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",  # its threads would take the device's processor for one text
-    # Without it a service that cannot start is started again for ever, and /readyz hangs meanwhile.
+    "TOKENIZERS_PARALLELISM": "false",  # its threads would take processor time from the device for a single text
+    # Without it a service that cannot start is restarted for ever, and /readyz hangs meanwhile.
     "BENTOML_CONTAINERIZED": "true",
 }
 
 
 def check(settings: Settings) -> None:
-    """Everything that can be known before serving. Raises `PliantError`: one sentence instead of a server's log."""
+    """Check all that can be checked before serving. Raises `PliantError`, whose one sentence replaces a server's log."""
     systems.system(settings.system).part("serving", "assembly").check(settings)
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A running `bentoml serve`."""
+    """A running `bentoml serve`; `log` is the file of its output."""
 
     process: subprocess.Popen[bytes]
     url: str
     log: Path | None
 
     def wait_until_ready(self, seconds: float = 300.0) -> None:
-        """Return when the model has run. Raises `WorkerError` where the service ends before, or takes longer."""
+        """Return when the model has run. Raises `WorkerError` if the service ends before, or takes longer than `seconds`."""
         until = time.monotonic() + seconds
         while not self._is_ready():
             if self.process.poll() is not None:
@@ -70,7 +67,7 @@ class Service:
             time.sleep(0.05)
 
     def stop(self, seconds: float = DRAIN_SECONDS + 30.0) -> int:
-        """SIGTERM, then wait until what is in flight is answered; the exit status, 0 for a clean end."""
+        """Send SIGTERM, wait until pending requests are answered, and return the exit status (0 for a clean end)."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)
@@ -88,10 +85,10 @@ class Service:
 
 
 def launch(settings: Settings, state: Path, port: int, log: Path | None = None) -> Service:
-    """Check, then start; its output goes to `log`, or where ours goes. Raises `PliantError` before anything is started.
+    """Check the settings and start the service. Its output goes to `log`, or else where this process's output goes.
 
-    `state` is a folder for BentoML's own files; each port has its own there, since two running services in one would
-    wipe each other's metrics.
+    `state` is a folder for BentoML's own files, with a folder per port: two services in one folder would delete each
+    other's metrics. Raises `PliantError` before anything is started.
     """
     settings = _absolute(settings)
     _check_port(port)
@@ -100,7 +97,7 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None) 
     home.mkdir(parents=True, exist_ok=True)
     environment = _environment(settings, home, os.environ)
     with _output(log) as output:
-        # A session of its own: Ctrl-C in a terminal reaches us alone, and we pass it on once.
+        # A session of its own: Ctrl-C in a terminal reaches this process alone, which passes it on once.
         process = subprocess.Popen(
             _command(settings.system, port), env=environment, stdout=output, stderr=output, start_new_session=True
         )
@@ -108,28 +105,28 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None) 
 
 
 def serve(settings: Settings, state: Path, port: int, while_starting: Callable[[Service], None] | None = None) -> int:
-    """In the foreground until SIGTERM or SIGINT; the service's exit status.
+    """Run the service in the foreground until SIGTERM or SIGINT, and return its exit status.
 
-    `while_starting` is called with the service when it begins to start; it may wait until it is ready.
+    `while_starting` is called with the service once its process runs, and may wait until the service is ready.
     """
     service = launch(settings, state, port)
 
     def forward(_number: int, _frame: FrameType | None) -> None:
         service.process.send_signal(signal.SIGTERM)
 
-    former = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         if while_starting is not None:
-            with contextlib.suppress(WorkerError):  # one that ends tells why itself, by its output and its status
+            with contextlib.suppress(WorkerError):  # a service that ends says why by its output and its status
                 while_starting(service)
         return service.process.wait()
     finally:
-        for number, handler in former.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def _check_port(port: int) -> None:
-    """Or a look at /readyz would find whoever is there already."""
+    """Raise `InputError` for a port in use: /readyz would reach whatever listens there."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -146,18 +143,18 @@ def _command(system: str, port: int) -> list[str]:
 
 
 def _service(system: str) -> str:
-    """Where BentoML finds the service."""
+    """Return the import path by which BentoML finds the service."""
     return f"serving.{system}.service:{system.capitalize()}Service"
 
 
 def _environment(settings: Settings, home: Path, ours: Mapping[str, str]) -> dict[str, str]:
-    """Ours without what would set settings behind our back, and with what the service is told."""
-    kept = {name: value for name, value in ours.items() if not name.startswith(PREFIX)}
-    return {**kept, **_QUIET, "BENTOML_HOME": str(home), **to_environment(settings)}
+    """Return this process's environment, with its PLIANT_ variables replaced by those of the settings."""
+    inherited = {name: value for name, value in ours.items() if not name.startswith(PREFIX)}
+    return {**inherited, **_QUIET, "BENTOML_HOME": str(home), **to_environment(settings)}
 
 
 def _absolute(settings: Settings) -> Settings:
-    """The service works in another folder than we do."""
+    """Return the settings with absolute paths: the service has another working folder than this process."""
     uri, journal = settings.registry_uri, settings.journal
     file = uri.removeprefix("sqlite:///")
     return dataclasses.replace(

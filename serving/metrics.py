@@ -1,7 +1,7 @@
-"""Prometheus metrics of a service: what arrived, what became of it, and what the device did.
+"""Prometheus metrics of a service: requests that arrived, how they ended, and what the device did.
 
-Knows the journal's entries and the driver's answers. Whether an answer was right nobody knows online, so of the paper's
-four outcome types "accurate in time" and "wrong in time" are one here: on_time.
+A service cannot know whether an answer is correct, so two of the four outcomes of OTAS's paper, "accurate in time" and
+"wrong in time", are one here: `on_time`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """`setting` names the system's knob in labels (tokens: gamma), `origins` the labels that say what gave an answer."""
+    """Counts for one service.
+
+    `setting` is what the system calls a launch's setting (tokens: gamma); `origins` are the labels that say which versions
+    and which setting gave an answer.
+    """
 
     def __init__(self, setting: str, origins: Sequence[str] = (), registry: CollectorRegistry = REGISTRY) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -28,22 +32,22 @@ class Metrics:
             return Histogram(f"pliant_{name}", text, buckets=buckets, registry=registry)
 
         self._arrivals = counter("arrivals", "Requests that reached the scheduler", "task")
-        self._outcomes = counter("outcomes", "What became of them", "task", "outcome")
+        self._outcomes = counter("outcomes", "Requests by outcome", "task", "outcome")
         self._origins = tuple(origins)
-        self._answers = counter("answers", "Answers, by what gave them", "task", *origins)
-        self._refreshes = counter("refreshes", "Looks at what the registry's alias points to", "outcome")
-        self._refusals = counter("refusals", "Requests answered with an error, by its code", "code")
+        self._answers = counter("answers", "Answers by the versions and settings that gave them", "task", *origins)
+        self._refreshes = counter("refreshes", "Polls of the registry for a new version, by outcome", "outcome")
+        self._errors = counter("refusals", "Requests answered with an error, by error code", "code")
         self._launches = counter("launches", f"Batches launched, by {setting}", setting)
-        self._failures = counter("worker_failures", "Device processes that died or hung, in a launch or idle")
+        self._failures = counter("worker_failures", "Device processes that died or hung, during a launch or idle")
         self._batch = histogram("batch_size", "Requests per launch", SIZES)
-        self._queue = histogram("queue_seconds", "From arrival to launch, per answered request", SECONDS)
-        self._run = histogram("run_seconds", "On the device, per launch", SECONDS)
+        self._queue = histogram("queue_seconds", "Seconds from arrival to launch, per answered request", SECONDS)
+        self._run = histogram("run_seconds", "Seconds on the device, per launch", SECONDS)
         self._waiting = Gauge(
-            "pliant_waiting", "Requests that no worker has in hand", registry=registry, multiprocess_mode="livesum"
+            "pliant_waiting", "Requests that wait for a launch", registry=registry, multiprocess_mode="livesum"
         )
 
-    def observe(self, entry: JournalEntry, named: Callable[[int], str] = str) -> None:
-        """Count one entry of the journal; `named` says what a launch's setting is called."""
+    def observe(self, entry: JournalEntry, setting_name: Callable[[int], str] = str) -> None:
+        """Count one entry of the journal; `setting_name` gives the label of a launch's setting."""
         match entry.event:
             case Arrived(request):
                 self._arrivals.labels(request.task).inc()
@@ -53,11 +57,11 @@ class Metrics:
                 self._failures.inc()
         for action in entry.actions:
             if isinstance(action, Launch) and action.kind == "run":
-                self._launches.labels(named(action.setting)).inc()
+                self._launches.labels(setting_name(action.setting)).inc()
                 self._batch.observe(len(action.requests))
 
     def answered(self, task: str, answer: Completed | Rejected) -> None:
-        """Count what became of one request."""
+        """Count how one request ended."""
         match answer:
             case Completed():
                 self._outcomes.labels(task, "on_time" if answer.on_time else "late").inc()
@@ -66,7 +70,7 @@ class Metrics:
                 self._outcomes.labels(task, f"dropped_{reason}").inc()
 
     def originated(self, task: str, origin: Mapping[str, object]) -> None:
-        """Count an answer by what gave it; a label that `origin` lacks is empty."""
+        """Count an answer by its origin; a label that `origin` lacks is empty."""
         self._answers.labels(task, *(str(origin.get(label, "")) for label in self._origins)).inc()
 
     def died_idle(self) -> None:
@@ -75,8 +79,8 @@ class Metrics:
     def refreshed(self, outcome: str) -> None:
         self._refreshes.labels(outcome).inc()
 
-    def refused(self, code: str) -> None:
-        self._refusals.labels(code).inc()
+    def errored(self, code: str) -> None:
+        self._errors.labels(code).inc()
 
     def waiting(self, count: int) -> None:
         self._waiting.set(count)

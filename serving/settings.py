@@ -1,7 +1,6 @@
-"""The settings of a service process that every system has, and the one place that reads its environment (PLIANT_*).
+"""The settings that every service has, and the one place that reads them from the environment (PLIANT_*).
 
-A system's own settings are a subclass in `serving/<system>/settings.py`, so that an option which a system does not have is
-refused. Knows names, types and limits; knows nothing of what the settings do.
+A system's own settings are a subclass in `serving/<system>/settings.py`, so that an option of another system is an error.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from pliant.errors import InputError
 
 PREFIX = "PLIANT_"
 SYSTEM = "PLIANT_SYSTEM"
-OTHERS = (SYSTEM, "PLIANT_PROJECT")  # no settings of a service: which one it is, and where Prefect finds the project
+OTHERS = (SYSTEM, "PLIANT_PROJECT")  # the service's system, and where Prefect finds the project: no fields of Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every field can be set by the variable PLIANT_ plus its name in capitals.
+    """The settings of a service. Each field can be set by the variable PLIANT_ plus its name in capitals.
 
-    `CHOICES`: field -> its known values. `POSITIVE`: fields that are above 0 and finite.
+    `CHOICES`: field -> its known values. `POSITIVE`: fields that must be above 0 and finite.
     """
 
     SYSTEM: ClassVar[str]
@@ -35,23 +34,25 @@ class Settings:
     experiment: str = ""  # of MLflow; a subclass sets its own (registry/names.py)
     artifact_root: str = "mlruns/artifacts"
     alias: str = "champion"
-    home: Path = Path(".pliant")  # what the flow has left for the service, and what the service leaves for the flow
-    refresh_seconds: float = 30.0  # between two looks at what the alias points to; 0 for none
-    device: str = "cpu"  # several, separated by commas, are given to the workers in turn
-    threads: int | None = None  # torch threads of the device process; None: as many as torch takes by itself
-    any_profile: bool = False  # serve with a profile that was measured on another class of device
+    home: Path = Path(".pliant")  # files that flows and services leave for each other
+    refresh_seconds: float = 30.0  # between two polls of the registry; 0: none
+    device: str = "cpu"  # several, separated by commas, go to the workers in turn
+    threads: int | None = None  # of torch in a device process; None: torch's own choice
+    any_profile: bool = False  # also serve with a profile of another class of device
     max_body_bytes: int = 10 * 1024 * 1024
-    max_waiting: int = 2048
-    max_deadline: float = 60.0
+    max_waiting: int = 2048  # requests
+    max_deadline: float = 60.0  # seconds
     launch_limit: float = 60.0  # seconds after which a running launch counts as hung
-    journal: Path | None = None
+    journal: Path | None = None  # file of the scheduler's events and decisions; None: not recorded
 
     def __post_init__(self) -> None:
         for name, choices in self.CHOICES.items():
             if getattr(self, name) not in choices:
                 raise InputError(_variable(name), repr(getattr(self, name)), f"one of {', '.join(choices)}")
         if not 0 <= self.refresh_seconds < float("inf"):
-            raise InputError(_variable("refresh_seconds"), self.refresh_seconds, "0 for never, or positive and finite")
+            raise InputError(
+                _variable("refresh_seconds"), self.refresh_seconds, "0 for no polls, or positive and finite"
+            )
         for name in self.POSITIVE:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -67,29 +68,28 @@ S = TypeVar("S", bound=Settings)
 
 def settings_of(system: str) -> type[Settings]:
     """Return the class of a system's settings, by its name in the list of systems. Raises `InputError`."""
-    found: type[Settings] = systems.system(system).part("serving", "settings").SETTINGS
-    return found
+    kind: type[Settings] = systems.system(system).part("serving", "settings").SETTINGS
+    return kind
 
 
 def check_margin(margin: float) -> None:
-    """Raise `InputError` for a share of the time to a deadline that is none."""
+    """Raise `InputError` unless the margin, a share of the time to a deadline, is from 0 to below 1."""
     if not 0 <= margin < 1:
         raise InputError(_variable("margin"), margin, "at least 0 and below 1")
 
 
 def from_environment(environment: Mapping[str, str], kind: type[S]) -> S:
-    """Return the settings that the variables give.
+    """Return the settings that the environment's variables give.
 
-    Raises `InputError` naming the variable: one that is unknown (with the nearest known), one of another system, or one out
-    of its limit.
+    Raises `InputError` for a variable that is unknown, belongs to another system, or is outside its limit.
     """
     if (system := environment.get(SYSTEM, kind.SYSTEM)) != kind.SYSTEM:
         raise InputError(SYSTEM, repr(system), f"{kind.SYSTEM}, as this service is")
-    return kind(**given(environment, kind))
+    return kind(**fields_from_environment(environment, kind))
 
 
-def given(environment: Mapping[str, str], kind: type[Settings]) -> dict[str, Any]:
-    """Return the fields that the variables give a value. Raises as `from_environment`."""
+def fields_from_environment(environment: Mapping[str, str], kind: type[Settings]) -> dict[str, Any]:
+    """Return the value of each field that the environment sets. Raises as `from_environment`."""
     known = {_variable(field.name): field.name for field in fields(kind)}
     ours = {name: text for name, text in environment.items() if name.startswith(PREFIX) and name not in OTHERS}
     for name in ours:
@@ -100,12 +100,12 @@ def given(environment: Mapping[str, str], kind: type[Settings]) -> dict[str, Any
 
 
 def to_environment(settings: Settings) -> dict[str, str]:
-    """Return the variables from which `from_environment` makes equal settings."""
+    """Return the environment variables from which `from_environment` makes equal settings."""
     values = {_variable(field.name): getattr(settings, field.name) for field in fields(settings)}
     return {SYSTEM: settings.system} | {name: str(value) for name, value in values.items() if value is not None}
 
 
-def refuse_options_of_others(kind: type[Settings], options: Collection[str]) -> None:
+def check_options(kind: type[Settings], options: Collection[str]) -> None:
     """Raise `InputError` for an option that this system does not have."""
     known = [field.name for field in fields(kind)]
     for name in options:
@@ -114,9 +114,9 @@ def refuse_options_of_others(kind: type[Settings], options: Collection[str]) -> 
 
 
 def _elsewhere(variable: str, kind: type[Settings]) -> str:
-    """Which systems have a setting that this one lacks; empty where none has."""
+    """Return a message that names the systems that have this setting; empty if none has."""
     field = variable.removeprefix(PREFIX).lower()
-    having = [name for name in systems.names() if field in [one.name for one in fields(settings_of(name))]]
+    having = [name for name in systems.names() if field in [own.name for own in fields(settings_of(name))]]
     return f"one of {kind.SYSTEM}'s; it is an option of {' and '.join(having)}" if having else ""
 
 

@@ -25,7 +25,7 @@ FOLDER_MAY_IMPORT = {
     "serving": ("pliant", "registry"),
     "flows": ("pliant", "registry", "training", "profiling"),
 }
-"""Of ours, besides itself. `benchmarks` and `cli` are missing here: they may import everything but tests."""
+"""What a folder may import of ours besides itself. `benchmarks` and `cli`, not listed, may import all but tests."""
 
 WINGS = systems.names()
 """A system's folders, at every stage, import nothing of another system's; what stands beside them knows no system."""
@@ -34,11 +34,11 @@ KNOW_THE_SYSTEMS = ("benchmarks/baselines/*", "tests/*")
 """Files beside the wings that may import them."""
 
 MEASURING = {
-    "cli/main.py": ("benchmarks.demo",),
-    "cli/bins/simulate.py": ("benchmarks.bins.traces",),  # these two until the loads' old words go
-    "cli/packing/simulate.py": ("benchmarks.packing.traces", "benchmarks.packing.forecasts"),
+    "cli/main.py": ("benchmarks.demo.run.demo", "benchmarks.SYSTEM.bench"),
+    "cli/bins/old_loads.py": ("benchmarks.bins.traces.bursty", "benchmarks.bins.traces.stable"),
+    "cli/packing/old_loads.py": ("benchmarks.packing.traces", "benchmarks.packing.forecasts.by_prompt"),
 }
-"""The product imports nothing of `benchmarks`, but for the commands that run them."""
+"""What the product imports of `benchmarks`, by full names: for commands that run them, and for the loads' old words."""
 
 FILES = 25
 """The most files of one folder, without `__init__.py`."""
@@ -73,20 +73,14 @@ FRAMEWORK_HOMES = {
         ),
         "pliant/precision.py",
         "pliant/device.py",
-        *(
-            f"pliant/packing/engine/{name}.py"
-            for name in ("adapter", "sampling", "parallel", "tensor_parallel", "swap_space")
-        ),
+        *_ENGINE,
         *OFFLINE,
         "serving/*device.py",
     ),
     "timm": ("pliant/*/model.py", *OFFLINE),
     "transformers": (
         *(f"pliant/*/{name}.py" for name in ("model", "classifier", "attention", "runtime")),
-        *(
-            f"pliant/packing/engine/{name}.py"
-            for name in ("adapter", "sampling", "parallel", "tensor_parallel", "swap_space")
-        ),
+        *_ENGINE,
         *OFFLINE,
     ),
     "numba": ("pliant/bins/*_kernel.py",),
@@ -116,35 +110,35 @@ READ_ONLY = ("Mapping", "Sequence", "Set", "frozenset", "tuple", "Final", "Class
 
 
 def violations(path: str, source: str) -> list[str]:
-    """One sentence per broken rule. `path` is relative to the repository, with forward slashes."""
+    """Return a sentence for each rule that the file breaks. `path`: relative to the repository, with forward slashes."""
     tree = ast.parse(source)
-    found = [f"has {count} lines"] if (count := len(source.splitlines())) >= LINES else []
+    sentences = [f"has {count} lines"] if (count := len(source.splitlines())) >= LINES else []
     if _folder(path) != "tests":
-        found += [sentence for module in imports(tree) for sentence in _judge_import(path, module)]
-        found += [f"keeps mutable state in the module: {name}" for name in _mutable_globals(tree)]
-        found += [sentence for module in imports(tree) for sentence in _judge_wing(path, module)]
+        sentences += [sentence for module in imports(tree) for sentence in _judge_import(path, module)]
+        sentences += [f"keeps mutable state in the module: {name}" for name in _mutable_globals(tree)]
+        sentences += [sentence for module in imports(tree) for sentence in _judge_wing(path, module)]
     if path.startswith("pliant/") and path.rsplit("/", 1)[-1] in PURE_FILES:
-        found += [f"is pure but uses {name}" for name in _impurities(tree)]
-    return [f"{path} {sentence}" for sentence in dict.fromkeys(found)]
+        sentences += [f"is pure but uses {name}" for name in _impurities(tree)]
+    return [f"{path} {sentence}" for sentence in dict.fromkeys(sentences)]
 
 
 def tree_violations(sources: Mapping[str, str]) -> list[str]:
-    """One sentence per broken rule. `sources`: of all files, by path."""
+    """Return a sentence for each rule that the files together break. `sources`: of all files, by path."""
     folders = {path.rsplit("/", 1)[0] for path in sources}
     sizes = Counter(path.rsplit("/", 1)[0] for path in sources if not path.endswith("__init__.py"))
-    found = [f"{folder} has {count} files" for folder, count in sizes.items() if count > FILES]
+    sentences = [f"{folder} has {count} files" for folder, count in sizes.items() if count > FILES]
     for folder in sorted(folders):
         if (
             folder.startswith("tests/")
             and not folder.startswith(MIRRORED)
             and folder.removeprefix("tests/") not in folders
         ):
-            found.append(f"{folder} mirrors no folder")
-    return found + [f"imports go round: {' -> '.join(circle)}" for circle in circles(sources)]
+            sentences.append(f"{folder} mirrors no folder")
+    return sentences + [f"imports go round: {' -> '.join(circle)}" for circle in circles(sources)]
 
 
 def circles(sources: Mapping[str, str]) -> list[list[str]]:
-    """Modules that import each other, in one circle or several; imports in functions and for types alone count too."""
+    """Return a circle of modules that import each other, if there is one; imports in functions and for types count."""
     names = {path.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): path for path in sources}
     graph = {
         name: [target for module in imports(ast.parse(sources[path])) if (target := _known(module, names)) != name]
@@ -159,12 +153,15 @@ def circles(sources: Mapping[str, str]) -> list[list[str]]:
 
 
 def _known(module: str, names: Mapping[str, str]) -> str:
-    """The module of ours that an import's full name stands for: itself, or the one that holds the name."""
+    """Return the module of ours that an import's full name stands for: itself, or the one that holds the name."""
     return next((name for name in (module, module.rpartition(".")[0]) if name in names), "")
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """Full names of all imported modules, wherever in the file; `from a import b` gives `a.b`."""
+    """Yield the full names of all imports, wherever in the file: `from a import b` gives `a.b`.
+
+    `System.part("a", "b")`, which imports a module of every system, gives `a.SYSTEM.b`.
+    """
     for node in ast.walk(tree):
         match node:
             case ast.Import(names):
@@ -175,6 +172,8 @@ def imports(tree: ast.AST) -> Iterator[str]:
                 func=ast.Name("__import__") | ast.Attribute(attr="import_module"), args=[ast.Constant(name), *_]
             ):
                 yield str(name)
+            case ast.Call(func=ast.Attribute(attr="part"), args=[ast.Constant(stage), ast.Constant(role)]):
+                yield f"{stage}.SYSTEM.{role}"
 
 
 def _folder(path: str) -> str:
@@ -195,7 +194,7 @@ def _judge_import(path: str, module: str) -> Iterator[str]:
 def _judge_wing(path: str, module: str) -> Iterator[str]:
     own, other = _wing(path.removesuffix(".py").replace("/", ".")), _wing(module)
     if module.startswith("benchmarks") and _folder(path) != "benchmarks":
-        if not module.startswith(MEASURING.get(path, "nothing")):
+        if module not in MEASURING.get(path, ()):
             yield f"imports {module}, which is no part of the product"
     elif own and other and own != other:
         yield f"imports {module} of another system"
@@ -204,7 +203,7 @@ def _judge_wing(path: str, module: str) -> Iterator[str]:
 
 
 def _wing(module: str) -> str | None:
-    """The system whose folder a module of ours lies in."""
+    """Return the system whose folder a module of ours lies in, None for one beside those folders."""
     top, *rest = module.removeprefix("registry.pyfunc.").split(".")
     if module.startswith("registry.pyfunc."):  # one file an artifact, each called by its system first
         return top.partition("_")[0]
@@ -235,7 +234,7 @@ def _impurities(tree: ast.AST) -> Iterator[str]:
 
 
 def _mutable_globals(tree: ast.Module) -> Iterator[str]:
-    """Lists, dicts and sets under a name that is neither written in capitals nor annotated as read-only."""
+    """Yield names of lists, dicts and sets that are neither written in capitals nor annotated as read-only."""
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(name)], value=value) if _is_mutable(value) and not _is_constant(name):

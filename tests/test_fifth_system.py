@@ -56,8 +56,8 @@ def test_the_demo_offers_it_too(capsys):
 
 @pytest.mark.parametrize("command", ["train", "serve"])
 def test_its_options_are_offered_with_those_of_every_system(command, capsys):
-    told = shown([command, "echo", "--help"], capsys)
-    assert "--loudness" in told and "--device" in told
+    text = shown([command, "echo", "--help"], capsys)
+    assert "--loudness" in text and "--device" in text
 
 
 def test_its_flow_is_run_with_its_options(capsys):

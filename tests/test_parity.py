@@ -171,7 +171,7 @@ class ShortModels:
 
 def go_on(pending, result):
     """Every third text goes on from its first level, and then reads less."""
-    if pending.request.id % 3 or len(pending.ran) > 1:
+    if pending.request.id % 3 or len(pending.launches) > 1:
         return result
     return replace(result, gain=0.01 * (1 + pending.request.id % 30), length=30)
 
@@ -244,15 +244,15 @@ def test_a_golden_journal_holds_every_kind_of_event_and_stays_small(name):
 class ReadsTheClock(AdaptivePolicy):
     """Lets the wall clock have a say in gamma."""
 
-    def decide(self, fleet, now) -> Decision:
-        decision = super().decide(fleet, now)
+    def decide(self, pool, now) -> Decision:
+        decision = super().decide(pool, now)
         index = time.perf_counter_ns() % len(TABLE.settings)
         return replace(decision, setting=TABLE.settings[index]) if decision.run else decision
 
 
 class ShufflesItsBatches(AdaptivePolicy):
-    def decide(self, fleet, now) -> Decision:
-        decision = super().decide(fleet, now)
+    def decide(self, pool, now) -> Decision:
+        decision = super().decide(pool, now)
         return replace(decision, run=tuple(random.sample(decision.run, len(decision.run))))
 
 

@@ -45,7 +45,7 @@ class Shapes:
     """Times of shapes in place of a table's."""
 
     def __init__(self, knowledge: Knowledge) -> None:
-        self._runtimes: dict[int, Runtime] = {s: one for one in knowledge.runtimes for s in one.settings}
+        self._runtimes: dict[int, Runtime] = {s: runtime for runtime in knowledge.runtimes for s in runtime.settings}
 
     def at(self, setting: int, texts: int) -> float:
         return self._runtimes[setting].cost(20, texts)[1]
@@ -82,9 +82,9 @@ def test_a_live_journal_of_bins_replays_exactly(placement, workers):
 
 def test_the_golden_journal_of_bins_holds_swaps_batches_and_both_streams():
     journal = golden_journals.read("bins")
-    made = [action for entry in journal for action in entry.actions if isinstance(action, Launch)]
-    assert {launch.kind for launch in made} == {"run", "restart", "load"}
-    assert max(len(launch.requests) for launch in made) == 4
+    launches = [action for entry in journal for action in entry.actions if isinstance(action, Launch)]
+    assert {launch.kind for launch in launches} == {"run", "restart", "load"}
+    assert max(len(launch.requests) for launch in launches) == 4
     assert {e.event.request.task for e in journal if isinstance(e.event, Arrived)} == {"mail", "chat"}
 
 

@@ -7,9 +7,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from pliant.packing.scheduling import policy
 from pliant.packing.scheduling.journal import Journal, encode, replay
-from pliant.packing.scheduling.policy import POLICIES
+from pliant.packing.scheduling.policy import POLICIES, Policy
 from pliant.packing.scheduling.request import StepInput, StepPlan
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.scheduling.simulated import simulate
@@ -23,25 +22,25 @@ def first_difference(fresh: PackingScheduler, journal: Journal) -> int | None:
 
 
 def counts(journal: Journal) -> dict[str, int]:
-    told = {field.name: 0 for kind in (StepInput, StepPlan) for field in fields(kind)}
+    counted = {field.name: 0 for kind in (StepInput, StepPlan) for field in fields(kind)}
     for _, round_, decision in journal:
         for of in (round_, decision):
             for field in fields(of):
-                told[field.name] += len(getattr(of, field.name))
-    return told
+                counted[field.name] += len(getattr(of, field.name))
+    return counted
 
 
 def test_the_golden_journal_of_packing_replays_exactly():
     """If decisions were meant to change: `python -m tests.fixtures.golden_journals`."""
     journal = golden_journals.read_packing()
-    assert first_difference(golden_journals.packer(), journal) is None
+    assert first_difference(golden_journals.packing_scheduler(), journal) is None
     assert [encode(*entry) for entry in journal] == golden_journals.file("packing").read_text("utf-8").splitlines()
 
 
 def test_the_golden_journal_of_packing_holds_every_kind_of_event_and_stays_small():
     journal = golden_journals.read_packing()
-    told = counts(journal)
-    assert all(told[name] for name in told if name != "idle"), told
+    counted = counts(journal)
+    assert all(counted[name] for name in counted if name != "stalled"), counted
     assert any(set(round_.finished) & set(round_.cancelled) for _, round_, _ in journal)
     assert {reason for *_, decision in journal for _, reason in decision.dropped} == {"late"}
     assert golden_journals.file("packing").stat().st_size < 100_000
@@ -51,7 +50,7 @@ def test_the_golden_journal_of_packing_holds_every_kind_of_event_and_stays_small
 def test_a_simulated_journal_of_packing_replays_exactly(name):
     load, journal = samples.crowded(2), []
 
-    def note(now, round_, decision, packer):
+    def note(now, round_, decision, scheduler):
         journal.append((now, round_, decision))
 
     simulate(load.prompts, load.lengths, load.rules(name), load.memory, samples.STEPS, leaps=False, observe=note)
@@ -63,7 +62,7 @@ def test_what_the_device_does_and_what_the_simulator_does_is_decided_alike():
     """The same seconds an iteration: the plain device's journal is the simulator's."""
     load, seen = samples.without_deadlines(samples.crowded(3)), []
 
-    def note(now, round_, decision, packer):
+    def note(now, round_, decision, scheduler):
         seen.append((now, round_, decision))
 
     _, journal = samples.play(load, PackingScheduler(load.rules("default"), load.memory))
@@ -75,12 +74,19 @@ def test_what_the_device_does_and_what_the_simulator_does_is_decided_alike():
 
 def test_the_comparison_fails_for_other_forecasts_and_for_one_changed_decision():
     journal = golden_journals.read_packing()
-    doubled = [(now, replace(round_, arrived=tuple(map(more, round_.arrived))), told) for now, round_, told in journal]
-    assert first_difference(golden_journals.packer(), doubled) is not None
+    doubled = [
+        (now, replace(round_, arrived=tuple(map(more, round_.arrived))), decision) for now, round_, decision in journal
+    ]
+    assert first_difference(golden_journals.packing_scheduler(), doubled) is not None
     at = next(at for at, (*_, decision) in enumerate(journal) if decision.offloaded)
     now, round_, decision = journal[at]
     changed = replace(decision, offloaded=(), discarded=decision.offloaded)
-    assert first_difference(golden_journals.packer(), [*journal[:at], (now, round_, changed), *journal[at + 1 :]]) == at
+    assert (
+        first_difference(
+            golden_journals.packing_scheduler(), [*journal[:at], (now, round_, changed), *journal[at + 1 :]]
+        )
+        == at
+    )
 
 
 def more(prompt):
@@ -89,20 +95,20 @@ def more(prompt):
 
 def test_the_comparison_fails_for_an_impure_scheduler(monkeypatch):
     """Planted: the victims are drawn by lot. It has a seed, or the lots of the two lives might agree."""
-    load, plain, lots = samples.crowded(2), policy.victims, random.Random(1)
+    load, plain, lots = samples.crowded(2), Policy.victims, random.Random(1)
 
-    def by_lot(rules, running, needed, pages):
-        count = len(plain(rules, running, needed, pages))
+    def by_lot(policy, running, needed, pages):
+        count = len(plain(policy, running, needed, pages))
         return lots.sample(running.ids(), count)
 
-    monkeypatch.setattr(policy, "victims", by_lot)
-    packer = PackingScheduler(load.rules("paged"), load.memory)
+    monkeypatch.setattr(Policy, "victims", by_lot)
+    scheduler = PackingScheduler(load.rules("paged"), load.memory)
     seen: Journal = []
     now, coming = 0.0, list(load.prompts)
     for _ in range(60):
-        round_ = StepInput(tuple(one for one in coming if one.arrival <= now))
-        coming = [one for one in coming if one.arrival > now]
-        seen.append((now, round_, packer.handle(round_, now)))
+        round_ = StepInput(tuple(prompt for prompt in coming if prompt.arrival <= now))
+        coming = [prompt for prompt in coming if prompt.arrival > now]
+        seen.append((now, round_, scheduler.handle(round_, now)))
         now += samples.SECONDS
     assert any(decision.discarded for *_, decision in seen)
     assert first_difference(PackingScheduler(load.rules("paged"), load.memory), seen) is not None

@@ -1,1 +1,1 @@
-"""Training: `train(config, data) -> values`. No tracking, no flow; runs from a checkout on a bare GPU machine."""
+"""Training: from data to artifacts, by functions such as `train(config, data)`; runs on a bare GPU machine."""

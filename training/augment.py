@@ -1,4 +1,4 @@
-"""Random changes of training pictures: what a net may not rely on. Knows no data and no net."""
+"""Random changes of training pictures, so that a net does not rely on position, scale or orientation."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from torch.nn.functional import affine_grid, grid_sample
 AUGMENTATIONS = ("jitter", "crops", "none")
 
 Change = Callable[[Tensor], Tensor]
+"""From pictures [B, C, H, W] to changed ones of the same shape."""
 
 
 def augmentation(name: str) -> Change:
-    """By name: jitter for drawings that must not be mirrored, crops for photographs, none. [B, C, H, W] to the same."""
+    """Return the change of this name: "jitter" for drawings that must not be mirrored, "crops" for photographs, "none"."""
     match name:
         case "jitter":
             return jitter
@@ -24,7 +25,7 @@ def augmentation(name: str) -> Change:
 
 
 def jitter(images_BCHW: Tensor) -> Tensor:
-    """Small random rotations, shifts and scales, one a sample."""
+    """Rotate, shift and scale each picture a little, at random."""
     count, device = len(images_BCHW), images_BCHW.device
     angle = (torch.rand(count, device=device) - 0.5) * 0.4
     scale = 1 + (torch.rand(count, device=device) - 0.5) * 0.2
@@ -37,10 +38,10 @@ def jitter(images_BCHW: Tensor) -> Tensor:
     return grid_sample(images_BCHW, grid, padding_mode="border", align_corners=False)
 
 
-def crops(images_BCHW: Tensor, least: float = 0.6) -> Tensor:
-    """A random window of each picture, `least` to all of its height and width, brought to full size; half are mirrored."""
+def crops(images_BCHW: Tensor, min_share: float = 0.6) -> Tensor:
+    """Take a random window of each picture, `min_share` to all of its sides, at full size; half are mirrored."""
     count, device = len(images_BCHW), images_BCHW.device
-    side = least + (1 - least) * torch.rand(count, device=device)
+    side = min_share + (1 - min_share) * torch.rand(count, device=device)
     theta = torch.zeros(count, 2, 3, device=device)
     theta[:, 0, 0] = side * (torch.randint(2, (count,), device=device) * 2 - 1)
     theta[:, 1, 1] = side

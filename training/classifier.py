@@ -1,8 +1,7 @@
 """Fine-tunes a sequence classifier or regressor of transformers, or trains a small one from scratch.
 
-Training stops early, and the weights of the best epoch are kept. Knows no cascade: which models make one is the flow's
-business. The loop is our own, since transformers' Trainer needs a further
-distribution (accelerate) and reports to trackers of its own.
+Training stops early, and the weights of the best epoch are kept. The loop is our own, as transformers' Trainer needs
+another distribution (accelerate) and reports to trackers of its own.
 
 Shape suffixes: B batch, N tokens, K outputs.
 """
@@ -35,20 +34,20 @@ from training.text_data import TextData
 
 @dataclass(frozen=True, slots=True)
 class ClassifierConfig:
-    """How one classifier is trained."""
+    """How one classifier is trained. Raises `InputError` for values outside their limits."""
 
-    layers: int | None = None  # keep the first so many; None: all
+    layers: int | None = None  # how many of the first layers are kept; None: all
     epochs: int = 4
-    patience: int = 1  # epochs in a row without a better held-out loss that are borne; one more ends training
-    held_out: float = 0.1  # share of the fit split that early stopping goes by
+    patience: int = 1  # epochs in a row without a better held-out loss; one more ends training
+    held_out: float = 0.1  # share of the fit split on which early stopping judges
     batch: int = 32
     rate: float = 1e-4
-    head_rate: float = 1e-3  # of what has not been trained before
+    head_rate: float = 1e-3  # learning rate of weights that have not been trained before
     decay: float = 0.01
     warmup: float = 0.1  # share of all steps
     smoothing: float = 0.0  # of labels
     max_length: int = 128  # tokens
-    train_length: int | None = None  # tokens of a text that are learnt from, where those are fewer
+    train_length: int | None = None  # tokens of a text while training, where fewer than max_length
     precision: str = "auto"  # see training/precision.py
     seed: int = 0
 
@@ -57,20 +56,20 @@ class ClassifierConfig:
             raise InputError("precision", self.precision, f"one of {', '.join(PRECISIONS)}")
         if not 0 < self.held_out < 1:
             raise InputError("held_out", self.held_out, "between 0 and 1")
-        for key, value, least in (
+        for key, value, minimum in (
             ("epochs", self.epochs, 1),
             ("patience", self.patience, 0),
             ("batch", self.batch, 1),
             ("max_length", self.max_length, 8),
             ("train_length", 8 if self.train_length is None else self.train_length, 8),
         ):
-            if value < least:
-                raise InputError(key, value, f"at least {least}")
+            if value < minimum:
+                raise InputError(key, value, f"at least {minimum}")
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """One value an epoch: losses per text, and the held-out score (accuracy, or Pearson's r in a regression)."""
+    """One value per epoch: losses per text, and the held-out score (accuracy, or Pearson's r of a regression)."""
 
     train_loss: tuple[float, ...]
     loss: tuple[float, ...]
@@ -91,37 +90,44 @@ def train(
     progress: Progress = silent,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Classifier, Curves]:
-    """The best classifier by held-out loss, and its curves. Raises `InputError`, also where the loss is never finite."""
+    """Return the best classifier by held-out loss, and its curves.
+
+    Raises `InputError` for settings that do not fit the model or the data, and where the loss is never finite.
+    """
     torch.manual_seed(config.seed)
     model = start.model(len(data.classes) or 1)
     _shorten(model, config.layers)
     _check_length(model, config.max_length)
     _name_outputs(model, data)
     rows, standard = fit_rows(data, start.tokenizer, min(config.max_length, config.train_length or config.max_length))
-    told = model.config.to_json_string(use_diff=False)  # type: ignore[union-attr,operator]
-    text = start.tokenizer.to_str()
+    model_config = model.config.to_json_string(use_diff=False)  # type: ignore[union-attr,operator]
+    tokenizer_json = start.tokenizer.to_str()
 
     def stored(values: Weights) -> Classifier:
-        kept = _rescaled(values, standard)
-        return Classifier(name, data.name, data.classes, told, text, config.max_length, data.fingerprint, kept)
+        rescaled = _rescaled(values, standard)
+        return Classifier(
+            name, data.name, data.classes, model_config, tokenizer_json, config.max_length, data.fingerprint, rescaled
+        )
 
     run = _Run(config, model.to(device), rows, torch.device(device), start.fresh, _arguments(model))
-    tell = None if checkpoint is None else lambda epoch, best: checkpoint(epoch, stored(best))
-    values, curves = run.epochs(progress, tell)
+    on_better = None if checkpoint is None else lambda epoch, best: checkpoint(epoch, stored(best))
+    values, curves = run.epochs(progress, on_better)
     return stored(values), curves
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
+    """One training run."""
+
     config: ClassifierConfig
     model: nn.Module
     rows: Rows
     device: torch.device
-    fresh: bool  # nothing has been trained before
-    taken: frozenset[str]  # arguments of the model
+    fresh: bool  # none of the weights have been trained before
+    accepted: frozenset[str]  # arguments that the model takes
 
     def epochs(self, progress: Progress, better: Callable[[int, Weights], None] | None) -> tuple[Weights, Curves]:
-        """The weights of the best epoch; `better` is given those of every epoch that is the best so far."""
+        """Return the weights of the best epoch; `better` gets those of every epoch that is the best so far."""
         seen, held = self._parts()
         steps = self.config.epochs * math.ceil(len(seen) / self.config.batch)
         optimizer, counted = self._optimizer(), count()
@@ -150,7 +156,7 @@ class _Run:
         return kept, Curves(*zip(*curves, strict=True))
 
     def _parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows to learn from, and rows to judge by."""
+        """Return the rows to learn from, and the rows to judge by."""
         order = np.random.default_rng(self.config.seed).permutation(len(self.rows.ids)).astype(np.int64)
         held, seen = np.split(order, [max(1, round(self.config.held_out * len(order)))])
         if not len(seen):
@@ -163,13 +169,13 @@ class _Run:
             {"params": [p for p in self.model.parameters() if id(p) in known], "peak": self.config.rate},
             {"params": [p for p in self.model.parameters() if id(p) not in known], "peak": self.config.head_rate},
         ]
-        # fused: the update of the vocabulary's rows would take as long as the batch itself
+        # Without fusing, updating the vocabulary's rows takes as long as the batch itself.
         return torch.optim.AdamW(
             [g for g in groups if g["params"]], lr=self.config.rate, weight_decay=self.config.decay, fused=True
         )
 
     def _step(self, optimizer: torch.optim.Optimizer, index: NDArray[np.int64], step: int, steps: int) -> float:
-        share = _schedule(step, steps, self.config.warmup)
+        share = schedule(step, steps, self.config.warmup)
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * share
         self.model.train()
@@ -187,19 +193,19 @@ class _Run:
         return cross_entropy(output_BK, label_B, label_smoothing=self.config.smoothing)
 
     def _run(self, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Outputs [B, K] and labels of these rows."""
-        told, label_B = self.rows.batch(index, getattr(self.model.config, "pad_token_id", None) or 0)
-        given = {name: tensor.to(self.device) for name, tensor in told.items() if name in self.taken}
+        """Return outputs [B, K] and labels of these rows."""
+        columns, label_B = self.rows.batch(index, getattr(self.model.config, "pad_token_id", None) or 0)
+        arguments = {name: tensor.to(self.device) for name, tensor in columns.items() if name in self.accepted}
         with lowered(self.config.precision, self.device):
-            logits: Tensor = self.model(**given).logits
+            logits: Tensor = self.model(**arguments).logits
         return logits.float(), label_B.to(self.device)
 
     @torch.no_grad()
     def _judge(self, index: NDArray[np.int64]) -> tuple[float, float]:
-        """Mean loss and score on these rows."""
+        """Return mean loss and score on these rows."""
         self.model.eval()
-        parts = [self._run(part) for part in batches(self.rows, index, 4 * self.config.batch, 0)]
-        output_RK, label_R = (torch.cat(column).cpu() for column in zip(*parts, strict=True))
+        results = [self._run(rows) for rows in batches(self.rows, index, 4 * self.config.batch, 0)]
+        output_RK, label_R = (torch.cat(column).cpu() for column in zip(*results, strict=True))
         if output_RK.shape[1] == 1:
             pair = torch.stack([output_RK[:, 0], label_R])
             return float(mse_loss(*pair)), float(torch.nan_to_num(torch.corrcoef(pair)[0, 1]))
@@ -208,7 +214,7 @@ class _Run:
 
 
 def _rescaled(values: Weights, standard: tuple[float, float]) -> Weights:
-    """A regressor that gives the label's own unit: the last linear layer takes mean and deviation in."""
+    """Return a regressor's weights for labels in their own unit: mean and deviation go into the last linear layer."""
     mean, deviation = standard
     if (mean, deviation) == (0.0, 1.0):
         return values
@@ -217,49 +223,49 @@ def _rescaled(values: Weights, standard: tuple[float, float]) -> Weights:
     return values | {weight: values[weight] * deviation, bias: (values[bias] * deviation + mean).astype(np.float32)}
 
 
-def _schedule(step: int, steps: int, warmup: float) -> float:
-    """Linear up over the warm-up, then linear down to zero: BERT's."""
+def schedule(step: int, steps: int, warmup: float) -> float:
+    """Return the factor on the learning rate: linear up over the warm-up, then linear down to zero, as for BERT."""
     rise = max(1, round(warmup * steps))
     return min((step + 1) / rise, max(0.0, (steps - step) / max(1, steps - rise)))
 
 
 def _encoder(model: nn.Module) -> nn.Module:
-    """What transformers' base model holds: all but the head."""
-    found: nn.Module = model.base_model  # type: ignore[assignment]
-    return found
+    """Return the base model of transformers: all but the head."""
+    base: nn.Module = model.base_model  # type: ignore[assignment]
+    return base
 
 
 def _arguments(model: nn.Module) -> frozenset[str]:
-    """What the model takes: DistilBERT knows no token types, and RoBERTa has one for all."""
-    taken = set(signature(model.forward).parameters)
+    """Return the arguments that the model takes: DistilBERT has no token types, and RoBERTa has one for all."""
+    accepted = set(signature(model.forward).parameters)
     if getattr(model.config, "type_vocab_size", 2) < 2:
-        taken.discard("token_type_ids")
-    return frozenset(taken)
+        accepted.discard("token_type_ids")
+    return frozenset(accepted)
 
 
 def _shorten(model: nn.Module, kept: int | None) -> None:
-    """Keep the first `kept` layers."""
+    """Keep the first `kept` layers. Raises `InputError` for more than there are."""
     present = layers(model)
     if kept is None or kept == len(present):
         return
     if not 0 < kept <= len(present):
         raise InputError("layers", kept, f"from 1 to {len(present)}")
     del present[kept:]
-    told: Any = model.config
-    told.num_hidden_layers = kept
-    if getattr(told, "layer_types", None):
-        told.layer_types = told.layer_types[:kept]
+    config: Any = model.config
+    config.num_hidden_layers = kept
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:kept]
 
 
 def _check_length(model: nn.Module, length: int) -> None:
-    most = positions(model)
-    if most is not None and length > most:
-        raise InputError("max_length", length, f"at most {most} for this model")
+    longest = positions(model)
+    if longest is not None and length > longest:
+        raise InputError("max_length", length, f"at most {longest} for this model")
 
 
 def _name_outputs(model: nn.Module, data: TextData) -> None:
-    """The configuration tells what the outputs are, whatever the model was made for before."""
-    told: Any = model.config
-    told.id2label = dict(enumerate(data.classes or (data.name,)))
-    told.label2id = {label: number for number, label in told.id2label.items()}
-    told.problem_type = "regression" if data.regression else "single_label_classification"
+    """Write the names of the outputs into the configuration, whatever the model was made for before."""
+    config: Any = model.config
+    config.id2label = dict(enumerate(data.classes or (data.name,)))
+    config.label2id = {label: number for number, label in config.id2label.items()}
+    config.problem_type = "regression" if data.regression else "single_label_classification"

@@ -1,7 +1,7 @@
-"""Image data sets: one loader each, all giving the same value. Knows no model and no tracking.
+"""Labelled pictures by address: the embedded digits, a parquet file, an image folder, or a data set of the hub.
 
-Embedded: the handwritten digits that ship with scikit-learn (1,797 real images), with three tasks of different
-difficulty. From outside: a parquet file, an image folder, or a data set of the Hugging Face hub.
+The embedded data are the handwritten digits of scikit-learn (1,797 real images), with three tasks of different
+difficulty.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from training.pictures import ArrayImages, DatasetImages, HeldImages, Images, In
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Disjoint indices: `fit` trains, `profiling` (one fifth of the training data) plans, `test` reports."""
+    """Disjoint row numbers: `fit` is trained on, `profiling` is measured to plan by, `test` is measured to report."""
 
     fit: Index
     profiling: Index
@@ -30,7 +30,10 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class ImageData:
-    """A labelled data set for one task. `fingerprint` identifies pictures, labels, class names and split, not the place."""
+    """A labelled data set for one task.
+
+    `fingerprint` identifies pictures, labels, class names and split, wherever they were read from.
+    """
 
     name: str
     images: Images
@@ -41,37 +44,43 @@ class ImageData:
 
 
 def split(count: int, seed: int, test_share: float = 0.2, profiling_share: float = 0.2) -> Split:
-    """A random split: `test_share` of all for the test, `profiling_share` of the rest for profiling."""
+    """Return a random split: `test_share` of all for the test, `profiling_share` of the rest for profiling.
+
+    Raises `InputError` where a part would be empty.
+    """
     order = np.random.default_rng(seed).permutation(count).astype(np.int64)
     tested = round(count * test_share)
     profiled = round((count - tested) * profiling_share)
-    parts = Split(order[tested + profiled :], order[tested : tested + profiled], order[:tested])
-    if not all(map(len, (parts.fit, parts.profiling, parts.test))):
+    divided = Split(order[tested + profiled :], order[tested : tested + profiled], order[:tested])
+    if not all(map(len, (divided.fit, divided.profiling, divided.test))):
         raise InputError("data", f"{count} images", "enough for a fit, a profiling and a test split")
-    return parts
+    return divided
 
 
 def cut(whole: Split, limit: int | None) -> Split:
-    """The first of each part, `limit` in all and shared out as the parts are: each stays a subset of what it was."""
-    parts = (whole.fit, whole.profiling, whole.test)
-    count = sum(map(len, parts))
+    """Return the first rows of each part, `limit` in all, in the proportions of the parts.
+
+    Each part remains a subset of what it was. Raises `InputError` where a part would be empty.
+    """
+    indices = (whole.fit, whole.profiling, whole.test)
+    count = sum(map(len, indices))
     if limit is None or limit >= count:
         return whole
     tested, profiled = round(limit * len(whole.test) / count), round(limit * len(whole.profiling) / count)
     shares = (limit - tested - profiled, profiled, tested)
     if min(shares) < 1:
         raise InputError("limit", limit, "enough for a fit, a profiling and a test split")
-    return Split(*(part[:share] for part, share in zip(parts, shares, strict=True)))
+    return Split(*(part[:share] for part, share in zip(indices, shares, strict=True)))
 
 
 DIGIT_TASKS = ("digit", "loops", "stroke")
 
 
 def digits(task: str, seed: int = 0) -> ImageData:
-    """The handwritten digits (Alpaydin and Kaynak, UCI 1998), 8 x 8 pixels, under one of three tasks.
+    """Return the handwritten digits (Alpaydin and Kaynak, UCI 1998), 8 x 8 pixels, under one of three tasks.
 
     digit: which of 0 to 9. loops: how many closed loops the digit has (0, 1 or 2). stroke: how heavy the pen was, in
-    thirds of the ink on the training images; nothing about it follows from the digit's class.
+    thirds of the ink on the training images; it does not depend on the digit.
     """
     from sklearn.datasets import load_digits
 
@@ -100,48 +109,56 @@ def _digit_labels(task: str, images: Any, target: Any, chosen: Split) -> tuple[I
 def parquet(
     path: Path, image: str = "image", label: str = "label", seed: int = 0, limit: int | None = None
 ) -> ImageData:
-    """A parquet file with an image column and a label column (class names are read from its features)."""
+    """Return a parquet file with an image and a label column (class names are read from its features)."""
     if not path.is_file():
         raise InputError("data", path, "an existing parquet file")
-    rows = _read("parquet", path, "a readable parquet file", data_files=str(path))
+    rows = read_rows("parquet", path, "a readable parquet file", data_files=str(path))
     return _from_rows(path.stem, rows, image, label, seed, limit)
 
 
 def folder(path: Path, seed: int = 0, limit: int | None = None) -> ImageData:
-    """A folder with one sub-folder of images per class."""
+    """Return a folder with one sub-folder of images per class."""
     if not path.is_dir():
         raise InputError("data", path, "an existing folder with one sub-folder of images per class")
-    rows = _read("imagefolder", path, "a folder with one sub-folder of images per class", data_dir=str(path))
+    rows = read_rows("imagefolder", path, "a folder with one sub-folder of images per class", data_dir=str(path))
     return _from_rows(path.name, rows, "image", "label", seed, limit)
 
 
-def _read(kind: str, path: Path, limit: str, **where: str) -> Any:
-    import datasets
-
-    try:
-        return datasets.load_dataset(kind, split="train", **where)
-    except Exception as error:  # its readers pass on whatever they meet
-        raise InputError("data", path, f"{limit} ({type(error).__name__}: {error})") from error
-
-
 def hub(name: str, image: str = "image", label: str = "label", seed: int = 0, limit: int | None = None) -> ImageData:
-    """A data set of the Hugging Face hub. Raises `OfflineError` where the hub is out of reach."""
-    import datasets
-
-    try:
-        rows = datasets.load_dataset(name, split="train")
-    except Exception as error:
-        raise OfflineError(
-            f"the data set {name} could not be fetched from the hub ({type(error).__name__}); without a network use "
-            "a local file (parquet:PATH), an image folder (folder:PATH) or the embedded data (digits)"
-        ) from error
+    """Return a data set of the Hugging Face hub. Raises `OfflineError` where the hub is out of reach."""
+    works = "a local file (parquet:PATH), an image folder (folder:PATH) or the embedded data (digits)"
+    rows = fetch_rows(name, None, works)
     return _from_rows(name.rsplit("/", 1)[-1], rows, image, label, seed, limit)
 
 
-def load(source: str, task: str | None = None, seed: int = 0, limit: int | None = None) -> ImageData:
-    """By address: `digits:TASK`, `parquet:PATH`, `folder:PATH` or `hub:NAME`. `task` renames it.
+def read_rows(kind: str, path: Path, valid: str, setting: str = "data", **source: Any) -> Any:
+    """Return the rows of local files, a `datasets.Dataset`. Raises `InputError`: `path`, the `setting`, must be `valid`."""
+    import datasets
 
-    `limit` keeps that many pictures (not of the digits), each in the split where it lies without a limit.
+    try:
+        return datasets.load_dataset(kind, split="train", **source)
+    except Exception as error:  # its readers raise many kinds
+        raise InputError(setting, path, f"{valid} ({type(error).__name__}: {error})") from error
+
+
+def fetch_rows(name: str, part: str | None, instead: str) -> Any:
+    """Return the training rows of a data set of the hub. Raises `OfflineError` with what works `instead`."""
+    import datasets
+
+    try:
+        return datasets.load_dataset(name, part, split="train")
+    except Exception as error:
+        raise OfflineError(
+            f"the data set {name} could not be fetched from the hub ({type(error).__name__}); "
+            f"without a network use {instead}"
+        ) from error
+
+
+def load(source: str, task: str | None = None, seed: int = 0, limit: int | None = None) -> ImageData:
+    """Return the data set at `digits:TASK`, `parquet:PATH`, `folder:PATH` or `hub:NAME`; `task` renames it.
+
+    `limit` keeps that many pictures (not of the digits), each in the part where it is without a limit. Raises
+    `InputError`, and `OfflineError` where the hub is out of reach.
     """
     scheme, _, rest = source.partition(":")
     match scheme:
@@ -174,18 +191,18 @@ def _from_rows(name: str, rows: Any, image: str, label: str, seed: int, limit: i
 
 
 def _kept(whole: Split, limit: int | None) -> tuple[Index | None, Split]:
-    """The rows to keep (None: all of them), and the split in their new order."""
+    """Return the rows to keep (None: all of them), and the split in their new order."""
     chosen = cut(whole, limit)
     if chosen is whole:
         return None, whole
-    parts = (chosen.fit, chosen.profiling, chosen.test)
-    ends = np.cumsum([0, *map(len, parts)])
+    indices = (chosen.fit, chosen.profiling, chosen.test)
+    ends = np.cumsum([0, *map(len, indices)])
     placed = (np.arange(start, end, dtype=np.int64) for start, end in pairwise(ends))
-    return np.concatenate(parts), Split(*placed)
+    return np.concatenate(indices), Split(*placed)
 
 
 def _as_images(rows: Any, column: str) -> Any:
-    """Files that were not written by `datasets` hold bytes or paths without saying that they are pictures."""
+    """Mark the column as pictures: files not written by `datasets` hold bytes or paths without saying so."""
     import datasets
 
     if isinstance(rows.features[column], datasets.Image):
@@ -197,7 +214,10 @@ def _as_images(rows: Any, column: str) -> Any:
 
 
 def _files(rows: Any, column: str) -> Iterator[bytes]:
-    """The pictures' files, undecoded. (A data set's own fingerprint follows its path and time, not its content.)"""
+    """Yield the pictures' files, undecoded.
+
+    The fingerprint of `datasets` itself depends on path and time, not on content.
+    """
     import datasets
 
     for row in rows.select_columns(column).cast_column(column, datasets.Image(decode=False)):
@@ -209,8 +229,8 @@ def _labels(rows: Any, label: str) -> tuple[Index, tuple[str, ...]]:
     if hasattr(feature, "names"):
         return np.asarray(values, dtype=np.int64), tuple(feature.names)
     names: Sequence[Any] = sorted(set(values))
-    where = {value: i for i, value in enumerate(names)}
-    return np.array([where[v] for v in values], dtype=np.int64), tuple(str(n) for n in names)
+    number_of = {value: i for i, value in enumerate(names)}
+    return np.array([number_of[v] for v in values], dtype=np.int64), tuple(str(n) for n in names)
 
 
 def _fingerprint(pictures: Iterable[bytes], labels: Index, classes: Sequence[str], chosen: Split) -> str:

@@ -1,4 +1,4 @@
-"""Pictures by index, from memory or decoded from a data set's rows. Knows no labels and no splits."""
+"""Pictures by index, from memory or decoded from the rows of a data set."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Images(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, index: Index, size: int) -> Pixels:
-        """uint8 [n, size, size, 3]."""
+        """Return these pictures, uint8 [n, size, size, 3]."""
 
     def original(self, index: int) -> Image.Image:
-        """The picture before resizing (what a client would send)."""
+        """Return the picture before resizing, as a client would send it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,15 @@ class DatasetImages:
 
 
 class HeldImages:
-    """Pictures that are decoded once per size and then held as bytes, where all of them fit into `most` bytes.
+    """Pictures that are decoded once per size and then kept, where all of them fit into `max_bytes`.
 
-    A task's pictures are looked at once per epoch and gamma; decoding them each time would cost more than a small net does.
+    Training reads a task's pictures once per epoch and gamma; decoding them each time would cost more than a small net
+    does.
     """
 
-    def __init__(self, images: Images, most: int = 2**30) -> None:
-        self._images, self._most = images, most
-        self._held: dict[int, tuple[Pixels, NDArray[np.bool_]]] = {}  # by size: pixels, and which of them are there
+    def __init__(self, images: Images, max_bytes: int = 2**30) -> None:
+        self._images, self._max_bytes = images, max_bytes
+        self._held: dict[int, tuple[Pixels, NDArray[np.bool_]]] = {}  # by size: pixels, and which of them are decoded
 
     def __len__(self) -> int:
         return len(self._images)
@@ -78,15 +79,15 @@ class HeldImages:
         return self._images.original(index)
 
     def batch(self, index: Index, size: int) -> Pixels:
-        if len(self) * size * size * 3 > self._most:
+        if len(self) * size * size * 3 > self._max_bytes:
             return self._images.batch(index, size)
         if size not in self._held:
             self._held[size] = np.zeros((len(self), size, size, 3), np.uint8), np.zeros(len(self), np.bool_)
-        pixels, there = self._held[size]
-        lacking = np.unique(index[~there[index]])
+        pixels, decoded = self._held[size]
+        lacking = np.unique(index[~decoded[index]])
         if len(lacking):
             pixels[lacking] = self._images.batch(lacking, size)
-            there[lacking] = True
+            decoded[lacking] = True
         return pixels[index]
 
 

@@ -1,7 +1,7 @@
-"""The arithmetic of training: whole float32, or bfloat16 where torch deems it safe. Weights and sums stay float32.
+"""The arithmetic of training: float32, or bfloat16 where torch considers it safe. Weights and sums stay float32.
 
-On a processor with instructions for bfloat16 training takes 40% of the time (LOG.md); without them bfloat16 is slower, so
-"auto" takes it only where the device has them, and asking for it elsewhere is refused.
+With instructions for bfloat16, training takes 40% of the time on a processor (docs/log); without them bfloat16 is slower.
+So "auto" uses it only where the device has them, and asking for it elsewhere is an error.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 
 
 def lowered(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """A context whose matrix products run in `precision` (autocast); with float32 it changes nothing.
+    """Return a context in which matrix products run in `precision` (autocast); float32 changes nothing.
 
     Raises `InputError` for bfloat16 on a device without instructions for it.
     """
     check_precision(precision, device)
-    return torch.autocast(device.type, torch.bfloat16, enabled=_low(precision, device))
-
-
-def _low(precision: str, device: torch.device) -> bool:
-    return has_bfloat16(device) if precision == "auto" else precision == "bfloat16"
+    half = has_bfloat16(device) if precision == "auto" else precision == "bfloat16"
+    return torch.autocast(device.type, torch.bfloat16, enabled=half)

@@ -1,4 +1,4 @@
-"""Texts as rows of tokens, and the batches that a classifier is trained on. Knows no model.
+"""Texts as rows of tokens, and the batches on which a classifier is trained.
 
 Shape suffixes: R rows, B batch, N tokens.
 """
@@ -20,14 +20,14 @@ from training.text_data import TextData
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Encoded texts; rows of tokens are ragged."""
+    """Encoded texts of different lengths, and their labels."""
 
     ids: list[list[int]]
     types: list[list[int]]
     label_R: Tensor
 
     def batch(self, index: NDArray[np.int64], pad: int) -> tuple[dict[str, Tensor], Tensor]:
-        """Arguments of a model of transformers, padded with the token `pad`, and labels."""
+        """Return the arguments of a model of transformers, padded with the token `pad`, and labels."""
         rows = [int(i) for i in index]
         longest = max(len(self.ids[i]) for i in rows)
         ids_BN = torch.full((len(rows), longest), pad, dtype=torch.long)
@@ -41,7 +41,7 @@ class Rows:
 
 
 def fit_rows(data: TextData, tokenizer: Tokenizer, max_length: int) -> tuple[Rows, tuple[float, float]]:
-    """The fit split. A regression's labels are learnt standardised: (mean, deviation)."""
+    """Return the fit split, and (mean, deviation) by which a regression's labels are standardised."""
     encoded = encode(tokenizer, data.texts(data.split.fit), max_length)
     labels = data.labels[data.split.fit]
     mean, deviation = (float(labels.mean()), float(labels.std()) or 1.0) if data.regression else (0.0, 1.0)
@@ -50,19 +50,22 @@ def fit_rows(data: TextData, tokenizer: Tokenizer, max_length: int) -> tuple[Row
 
 
 def batches(rows: Rows, index: NDArray[np.int64], batch: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Rows of like length together, in random order of batches: sorted by length within runs of 50 batches."""
+    """Yield batches of rows of similar length, in random order.
+
+    Rows are shuffled, then sorted by length within runs of 50 batches.
+    """
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(index)
-    made = []
+    groups = []
     for at in range(0, len(shuffled), 50 * batch):
         run = shuffled[at : at + 50 * batch]
         run = run[np.argsort([len(rows.ids[i]) for i in run], kind="stable")]
-        made += [run[start : start + batch] for start in range(0, len(run), batch)]
-    return iter([made[i] for i in rng.permutation(len(made))])
+        groups += [run[start : start + batch] for start in range(0, len(run), batch)]
+    return iter([groups[i] for i in rng.permutation(len(groups))])
 
 
 def encode(tokenizer: Tokenizer, texts: list[tuple[str, str | None]], max_length: int) -> list[Any]:
-    """Encodings cut to `max_length` tokens; the longer half of a pair is cut first."""
+    """Return encodings cut to `max_length` tokens; the longer text of a pair is cut first."""
     tokenizer.enable_truncation(max_length, strategy="longest_first")
     try:
         return list(tokenizer.encode_batch([first if second is None else (first, second) for first, second in texts]))

@@ -1,6 +1,6 @@
-"""What a classifier's training starts from: a model of the hub, of a local folder, or fresh weights and a new tokenizer.
+"""What the training of a classifier starts from: a model of the hub or of a local folder, or fresh weights.
 
-Knows where weights and vocabularies come from; knows no data set but the texts that a new vocabulary is made of.
+A fresh start has a new tokenizer, whose vocabulary is learnt from given texts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from pliant.errors import InputError, OfflineError
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MARKS: Mapping[str, str] = {"pad": "[PAD]", "cls": "[CLS]", "bos": "[CLS]", "sep": "[SEP]", "eos": "[SEP]"}
+"""The special token for each use that a configuration names, as in `pad_token_id`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """`model(outputs)` makes the classifier with a new head; `fresh`: no part of it has been trained before."""
+    """`model(outputs)` makes the classifier with a new head; `fresh`: none of its weights have been trained before."""
 
     model: Callable[[int], nn.Module]
     tokenizer: Tokenizer
@@ -31,9 +32,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ScratchConfig:
-    """A small ModernBERT (Warner et al. 2024) with a vocabulary of its own.
+    """The size of a small ModernBERT (Warner et al. 2024) with a vocabulary of its own.
 
-    Normalised before each part and pooled by the mean, it learns from a few thousand texts in a fraction of BERT's steps.
+    Normalised before each part and pooled by the mean, it learns from a few thousand texts in a fraction of BERT's
+    steps.
     """
 
     width: int = 128
@@ -48,13 +50,16 @@ class ScratchConfig:
             raise InputError("width", self.width, f"a multiple of heads, {self.heads}")
 
 
-# Trained on the embedded corpus in 8 and 40 s of one core: 63% and 76% of 8 packages (LOG.md).
+# On the embedded corpus they train in 8 and 40 s on one core, to 63% and 76% accuracy on 8 packages (docs/log).
 SMALL = ScratchConfig(width=48, layers=1, heads=2, vocabulary=600)
 LARGE = ScratchConfig(width=128, layers=4, heads=4, vocabulary=4000, dropout=0.5)
 
 
 def pretrained(address: str) -> Start:
-    """`path:FOLDER` or `hub:NAME`. Raises `InputError`, and `OfflineError` where the hub is out of reach."""
+    """Return the start from `path:FOLDER` or `hub:NAME`.
+
+    Raises `InputError` for what cannot be read, and `OfflineError` where the hub is out of reach.
+    """
     scheme, _, rest = address.partition(":")
     if scheme == "path" and not Path(rest).is_dir():
         raise InputError("model", rest, "an existing folder with config.json, tokenizer.json and weights")
@@ -62,52 +67,55 @@ def pretrained(address: str) -> Start:
         raise InputError("model", address, "scratch, path:FOLDER or hub:NAME")
     try:
         tokenizer = read_tokenizer(rest)
-        _load(rest, 2)
-    except Exception as error:  # whatever a reader or the network raises
-        tell(scheme, rest, error, "model", "train from scratch (scratch)")
-    return Start(lambda outputs: _load(rest, outputs), tokenizer, fresh=False)
+        _load_model(rest, 2)
+    except Exception as error:  # readers and the network raise many kinds
+        raise_unreadable(scheme, rest, error, "model", "train from scratch (scratch)")
+    return Start(lambda outputs: _load_model(rest, outputs), tokenizer, fresh=False)
 
 
 def scratch(config: ScratchConfig, texts: Iterable[str]) -> Start:
-    """Fresh weights, and a vocabulary made of `texts`."""
+    """Return a start with fresh weights, and a vocabulary learnt from `texts`."""
     tokenizer = new_tokenizer(texts, config.vocabulary)
-    return Start(lambda outputs: _new(config, tokenizer, outputs), tokenizer, fresh=True)
+    return Start(lambda outputs: _fresh_model(config, tokenizer, outputs), tokenizer, fresh=True)
 
 
 def new_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
-    """A WordPiece tokenizer in BERT's manner: lower case, [CLS] a [SEP] b [SEP]. The same texts give the same one."""
-    told = list(texts)
-    made = _bare(_vocabulary(told, size))
-    made.add_special_tokens(list(SPECIAL))
-    made.decoder = decoders.WordPiece()
-    made.post_processor = processors.TemplateProcessing(
+    """Return a WordPiece tokenizer in BERT's manner: lower case, [CLS] a [SEP] b [SEP].
+
+    The same texts give the same tokenizer.
+    """
+    tokenizer = _new_wordpiece(_vocabulary(list(texts), size))
+    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]")],
     )
-    return made
+    return tokenizer
 
 
-def _bare(vocabulary: dict[str, int]) -> Tokenizer:
-    made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    made.normalizer = normalizers.BertNormalizer(lowercase=True)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return made
+def _new_wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
 
 
 def _vocabulary(texts: Sequence[str], size: int) -> dict[str, int]:
-    """Learnt from a draft whose single characters, both in front of a word ("a") and within ("##a"), are numbered by us.
+    """Return the vocabulary, learnt with single characters that are numbered here.
 
-    The trainer numbers those within words as its hash map yields them, and decides between equally frequent pieces by
-    number: every run would give another vocabulary.
+    A character has two forms, at the start of a word ("a") and within ("##a"). The trainer numbers the latter in the
+    order of a hash map, and decides between equally frequent pieces by number, so every run would give another
+    vocabulary.
     """
-    draft = _bare({})
+    draft = _new_wordpiece({})
     counts = Counter(character for text in texts for character in draft.normalizer.normalize_str(text))
-    ranked = sorted((one for one in counts if not one.isspace()), key=lambda one: (-counts[one], one))
+    ranked = sorted((mark for mark in counts if not mark.isspace()), key=lambda mark: (-counts[mark], mark))
     characters = sorted(ranked[: (size - len(SPECIAL)) // 3])
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
-        special_tokens=[*SPECIAL, *(f"##{one}" for one in characters)],
+        special_tokens=[*SPECIAL, *(f"##{character}" for character in characters)],
         initial_alphabet=characters,
         limit_alphabet=len(characters),
         show_progress=False,
@@ -116,10 +124,10 @@ def _vocabulary(texts: Sequence[str], size: int) -> dict[str, int]:
     return draft.get_vocab()
 
 
-def _new(config: ScratchConfig, tokenizer: Tokenizer, outputs: int) -> nn.Module:
+def _fresh_model(config: ScratchConfig, tokenizer: Tokenizer, outputs: int) -> nn.Module:
     from transformers import ModernBertConfig, ModernBertForSequenceClassification
 
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         **{f"{use}_token_id": tokenizer.token_to_id(token) for use, token in MARKS.items()},
         **dict.fromkeys(("embedding_dropout", "mlp_dropout", "classifier_dropout"), config.dropout),
         "vocab_size": tokenizer.get_vocab_size(),
@@ -131,39 +139,46 @@ def _new(config: ScratchConfig, tokenizer: Tokenizer, outputs: int) -> nn.Module
         "global_attn_every_n_layers": 1,
         "classifier_pooling": "mean",
     }
-    told = ModernBertConfig(**given)
-    told.num_labels = outputs
-    made: nn.Module = ModernBertForSequenceClassification._from_config(told, attn_implementation="sdpa")
-    return made
+    model_config = ModernBertConfig(**settings)
+    model_config.num_labels = outputs
+    model: nn.Module = ModernBertForSequenceClassification._from_config(model_config, attn_implementation="sdpa")
+    return model
 
 
-def _load(name: str, outputs: int) -> nn.Module:
+def _load_model(name: str, outputs: int) -> nn.Module:
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # it tells at length that the head is new, which is the point
+    logging.set_verbosity_error()  # it warns at length that the head is new, as is intended
     logging.disable_progress_bar()
-    made: nn.Module = AutoModelForSequenceClassification.from_pretrained(
+    model: nn.Module = AutoModelForSequenceClassification.from_pretrained(
         name, num_labels=outputs, ignore_mismatched_sizes=True, attn_implementation="sdpa"
     )
-    return made.float()
+    return model.float()
 
 
 def read_tokenizer(name: str) -> Tokenizer:
-    """Of a folder or a model of the hub, without truncation and padding. Raises `InputError`, and what readers raise."""
+    """Return the tokenizer of a folder or a model of the hub, without truncation and padding.
+
+    Raises `InputError` for one of another library, and what readers raise.
+    """
     from transformers import AutoTokenizer
 
     loaded: Any = AutoTokenizer.from_pretrained(name)
     if getattr(loaded, "backend_tokenizer", None) is None:
         raise InputError("tokenizer", type(loaded).__name__, "one of the tokenizers library (with a tokenizer.json)")
-    made = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
-    made.no_truncation()
-    made.no_padding()
-    return made
+    tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
-def tell(scheme: str, name: str, error: Exception, field: str, instead: str) -> NoReturn:
-    """Why a model could not be read, as one sentence: `instead` is what works without a network, besides a folder."""
+def raise_unreadable(scheme: str, name: str, error: Exception, field: str, instead: str) -> NoReturn:
+    """Raise why a model could not be read, as one sentence.
+
+    `field`: the setting that named it; `instead`: what works without a network, besides a folder. Raises `OfflineError`
+    for a model of the hub, otherwise `InputError`.
+    """
     if isinstance(error, InputError):
         raise error
     if scheme == "hub":

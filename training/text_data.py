@@ -1,4 +1,4 @@
-"""Labelled texts: single sentences or pairs, under classes or a number. Knows no model, no file and no tracking."""
+"""Labelled texts: single ones or pairs, with classes or numbers as labels."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class TextData:
-    """`second` is None for single sentences. Labels are class numbers (int64), or float64 where `classes` is empty.
+    """A data set of labelled texts.
 
-    `fingerprint` identifies texts, labels, class names and split, not the place.
+    `second` is None for single texts. Labels are class numbers (int64), or float64 where `classes` is empty.
+    `fingerprint` identifies texts, labels, class names and split, wherever they were read from.
     """
 
     name: str
@@ -35,10 +36,11 @@ class TextData:
 
     @property
     def regression(self) -> bool:
+        """Whether the labels are numbers instead of classes."""
         return not self.classes
 
     def texts(self, index: Index) -> list[tuple[str, str | None]]:
-        """The texts of these rows, each with its second one (None: there is none)."""
+        """Return the texts of these rows, each with its second one (None: there is none)."""
         if self.second is None:
             return [(self.first[i], None) for i in index]
         return [(self.first[i], self.second[i]) for i in index]
@@ -46,7 +48,7 @@ class TextData:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How a data set is split: `test` of all, `profiling` of the rest, as training/data.py does."""
+    """How a data set is split: `test` of all rows, `profiling` of the rest, as in training/data.py."""
 
     test: float = 0.2
     profiling: float = 0.25
@@ -60,7 +62,10 @@ def assemble(
     classes: tuple[str, ...],
     chosen: Split,
 ) -> TextData:
-    """The value. Raises `InputError`: a text that is none (with its row), or labels to learn nothing from."""
+    """Return the checked data set.
+
+    Raises `InputError` for a row without a text, and for labels from which nothing can be learnt.
+    """
     texts = tuple(_text(value, row) for row, value in enumerate(first))
     others = None if second is None else tuple(_text(value, row) for row, value in enumerate(second))
     if not np.all(np.isfinite(labels)):

@@ -1,7 +1,6 @@
-"""Where labelled texts come from, by address. One loader each, all giving a `TextData`.
+"""Labelled texts by address: parquet, CSV or JSON-lines files, data sets of the hub, or the embedded corpus.
 
-From outside: parquet files, a CSV or JSON-lines file, or a data set of the Hugging Face hub. The embedded corpus is in
-training/docstrings.py. Knows no model and no tracking.
+The embedded corpus is in training/docstrings.py.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.errors import InputError, OfflineError
-from training.data import cut, split
+from pliant.errors import InputError
+from training.data import cut, fetch_rows, read_rows, split
 from training.text_data import Shares, TextData, assemble
 
 LABELS = ("label", "labels", "intent", "scenario", "score", "target")
@@ -22,16 +21,17 @@ PAIRS = (
     *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2")),
     *(("question", "sentence"), ("text1", "text2"), ("text", "text2")),
 )
-USUAL = Shares()
+DEFAULT_SHARES = Shares()
 SINGLES = ("text", "sentence", "question", "utterance")
 
 
 def load(
-    address: str, name: str | None = None, seed: int = 0, limit: int | None = None, shares: Shares = USUAL
+    address: str, name: str | None = None, seed: int = 0, limit: int | None = None, shares: Shares = DEFAULT_SHARES
 ) -> TextData:
-    """By address: `docstrings:TASK`, `parquet:PATH[,PATH]`, `csv:PATH`, `json:PATH` or `hub:NAME[:PART]`. `name` renames it.
+    """Return the data set at `docstrings:TASK`, `parquet:PATH[,PATH]`, `csv:PATH`, `json:PATH` or `hub:NAME[:PART]`.
 
-    `limit` keeps that many rows. Raises `InputError`, `OfflineError`.
+    `name` renames it; `limit` keeps that many rows. Raises `InputError`, and `OfflineError` where the hub is out of
+    reach.
     """
     scheme, _, rest = address.partition(":")
     match scheme:
@@ -47,8 +47,13 @@ def load(
     raise InputError("data", address, "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME[:PART]")
 
 
-def from_rows(name: str, rows: Any, seed: int = 0, limit: int | None = None, shares: Shares = USUAL) -> TextData:
-    """From a `datasets.Dataset`; columns go by their usual names. Raises `InputError` naming what is missing."""
+def from_rows(
+    name: str, rows: Any, seed: int = 0, limit: int | None = None, shares: Shares = DEFAULT_SHARES
+) -> TextData:
+    """Return the data set of a `datasets.Dataset`, whose columns are found by their usual names.
+
+    Raises `InputError` for a missing column.
+    """
     label = _column(rows, LABELS, "label")
     first, second = _text_columns(rows)
     labels, classes = _labels(rows, label)
@@ -57,39 +62,27 @@ def from_rows(name: str, rows: Any, seed: int = 0, limit: int | None = None, sha
 
 
 def _read(scheme: str, paths: Sequence[Path]) -> Any:
-    import datasets
-
     for path in paths:
         if not path.is_file():
             raise InputError("data", path, f"an existing {scheme} file")
-    try:
-        return datasets.load_dataset(scheme, split="train", data_files=[str(path) for path in paths])
-    except Exception as error:  # its readers pass on whatever they meet
-        raise InputError("data", paths[0], f"a readable {scheme} file ({type(error).__name__}: {error})") from error
+    return read_rows(scheme, paths[0], f"a readable {scheme} file", data_files=[str(path) for path in paths])
 
 
-def _fetch(name: str) -> Any:
-    import datasets
-
-    name, _, part = name.partition(":")
-    try:
-        return datasets.load_dataset(name, part or None, split="train")
-    except Exception as error:
-        raise OfflineError(
-            f"the data set {name} could not be fetched from the hub ({type(error).__name__}); without a network use "
-            "a local file (parquet:PATH, csv:PATH, json:PATH) or the embedded corpus (docstrings:package)"
-        ) from error
+def _fetch(address: str) -> Any:
+    name, _, part = address.partition(":")
+    works = "a local file (parquet:PATH, csv:PATH, json:PATH) or the embedded corpus (docstrings:package)"
+    return fetch_rows(name, part or None, works)
 
 
-def _column(rows: Any, names: Sequence[str], what: str) -> str:
-    found = next((name for name in names if name in rows.column_names), None)
-    if found is None:
-        raise InputError(f"the {what} column", ", ".join(rows.column_names), f"one of {', '.join(names)}")
-    return found
+def _column(rows: Any, names: Sequence[str], content: str) -> str:
+    column = next((name for name in names if name in rows.column_names), None)
+    if column is None:
+        raise InputError(f"the {content} column", ", ".join(rows.column_names), f"one of {', '.join(names)}")
+    return column
 
 
 def _text_columns(rows: Any) -> tuple[str, str | None]:
-    """A pair's before a single one's: "sentence" is the second text where there is a "question"."""
+    """Return the columns of texts. Pairs are tried first, as "sentence" may be the second text of a "question"."""
     for pair in PAIRS:
         if set(pair) <= set(rows.column_names):
             return pair
@@ -97,7 +90,7 @@ def _text_columns(rows: Any) -> tuple[str, str | None]:
 
 
 def _labels(rows: Any, column: str) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Class numbers and names; fractions are a regression's."""
+    """Return class numbers and names; fractions are labels of a regression, which has no names."""
     feature, values = rows.features[column], rows[column]
     if any(value is None for value in values):
         raise InputError("label", "missing", "given in every row")
@@ -111,5 +104,5 @@ def _labels(rows: Any, column: str) -> tuple[NDArray[Any], tuple[str, ...]]:
     if not all(isinstance(value, (str, int)) for value in values):
         raise InputError("label", f"of type {feature}", "a number or a text in every row")
     names = sorted(set(values))
-    where = {value: number for number, value in enumerate(names)}
-    return np.array([where[value] for value in values], dtype=np.int64), tuple(map(str, names))
+    number_of = {value: number for number, value in enumerate(names)}
+    return np.array([number_of[value] for value in values], dtype=np.int64), tuple(map(str, names))

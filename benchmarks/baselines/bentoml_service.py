@@ -43,10 +43,7 @@ class Classifier:
         freeze_gc()
 
     @bentoml.api(  # type: ignore[untyped-decorator]
-        route=PATH,
-        batchable=True,
-        max_batch_size=OPTIONS["max_batch_size"],
-        max_latency_ms=OPTIONS["max_latency_ms"],
+        route=PATH, batchable=True, max_batch_size=OPTIONS["max_batch_size"], max_latency_ms=OPTIONS["max_latency_ms"]
     )
     def predict(self, questions: list[dict[str, Any]]) -> list[Answer]:
         return self._model.classify([read(fields, self._model.size) for fields in questions])

@@ -1,4 +1,4 @@
-"""Starts one of the three services, waits until it is up, and ends all that it started.
+"""Starts a service that Pliant is compared with, waits until it is up, and ends all that it started.
 
 Knows commands, environments and health; what is tried of each service is in `settings.py`.
 """
@@ -13,19 +13,22 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 
 from benchmarks.baselines.model import MODEL_VARIABLE, OPTIONS_VARIABLE, Artifact, ModelSpec
 from benchmarks.baselines.settings import Options, Rival
+from benchmarks.load_generator import allow_many_connections
 from benchmarks.places import ROOT
 from flows import servers
 from pliant.errors import PliantError
 from registry.names import TOKENS_TASK
-from serving.tokens.catalog import Registry, load_catalog
+from serving.lifecycle.artifacts import Registry
+from serving.tokens.catalog import load_catalog
 
+PACKAGE = "benchmarks.baselines"
 START_SECONDS = 180.0
 PROBE_SECONDS = 1.0
 
@@ -39,11 +42,12 @@ _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_LOG_TO_STDERR": "0",
     "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
 }
 
 
 def model_spec(registry: Registry, alias: str) -> ModelSpec:
-    """What Pliant's own service would serve. Raises as `load_catalog` does."""
+    """Return what Pliant's own service would serve. Raises as `load_catalog` does."""
     catalog = load_catalog(registry, alias)
     tasks = []
     for name in catalog.tasks:
@@ -54,20 +58,18 @@ def model_spec(registry: Registry, alias: str) -> ModelSpec:
 
 
 @contextmanager
-def serving(rival: Rival, options: Options, model: ModelSpec, home: Path) -> Iterator[str]:
-    """The address of the service, up; its log and own files are under `home`. Raises `PliantError` if it does not start."""
+def serving(rival: Rival, options: Options, model: str, home: Path) -> Iterator[str]:
+    """Give the address of a ready service of `model` (the text of its spec); its log and own files are under `home`.
+
+    Raises `PliantError` if it does not start.
+    """
+    allow_many_connections()
     port = servers.free_port()
     folder = home / "rivals" / f"{rival.name}-{port}"
-    with started(rival, port, _command(rival, port), _environment(options, model, port), folder) as address:
-        yield address
-
-
-@contextmanager
-def started(rival: Rival, port: int, command: Sequence[str], told: Mapping[str, str], folder: Path) -> Iterator[str]:
-    """The address of `command`, up at `port`. `told`: variables besides ours. Its log is in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log"
-    environment = {**os.environ, **_QUIET, "BENTOML_HOME": str(folder), **told}
+    environment = {**os.environ, **_QUIET, "BENTOML_HOME": str(folder), **_variables(options, model, port)}
+    command = [sys.executable, "-m", *_command(rival, port)]
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, env=environment, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
@@ -81,20 +83,19 @@ def started(rival: Rival, port: int, command: Sequence[str], told: Mapping[str, 
 
 
 def _command(rival: Rival, port: int) -> list[str]:
-    if rival.name == "bentoml":
-        service = "benchmarks.baselines.bentoml_service:Classifier"
-        return [sys.executable, "-m", "bentoml", "serve", service, "--host", servers.HOST, "--port", str(port)]
-    return [sys.executable, "-m", "benchmarks.baselines", rival.name, str(port)]
+    if ":" in rival.service:
+        return ["bentoml", "serve", f"{PACKAGE}.{rival.service}", "--host", servers.HOST, "--port", str(port)]
+    return [PACKAGE, rival.service, str(port)]
 
 
-def _environment(options: Options, model: ModelSpec, port: int) -> Mapping[str, str]:
-    told = {MODEL_VARIABLE: model.text(), OPTIONS_VARIABLE: json.dumps(dict(options))}
-    told |= {"RAY_AUTH_TOKEN": secrets.token_hex(32)}  # else Ray writes one into the user's home
-    return {**told, **(_direct_ingress(port) if options.get("ingress") == "direct" else {})}
+def _variables(options: Options, model: str, port: int) -> Mapping[str, str]:
+    variables = {MODEL_VARIABLE: model, OPTIONS_VARIABLE: json.dumps(dict(options))}
+    variables |= {"RAY_AUTH_TOKEN": secrets.token_hex(32)}  # else Ray writes one into the user's home
+    return {**variables, **(_direct_ingress(port) if options.get("ingress") == "direct" else {})}
 
 
 def _direct_ingress(port: int) -> Mapping[str, str]:
-    """Ray Serve's mode for throughput, in which the replica itself listens, on the one port that is left to it."""
+    """Return the variables of Ray Serve's mode for throughput: the replica itself listens, on the one port left to it."""
     prefix = "RAY_SERVE_DIRECT_INGRESS_"
     ports = {f"{prefix}MIN_HTTP_PORT": str(port), f"{prefix}MAX_HTTP_PORT": str(port + 1)}
     return {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", f"{prefix}MIN_DRAINING_PERIOD_S": "0", **ports}

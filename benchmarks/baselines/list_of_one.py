@@ -28,12 +28,12 @@ class ListOfOne:
 
 
 async def _body(receive: Receive) -> bytes:
-    parts, more = [BEFORE], True
+    chunks, more = [BEFORE], True
     while more:
         message = await receive()
-        parts.append(message.get("body", b""))
+        chunks.append(message.get("body", b""))
         more = message.get("more_body", False)
-    return b"".join([*parts, AFTER])
+    return b"".join([*chunks, AFTER])
 
 
 def _whole(body: bytes, receive: Receive) -> Receive:
@@ -48,17 +48,17 @@ def _whole(body: bytes, receive: Receive) -> Receive:
 
 
 def _unwrapping(send: Send) -> Send:
-    """Holds the start back until the body is whole. Only answers that went well are lists."""
+    """Return a `send` that holds the start back until the body is whole. Only answers that went well are lists."""
     starts: list[Message] = []
-    parts: list[bytes] = []
+    chunks: list[bytes] = []
 
     async def give(message: Message) -> None:
         if message["type"] == "http.response.start":
             starts.append(message)
             return
-        parts.append(message.get("body", b""))
+        chunks.append(message.get("body", b""))
         if not message.get("more_body", False):
-            start, body = starts[0], b"".join(parts)
+            start, body = starts[0], b"".join(chunks)
             body = body[1:-1] if start["status"] == HTTPStatus.OK else body
             headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
             await send({**start, "headers": [*headers, (b"content-length", str(len(body)).encode())]})

@@ -41,17 +41,15 @@ class Classifier(litserve.LitAPI):  # type: ignore[misc]
 
 def main(port: int) -> None:
     """Serve until SIGTERM."""
-    told = options()
+    settings = options()
     api = Classifier(
-        max_batch_size=told["max_batch_size"], batch_timeout=told["batch_timeout"], api_path=PATH, enable_async=False
+        max_batch_size=settings["max_batch_size"],
+        batch_timeout=settings["batch_timeout"],
+        api_path=PATH,
+        enable_async=False,
     )
-    server = litserve.LitServer(
-        api,
-        accelerator="cpu",
-        workers_per_device=1,
-        timeout=told["timeout"],
-        fast_queue=bool(told["fast_queue"]),
-    )
+    queue = {"timeout": settings["timeout"], "fast_queue": bool(settings["fast_queue"])}
+    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=1, **queue)
     server.run(
         host="127.0.0.1",
         port=port,
@@ -59,5 +57,5 @@ def main(port: int) -> None:
         generate_client_file=False,
         access_log=False,
         num_api_servers=1,
-        limit_concurrency=told["inside"],
+        limit_concurrency=settings["inside"],
     )

@@ -29,8 +29,6 @@ MODEL_VARIABLE, OPTIONS_VARIABLE = "RIVAL_MODEL", "RIVAL_OPTIONS"
 GAMMA = 0
 PATH = "/v1/predict"
 
-Option = int | float | str
-Options = Mapping[str, Option]
 Answer = dict[str, Any]
 
 
@@ -69,18 +67,18 @@ class Question:
 
 
 def spec() -> ModelSpec:
-    """As the launcher told this process."""
+    """Return what the launcher told this process to serve."""
     return ModelSpec.of(os.environ[MODEL_VARIABLE])
 
 
 def options() -> dict[str, Any]:
-    """The framework's settings, as the launcher told this process."""
-    told: dict[str, Any] = json.loads(os.environ[OPTIONS_VARIABLE])
-    return told
+    """Return the framework's settings that the launcher told this process."""
+    settings: dict[str, Any] = json.loads(os.environ[OPTIONS_VARIABLE])
+    return settings
 
 
 def read(fields: Mapping[str, Any], size: int) -> Question:
-    """From the body's fields to pixels, as serving/tokens/images.py decodes. Deadline and utility mean nothing here."""
+    """Read a body's fields and decode the image as serving/tokens/images.py does. Deadline and utility mean nothing here."""
     image = Image.open(io.BytesIO(base64.b64decode(fields["image"])), formats=FORMATS)
     return Question(fields["task"], to_pixels(image, size))
 
@@ -88,19 +86,19 @@ def read(fields: Mapping[str, Any], size: int) -> Question:
 class Model:
     """The champion on one torch thread, run once at every power of two up to `most` images before it serves."""
 
-    def __init__(self, told: ModelSpec, most: int) -> None:
+    def __init__(self, served: ModelSpec, most: int) -> None:
         torch.set_num_threads(1)
-        backbone = codec.load(Backbone, Path(told.backbone.folder), told.backbone.digest)
-        tasks = [codec.load(Task, Path(task.folder), task.digest) for task in told.tasks]
-        self.size = told.image_size
+        backbone = codec.load(Backbone, Path(served.backbone.folder), served.backbone.digest)
+        tasks = [codec.load(Task, Path(task.folder), task.digest) for task in served.tasks]
+        self.size = served.image_size
         self._classes = {task.name: task.classes for task in tasks}
-        self._runtime = TokensRuntime(backbone, told.backbone.digest, tasks)
+        self._runtime = TokensRuntime(backbone, served.backbone.digest, tasks)
         blank = np.zeros((self.size, self.size, 3), dtype=np.uint8)
         for batch in sorted({*(2**i for i in range(most.bit_length())), most}):
             self._runtime.run(GAMMA, [Payload(tasks[0].name, blank)] * batch)
 
     def classify(self, questions: Sequence[Question]) -> list[Answer]:
-        """One answer a question, in their order."""
+        """Return one answer a question, in their order."""
         run = self._runtime.run(GAMMA, [Payload(question.task, question.pixels) for question in questions])
         labels = [
             self._classes[question.task][int(row.argmax())]

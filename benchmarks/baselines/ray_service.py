@@ -20,7 +20,8 @@ from ray.serve.config import HTTPOptions
 from ray.serve.schema import LoggingConfig
 from starlette.requests import Request
 
-from benchmarks.baselines.model import PATH, Answer, Model, Options, Question, options, read, spec
+from benchmarks.baselines.model import PATH, Answer, Model, Question, options, read, spec
+from benchmarks.baselines.settings import Options
 from flows import servers
 
 HOST = servers.HOST
@@ -29,10 +30,10 @@ HOST = servers.HOST
 class Classifier:
     """The replica. A batch runs in a thread, so that the event loop goes on taking requests meanwhile."""
 
-    def __init__(self, told: Options) -> None:
-        self._model = Model(spec(), int(told["max_batch_size"]))
-        self.classify.set_max_batch_size(int(told["max_batch_size"]))
-        self.classify.set_batch_wait_timeout_s(float(told["batch_wait_timeout_s"]))
+    def __init__(self, settings: Options) -> None:
+        self._model = Model(spec(), int(settings["max_batch_size"]))
+        self.classify.set_max_batch_size(int(settings["max_batch_size"]))
+        self.classify.set_batch_wait_timeout_s(float(settings["batch_wait_timeout_s"]))
 
     async def __call__(self, request: Request) -> Answer:
         answer: Answer = await self.classify(read(await request.json(), self._model.size))
@@ -55,18 +56,18 @@ def main(port: int) -> None:
         ray.shutdown()
 
 
-def _start(port: int, told: dict[str, Any], folder: str) -> None:
+def _start(port: int, settings: dict[str, Any], folder: str) -> None:
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address=HOST, _temp_dir=folder)
     logging = LoggingConfig(log_level="ERROR", enable_access_log=False)
     # In direct ingress the replica takes `port`; Ray's proxy starts regardless, anywhere else.
-    elsewhere = servers.free_port() if told["ingress"] == "direct" else port
+    elsewhere = servers.free_port() if settings["ingress"] == "direct" else port
     serve.start(http_options=HTTPOptions(host=HOST, port=elsewhere), logging_config=logging)
-    ongoing = min(2 * told["max_batch_size"], told["inside"])  # one batch runs, the next is filled
+    ongoing = min(2 * settings["max_batch_size"], settings["inside"])  # one batch runs, the next is filled
     deployment = serve.deployment(
         Classifier,
         num_replicas=1,
         max_ongoing_requests=ongoing,
-        max_queued_requests=max(told["inside"] - ongoing, 1),
+        max_queued_requests=max(settings["inside"] - ongoing, 1),
         logging_config=logging,
     )
-    serve.run(deployment.bind(told), route_prefix=PATH)
+    serve.run(deployment.bind(settings), route_prefix=PATH)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-Option = int | float | str
-Options = Mapping[str, Option]
+Options = Mapping[str, int | float | str]
 
 INSTALL = "python -m pip install --constraint constraints.txt --editable '.[dev,bench]'"
 
@@ -20,11 +19,12 @@ class Rival:
     title: str
     package: str  # to import
     health: str  # path that answers 200 once the service is up
+    service: str  # in this package: what __main__.py runs, or MODULE:CLASS for BentoML's command
     fixed: Options
 
     @property
     def missing(self) -> str | None:
-        """Why it cannot be measured here; None where it can."""
+        """Return why it cannot be measured here; None where it can."""
         if find_spec(self.package) is not None:
             return None
         return f"{self.title} is not installed; install the bench extra: {INSTALL}"
@@ -42,22 +42,19 @@ class Tried:
     seconds: float = 0.4
 
     def options(self, rival: Rival, capacity: float) -> Options:
-        """All that the service's process is told; `capacity` in requests/s."""
+        """Return all that the service's process is told; `capacity` in requests/s."""
         inside = max(self.batch, round(self.seconds * capacity))
         return {**rival.fixed, "max_batch_size": self.batch, "inside": inside}
 
 
+LITSERVE: Options = {"batch_timeout": 0.005, "timeout": 0.5, "fast_queue": 0}
 RIVALS = (
-    Rival("bentoml", "BentoML batching", "bentoml", "/readyz", {"max_latency_ms": 900}),
-    Rival(
-        "litserve",
-        "LitServe batching",
-        "litserve",
-        "/health",
-        {"batch_timeout": 0.005, "timeout": 0.5, "fast_queue": 0},
-    ),
+    Rival("bentoml", "BentoML batching", "bentoml", "/readyz", "bentoml_service:Classifier", {"max_latency_ms": 900}),
+    Rival("litserve", "LitServe batching", "litserve", "/health", "litserve", LITSERVE),
     # Ray without its extra `serve` (which the bins system uses) lacks gRPC.
-    Rival("ray", "Ray Serve batching", "grpc", "/-/healthz", {"batch_wait_timeout_s": 0.005, "ingress": "direct"}),
+    Rival(
+        "ray", "Ray Serve batching", "grpc", "/-/healthz", "ray", {"batch_wait_timeout_s": 0.005, "ingress": "direct"}
+    ),
 )
 
 TRIED = (Tried(), Tried(seconds=0.3), Tried(seconds=0.5), Tried(batch=16), Tried(batch=64))

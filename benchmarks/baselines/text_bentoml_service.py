@@ -37,10 +37,7 @@ class Embedder:
         freeze_gc()
 
     @bentoml.api(  # type: ignore[untyped-decorator]
-        route=PATH,
-        batchable=True,
-        max_batch_size=OPTIONS["max_batch_size"],
-        max_latency_ms=OPTIONS["max_latency_ms"],
+        route=PATH, batchable=True, max_batch_size=OPTIONS["max_batch_size"], max_latency_ms=OPTIONS["max_latency_ms"]
     )
     def embed(self, inputs: list[str]) -> list[list[float]]:
         return self._model.embed(inputs)

@@ -27,20 +27,20 @@ class Question(BaseModel):
     inputs: list[str]
 
 
-def embedder(told: TextSpec, tried: Mapping[str, Any]) -> Embed:
-    """What answers a request's texts."""
+def embedder(spec: TextSpec, tried: Mapping[str, Any]) -> Embed:
+    """Return what answers a request's texts."""
     if tried["how"] == "sentence":
-        return _sentence(told)
-    return TextModel(told, tried["engine"], padded=tried["how"] == "padded").embed
+        return _sentence(spec)
+    return TextModel(spec, tried["engine"], padded=tried["how"] == "padded").embed
 
 
-def _sentence(told: TextSpec) -> Embed:
+def _sentence(spec: TextSpec) -> Embed:
     import torch
     from sentence_transformers import SentenceTransformer
 
     torch.set_num_threads(1)
-    model = SentenceTransformer(told.folder, device="cpu")
-    model.max_seq_length = told.max_length
+    model = SentenceTransformer(spec.folder, device="cpu")
+    model.max_seq_length = spec.max_length
 
     def embed(texts: list[str]) -> list[list[float]]:
         vectors: list[list[float]] = model.encode(texts, show_progress_bar=False).tolist()
@@ -58,17 +58,17 @@ def app(embed: Embed, concurrency: int) -> FastAPI:
         gc.freeze()
         yield
 
-    made = FastAPI(lifespan=lifespan)
+    service = FastAPI(lifespan=lifespan)
 
-    @made.get("/health")
+    @service.get("/health")
     async def health() -> None:
         return None
 
-    @made.post(PATH)
+    @service.post(PATH)
     def answer(question: Question) -> list[list[float]]:
         return embed(question.inputs)
 
-    return made
+    return service
 
 
 def main(port: int) -> None:

@@ -48,17 +48,17 @@ class TextModel:
     at a time, by a static runtime of the longest length.
     """
 
-    def __init__(self, told: TextSpec, engine: str, most: int = 1, padded: bool = False) -> None:
-        encoder = codec.load(Encoder, Path(told.encoder.folder), told.encoder.digest)
-        shape = Shape(told.max_length, 1 if padded else most, dynamic=not padded)
-        compiled, files = (Path(told.compiled), told.files) if engine == "onnx" else (None, {})
-        self._reader = TokenReader(encoder.tokenizer, told.max_length)
+    def __init__(self, spec: TextSpec, engine: str, most: int = 1, padded: bool = False) -> None:
+        encoder = codec.load(Encoder, Path(spec.encoder.folder), spec.encoder.digest)
+        shape = Shape(spec.max_length, 1 if padded else most, dynamic=not padded)
+        compiled, files = (Path(spec.compiled), spec.files) if engine == "onnx" else (None, {})
+        self._reader = TokenReader(encoder.tokenizer, spec.max_length)
         self._runtime = BinsRuntime(encoder, [shape], engine, compiled, files)
-        for length in (length for length in WARM_LENGTHS if length <= told.max_length):
+        for length in (length for length in WARM_LENGTHS if length <= spec.max_length):
             self.embed(["a " * (length - 2)])
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector a text, in their order."""
+        """Return one vector a text, in their order."""
         read = [self._reader.read(text) for text in texts]
         outputs = self._runtime.run(0, [(tokens.ids, tokens.types) for tokens in read]).outputs
         return [vector.tolist() for vector in outputs]

@@ -1,4 +1,4 @@
-"""The text services by name, the settings that are tried of each, and how one is started.
+"""The text services by name, and the settings that are tried of each.
 
 All run on one core's worth of threads for the model (one request or batch at a time where `concurrency` is 1), beside the
 process's own event loop.
@@ -6,18 +6,9 @@ process's own event loop.
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmarks.baselines.launch import started
-from benchmarks.baselines.model import MODEL_VARIABLE, OPTIONS_VARIABLE
 from benchmarks.baselines.settings import Options, Rival
-from benchmarks.baselines.text_model import TextSpec
-from flows import servers
 
 PADDED, DYNAMIC, SENTENCE, BENTOML = "padded", "dynamic", "sentence-transformers", "bentoml"
 
@@ -35,37 +26,29 @@ class TextRival:
 
 
 def _fastapi(name: str, title: str, package: str, *tried: Options) -> list[TextRival]:
-    return [TextRival(Rival(name, title, package, "/health", {}), options) for options in tried]
+    return [TextRival(Rival(name, title, package, "/health", "text_fastapi", {}), options) for options in tried]
 
 
-def _bentoml(*tried: Options) -> list[TextRival]:
-    return [TextRival(Rival(BENTOML, "BentoML batching", "bentoml", "/readyz", {}), options) for options in tried]
+def _bentoml(engine: str, batch: int, milliseconds: int = 60_000) -> TextRival:
+    options: Options = {"engine": engine, "max_batch_size": batch, "max_latency_ms": milliseconds}
+    service = "text_bentoml_service:Embedder"
+    return TextRival(Rival(BENTOML, "BentoML batching", "bentoml", "/readyz", service, {}), options)
 
 
-# Of each name the best setting stands first, as a sweep found it (LOG.md): a quick comparison takes that.
+# Of each name the best setting stands first, as a sweep found it (docs/log): a quick comparison takes that.
 RIVALS = (
     *_fastapi(
-        DYNAMIC,
-        "FastAPI, dynamic shapes one by one",
-        "fastapi",
-        {"how": "dynamic", "engine": "onnx", "concurrency": 1},
+        DYNAMIC, "FastAPI, dynamic shapes one by one", "fastapi", {"how": "dynamic", "engine": "onnx", "concurrency": 1}
     ),
-    *_bentoml(
-        {"engine": "onnx", "max_batch_size": 2, "max_latency_ms": 60_000},
-        {"engine": "onnx", "max_batch_size": 8, "max_latency_ms": 60_000},
-        {"engine": "onnx", "max_batch_size": 4, "max_latency_ms": 60_000},
-        {"engine": "onnx", "max_batch_size": 32, "max_latency_ms": 60_000},
-        {"engine": "onnx", "max_batch_size": 8, "max_latency_ms": 1000},
-        {"engine": "onnx", "max_batch_size": 4, "max_latency_ms": 300},
-        {"engine": "eager", "max_batch_size": 8, "max_latency_ms": 60_000},
-    ),
+    *(_bentoml("onnx", batch) for batch in (2, 8, 4, 32)),
+    _bentoml("onnx", 8, 1000),
+    _bentoml("onnx", 4, 300),
+    _bentoml("eager", 8),
     *_fastapi(
         SENTENCE,
         "sentence-transformers behind FastAPI",
         "sentence_transformers",
-        {"how": "sentence", "concurrency": 2},
-        {"how": "sentence", "concurrency": 1},
-        {"how": "sentence", "concurrency": 40},
+        *({"how": "sentence", "concurrency": concurrency} for concurrency in (2, 1, 40)),
     ),
     *_fastapi(
         PADDED,
@@ -76,24 +59,3 @@ RIVALS = (
     ),
 )
 """The first of each name is what a quick comparison takes."""
-
-
-@contextmanager
-def serving(tried: TextRival, spec: TextSpec, home: Path) -> Iterator[str]:
-    """The address of the service, up; see `launch.started`."""
-    port = servers.free_port()
-    folder = home / "rivals" / f"text-{tried.name}-{port}"
-    told: Mapping[str, str] = {
-        MODEL_VARIABLE: spec.text(),
-        OPTIONS_VARIABLE: json.dumps(dict(tried.options)),
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-    with started(tried.rival, port, _command(tried, port), told, folder) as address:
-        yield address
-
-
-def _command(tried: TextRival, port: int) -> list[str]:
-    if tried.name != BENTOML:
-        return [sys.executable, "-m", "benchmarks.baselines", "text_fastapi", str(port)]
-    service = "benchmarks.baselines.text_bentoml_service:Embedder"
-    return [sys.executable, "-m", "bentoml", "serve", service, "--host", servers.HOST, "--port", str(port)]

@@ -24,25 +24,25 @@ START_LIMIT = 120.0
 
 
 class Nodes:
-    """The other end of the cluster's process; calls block until the cluster has done it."""
+    """The other end of the cluster's process; calls block until the cluster has done what they say."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
-        self.address: str = self._hear()
+        self.address: str = self._receive()
 
     def add(self) -> str:
-        """One more node; its id."""
-        return str(self.ask("add"))
+        """Start one more node; return its id."""
+        return str(self.order("add"))
 
     def kill(self, node: str) -> None:
-        """Its processes, without a warning."""
-        self.ask("kill", node)
+        """Kill the node's processes, without a warning."""
+        self.order("kill", node)
 
-    def ask(self, *words: str) -> Any:
+    def order(self, *words: str) -> Any:
         self._pipe.send(words)
-        return self._hear()
+        return self._receive()
 
-    def _hear(self) -> Any:
+    def _receive(self) -> Any:
         if not self._pipe.poll(START_LIMIT):
             raise WorkerError(f"the cluster said nothing within {START_LIMIT:.0f} s")
         try:
@@ -53,7 +53,7 @@ class Nodes:
 
 @contextmanager
 def cluster(silence: float = SILENCE) -> Iterator[Nodes]:
-    """A head without devices; nothing of it is left afterwards. Raises `WorkerError` where Ray is not installed.
+    """Start a head without devices; nothing of it is left afterwards. Raises `WorkerError` where Ray is not installed.
 
     A node counts as lost after `silence` seconds: too few, and a busy machine loses those that are well.
     """
@@ -72,7 +72,7 @@ def cluster(silence: float = SILENCE) -> Iterator[Nodes]:
 
 
 def _keep(pipe: Connection, silence: float) -> None:
-    """Until the other end is closed, or its process has ended."""
+    """Run a cluster until the other end is closed, or its process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
@@ -80,27 +80,27 @@ def _keep(pipe: Connection, silence: float) -> None:
     hosts = (f"127.0.0.{number}" for number in range(2, 255))  # Ray takes 127.0.0.1 for "whatever others call me"
     own = {"include_dashboard": False, "object_store_memory": STORE_BYTES}
     head = {"num_cpus": 0, "node_ip_address": next(hosts), "_system_config": _health(silence), **own}
-    made = Cluster(initialize_head=True, head_node_args=head)
+    running = Cluster(initialize_head=True, head_node_args=head)
     nodes = {}
     try:
-        pipe.send(made.address)
+        pipe.send(running.address)
         while True:
             match pipe.recv():
                 case ("add",):
-                    node = made.add_node(num_cpus=1, node_ip_address=next(hosts), **own)
+                    node = running.add_node(num_cpus=1, node_ip_address=next(hosts), **own)
                     nodes[node.node_id] = node
                     pipe.send(node.node_id)
                 case ("kill", name):
-                    made.remove_node(nodes.pop(name), allow_graceful=False)
+                    running.remove_node(nodes.pop(name), allow_graceful=False)
                     pipe.send(name)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     finally:
-        made.shutdown()
+        running.shutdown()
 
 
 def _health(silence: float) -> dict[str, int]:
-    """As Ray names it, in milliseconds."""
+    """Return Ray's settings of its health checks, in milliseconds."""
     each = round(1e3 * silence / CHECKS)
     return {
         "health_check_initial_delay_ms": 0,

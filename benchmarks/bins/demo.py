@@ -12,7 +12,6 @@ import asyncio
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +21,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.endpoint import serving
-from benchmarks.load_generator import Form, Told, capacity, one_by_one
-from benchmarks.load_generator import replay as send
-from flows.bins import live
+from benchmarks.endpoint import serving_each
+from benchmarks.load_generator import Form, Parsed, capacity, replay, turns, warm
+from flows.bins import champions
+from flows.release import open_registry
 from flows.settings import Settings
 from pliant.bins.artifact import Bins
 from pliant.errors import RegistryError
-from pliant.progress import Progress, share
+from pliant.progress import Progress
 from pliant.protocol import Request
 from pliant.report import Observation, summarise
 from pliant.workload import RequestKind, alternating, piecewise, requests
@@ -46,7 +45,7 @@ OVERRIDES: Mapping[str, Any] = {
     "edges": {"most": 4, "step": 32, "batches": [1, 2, 4]},
 }
 """The demo's sizes, laid over the flow's embedded configuration: fewer texts, of which the first 32 tokens are learnt from
-(69% told right, where `pliant train bins` reaches 75% in five times as long), and fewer lengths and batches to measure."""
+(69% right, where `pliant train bins` reaches 75% in five times as long), and fewer lengths and batches to measure."""
 
 OURS, OTHER = "Pliant", "first come, first served"
 POLICIES: Mapping[str, str] = {OURS: "default", OTHER: "first-come"}
@@ -73,29 +72,28 @@ class Compared:
     rounds: Mapping[str, tuple[tuple[Observation, ...], ...]]
 
     def seen(self, name: str) -> list[Observation]:
-        """Of all turns."""
-        return [one for turn in self.rounds[name] for one in turn]
+        """Return how the requests of all turns fared."""
+        return [observation for turn in self.rounds[name] for observation in turn]
 
     def in_time(self, name: str) -> float:
-        """Share of all requests."""
+        """Return the share of all requests."""
         return summarise(self.seen(name)).attainment
 
     def mean(self, name: str, turn: int | None = None) -> float:
-        """Seconds to the answer, in one turn or in all; a request without one counts as all the time that it had."""
+        """Return the mean seconds to the answer, in one turn or in all; without one a request counts all its time."""
         seen = self.seen(name) if turn is None else self.rounds[name][turn]
-        return statistics.fmean(_seconds(one) for one in seen)
+        return statistics.fmean(map(_seconds, seen))
 
     @property
     def lead(self) -> float:
-        """The other's mean over ours, the median of all turns."""
-        return statistics.median(
-            self.mean(OTHER, turn) / self.mean(OURS, turn) for turn in range(len(self.rounds[OURS]))
-        )
+        """Return the other's mean over ours, the median of all turns."""
+        count = len(self.rounds[OURS])
+        return statistics.median(self.mean(OTHER, turn) / self.mean(OURS, turn) for turn in range(count))
 
 
-def demo(told: Settings, console: Console) -> None:
+def demo(project: Settings, console: Console) -> None:
     """Print the comparison and point at the picture. Raises `RegistryError` without a champion on the embedded corpus."""
-    bins, pool = _stream(told)
+    bins, pool = _stream(project)
     compared = measure(bins, pool)
     static = sum(not shape.dynamic for shape in bins.shapes)
     kept = f"{static} static shapes" if static else "no static shape, as none was faster here than the dynamic runtime"
@@ -111,19 +109,19 @@ def demo(told: Settings, console: Console) -> None:
         f"[bold]{compared.lead:.2f}x[/bold] (median of {ROUNDS} turns; no answer counts as {1e3 * bins.slo:.0f} ms). A long "
         "text takes the time of many short ones, and lets them go first."
     )
-    console.print(f"\nThe picture of this run: {_record(told, compared)}")
+    console.print(f"\nThe picture of this run: {_record(project, compared)}")
 
 
 def table(compared: Compared) -> Table:
-    """See `Compared.mean`; the median counts a request without an answer like the mean does."""
-    made = Table(*HEADINGS)
+    """Return the table of both; mean and median count a request without an answer as `Compared.mean` does."""
+    rows = Table(*HEADINGS)
     for name in compared.rounds:
         seen = compared.seen(name)
         report, median = summarise(seen), statistics.median(map(_seconds, seen))
-        milliseconds = (f"{1e3 * one:.1f}" for one in (compared.mean(name), median, report.p98))
+        milliseconds = (f"{1e3 * seconds:.1f}" for seconds in (compared.mean(name), median, report.p98))
         cells = str(report.requests), f"{100 * report.attainment:.1f}%", *milliseconds
-        made.add_row(name, *cells, style="bold" if name == OURS else "")
-    return made
+        rows.add_row(name, *cells, style="bold" if name == OURS else "")
+    return rows
 
 
 def measure(bins: Bins, pool: Sequence[Example]) -> Compared:
@@ -131,34 +129,21 @@ def measure(bins: Bins, pool: Sequence[Example]) -> Compared:
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
     from flows.progress import stage
 
+    options = {name: {"policy": policy, "refresh_seconds": 0.0} for name, policy in POLICIES.items()}
     with ExitStack() as stack:
         with stage("two bins endpoints, up") as progress:
-            addresses = _both(stack, bins, pool, progress)
+            addresses = stack.enter_context(serving_each("bins", options, progress))
+            for address in addresses.values():
+                warm(address, {bins.name: pool}, WARM, _form(bins.name, PATIENT))
         with stage("what the machine bears") as progress:
-            found = _probe(addresses[OTHER], bins, pool)
+            borne = _probe(addresses[OTHER], bins, pool)
             progress(1, 1)
         with stage("texts of all lengths in turns") as progress:
-            return Compared(found, _in_turns(addresses, bins, pool, found, progress))
-
-
-def _both(stack: ExitStack, bins: Bins, pool: Sequence[Example], progress: Progress) -> Mapping[str, str]:
-    """The endpoints' addresses. They start at the same time, and have answered."""
-
-    def start(policy: str) -> str:
-        return stack.enter_context(serving("bins", policy=policy, refresh_seconds=0.0)).url
-
-    with ThreadPoolExecutor(len(POLICIES)) as threads:
-        addresses = dict(zip(POLICIES, threads.map(start, POLICIES.values()), strict=True))
-    progress(1, 1)
-    form = _form(bins.name, PATIENT)
-    for address in addresses.values():
-        warm = [Request(i, 0.0, PATIENT, bins.name) for i in range(WARM)]
-        asyncio.run(one_by_one(address, warm, {bins.name: pool}, form=form))
-    return addresses
+            return Compared(borne, _in_turns(addresses, bins, pool, borne, progress))
 
 
 def _probe(address: str, bins: Bins, pool: Sequence[Example]) -> float:
-    """Requests/s of texts whose lengths are spread as all are."""
+    """Measure the requests/s of texts whose lengths are spread as all are."""
     ordered = sorted(pool, key=lambda example: len(example.text))
     spread = [ordered[int((i + 0.5) / POOL * len(ordered))] for i in np.random.default_rng(0).permutation(POOL)]
     return asyncio.run(capacity(address, {bins.name: spread}, PROBE, CLIENTS, _form(bins.name, PATIENT)))
@@ -167,17 +152,13 @@ def _probe(address: str, bins: Bins, pool: Sequence[Example]) -> float:
 def _in_turns(
     addresses: Mapping[str, str], bins: Bins, pool: Sequence[Example], rate: float, progress: Progress
 ) -> Mapping[str, tuple[tuple[Observation, ...], ...]]:
-    turns: dict[str, list[tuple[Observation, ...]]] = {name: [] for name in addresses}
-    names, total = list(addresses), ROUNDS * len(addresses)
-    for number in range(ROUNDS):
+    rounds: dict[str, list[tuple[Observation, ...]]] = {name: [] for name in addresses}
+    form = _form(bins.name, bins.slo)
+    for number, name, part in turns(ROUNDS, list(addresses), progress):
         load = _load(bins, rate, number)
-        for name in names[number % 2 :] + names[: number % 2]:
-            done = sum(map(len, turns.values()))
-            part = share(progress, 100 * done // total, 100 * (done + 1) // total)
-            form = _form(bins.name, bins.slo)
-            replies = asyncio.run(send(addresses[name], load, {bins.name: pool}, number, part, form))
-            turns[name].append(tuple(reply.observation for reply in replies))
-    return {name: tuple(turn) for name, turn in turns.items()}
+        replies = asyncio.run(replay(addresses[name], load, {bins.name: pool}, number, part, form))
+        rounds[name].append(tuple(reply.observation for reply in replies))
+    return {name: tuple(turn) for name, turn in rounds.items()}
 
 
 def _load(bins: Bins, rate: float, seed: int) -> list[Request]:
@@ -190,51 +171,45 @@ def _form(stream: str, deadline: float) -> Form:
     def body(_request: Request, example: Example) -> bytes:
         return json.dumps({"inputs": example.text, "deadline": deadline}).encode()
 
-    def told(answer: Any, example: Example) -> Told:
-        return Told(answer[0]["label"] == example.label, 0, None, float("nan"))
+    def read(answer: Any, example: Example) -> Parsed:
+        return Parsed(answer[0]["label"] == example.label, 0, None, float("nan"))
 
-    return Form(body, told, f"/{stream}/predict")
+    return Form(body, read, f"/{stream}/predict")
 
 
-def _stream(told: Settings) -> tuple[Bins, list[Example]]:
-    """The champion of the first embedded task, and texts that it was not trained on."""
-    for name, bins in live.champion(told).items():
+def _stream(project: Settings) -> tuple[Bins, list[Example]]:
+    """Return the champion of the first embedded task, and texts that it was not trained on."""
+    for name, bins in champions.champion_artifacts(project).items():
         if name in docstrings.TASKS:
             data = docstrings.load(name, name)
             index = data.split.test
             labels = [data.classes[int(number)] for number in data.labels[index]]
             return bins, [Example(text, label) for (text, _), label in zip(data.texts(index), labels, strict=True)]
-    raise RegistryError(
-        "the registry holds no champion of the bins system on an embedded corpus: run `pliant train bins`"
-    )
+    missing = "the registry holds no champion of the bins system on an embedded corpus"
+    raise RegistryError(f"{missing}: run `pliant train bins`")
 
 
 def _seconds(seen: Observation) -> float:
-    """To the answer; of a request without one all the time that it had."""
+    """Return the seconds to the answer; of a request without one all the time that it had."""
     end = seen.request.deadline if seen.answered is None else seen.answered
     return end - seen.request.arrival
 
 
-def _latencies(seen: Sequence[Observation]) -> np.typing.NDArray[np.float64]:
-    """Of the answered, in seconds."""
-    return np.array([one.answered - one.request.arrival for one in seen if one.answered is not None])
-
-
-def _record(told: Settings, compared: Compared) -> Path:
-    """The figure as PNG and in MLflow."""
+def _record(project: Settings, compared: Compared) -> Path:
+    """Keep the figure as PNG and in MLflow; return the PNG's path."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     for name in compared.rounds:
         seen = compared.seen(name)
-        took = np.sort(_latencies(seen))
+        took = np.sort([o.answered - o.request.arrival for o in seen if o.answered is not None])
         axes.plot(100 * np.arange(1, len(took) + 1) / len(seen), 1e3 * took, color=COLOURS[name], label=name)
     axes.set(xlabel="% of requests answered within", ylabel="latency (ms)", yscale="log", xlim=(0, 100))
     axes.legend(frameon=False)
-    path = told.home / "bins_load.png"
+    path = project.home / "bins_load.png"
     figure.savefig(path, dpi=110)
-    with live.open_registry(told).run("bins load", {"kind": "replay"}) as run:
+    with open_registry(project, "bins").run("bins load", {"kind": "replay"}) as run:
         run.metrics({f"in_time.{policy}": compared.in_time(name) for name, policy in POLICIES.items()})
         run.metrics({f"mean_seconds.{policy}": compared.mean(name) for name, policy in POLICIES.items()})
         run.figure("load", figure)

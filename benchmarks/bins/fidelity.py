@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import endpoint
-from benchmarks.bins.live import Stage
 from benchmarks.bins.live_contenders import Ground, ground
 from benchmarks.bins.minilm import Served
-from benchmarks.bins.requests import TASK, TIMEOUT, Load, embeddings, latency
-from benchmarks.load_generator import one_by_one, replay
+from benchmarks.bins.requests import TASK, Load, embeddings, latency
+from benchmarks.harness import Stage
+from benchmarks.load_generator import replay, warm
 from benchmarks.results import Target
 from cli.service import service_settings
 from pliant.bins.knowledge import Knowledge, knowledge_of
@@ -81,16 +81,19 @@ class Fidelity:
         ]
 
     def apart(self, of: Any) -> float:
-        """|simulated - live| / live of a figure; NaN where a request had no answer."""
+        """Return |simulated - live| / live of a figure; NaN where a request had no answer."""
         return float("nan") if self.unanswered else float(abs(of(self.simulated) / of(self.live) - 1))
 
     def table(self) -> list[tuple[str, ...]]:
-        told = (("live", self.live), ("simulated", self.simulated))
-        return [(n, *(f"{1e3 * x:.2f}" for x in (s.mean(), *np.quantile(s, (0.5, 0.98))))) for n, s in told]
+        rows: list[tuple[str, ...]] = []
+        for name, seconds in (("live", self.live), ("simulated", self.simulated)):
+            figures = seconds.mean(), *np.quantile(seconds, (0.5, 0.98))
+            rows.append((name, *(f"{1e3 * figure:.2f}" for figure in figures)))
+        return rows
 
     def plain(self) -> dict[str, Any]:
-        told = {"overheads": asdict(self.overheads), "requests": len(self.live), "slowdown": self.slowdown}
-        return {**told, "latencies": self.table()}
+        run = {"overheads": asdict(self.overheads), "requests": len(self.live), "slowdown": self.slowdown}
+        return {**run, "latencies": self.table()}
 
 
 def _p98(seconds: Seconds) -> float:
@@ -98,7 +101,7 @@ def _p98(seconds: Seconds) -> float:
 
 
 def measure(config: FidelityConfig, stage: Stage) -> Fidelity:
-    """With all-MiniLM-L6-v2. Raises `InputError` for what is missing."""
+    """Serve and simulate all-MiniLM-L6-v2 on one trace. Raises `InputError` for what is missing."""
     on = ground(config.each, config.seed, stage)
     rate = config.share / on.seconds()
     with stage("calibration run") as progress:
@@ -112,25 +115,25 @@ def measure(config: FidelityConfig, stage: Stage) -> Fidelity:
 
 
 def _scheduler(served: Served) -> Scheduler:
-    """As the service makes it."""
-    settings = service_settings(served.told, BinsSettings)
+    """Return a scheduler as the service makes it."""
+    settings = service_settings(served.project, BinsSettings)
     return make_scheduler(settings, load_catalog(open_registry(settings), settings.alias))
 
 
 def _run(on: Ground, load: Load, config: FidelityConfig) -> tuple[Seconds, Journal]:
-    """Latencies at the client by request (NaN: no answer), and the journal of the same requests."""
-    path = on.served.told.home / "fidelity" / f"{load.name}.jsonl"
-    with endpoint.serving("bins", told=on.served.told, journal=path, refresh_seconds=0.0) as service:
-        warm = [Request(i, 0.0, TIMEOUT, TASK) for i in range(config.warm)]
-        asyncio.run(one_by_one(service.url, warm, {TASK: on.texts.mixed}, form=embeddings()))
+    """Return the latencies at the client by request (NaN: no answer), and the journal of the same requests."""
+    project = on.served.project
+    path = project.home / "fidelity" / f"{load.name}.jsonl"
+    with endpoint.serving("bins", project=project, journal=path, refresh_seconds=0.0) as url:
+        warm(url, {TASK: on.texts.mixed}, config.warm, embeddings())
         pool = {TASK: on.texts.by_length}
-        replies = asyncio.run(replay(service.url, load.requests, pool, config.seed, form=embeddings()))
+        replies = asyncio.run(replay(url, load.requests, pool, config.seed, form=embeddings()))
     seen = [latency(reply) if reply.status == 200 else np.nan for reply in replies]
     return np.array(seen), since(read(path), config.warm)
 
 
 def since(journal: Journal, first: int) -> Journal:
-    """The entries from the arrival of request `first` on: those before it were all answered by then."""
+    """Return the entries from the arrival of request `first` on: those before it were all answered by then."""
     for place, entry in enumerate(journal):
         if isinstance(entry.event, Arrived) and entry.event.request.id == first:
             return journal[place:]
@@ -138,25 +141,24 @@ def since(journal: Journal, first: int) -> Journal:
 
 
 def overheads_of(live: Seconds, journal: Journal) -> Overheads:
-    """Means: a sum over a queue of requests depends on them, not on medians."""
+    """Return means: a sum over a queue of requests depends on them, not on medians."""
     return Overheads(_beyond(journal), float(np.nanmean(live) - latencies(journal).mean()))
 
 
 def _beyond(journal: Journal) -> float:
-    """Mean seconds from a launch's decision to its end that its device does not tell of."""
+    """Return the mean seconds from a launch's decision to its end that its device does not count."""
     began: dict[int, float] = {}
-    found = []
+    seconds = []
     for entry in journal:
         if isinstance(entry.event, Finished) and entry.event.launch in began:
-            found.append(entry.now - began[entry.event.launch] - entry.event.seconds)
-        began |= {one.id: entry.now for one in entry.actions if isinstance(one, Launch) and one.kind == "run"}
-    return float(np.mean(found))
+            seconds.append(entry.now - began[entry.event.launch] - entry.event.seconds)
+        began |= {a.id: entry.now for a in entry.actions if isinstance(a, Launch) and a.kind == "run"}
+    return float(np.mean(seconds))
 
 
 def latencies(journal: Journal) -> Seconds:
-    """From arrival to answer, of the answered."""
-    told = [one.answered - one.request.arrival for one in observations(journal) if one.answered is not None]
-    return np.array(told)
+    """Return the seconds from arrival to answer, of the answered."""
+    return np.array([o.answered - o.request.arrival for o in observations(journal) if o.answered is not None])
 
 
 def arrived(journal: Journal) -> list[Request]:
@@ -166,16 +168,16 @@ def arrived(journal: Journal) -> list[Request]:
 def compared(
     scheduler: Scheduler, knowledge: Knowledge, live: Seconds, journal: Journal, overheads: Overheads
 ) -> Fidelity:
-    """The journal's requests through the simulator, against `live`."""
+    """Send the journal's requests through the simulator, and compare them with `live`."""
     requests = arrived(journal)
     device = SimulatedBins(knowledge, requests, beyond=overheads.launch)
-    found = latencies(simulate(scheduler, requests, device)) + overheads.request
-    unanswered = int(np.isnan(live).sum()) + len(requests) - len(found)
-    return Fidelity(live, found, overheads, unanswered, _slowdown(journal, SimulatedBins(knowledge, requests)))
+    simulated = latencies(simulate(scheduler, requests, device)) + overheads.request
+    unanswered = int(np.isnan(live).sum()) + len(requests) - len(simulated)
+    return Fidelity(live, simulated, overheads, unanswered, _slowdown(journal, SimulatedBins(knowledge, requests)))
 
 
 def _slowdown(journal: Journal, profile: SimulatedBins) -> float:
-    """Far from 1 the machine was not as it was when the profile was measured, and no simulator could tell."""
-    launches = {one.id: one for entry in journal for one in entry.actions if isinstance(one, Launch) if one.requests}
+    """Return the seconds of launches over the profile's: far from 1 the machine was not as it was when that was measured."""
+    launches = {a.id: a for entry in journal for a in entry.actions if isinstance(a, Launch) and a.requests}
     ended = [e.event for e in journal if isinstance(e.event, Finished) and e.event.launch in launches]
-    return sum(one.seconds for one in ended) / sum(profile(launches[one.launch])[0] for one in ended)
+    return sum(event.seconds for event in ended) / sum(profile(launches[event.launch])[0] for event in ended)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.results import Target, exit_status, write
+from benchmarks.timing import seconds_of
 from pliant.bins.artifact import Shape
 from pliant.bins.planning.edges import choose_edges
 from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine
@@ -67,13 +67,13 @@ class Measured:
     seconds_CL: NDArray[np.float64]
 
     def mean(self, contender: str, requests: NDArray[np.int64], edges: Sequence[int]) -> float:
-        """Mean seconds over the requests' lengths. Graphs: of the shortest bin; dynamic: interpolated at the length."""
+        """Return the mean seconds over the requests. Graphs: of the shortest bin; dynamic: interpolated at the length."""
         seconds_L = self.seconds_CL[CONTENDERS.index(contender)]
         at = np.asarray(edges)[np.searchsorted(edges, requests)] if contender == "graphs" else requests
         return float(np.interp(at, self.lengths, seconds_L).mean())
 
     def edges(self, requests: NDArray[np.int64], count: int) -> tuple[int, ...]:
-        """The lengths of at most `count` bins that make the graphs' mean least, of those measured."""
+        """Return the lengths of at most `count` bins that make the graphs' mean least, of those measured."""
         longest = self.lengths[-1]
         seconds_N = np.interp(np.arange(longest + 1), self.lengths, self.seconds_CL[CONTENDERS.index("graphs")])
         return choose_edges(np.bincount(requests, minlength=longest + 1), seconds_N, count, self.lengths)
@@ -82,10 +82,8 @@ class Measured:
         edges = self.edges(requests, count)
         graphs = self.mean("graphs", requests, edges)
         name = f"{self.size} on {self.device}, mean latency of {len(edges)} bins over that of {{}} with dynamic shapes"
-        return [
-            Target(name.format(other), graphs / self.mean(other, requests, edges), "<=", 1 - LESS, "x")
-            for other in DYNAMIC
-        ]
+        ratios = {other: graphs / self.mean(other, requests, edges) for other in DYNAMIC}
+        return [Target(name.format(other), ratio, "<=", 1 - LESS, "x") for other, ratio in ratios.items()]
 
     def plain(self, requests: NDArray[np.int64], count: int) -> dict[str, Any]:
         edges = self.edges(requests, count)
@@ -95,7 +93,7 @@ class Measured:
 
 
 def measure(size: str, config: GpuConfig, device: str = "cuda", capture: Capture | None = None) -> Measured:
-    """Raises `InputError` where there is no such device, or it lacks the precision.
+    """Time every contender at every length. Raises `InputError` without such a device, or where it lacks the precision.
 
     `capture`: how graphs are recorded, CUDA's own by default.
     """
@@ -106,17 +104,18 @@ def measure(size: str, config: GpuConfig, device: str = "cuda", capture: Capture
     compiled = torch.compile(model, dynamic=True)
     shapes = [Shape(length, 1) for length in reversed(config.lengths)]  # the largest graph first
     static = {shape.length: graphs.open(shape) for shape in shapes}
-    dynamic = [EagerEngine(one, where).open(shapes[0]) for one in (model, compiled)]
+    dynamic = [EagerEngine(forward, where).open(shapes[0]) for forward in (model, compiled)]
     calls_LC = [
-        [_call(static[n], model, n, full=False), *(_call(one, model, n, full=True) for one in dynamic)]
+        [_call(static[n], model, n, full=False), *(_call(call, model, n, full=True) for call in dynamic)]
         for n in config.lengths
     ]
-    seconds = [_round(calls_LC) for _ in range(config.warmup + config.rounds)]
+    rounds = config.warmup + config.rounds
+    seconds = [[[seconds_of(call) for call in row] for row in calls_LC] for _ in range(rounds)]
     return Measured(size, name, config.lengths, np.median(seconds[config.warmup :], axis=0).T)
 
 
 def requests_of(array: NDArray[Any], longest: int) -> NDArray[np.int64]:
-    """Lengths of requests. Raises `InputError` for none, and for lengths that no bin holds."""
+    """Return lengths of requests. Raises `InputError` for none, and for lengths that no bin holds."""
     lengths = np.asarray(array).ravel().astype(np.int64)
     if not len(lengths) or lengths.min() < 1 or lengths.max() > longest:
         raise InputError("lengths", lengths, f"at least one, 1 to {longest} tokens each")
@@ -124,8 +123,8 @@ def requests_of(array: NDArray[Any], longest: int) -> NDArray[np.int64]:
 
 
 def _model(config: GpuConfig, size: str) -> HeadedEncoder:
-    told = {"model_type": "bert", "max_position_embeddings": config.longest, **config.sizes[size]}
-    return HeadedEncoder(module(told, "embedding"), "embedding", "mean", True).eval().requires_grad_(False)
+    options = {"model_type": "bert", "max_position_embeddings": config.longest, **config.sizes[size]}
+    return HeadedEncoder(module(options, "embedding"), "embedding", "mean", True).eval().requires_grad_(False)
 
 
 def _call(call: Call, model: HeadedEncoder, length: int, full: bool) -> Callable[[], object]:
@@ -135,20 +134,9 @@ def _call(call: Call, model: HeadedEncoder, length: int, full: bool) -> Callable
     return lambda: call(padded(shape, payloads, model.pad, model.typed))
 
 
-def _round(calls_LC: Sequence[Sequence[Callable[[], object]]]) -> list[list[float]]:
-    return [[_timed(call) for call in row] for row in calls_LC]
-
-
-def _timed(call: Callable[[], object]) -> float:
-    """Every call brings its result back to the host, and so has waited for the device."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def _requests(told: Path | None, longest: int) -> tuple[NDArray[np.int64], str]:
-    if told is not None:
-        return requests_of(np.load(told, allow_pickle=False), longest), str(told.name)
+def _requests(file: Path | None, longest: int) -> tuple[NDArray[np.int64], str]:
+    if file is not None:
+        return requests_of(np.load(file, allow_pickle=False), longest), file.name
     from benchmarks.bins.traces import missing, stretched
 
     if reason := missing():
@@ -157,14 +145,14 @@ def _requests(told: Path | None, longest: int) -> tuple[NDArray[np.int64], str]:
 
 
 def missing() -> str:
-    """Why nothing can be measured here; empty if it can."""
+    """Return why nothing can be measured here; empty if it can."""
     return "" if torch.cuda.is_available() else "no GPU"
 
 
-def found(told: Path | None = None, precision: str = "float32") -> tuple[list[Target], dict[str, Any]]:
-    """All sizes: targets, and figures for JSON; prints a table of each. `told`: the requests' lengths, a .npy file."""
+def measure_all(file: Path | None = None, precision: str = "float32") -> tuple[list[Target], dict[str, Any]]:
+    """Measure all sizes, and print a table of each. `file`: the requests' lengths, a .npy file."""
     config = GpuConfig(SIZES, precision=precision)
-    requests, source = _requests(told, config.longest)
+    requests, source = _requests(file, config.longest)
     targets: list[Target] = []
     details: dict[str, Any] = {"config": asdict(config), "requests": source}
     for size in config.sizes:
@@ -180,24 +168,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lengths", type=Path, help="tokens of requests, a .npy file; the Twitter trace's if left out")
     parser.add_argument("--precision", choices=("float32", "float16", "bfloat16"), default="float32")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="folder for the JSON")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     if reason := missing():
         print(f"skipped: {reason}")
         return 0
-    targets, details = found(told.lengths, told.precision)
-    for bar in targets:
-        print(f"{bar.name}: {bar.measured:.3f} {bar.sense} {bar.limit} {bar.verdict}")
-    print(f"Written to {write(told.out, 'bins-gpu', targets, details)}")
+    targets, details = measure_all(options.lengths, options.precision)
+    for target in targets:
+        print(f"{target.name}: {target.measured:.3f} {target.sense} {target.limit} {target.verdict}")
+    print(f"Written to {write(options.out, 'bins-gpu', targets, details)}")
     return exit_status(targets)
 
 
-def _print(measured: Measured, told: Mapping[str, Any]) -> None:
-    print(f"{measured.size} on {measured.device}, bins {told['bins']}, milliseconds")
-    print("tokens " + " ".join(f"{length:>6}" for length in measured.lengths))
+def _print(measured: Measured, details: Mapping[str, Any]) -> None:
+    print(f"{measured.size} on {measured.device}, bins {details['bins']}, milliseconds")
+    print("tokens  " + " ".join(f"{length:>6}" for length in measured.lengths))
     for name, row in zip(CONTENDERS, measured.seconds_CL, strict=True):
-        print(
-            f"{name:<8}" + " ".join(f"{1000 * s:6.2f}" for s in row) + f"  mean {1000 * told['mean_seconds'][name]:.2f}"
-        )
+        cells = " ".join(f"{1e3 * seconds:6.2f}" for seconds in row)
+        print(f"{name:<8}{cells}  mean {1e3 * details['mean_seconds'][name]:.2f}")
 
 
 if __name__ == "__main__":

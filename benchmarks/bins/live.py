@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,9 +19,10 @@ import numpy as np
 
 from benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, SENTENCE
 from benchmarks.bins.requests import TASK, TIMEOUT, Load, Texts, embeddings, latency
-from benchmarks.load_generator import Reply, capacity, in_turns, one_by_one, replay
+from benchmarks.contenders import Contender, Turn, key, named, send, winners, with_choice
+from benchmarks.harness import Stage
+from benchmarks.load_generator import capacity, in_turns, warm
 from benchmarks.results import Target
-from pliant.errors import InputError
 from pliant.progress import Progress
 from pliant.protocol import Request
 
@@ -31,23 +31,6 @@ SWEEP, LOW, LOADED = "sweep", "low", "loaded"
 LIMITS = {PADDED: 0.4, BENTOML: 0.75, SENTENCE: 0.75}  # of ours over theirs, loaded
 LOW_LIMIT = 1.03
 HEADINGS = ("load", "contender", "mean ms", "p50 ms", "p98 ms", "answered", "generator late p99 ms", "generator busy")
-
-Stage = Callable[[str], AbstractContextManager[Progress]]
-Open = Callable[[], AbstractContextManager[str]]
-"""Serves while the context lasts; gives the address."""
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """Something that answers embedding requests. Of several under one name the one with the least mean is compared."""
-
-    name: str
-    setting: Mapping[str, Any]
-    open: Open
-
-    @property
-    def title(self) -> str:
-        return " ".join([self.name, *(f"{key}={value}" for key, value in self.setting.items())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +77,12 @@ class Live:
     missing: Mapping[str, str]
 
     def mean(self, load: str, name: str) -> float:
-        """Of all turns; NaN where there is none."""
-        found = [row.latencies for row in self.rows if (row.load, row.name) == (load, name)]
-        return float(np.mean(np.concatenate(found))) if found else math.nan
+        """Return the mean latency over all turns; NaN where there is none."""
+        latencies = [row.latencies for row in self.rows if (row.load, row.name) == (load, name)]
+        return float(np.mean(np.concatenate(latencies))) if latencies else math.nan
 
     def ratio(self, load: str, name: str) -> float:
-        """Our mean latency over that of `name`."""
+        """Return our mean latency over that of `name`."""
         return self.mean(load, OURS) / self.mean(load, name)
 
     def targets(self) -> list[Target]:
@@ -111,32 +94,30 @@ class Live:
         return [*loaded, Target(name, self.ratio(LOW, DYNAMIC), "<=", LOW_LIMIT, "x")]
 
     def table(self) -> list[tuple[str, ...]]:
-        """By HEADINGS, all turns of a contender together."""
-        keys = dict.fromkeys((row.load, row.name, repr(row.setting)) for row in self.rows)
-        return [_line([row for row in self.rows if _key(row) == key]) for key in keys]
+        """Return the cells under HEADINGS, all turns of a contender together."""
+        groups: dict[object, list[Row]] = {}
+        for row in self.rows:
+            groups.setdefault((row.load, *key(row.name, row.setting)), []).append(row)
+        return [_line(rows) for rows in groups.values()]
 
     def plain(self) -> dict[str, Any]:
-        """For JSON: quantiles in place of every latency."""
-        rows = [
-            {**asdict(row), "latencies": len(row.latencies)} | {"mean": float(np.mean(row.latencies))}
-            | {f"p{100 * q:g}": float(np.quantile(row.latencies, q)) for q in (0.5, 0.98, 0.99)}
-            for row in self.rows
-        ]  # fmt: skip
+        """Return what the results' file holds: quantiles in place of every latency."""
+        rows = []
+        for row in self.rows:
+            figures = {f"p{100 * q:g}": float(np.quantile(row.latencies, q)) for q in (0.5, 0.98, 0.99)}
+            figures["mean"] = float(np.mean(row.latencies))
+            rows.append({**asdict(row), "latencies": len(row.latencies), **figures})
         return {"capacity": self.capacity, "missing": dict(self.missing), "rows": rows}
 
 
-def _key(row: Row) -> tuple[str, str, str]:
-    return row.load, row.name, repr(row.setting)
-
-
 def _line(rows: Sequence[Row]) -> tuple[str, ...]:
-    all_of = np.concatenate([row.latencies for row in rows])
-    setting = " ".join(f"{key}={value}" for key, value in rows[0].setting.items())
+    seconds = np.concatenate([row.latencies for row in rows])
+    setting = " ".join(f"{name}={value}" for name, value in rows[0].setting.items())
     return (
         rows[0].load,
         f"{rows[0].name} {setting}".strip(),
-        *(f"{1e3 * one:.2f}" for one in (all_of.mean(), *np.quantile(all_of, (0.5, 0.98)))),
-        f"{sum(row.answered - row.wrong for row in rows)} of {len(all_of)}",
+        *(f"{1e3 * figure:.2f}" for figure in (seconds.mean(), *np.quantile(seconds, (0.5, 0.98)))),
+        f"{sum(row.answered - row.wrong for row in rows)} of {len(seconds)}",
         f"{1e3 * max(row.sent_late_p99 for row in rows):.1f}",
         f"{np.mean([row.generator_busy for row in rows]):.2f}",
     )
@@ -155,15 +136,16 @@ def compare(
     missing: Mapping[str, str],
 ) -> Live:
     """Measure what DYNAMIC serves, try all settings, then compare. Raises `InputError` where DYNAMIC is no contender."""
-    served = _capacity(contenders, texts, config, stage)
+    served = _capacity(named(contenders, DYNAMIC), texts, config, stage)
     rows: list[Row] = []
     if config.sweep:
         load = loads(SWEEP, config.loaded * served, config.sweep, config.seed + 1000)
-        rows = [_alone(contender, load, texts, config, stage) for contender in _with_choice(contenders)]
+        rows = [_alone(contender, load, texts, config, stage) for contender in with_choice(contenders)]
+    scores = {key(row.name, row.setting): -float(np.mean(row.latencies)) for row in rows}
     with ExitStack() as stack:
-        up = [(one, stack.enter_context(one.open())) for one in _winners(contenders, rows)]
+        up = [(best, stack.enter_context(best.open(served))) for best in winners(contenders, scores)]
         for _, address in up:
-            _warm(address, texts, config)
+            warm(address, {TASK: texts.mixed}, config.warm, embeddings())
         with stage("low load: one request in flight") as progress:
             rows += _low(up, texts, config, progress)
         with stage("comparison") as progress:
@@ -171,21 +153,18 @@ def compare(
     return Live(served, tuple(rows), missing)
 
 
-def _capacity(contenders: Sequence[Contender], texts: Texts, config: LiveConfig, stage: Stage) -> float:
-    at = next((contender for contender in contenders if contender.name == DYNAMIC), None)
-    if at is None:
-        raise InputError("contenders", [c.name for c in contenders], f"with {DYNAMIC}, whose capacity sets the load")
-    with stage("capacity of dynamic shapes one by one") as progress, at.open() as address:
-        _warm(address, texts, config)
-        asked, how = {TASK: texts.mixed}, embeddings()
-        found = asyncio.run(capacity(address, asked, config.probe, config.clients, how, config.lead))
+def _capacity(dynamic: Contender, texts: Texts, config: LiveConfig, stage: Stage) -> float:
+    pool = {TASK: texts.mixed}
+    with stage("capacity of dynamic shapes one by one") as progress, dynamic.open(0.0) as address:
+        warm(address, pool, config.warm, embeddings())
+        served = asyncio.run(capacity(address, pool, config.probe, config.clients, embeddings(), config.lead))
         progress(1, 1)
-    return found
+    return served
 
 
 def _alone(contender: Contender, load: Load, texts: Texts, config: LiveConfig, stage: Stage) -> Row:
-    with stage(contender.title) as progress, contender.open() as address:
-        _warm(address, texts, config)
+    with stage(contender.title) as progress, contender.open(0.0) as address:
+        warm(address, {TASK: texts.mixed}, config.warm, embeddings())
         row = _turn(contender, address, load, texts, config.seed)
         progress(1, 1)
     return row
@@ -199,7 +178,7 @@ def _rounds(
     config: LiveConfig,
     progress: Progress,
 ) -> Iterable[Row]:
-    """Every round another order, so that no contender always follows the same one."""
+    """Give the turns, every round in another order, so that no contender always follows the same one."""
     for number in range(config.rounds):
         load = loads(LOADED, config.loaded * served, config.seconds, config.seed + number)
         for contender, address in [*up[number % len(up) :], *up[: number % len(up)]]:
@@ -208,55 +187,28 @@ def _rounds(
 
 
 def _low(up: Sequence[tuple[Contender, str]], texts: Texts, config: LiveConfig, progress: Progress) -> list[Row]:
-    """The same texts to all, in turns."""
-    asked = [Request(i, 0.0, TIMEOUT, TASK) for i in range(config.low)]
+    """Send the same texts to all, in turns."""
+    requests = [Request(i, 0.0, TIMEOUT, TASK) for i in range(config.low)]
     addresses = [address for _, address in up]
-    replies = asyncio.run(in_turns(addresses, asked, {TASK: texts.mixed}, progress, embeddings()))
-    return [_row(LOW, contender, seen, 0.0) for (contender, _), seen in zip(up, replies, strict=True)]
+    replies = asyncio.run(in_turns(addresses, requests, {TASK: texts.mixed}, progress, embeddings()))
+    return [_row(LOW, contender, Turn(own, 0.0)) for (contender, _), own in zip(up, replies, strict=True)]
 
 
 def _turn(contender: Contender, address: str, load: Load, texts: Texts, seed: int) -> Row:
-    start, cpu = time.perf_counter(), time.process_time()
-    replies = asyncio.run(replay(address, load.requests, {TASK: texts.by_length}, seed, form=embeddings()))
-    busy = (time.process_time() - cpu) / (time.perf_counter() - start)
-    _settle(address, texts)
-    return _row(load.name, contender, replies, busy)
+    turn = send(address, load.requests, {TASK: texts.by_length}, seed, embeddings())
+    # Whatever an overloaded contender has left to do must not fall into the next one's turn.
+    warm(address, {TASK: texts.mixed}, 1, embeddings())
+    return _row(load.name, contender, turn)
 
 
-def _row(load: str, contender: Contender, replies: Sequence[Reply], busy: float) -> Row:
+def _row(load: str, contender: Contender, turn: Turn) -> Row:
     return Row(
         load=load,
         name=contender.name,
         setting=contender.setting,
-        latencies=tuple(latency(reply) for reply in replies),
-        answered=sum(reply.status == 200 for reply in replies),
-        wrong=sum(reply.observation.correct is False for reply in replies),
-        sent_late_p99=float(np.quantile([reply.sent_late for reply in replies], 0.99)),
-        generator_busy=busy,
+        latencies=tuple(latency(reply) for reply in turn.replies),
+        answered=sum(reply.status == 200 for reply in turn.replies),
+        wrong=sum(reply.observation.correct is False for reply in turn.replies),
+        sent_late_p99=turn.sent_late_p99,
+        generator_busy=turn.generator_busy,
     )
-
-
-def _settle(address: str, texts: Texts) -> None:
-    """Whatever an overloaded contender has left to do must not fall into the next one's turn."""
-    asyncio.run(one_by_one(address, [Request(0, 0.0, TIMEOUT, TASK)], {TASK: texts.mixed}, form=embeddings()))
-
-
-def _warm(address: str, texts: Texts, config: LiveConfig) -> None:
-    asked = [Request(i, 0.0, TIMEOUT, TASK) for i in range(config.warm)]
-    asyncio.run(one_by_one(address, asked, {TASK: texts.mixed}, form=embeddings()))
-
-
-def _with_choice(contenders: Sequence[Contender]) -> list[Contender]:
-    names = [contender.name for contender in contenders]
-    return [contender for contender in contenders if names.count(contender.name) > 1]
-
-
-def _winners(contenders: Sequence[Contender], rows: Sequence[Row]) -> list[Contender]:
-    """One contender a name, in the order in which they were given; without a sweep the first of each."""
-    took = {(row.name, repr(row.setting)): float(np.mean(row.latencies)) for row in rows}
-    kept: dict[str, Contender] = {}
-    for one in contenders:
-        best = kept.setdefault(one.name, one)
-        if took.get((one.name, repr(one.setting)), math.inf) < took.get((best.name, repr(best.setting)), math.inf):
-            kept[one.name] = one
-    return list(kept.values())

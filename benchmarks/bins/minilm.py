@@ -22,10 +22,12 @@ from benchmarks.baselines.text_model import TextSpec
 from benchmarks.bins.requests import TASK
 from benchmarks.places import ROOT
 from flows import settings
-from flows.bins import live as bins_live
+from flows.bins import champions as bins_champions
+from flows.release import open_registry
 from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.errors import PliantError
+from registry.names import BINS_ENCODER
 
 MAX_LENGTH = 256  # tokens: the model's own max_seq_length
 CODE = "import json, sys; from flows.bins.run import run_flow; run_flow(None, json.loads(sys.argv[1]))"
@@ -34,48 +36,48 @@ LENGTHS = "lengths.parquet"
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A stream in a registry: what Pliant's service needs to be told, and what others need."""
+    """A stream in a registry: what Pliant's service needs, and what the others do. `project`: where the registry is."""
 
-    told: settings.Settings
+    project: settings.Settings
     bins: Bins
     encoder: Encoder
     spec: TextSpec
 
 
-def own_registry(told: settings.Settings) -> settings.Settings:
-    """Beside the user's."""
-    home = told.home / "bench-bins"
+def own_registry(project: settings.Settings) -> settings.Settings:
+    """Return the settings of the benchmark's own registry, beside the user's."""
+    home = project.home / "bench-bins"
     return settings.Settings(home, f"sqlite:///{home / 'mlflow.db'}", home / "artifacts")
 
 
 def prepared(lengths: NDArray[np.int32], slo: float = 0.15) -> Served:
-    """The champion for these lengths (any number of requests). Raises `InputError` where the model is not installed."""
+    """Return the champion for these lengths of requests. Raises `InputError` where the model is not installed."""
     import pandas
 
-    folder, told = minilm.folder(), own_registry(settings.read())
-    told.home.mkdir(parents=True, exist_ok=True)
-    path = told.home / LENGTHS
+    folder, project = minilm.folder(), own_registry(settings.read())
+    project.home.mkdir(parents=True, exist_ok=True)
+    path = project.home / LENGTHS
     pandas.DataFrame({"length": lengths}).to_parquet(path)
     stream = {"encoder": f"path:{folder}", "name": TASK, "lengths": [f"parquet:{path}"]}
-    _run_flow(told, {"streams": [{**stream, "max_length": MAX_LENGTH, "slo": slo}]})
-    return served(told, str(folder))
+    _run_flow(project, {"streams": [{**stream, "max_length": MAX_LENGTH, "slo": slo}]})
+    return served(project, str(folder))
 
 
-def served(told: settings.Settings, model: str = "") -> Served:
-    """The champion of the one stream in this registry, a local one. `model`: the encoder as transformers stores it."""
-    registry = bins_live.open_registry(told)
-    live = bins_live.live(registry)[TASK]
-    encoder, version = bins_live.encoder(registry, live)
-    folder, published = registry.fetch(bins_live.encoder_model(TASK), version)
-    compiled = cache_folder(told.home, live.bins.encoder, live.bins.device_class)
-    kept = Artifact(str(folder.absolute()), published.digest)
-    spec = TextSpec(kept, str(compiled), dict(live.bins.files), model, encoder.max_length)
-    return Served(told, live.bins, encoder, spec)
+def served(project: settings.Settings, model: str = "") -> Served:
+    """Return the champion of the one stream in this local registry. `model`: the encoder as transformers stores it."""
+    registry = open_registry(project, "bins")
+    live = bins_champions.load_champions(registry)[TASK]
+    encoder, version = bins_champions.fetch_encoder(registry, live)
+    folder, published = registry.fetch(BINS_ENCODER + TASK, version)
+    compiled = cache_folder(project.home, live.bins.encoder, live.bins.device_class)
+    artifact = Artifact(str(folder.absolute()), published.digest)
+    spec = TextSpec(artifact, str(compiled), dict(live.bins.files), model, encoder.max_length)
+    return Served(project, live.bins, encoder, spec)
 
 
-def _run_flow(told: settings.Settings, overrides: dict[str, Any]) -> None:
-    told.artifact_root.mkdir(parents=True, exist_ok=True)
-    where = {"PLIANT_HOME": str(told.home), "MLFLOW_TRACKING_URI": told.tracking_uri}
+def _run_flow(project: settings.Settings, overrides: dict[str, Any]) -> None:
+    project.artifact_root.mkdir(parents=True, exist_ok=True)
+    where = {"PLIANT_HOME": str(project.home), "MLFLOW_TRACKING_URI": project.tracking_uri}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     command = [sys.executable, "-c", CODE, json.dumps(overrides)]
     ended = subprocess.run(command, env={**kept, **where}, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.bins.cluster import Nodes, cluster
-from benchmarks.bins.nodes_found import NEVER, Loss, Moments, Reply, Story, back_in_use, loss
-from benchmarks.bins.turnaround import Turnaround, measure_turnarounds
+from benchmarks.bins.node_loss import NEVER, Loss, Moments, Reply, Story, back_in_use, loss
 from benchmarks.results import Target
 from pliant.bins.artifact import PLACEMENTS, Bins, Shape
 from pliant.bins.knowledge import Config, knowledge_of
@@ -90,68 +89,54 @@ class Multiplier:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A loss for each placement, and what a launch costs where."""
+class NodeLosses:
+    """A loss for each placement."""
 
     losses: tuple[Loss, ...]
-    turnarounds: tuple[Turnaround, ...]
 
     def targets(self) -> list[Target]:
-        return [bar for one in self.losses for bar in one.targets()]
+        return [target for loss in self.losses for target in loss.targets()]
 
     def table(self) -> list[tuple[str, ...]]:
-        """By HEAD."""
-        return [one.row() for one in self.losses]
+        """Return the cells under HEADINGS."""
+        return [loss.row() for loss in self.losses]
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
 
 
-HEAD = (
-    *(
-        "placement",
-        "accepted",
-        "answered",
-        "late",
-        "refused",
-        "noticed s",
-        "planned anew s",
-        "silence s",
-        "back in use s",
-    ),
-    "answers/s before, without, after",
-)
+COUNTS = ("accepted", "answered", "late", "refused")
+SECONDS = ("noticed s", "planned anew s", "silence s", "back in use s")
+HEADINGS = ("placement", *COUNTS, *SECONDS, "answers/s before, without, after")
 
 
 def missing() -> str:
-    """Why no node can be lost here; empty if one can."""
+    """Return why no node can be lost here; empty if one can."""
     return "" if find_spec("ray") else "needs Ray: pip install 'pliant[ray]'"
 
 
-def measure(progress: Progress = silent, load: Load = Load()) -> Found:
-    """Takes `load` twice and half a minute. Raises `WorkerError` where Ray is missing."""
-    measured, made = profile(), []
+def measure(progress: Progress = silent, load: Load = Load()) -> NodeLosses:
+    """Lose a node under each placement: twice `load` and half a minute. Raises `WorkerError` where Ray is missing."""
+    measured, losses = profile(), []
     with cluster() as nodes:
         for _ in range(WORKERS):
             nodes.add()
         pool = RayPool(nodes.address, place_limit=5.0)
         try:
-            turnarounds = asyncio.run(measure_turnarounds(pool))
-            progress(10, 100)
             for number, placement in enumerate(PLACEMENTS):
-                part = share(progress, 10 + 45 * number, 55 + 45 * number)
+                part = share(progress, 50 * number, 50 + 50 * number)
                 story = asyncio.run(lose_a_node(nodes, pool, measured, placement, load, part))
-                made.append(loss(story, placement, load.period))
+                losses.append(loss(story, placement, load.period))
         finally:
             pool.close()
-    return Found(tuple(made), turnarounds)
+    return NodeLosses(tuple(losses))
 
 
 def profile(rounds: int = 30) -> Bins:
-    """The device's runtimes as an artifact, by the median of some runs here."""
+    """Return the device's runtimes as an artifact, by the median of some runs here."""
     device = Multiplier()
-    taken = [[device.run(setting, [0])[1] for _ in range(rounds)] for setting in range(len(SHAPES))]
-    *static, dynamic = (float(np.median(one)) for one in taken)
+    runs = [[device.run(setting, [0])[1] for _ in range(rounds)] for setting in range(len(SHAPES))]
+    *static, dynamic = (float(np.median(seconds)) for seconds in runs)
     lengths = np.zeros(LONG + 1, np.int64)
     lengths[[SHORT, LONG]] = SHORTS - 1, 1
     table = LatencyTable((SHORT, LONG), (1,), ((dynamic,), (dynamic,)))
@@ -159,7 +144,7 @@ def profile(rounds: int = 30) -> Bins:
 
 
 def scheduler(bins: Bins, placement: str, period: float) -> BinsScheduler:
-    """Each call gives a fresh one, so that a journal can be replayed."""
+    """Return a fresh scheduler, so that a journal can be replayed."""
     deployed = DEPLOYED if placement == "single" else ()
     config = Config(workers=WORKERS, period=period, deployed=deployed)
     return BinsScheduler(knowledge_of([bins], placement=placement), config)
@@ -168,22 +153,21 @@ def scheduler(bins: Bins, placement: str, period: float) -> BinsScheduler:
 async def lose_a_node(
     nodes: Nodes, pool: RayPool, bins: Bins, placement: str, load: Load, progress: Progress = silent
 ) -> Story:
-    """The experiment on a cluster that has room for `WORKERS` devices, each on another node."""
+    """Run the experiment on a cluster that has room for `WORKERS` devices, each on another node."""
     journal: Journal = []
     held = DEPLOYED if placement == "single" else (None,) * WORKERS
-    workers = [pool.worker_factory(partial(Multiplier, one)) for one in held]
-    made = scheduler(bins, placement, load.period)
-    driver = Driver(made, workers, journal.append, loop_clock(), Limits(launch=20.0))
+    workers = [pool.make_worker(partial(Multiplier, runtime)) for runtime in held]
+    driver = Driver(scheduler(bins, placement, load.period), workers, journal.append, loop_clock(), Limits(launch=20.0))
     replies: list[Reply] = []
     await driver.start()
     try:
-        asking, payloads = asyncio.Event(), count()
+        enough, payloads = asyncio.Event(), count()
         deadlines = [load.deadlines[number % len(load.deadlines)] for number in range(load.clients)]
-        clients = [asyncio.create_task(_ask(driver, one, asking, payloads, replies)) for one in deadlines]
+        clients = [asyncio.create_task(_ask(driver, deadline, enough, payloads, replies)) for deadline in deadlines]
         moments = await _events(nodes, workers, driver, load, progress)
         while back_in_use(journal, moments) == NEVER and driver.now < moments.ended + load.patience:
             await asyncio.sleep(0.1)
-        asking.set()
+        enough.set()
         await asyncio.gather(*clients)
     finally:
         await driver.stop()
@@ -209,7 +193,7 @@ async def _events(
 async def _ask(
     driver: Driver, deadline: float, enough: asyncio.Event, payloads: Iterator[int], replies: list[Reply]
 ) -> None:
-    """One client, until there is enough. So few texts are long that of three devices one is for them."""
+    """Ask as one client, until there is enough. So few texts are long that of three devices one is for them."""
     while not enough.is_set():
         payload = next(payloads)
         length = LONG if payload % SHORTS == 0 else SHORT

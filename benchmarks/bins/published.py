@@ -25,7 +25,7 @@ DYNAMIC = (1.22, 3.56)  # least and largest factor of dynamic shapes
 
 
 def _flops(layers: int, width: int, length: int) -> float:
-    """Multiply-adds of one forward pass: 12 width^2 weights a layer on every token, and scores and sums of attention."""
+    """Return the multiply-adds of a pass: 12 width^2 weights a layer on every token, and attention's scores and sums."""
     return layers * length * (12.0 * width**2 + 2.0 * length * width)
 
 
@@ -44,12 +44,12 @@ class Published:
     factor: float = DYNAMIC[0]  # of dynamic shapes
 
     def seconds(self, edge: float) -> float:
-        """Of a static runtime for up to `edge` tokens: below 64 its own, else that of the next multiple of 64."""
+        """Return those of a static runtime for up to `edge` tokens: below 64 its own, else the next multiple of 64's."""
         _check(edge)
         return self._line(edge if edge < STEP else STEP * ceil(edge / STEP))
 
     def dynamic_seconds(self, length: float) -> float:
-        """Of the dynamic runtime on `length` tokens."""
+        """Return those of the dynamic runtime on `length` tokens."""
         _check(length)
         return self.factor * self._line(length)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.bins.texts import TextMaker
 from benchmarks.bins.traces import Trace
-from benchmarks.load_generator import Form, Reply, Told
+from benchmarks.load_generator import Form, Parsed, Reply
 from pliant.protocol import Request
 
 TASK = "tweets"
@@ -21,13 +21,13 @@ TIMEOUT = 30.0  # seconds, of the generator
 
 
 def embeddings(deadline: float = TIMEOUT) -> Form:
-    """Asks for the embedding of a text of the request's length, with a deadline that nobody misses but by overload."""
+    """Ask for the embedding of a text of the request's length; only overload misses the deadline."""
 
     def body(_request: Request, text: str) -> bytes:
         return json.dumps({"inputs": [text], "deadline": deadline}).encode()
 
-    def read(answer: Any, _text: str) -> Told:
-        return Told(_is_embedding(answer), 0, None, math.nan)
+    def read(answer: Any, _text: str) -> Parsed:
+        return Parsed(_is_embedding(answer), 0, None, math.nan)
 
     def choose(request: Request, by_length: Sequence[Sequence[str]], rng: np.random.Generator) -> str:
         texts = by_length[request.length]
@@ -55,12 +55,12 @@ class Texts:
 
 
 def texts_for(lengths: NDArray[np.integer[Any]], maker: TextMaker, most: int, each: int, seed: int) -> Texts:
-    """`each` texts of every length that occurs, as the encoder reads them: what is longer than `most` is cut to it."""
+    """Return `each` texts of every length that occurs, as the encoder reads them: longer ones are cut to `most`."""
     read = read_lengths(lengths, maker.least, most)
-    made = maker.by_length([int(n) for n in read], each, seed)
-    at = np.quantile(read, (np.arange(32) + 0.5) / 32, method="nearest").astype(int)
-    mixed = tuple(made[int(n)][0] for n in np.random.default_rng(seed).permutation(at))
-    return Texts(tuple(tuple(made.get(n, ())) for n in range(most + 1)), mixed)
+    texts = maker.by_length([int(n) for n in read], each, seed)
+    spread = np.quantile(read, (np.arange(32) + 0.5) / 32, method="nearest").astype(int)
+    mixed = tuple(texts[int(n)][0] for n in np.random.default_rng(seed).permutation(spread))
+    return Texts(tuple(tuple(texts.get(n, ())) for n in range(most + 1)), mixed)
 
 
 def read_lengths(lengths: NDArray[np.integer[Any]], least: int, most: int) -> NDArray[np.int32]:
@@ -69,14 +69,9 @@ def read_lengths(lengths: NDArray[np.integer[Any]], least: int, most: int) -> ND
 
 
 def load_of(name: str, trace: Trace, least: int, most: int) -> Load:
-    lengths = read_lengths(trace.lengths, least, most)
-    return Load(
-        name,
-        tuple(
-            Request(i, float(at), float(at) + TIMEOUT, TASK, length=int(length))
-            for i, (at, length) in enumerate(zip(trace.times, lengths, strict=True))
-        ),
-    )
+    arrivals = zip(trace.times.tolist(), read_lengths(trace.lengths, least, most).tolist(), strict=True)
+    requests = (Request(i, at, at + TIMEOUT, TASK, length=length) for i, (at, length) in enumerate(arrivals))
+    return Load(name, tuple(requests))
 
 
 def latency(reply: Reply) -> float:

@@ -7,10 +7,8 @@ the same requests. Nothing here is measured on a device but the profile of the g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,6 @@ from pliant.bins.planning import plan as planner
 from pliant.bins.planning.plan import Window, start_plan, swaps
 from pliant.bins.replay import Pool, Replay, shared
 from pliant.latency import LatencyTable
-from pliant.progress import Progress, silent
 
 WARM = 120.0  # seconds
 DENSE = 1.4
@@ -86,7 +83,7 @@ class Row:
 
 
 def published_bins(facts: Published) -> Bins:
-    """The paper's facts as an artifact: eight static runtimes of batch 1, and the dynamic one; the recorded lengths.
+    """Return the paper's facts as an artifact: eight static runtimes of batch 1, the dynamic one, the recorded lengths.
 
     Without the recorded traces every length is as frequent.
     """
@@ -96,10 +93,9 @@ def published_bins(facts: Published) -> Bins:
     seconds = tuple(facts.seconds(edge) for edge in EDGES)
     recorded = np.arange(1, EDGES[-1] + 1) if traces.missing() else traces.stretched()[0]
     observed = np.bincount(recorded, minlength=EDGES[-1] + 1)
-    return Bins(
-        facts.name, "", "RTX 3090 as published", "graphs", facts.slo, (*shapes, Shape(EDGES[-1], 1, True)), seconds,
-        table, observed, LOAD_SECONDS, "single", {}, {},
-    )  # fmt: skip
+    device, shapes = "RTX 3090 as published", (*shapes, Shape(EDGES[-1], 1, True))
+    runtimes = device, "graphs", facts.slo, shapes, seconds, table
+    return Bins(facts.name, "", *runtimes, observed, LOAD_SECONDS, "single", {}, {})
 
 
 GROUNDS: Mapping[str, Published] = {facts.name: facts for facts in (BERT_BASE, BERT_LARGE)}
@@ -112,9 +108,9 @@ TRACES: Mapping[str, Callable[[float, float, int], Trace]] = {
 
 
 def serve(job: Job, bins: Bins | None = None) -> Row:
-    """One job. The rate is such that the requests' own work, each in its own bin, is `utilisation` of the devices."""
+    """Serve one job. The rate is such that the requests' own work, each in its own bin, is `utilisation` of the devices."""
     bins = bins or published_bins(GROUNDS[job.ground])
-    scheme = next(one for one in SCHEMES if one.name == job.scheme)
+    scheme = next(scheme for scheme in SCHEMES if scheme.name == job.scheme)
     known = knowledge_of([bins], scheme.runtimes, scheme.placement)
     own = _own_seconds(bins)
     trace = _trace(job, own)
@@ -126,18 +122,19 @@ def serve(job: Job, bins: Bins | None = None) -> Row:
 
 
 def _trace(job: Job, own: Floats) -> Trace:
-    """A load of just the utilisation that the job asks for, however its lengths drifted: made too dense, then thinned."""
+    """Return a load of just the job's utilisation, however its lengths drifted: made too dense, then thinned."""
     mean = float(own[traces.stretched()[0]].mean())
     dense = TRACES[job.trace](DENSE * job.utilisation * job.devices / mean, job.seconds, job.seed)
     counted = dense.times >= WARM
-    found = float(own[dense.lengths[counted]].sum()) / (job.seconds - WARM) / job.devices
-    kept = np.random.default_rng(job.seed).random(len(dense.times)) < job.utilisation / found
+    offered = float(own[dense.lengths[counted]].sum()) / (job.seconds - WARM) / job.devices
+    kept = np.random.default_rng(job.seed).random(len(dense.times)) < job.utilisation / offered
     return Trace(dense.times[kept], dense.lengths[kept], dense.name)
 
 
 def _own_seconds(bins: Bins) -> Floats:
-    """[max length + 1] seconds of a request in the static runtime of its bin."""
-    alone = [(shape.length, one) for shape, one in zip(bins.shapes, bins.seconds, strict=False) if shape.batch == 1]
+    """Return [max length + 1], the seconds of a request in the static runtime of its bin."""
+    timed = zip(bins.shapes, bins.seconds, strict=False)
+    alone = [(shape.length, seconds) for shape, seconds in timed if shape.batch == 1]
     edges, seconds = zip(*alone, strict=True)
     at = np.searchsorted(edges, np.arange(edges[-1] + 1))
     return np.asarray(seconds)[at]
@@ -152,7 +149,7 @@ def _shared(job: Job, _scheme: Scheme, known: Knowledge, trace: Trace) -> Floats
 
 
 def _single(job: Job, scheme: Scheme, known: Knowledge, trace: Trace) -> Floats:
-    """Served period by period, with a plan between two of them."""
+    """Serve period by period, with a plan between two of them."""
     lengths = [runtime.length for runtime in known.runtimes]
     first = np.searchsorted(lengths, trace.lengths).astype(np.int64)
     own = None
@@ -166,14 +163,14 @@ def _single(job: Job, scheme: Scheme, known: Knowledge, trace: Trace) -> Floats:
     cuts = np.arange(0.0, job.seconds + scheme.period, scheme.period)
     edges = np.searchsorted(trace.times, cuts)
     for begin, a, b in zip(cuts, edges, edges[1:], strict=False):
-        told = (changes, float(begin), max(1, int(SWAPS_AT_ONCE * job.devices)), LOAD_SECONDS)
-        done.append(replay.serve(trace.times[a:b], first[a:b], None if own is None else own[a:b], *told))
+        swapped = (changes, float(begin), max(1, int(SWAPS_AT_ONCE * job.devices)), LOAD_SECONDS)
+        done.append(replay.serve(trace.times[a:b], first[a:b], None if own is None else own[a:b], *swapped))
         changes = _changes(scheme, known, Window(scheme.period, trace.times[a:b], first[a:b]), replay)
     return np.concatenate(done)
 
 
 def _changes(scheme: Scheme, known: Knowledge, window: Window, replay: Replay) -> list[tuple[int, int]]:
-    """Which devices swap to what, as the scheme plans from the window."""
+    """Return which devices swap to what, as the scheme plans from the window."""
     if not scheme.plan or not len(window.times):
         return []
     held = replay.held.tolist()
@@ -185,8 +182,8 @@ def _changes(scheme: Scheme, known: Knowledge, window: Window, replay: Replay) -
 
 
 def _proportional(known: Knowledge, window: Window, devices: int) -> list[int]:
-    """Each runtime scaled by its own load, as INFaaS scales variants: the next device goes to the most loaded one."""
-    work = np.bincount(window.runtimes, minlength=len(known.runtimes)) * [one.alone for one in known.runtimes]
+    """Scale each runtime by its own load, as INFaaS scales variants: the next device goes to the most loaded one."""
+    work = np.bincount(window.runtimes, minlength=len(known.runtimes)) * [runtime.alone for runtime in known.runtimes]
     counts = np.where(work > 0, 1, 0)
     counts[-1] = 1
     while counts.sum() > devices:
@@ -196,35 +193,17 @@ def _proportional(known: Knowledge, window: Window, devices: int) -> list[int]:
     return [int(count) for count in counts]
 
 
-def run(jobs: Sequence[Job], processes: int, progress: Progress = silent) -> list[Row]:
-    """All jobs, in their order."""
-    if processes == 1:
-        return list(_counted(map(serve, jobs), len(jobs), progress))
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        futures = {pool.submit(serve, job): job for job in jobs}
-        rows = {row.job: row for row in _counted((one.result() for one in as_completed(futures)), len(jobs), progress)}
-    return [rows[job] for job in jobs]
-
-
-def _counted(rows: Iterator[Row], total: int, progress: Progress) -> Iterator[Row]:
-    for at, row in enumerate(rows, start=1):
-        progress(at, total)
-        yield row
-
-
 def jobs(settings: Sequence[Setting], seeds: int, seconds: float, schemes: Sequence[Scheme]) -> list[Job]:
-    """Every scheme in every setting, with every seed."""
+    """Return a job for every scheme in every setting, with every seed."""
     return [
         Job(*setting, seed, seconds, scheme.name) for setting in settings for seed in range(seeds) for scheme in schemes
     ]
 
 
 def plain(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """For JSON."""
+    """Return the rows for the results' file."""
     return [
-        {
-            "setting": "-".join(map(str, row.job.setting)), "seed": row.job.seed, "scheme": row.job.scheme,
-            "requests": row.requests, "mean": row.mean, "p98": row.p98, "violations": row.violations, "least": row.least,
-        }
+        {"setting": "-".join(map(str, row.job.setting)), "seed": row.job.seed, "scheme": row.job.scheme}
+        | {name: getattr(row, name) for name in ("requests", "mean", "p98", "violations", "least")}
         for row in rows
-    ]  # fmt: skip
+    ]

@@ -10,26 +10,18 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from tokenizers import Tokenizer
 
-from benchmarks.places import SHARED
+from benchmarks.places import ALPACA, existing
 from pliant.errors import InputError
 
-SOURCE = SHARED / "text" / "alpaca_train.parquet"
 MOST_TEXTS = 2000
 
 
-def missing() -> str:
-    """Why the texts cannot be made here; empty if they can."""
-    return "" if SOURCE.exists() else f"needs {SOURCE.name} in ../shared/data/text, which is not part of the project"
-
-
 def real_words() -> list[str]:
-    """Words of real texts, in their order."""
+    """Return words of real texts, in their order. Raises `InputError` where the texts are missing."""
     import pandas
 
-    if not SOURCE.exists():
-        raise InputError("data", SOURCE, "an existing file (the shared data sets are not part of the project)")
-    table = pandas.read_parquet(SOURCE)[:MOST_TEXTS]
-    return " ".join(f"{one} {two}" for one, two in zip(table["instruction"], table["output"], strict=True)).split()
+    table = pandas.read_parquet(existing(ALPACA))[:MOST_TEXTS]
+    return " ".join(table["instruction"] + " " + table["output"]).split()
 
 
 class TextMaker:
@@ -43,18 +35,18 @@ class TextMaker:
         self._words = list(words)
         different = sorted(set(self._words))
         encoded = tokenizer.encode_batch(different, add_special_tokens=False)
-        tokens = {word: len(one.ids) for word, one in zip(different, encoded, strict=True)}
+        tokens = {word: len(encoding.ids) for word, encoding in zip(different, encoded, strict=True)}
         self._tokens = [tokens[word] for word in self._words]
         if 1 not in self._tokens:
             raise InputError("words", f"{len(self._words)} words", "some that are one token")
 
     @property
     def least(self) -> int:
-        """Tokens of the shortest text: one word."""
+        """Return the tokens of the shortest text: one word."""
         return self.special + 1
 
     def text(self, length: int, rng: np.random.Generator) -> str:
-        """From a random place on; words that would exceed the length are passed over."""
+        """Return a text from a random place on; words that would exceed the length are passed over."""
         if length < self.least:
             raise InputError("length", length, f"at least {self.least} tokens")
         left, chosen = length - self.special, []
@@ -67,6 +59,6 @@ class TextMaker:
         return " ".join(chosen)
 
     def by_length(self, lengths: Sequence[int], each: int, seed: int) -> dict[int, list[str]]:
-        """`each` texts of every length that occurs."""
+        """Return `each` texts of every length that occurs."""
         rng = np.random.default_rng(seed)
         return {length: [self.text(length, rng) for _ in range(each)] for length in sorted(set(lengths))}

@@ -15,14 +15,14 @@ Knows no scheduler. Every draw comes from the seed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d
 from scipy.optimize import brentq
 
-from benchmarks.places import SHARED
+from benchmarks import places
+from benchmarks.places import SHARED, existing
 from pliant.errors import InputError
 
 FOLDER = SHARED / "traces"
@@ -45,7 +45,7 @@ SLOW_SECONDS, FAST_SECONDS = 0.2, 0.1  # mean stay in each: the mean rate is 1
 DRIFT = 0.35  # how far the mean of log-length moves to either side
 KNOT = 10.0  # seconds between two steps of the walk
 STEP = 0.15  # deviation of a step; the walk lives in [-1, 1]
-LEVELS = 41  # of the walk, for each of which the distribution of lengths is computed
+QUANTILES = 41  # of the walk, for each of which the distribution of lengths is computed
 
 Floats = NDArray[np.float64]
 
@@ -58,34 +58,21 @@ class Trace:
     lengths: NDArray[np.int32]
     name: str
 
-    def dispersion(self, seconds: float = 1.0) -> float:
-        """Index of dispersion: variance / mean of the requests in stretches of `seconds` (a Poisson process: 1)."""
-        counts = np.bincount((self.times / seconds).astype(np.int64))
-        return float(counts.var() / counts.mean())
-
-    def drift(self, seconds: float = 60.0) -> float:
-        """How far the mean of log-length moves: its largest minus its least over stretches of `seconds`."""
-        at = (self.times / seconds).astype(np.int64)
-        counts = np.bincount(at)
-        means = np.bincount(at, weights=np.log(self.lengths))[counts > 0] / counts[counts > 0]
-        return float(means.max() - means.min())
-
 
 def missing() -> str:
-    """Why the traces cannot be made here; empty if they can."""
-    gone = [path.name for path in (COUNTS, TWEETS) if not path.exists()]
-    return f"needs {', '.join(gone)} in ../shared/data/traces, which is not part of the project" if gone else ""
+    """Return why the traces cannot be made here; empty if they can."""
+    return places.missing(COUNTS, TWEETS)
 
 
 def stable(rate: float, seconds: float, seed: int, drift: bool = False) -> Trace:
-    """`rate` requests/s on average, from a calm window of the recorded counts, Poisson inside a second."""
+    """Return `rate` requests/s on average, from a calm window of the recorded counts, Poisson inside a second."""
     rng = np.random.default_rng([seed, 1])
     counts = _window(seconds, rng, calm=True)
     return _trace(np.arange(len(counts) + 1.0), counts, rate, seconds, rng, "stable", drift)
 
 
 def bursty(rate: float, seconds: float, seed: int, drift: bool = False) -> Trace:
-    """`rate` requests/s on average, from a variable window, Markov-modulated Poisson inside a second."""
+    """Return `rate` requests/s on average, from a variable window, Markov-modulated Poisson inside a second."""
     rng = np.random.default_rng([seed, 2])
     counts = _window(seconds, rng, calm=False)
     edges, factor = _modulation(seconds, rng)
@@ -103,7 +90,7 @@ def _trace(
 
 
 def _arrivals(edges: Floats, rates: Floats, rate: float, seconds: float, rng: np.random.Generator) -> Floats:
-    """A Poisson process of piecewise constant rate, scaled so that `rate` is its mean; sorted without sorting."""
+    """Draw a Poisson process of piecewise constant rate, scaled so that `rate` is its mean; sorted without sorting."""
     edges = np.minimum(edges, seconds)
     mass = np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
     gaps = rng.exponential(size=rng.poisson(rate * seconds) + 1)
@@ -112,7 +99,7 @@ def _arrivals(edges: Floats, rates: Floats, rate: float, seconds: float, rng: np
 
 
 def _modulation(seconds: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Edges [k + 1] of the chain's stays over [0, seconds] and the rate's factor [k] in each."""
+    """Draw the edges [k + 1] of the chain's stays over [0, seconds] and the rate's factor [k] in each."""
     pairs = int(2 * seconds / (SLOW_SECONDS + FAST_SECONDS)) + 100
     stays = rng.exponential((SLOW_SECONDS, FAST_SECONDS), (pairs, 2)).ravel()
     edges = np.concatenate([[0.0], np.cumsum(stays)])
@@ -121,7 +108,7 @@ def _modulation(seconds: float, rng: np.random.Generator) -> tuple[Floats, Float
 
 
 def _window(seconds: float, rng: np.random.Generator, calm: bool) -> Floats:
-    """Recorded counts of the window drawn, one a second."""
+    """Return the recorded counts of the window drawn, one a second."""
     width = int(np.ceil(seconds))
     counts = _recorded()
     if not 0 < width <= DAY:
@@ -132,7 +119,7 @@ def _window(seconds: float, rng: np.random.Generator, calm: bool) -> Floats:
 
 
 def _candidates(counts: Floats, width: int, calm: bool) -> NDArray[np.int64]:
-    """Starts of the windows from which one is drawn: the calmest or the most variable twentieth of those allowed."""
+    """Return the starts of the windows to draw from: the calmest or the most variable twentieth of those allowed."""
     starts = np.arange(0, len(counts) - width + 1, STRIDE)
     total, squares, gaps = (_sums(x, starts, width) for x in (counts, counts**2, counts == 0))
     mean = total / width
@@ -147,29 +134,29 @@ def _candidates(counts: Floats, width: int, calm: bool) -> NDArray[np.int64]:
 
 def _sums(values: NDArray[np.generic], starts: NDArray[np.int64], width: int) -> Floats:
     running = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-    found: Floats = running[starts + width] - running[starts]
-    return found
+    sums: Floats = running[starts + width] - running[starts]
+    return sums
 
 
 def _peaks(counts: Floats, starts: NDArray[np.int64], width: int) -> Floats:
-    """Mean count of the busiest ten seconds of each window."""
+    """Return the mean count of the busiest ten seconds of each window."""
     span = min(STRIDE, width)
     tens = _sums(counts, np.arange(len(counts) - span + 1), span) / span
     reach = width - span + 1  # tens that lie inside a window; the filter's is the one that begins at index + reach // 2
-    found: Floats = maximum_filter1d(tens, reach)[starts + reach // 2]
-    return found
+    peaks: Floats = maximum_filter1d(tens, reach)[starts + reach // 2]
+    return peaks
 
 
 def _lengths(times: Floats, seconds: float, rng: np.random.Generator, drift: bool) -> NDArray[np.int32]:
-    """Tokens of each request; with drift each stretch of KNOT seconds has a distribution of its own."""
+    """Draw the tokens of each request; with drift each stretch of KNOT seconds has a distribution of its own."""
     cumulative = _distributions()
     drawn = rng.random(len(times))
     if not drift:
-        return _drawn(cumulative[LEVELS // 2], drawn)
+        return _drawn(cumulative[QUANTILES // 2], drawn)
     ends = np.searchsorted(times, KNOT * np.arange(1, int(np.ceil(seconds / KNOT)) + 1))
-    levels = np.rint((_walk(len(ends), rng) + 1) / 2 * (LEVELS - 1)).astype(np.int64)
-    parts = np.split(drawn, ends[:-1])
-    return np.concatenate([_drawn(cumulative[level], part) for level, part in zip(levels, parts, strict=True)])
+    levels = np.rint((_walk(len(ends), rng) + 1) / 2 * (QUANTILES - 1)).astype(np.int64)
+    stretches = np.split(drawn, ends[:-1])
+    return np.concatenate([_drawn(cumulative[level], part) for level, part in zip(levels, stretches, strict=True)])
 
 
 def _drawn(cumulative: Floats, uniform: Floats) -> NDArray[np.int32]:
@@ -177,14 +164,14 @@ def _drawn(cumulative: Floats, uniform: Floats) -> NDArray[np.int32]:
 
 
 def _walk(count: int, rng: np.random.Generator) -> Floats:
-    """A Gaussian random walk reflected at -1 and 1, from a uniform start: where the day is."""
+    """Draw a Gaussian random walk reflected at -1 and 1, from a uniform start: where the day is."""
     free = rng.uniform(-1, 1) + np.concatenate([[0.0], np.cumsum(rng.normal(0, STEP, count - 1))])
     where: Floats = np.abs((free - 1) % 4 - 2) - 1
     return where
 
 
 def _distributions() -> Floats:
-    """[LEVELS, 513] cumulative distribution of lengths: at level z languages weigh exp(tilt z mean log-length) more.
+    """Return [QUANTILES, 513], distributions of lengths: at level z languages weigh exp(tilt z mean log-length) more.
 
     The tilt to either side is what moves the mean of log-length by DRIFT; the middle is the recorded mix.
     """
@@ -192,12 +179,12 @@ def _distributions() -> Floats:
     logs = np.log(lengths)
     mean = (np.bincount(language, weights=logs) / np.bincount(language))[language]
     tilts = [_tilt(mean, logs, side) for side in (-1.0, 1.0)]
-    made = np.empty((LEVELS, LONGEST + 1))
-    for i, z in enumerate(np.linspace(-1, 1, LEVELS)):
+    cumulative = np.empty((QUANTILES, LONGEST + 1))
+    for i, z in enumerate(np.linspace(-1, 1, QUANTILES)):
         tilt = float(np.interp(DRIFT * z, (-DRIFT, 0, DRIFT), (tilts[0], 0, tilts[1])))
         weight = _weights(mean, tilt)
-        made[i] = np.cumsum(np.bincount(lengths, weights=weight, minlength=LONGEST + 1))
-    return made
+        cumulative[i] = np.cumsum(np.bincount(lengths, weights=weight, minlength=LONGEST + 1))
+    return cumulative
 
 
 def _weights(mean: Floats, tilt: float) -> Floats:
@@ -207,16 +194,16 @@ def _weights(mean: Floats, tilt: float) -> Floats:
 
 
 def _tilt(mean: Floats, logs: Floats, side: float) -> float:
-    """The tilt that moves the mean of log-length by `side` x DRIFT."""
+    """Return the tilt that moves the mean of log-length by `side` x DRIFT."""
     target = logs.mean() + side * DRIFT
     return float(brentq(lambda tilt: _weights(mean, tilt) @ logs - target, *sorted((0.0, 20.0 * side))))
 
 
 def stretched() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Length in tokens of every recorded tweet, the longest 512, and the index of its language."""
+    """Return the tokens of every recorded tweet, the longest 512, and the index of its language."""
     import pandas
 
-    table = pandas.read_parquet(_existing(TWEETS))
+    table = pandas.read_parquet(existing(TWEETS))
     unspaced = table["language"].isin(UNSPACED).to_numpy()
     tokens = table["characters"].to_numpy() / np.where(unspaced, PER_TOKEN_UNSPACED, PER_TOKEN)
     language = np.unique(table["language"].to_numpy().astype(str), return_inverse=True)[1]
@@ -224,14 +211,8 @@ def stretched() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _recorded() -> Floats:
-    """Requests of every recorded second, all days in a row."""
+    """Return the requests of every recorded second, all days in a row."""
     import pandas
 
-    counts: Floats = pandas.read_parquet(_existing(COUNTS))["requests"].to_numpy().astype(np.float64)
+    counts: Floats = pandas.read_parquet(existing(COUNTS))["requests"].to_numpy().astype(np.float64)
     return counts
-
-
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise InputError("data", path, "an existing file (the shared data sets are not part of the project)")
-    return path

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.cascade.artifact import Candidate, Cascade, Outputs
-from pliant.cascade.evaluate import Evaluation, Ground, evaluate, subset
+from pliant.cascade.evaluate import Evaluation, EvaluationData, evaluate, subset
 from pliant.cascade.plan import PlanConfig, make
-from pliant.cascade.search import SearchConfig, Way, handicapped, ways, with_thresholds
+from pliant.cascade.search import Proposal, SearchConfig, handicapped, propose, with_thresholds
 from pliant.latency import LatencyTable
 from pliant.progress import Progress, silent
 
@@ -52,7 +52,7 @@ class Showing:
 
     @property
     def rerouted(self) -> float:
-        """Share that went on beyond the first level."""
+        """Return the share that went on beyond the first level."""
         return 1 - self.early
 
 
@@ -86,7 +86,7 @@ def plain(rounds: Sequence[Round]) -> dict[str, Any]:
 
 
 def contest(material: Material, splits: int, progress: Progress = silent, drop: float = 0.01) -> list[Round]:
-    """One round a split."""
+    """Return one round a split."""
     rounds = []
     for seed in range(splits):
         rounds.append(one_round(material, seed, drop))
@@ -102,15 +102,16 @@ def halves(count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 def one_round(material: Material, seed: int, drop: float) -> Round:
     planning, judging = (subset(material.outputs, rows) for rows in halves(len(material.outputs.labels), seed))
     cascade = plan(material, planning, seed, drop, len(judging.labels))
-    ground = Ground(judging, cascade.levels, cascade.tolerance)
+    ground = EvaluationData(judging, cascade.levels, cascade.tolerance)
     largest = len(cascade.levels) - 1
     large = evaluate(only(largest), ground).accuracy
-    every = {one.name: one for one in cascade.candidates}
+    every = {candidate.name: candidate for candidate in cascade.candidates}
     shown = {name: show(evaluate(every[name], ground), every[name], largest) for name in METHODS if name in every}
     rivals: tuple[Showing, ...] = ()
     if "tabi" in every:
-        whole = Ground(planning, cascade.levels, cascade.tolerance)
-        rivals = tuple(show(evaluate(one, ground), one, largest) for one in matched(every["tabi"], whole))
+        whole = EvaluationData(planning, cascade.levels, cascade.tolerance)
+        ours = matched(every["tabi"], whole)
+        rivals = tuple(show(evaluate(candidate, ground), candidate, largest) for candidate in ours)
     return Round(seed, large, large - drop, shown, rivals)
 
 
@@ -123,26 +124,26 @@ def only(level: int) -> Candidate:
     return Candidate(f"level {level}", (level,), (), 0, 0, 0, (1.0,))
 
 
-def show(found: Evaluation, candidate: Candidate, largest: int) -> Showing:
+def show(judged: Evaluation, candidate: Candidate, largest: int) -> Showing:
     last = len(candidate.levels)
-    large = found.share(last - 1) if candidate.levels[-1] == largest else 0.0
-    beyond = found.steps_R > 1
-    kept = float(found.kept_R[beyond].mean()) if beyond.any() else 1.0
-    return Showing(found.accuracy, found.seconds, float((found.steps_R == 1).mean()), large, kept, last)
+    large = judged.share(last - 1) if candidate.levels[-1] == largest else 0.0
+    beyond = judged.steps_R > 1
+    kept = float(judged.kept_R[beyond].mean()) if beyond.any() else 1.0
+    return Showing(judged.accuracy, judged.seconds, float((judged.steps_R == 1).mean()), large, kept, last)
 
 
-def matched(published: Candidate, ground: Ground, offsets: Sequence[float] = OFFSETS) -> list[Candidate]:
-    """Our cheapest at the published candidate's accuracy on the planning half and so much beyond: no bounds, as it has none.
+def matched(published: Candidate, ground: EvaluationData, offsets: Sequence[float] = OFFSETS) -> list[Candidate]:
+    """Return our cheapest at the published candidate's accuracy on the planning half and so much beyond, without bounds.
 
     Seconds are read off a monotone fit of the accuracy, so that no way wins by one lucky threshold.
     """
     config, least = SearchConfig(), evaluate(published, ground).accuracy
-    every = [way for way in ways(ground, len(ground.levels) - 1, config) if way.candidate.gates]
+    every = [way for way in propose(ground, len(ground.levels) - 1, config) if way.candidate.gates]
     return [_cheapest(every, least + offset, config) for offset in offsets]
 
 
-def _cheapest(every: Sequence[Way], accuracy: float, config: SearchConfig) -> Candidate:
-    def seconds(way: Way) -> float:
+def _cheapest(every: Sequence[Proposal], accuracy: float, config: SearchConfig) -> Candidate:
+    def seconds(way: Proposal) -> float:
         return _seconds_at(way.trial.accuracy_P, way.trial.seconds_P, accuracy) * handicapped(way.candidate, config)
 
     best = min(every, key=seconds)
@@ -158,26 +159,26 @@ def _seconds_at(accuracy_P: Floats, seconds_P: Floats, accuracy: float) -> float
 
 
 def _index_at(accuracy_P: Floats, seconds_P: Floats, accuracy: float) -> int:
-    """The cheapest that is accurate enough by the monotone fit; where none is, the cheapest of the most accurate."""
+    """Return the cheapest that is accurate enough by the monotone fit; if none is, the cheapest of the most accurate."""
     smooth_P = _smooth(accuracy_P, seconds_P)
     enough = np.flatnonzero(smooth_P >= min(accuracy, float(smooth_P.max())))
     return int(enough[seconds_P[enough].argmin()])
 
 
 def _smooth(accuracy_P: Floats, seconds_P: Floats) -> Floats:
-    """The nearest accuracies that never fall with the seconds (pool adjacent violators; scikit-learn's)."""
+    """Return the nearest accuracies that never fall with the seconds (pool adjacent violators; scikit-learn's)."""
     from sklearn.isotonic import IsotonicRegression
 
     return np.asarray(IsotonicRegression().fit(seconds_P, accuracy_P).predict(seconds_P))
 
 
 def equal(rounds: Sequence[Round]) -> Showing | None:
-    """The default's mean figures where its mean accuracy is the published candidate's; None where that is out of reach."""
-    have = [one for one in rounds if one.matched]
-    if not have:
+    """Return the default's mean figures at the published candidate's mean accuracy; None where that is out of reach."""
+    compared = [split for split in rounds if split.matched]
+    if not compared:
         return None
-    table_OF = np.mean([[astuple(shown) for shown in one.matched] for one in have], axis=0)
-    wanted = float(np.mean([one.shown["tabi"].accuracy for one in have]))
+    table_OF = np.mean([[astuple(shown) for shown in split.matched] for split in compared], axis=0)
+    wanted = float(np.mean([split.shown["tabi"].accuracy for split in compared]))
     table_OF = table_OF[np.argsort(table_OF[:, 0])]
     if not table_OF[0, 0] <= wanted <= table_OF[-1, 0]:
         return None
@@ -185,7 +186,7 @@ def equal(rounds: Sequence[Round]) -> Showing | None:
 
 
 def ratio(rounds: Sequence[Round], what: str) -> float:
-    """The default over the published candidate at equal mean accuracy: `rerouted`, `large` or `seconds`."""
+    """Return the default over the published candidate at equal mean accuracy: `rerouted`, `large` or `seconds`."""
     ours = equal(rounds)
-    theirs = [getattr(one.shown["tabi"], what) for one in rounds if one.matched]
+    theirs = [getattr(split.shown["tabi"], what) for split in rounds if split.matched]
     return getattr(ours, what) / float(np.mean(theirs)) if ours and np.mean(theirs) else float("nan")

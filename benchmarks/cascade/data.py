@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.errors import InputError
+from benchmarks.places import existing
 from training.classifier import ClassifierConfig
 from training.data import Split
 from training.text_data import Shares, TextData, assemble
@@ -59,18 +59,17 @@ def files(name: str, folder: Path = FOLDER) -> list[Path]:
 
 
 def read(name: str, folder: Path = FOLDER) -> TextData:
-    """One data set. Raises `InputError` where its files are missing."""
-    found = files(name, folder)
-    for file in found:
-        if not file.is_file():
-            raise InputError("data", file, "an existing file (the shared data sets are not part of the project)")
-    joined = load("parquet:" + ",".join(map(str, found)), name, shares=SOURCES[name].shares)
+    """Read one data set. Raises `InputError` where its files are missing."""
+    paths = ",".join(str(existing(file)) for file in files(name, folder))
+    joined = load(f"parquet:{paths}", name, shares=SOURCES[name].shares)
     return _sst2(joined) if name == "sst2" else joined
 
 
 def _sst2(data: TextData) -> TextData:
-    """Its training rows are phrases of whole sentences: what shares four words in a row with a held-out text is no
-    training text here. Held out are the validation sentences, which come last in the file, and phrases besides."""
+    """Leave out training texts that share four words in a row with a held-out one: they are phrases of whole sentences.
+
+    Held out are the validation sentences, which come last in the file, and phrases besides.
+    """
     count = len(data.first)
     sentences = np.arange(count - 872, count)
     phrases = np.random.default_rng(0).permutation(count - 872)

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from benchmarks.cascade.live import largest, measure
 from benchmarks.cascade.replay import HEADINGS, LoadConfig, Loaded
-from flows.cascade.live import open_registry
+from flows.release import open_registry
 from flows.settings import Settings
 
-# Chosen on one core with AVX2 at some 10 Gflop/s, where training both levels takes half a minute (LOG.md).
+# Chosen on one core with AVX2 at some 10 Gflop/s, where training both levels takes half a minute (docs/log).
 OVERRIDES: Mapping[str, Any] = {
     "levels": [
         {
@@ -43,50 +43,50 @@ OVERRIDES: Mapping[str, Any] = {
 LOAD = LoadConfig(seconds=1.6, share=1.4, probe=1.5, turns=2)
 
 
-def demo(told: Settings, console: Console) -> None:
+def demo(project: Settings, console: Console) -> None:
     """Compare the default with the large model alone, and point at the picture."""
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
     from flows.progress import stage
 
     with stage("the cascade and its large model under one load") as progress:
-        cascade, found = measure(["default"], LOAD, progress)
+        cascade, compared = measure(["default"], LOAD, progress)
     table = Table(*HEADINGS)
-    for row in found.rows():
+    for row in compared.rows():
         table.add_row(*row, style="bold" if row[0] == "default" else "")
     console.print(
-        f"The large model alone bears {found.capacity:.0f} texts/s on this machine; offered are {found.rate:.0f}, "
+        f"The large model alone bears {compared.capacity:.0f} texts/s on this machine; offered are {compared.rate:.0f}, "
         f"each to be answered within {1e3 * LOAD.deadline:.0f} ms. Promised: at least {cascade.candidates[0].promised:.3f}."
     )
     console.print(table)
-    default, large = found.report("default"), found.report(largest(cascade))
+    default, large = compared.report("default"), compared.report(largest(cascade))
     console.print(
-        f"Of the texts, the cascade answers [bold]{found.ratio('default', largest(cascade)):.2f}x[/bold] as many "
+        f"Of the texts, the cascade answers [bold]{compared.ratio('default', largest(cascade)):.2f}x[/bold] as many "
         f"correctly and in time as the large model alone: {default.utility:.0f} and {large.utility:.0f} of "
         f"{default.requests}, at the median in {1e3 * default.p50:.0f} ms and {1e3 * large.p50:.0f} ms, at an accuracy of "
         f"{default.accuracy:.3f} and {large.accuracy:.3f}."
     )
-    console.print(f"\nThe picture of this run: {record(told, found)}")
+    console.print(f"\nThe picture of this run: {record(project, compared)}")
 
 
-def record(told: Settings, found: Loaded) -> Path:
-    """The figure as PNG and everything measured, in MLflow and beside the state."""
-    figure, path = load_figure(found), told.home / "cascade_load.png"
+def record(project: Settings, compared: Loaded) -> Path:
+    """Keep the figure as PNG and everything measured, in MLflow and beside the state; return the PNG's path."""
+    figure, path = load_figure(compared), project.home / "cascade_load.png"
     figure.savefig(path, dpi=110)
-    with open_registry(told).run("cascade load", {"kind": "replay"}) as run:
-        run.params({"capacity": found.capacity, "rate": found.rate})
-        run.document("load", found.plain())
+    with open_registry(project, "cascade").run("cascade load", {"kind": "replay"}) as run:
+        run.params({"capacity": compared.capacity, "rate": compared.rate})
+        run.document("load", compared.plain())
         run.figure("load", figure)
     return path
 
 
-def load_figure(found: Loaded) -> Any:
-    """Every answer's latency over its arrival, and by share of all requests, dropped ones included."""
+def load_figure(compared: Loaded) -> Any:
+    """Draw every answer's latency over its arrival, and by share of all requests, dropped ones included."""
     import numpy as np
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2, 1), sharey=True)
-    for colour, (name, replies) in zip(("#1b6ca8", "#777777", "#e08e0b"), found.replies.items(), strict=False):
+    for colour, (name, replies) in zip(("#1b6ca8", "#777777", "#e08e0b"), compared.replies.items(), strict=False):
         seen = [r.observation for r in replies if r.observation.answered is not None]
         took = [1e3 * ((o.answered or 0.0) - o.request.arrival) for o in seen]
         left.plot([o.request.arrival for o in seen], took, ".", ms=3, color=colour, label=name)

@@ -1,4 +1,4 @@
-"""Bars, tables and the picture of the cascade's contest. Knows what was measured and how people want to see it."""
+"""Targets, table and picture of the cascade's contest. Knows what was measured and how people want to see it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cascade.alone import Alone
 from benchmarks.cascade.contest import METHODS, Round, Showing, equal, ratio
-from benchmarks.cascade.importance import Cost
 from benchmarks.results import Target
 
 HEADINGS = ("data", "method", "acc.", "points", "missed", "ms", "/single", "early", "large", "words")
@@ -25,19 +23,19 @@ Rounds = Mapping[str, Sequence[Round]]
 
 
 def rows(rounds: Rounds) -> list[tuple[str, ...]]:
-    """One a data set and method: means over the splits."""
-    made = []
+    """Return the cells under HEADINGS, a row a data set and method: means over the splits."""
+    lines = []
     for name, each in rounds.items():
         single = mean(each, "single", "seconds")
         for method in (*METHODS, "equal"):
             if showings(each, method):
-                made.append(_row(name, method, each, single))
-    return made
+                lines.append(_row(name, method, each, single))
+    return lines
 
 
 def _row(name: str, method: str, each: Sequence[Round], single: float) -> tuple[str, ...]:
     accuracy, seconds = mean(each, method, "accuracy"), mean(each, method, "seconds")
-    large = float(np.mean([one.large for one in each]))
+    large = float(np.mean([split.large for split in each]))
     label = "matched" if method == "equal" else method
     return (
         name,
@@ -55,24 +53,24 @@ def _row(name: str, method: str, each: Sequence[Round], single: float) -> tuple[
 
 def showings(each: Sequence[Round], method: str) -> list[Showing]:
     if method == "equal":
-        return [found] if (found := equal(each)) else []
-    return [one.shown[method] for one in each if method in one.shown]
+        return [showing] if (showing := equal(each)) else []
+    return [split.shown[method] for split in each if method in split.shown]
 
 
 def mean(each: Sequence[Round], method: str, what: str) -> float:
-    found = [getattr(one, what) for one in showings(each, method)]
-    return float(np.mean(found)) if found else float("nan")
+    values = [getattr(showing, what) for showing in showings(each, method)]
+    return float(np.mean(values)) if values else float("nan")
 
 
 def missed(each: Sequence[Round], method: str) -> float:
-    """Share of splits on whose judging half the accuracy lay below the target."""
+    """Return the share of splits on whose judging half the accuracy lay below the target."""
     if method == "equal":
         return float("nan")
-    return float(np.mean([one.shown[method].accuracy < one.target for one in each if method in one.shown]))
+    return float(np.mean([split.shown[method].accuracy < split.target for split in each if method in split.shown]))
 
 
 def helping(rounds: Rounds) -> list[str]:
-    """Data sets on which any cascade helps: the published one, or ours at its accuracy where that is within reach."""
+    """Return the data sets on which any cascade helps: the published one, or ours at its accuracy where that is reached."""
     return [name for name, each in rounds.items() if any(_helps(each, method) for method in ("equal", "tabi"))]
 
 
@@ -88,7 +86,7 @@ def contest_targets(rounds: Rounds) -> list[Target]:
         name
         for name, each in rounds.items()
         if mean(each, "default", "seconds") <= (1 - CUT) * mean(each, "single", "seconds")
-        and mean(each, "default", "accuracy") >= float(np.mean([one.target for one in each]))
+        and mean(each, "default", "accuracy") >= float(np.mean([split.target for split in each]))
     ]
     rates = [missed(each, "default") for each in rounds.values()]
     of, worst = f"of {len(rounds)}", f"worst of {len(helped)} that a cascade helps"
@@ -102,36 +100,12 @@ def contest_targets(rounds: Rounds) -> list[Target]:
 
 
 def _worst(ratios: Sequence[float]) -> float:
-    """NaN where one of them could not be measured, or there is none: then the bar falls short."""
+    """Return the largest; NaN where one of them could not be measured, or there is none: then the target is missed."""
     return float(np.max(ratios)) if ratios else float("nan")
 
 
-def alone_table(found: Mapping[str, Alone]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    methods = ("default", "equal", "tabi", "single", "voting", "large")
-    made = [
-        (name, *(f"{1e3 * one.seconds[m]:.2f} ({one.accuracy[m]:.3f})" if m in one.seconds else "" for m in methods))
-        for name, one in found.items()
-    ]
-    return ("data set", *methods), made
-
-
-def alone_bars(found: Mapping[str, Alone]) -> list[Target]:
-    """The wall clock's word on what the contest reckons from latencies."""
-    cut = sum(one.ratio("default", "single") <= 1 - CUT for one in found.values())
-    return [Target(f"data sets of {len(found)} with 25% lower mean latency than single, by the clock", cut, ">=", SETS)]
-
-
-def importance_table(found: Sequence[Cost]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    made = [
-        (str(c.layers), str(c.length), f"{1e6 * c.added:.0f}", f"{c.ours:.3f}", f"{c.eager:.3f}", f"{c.runtime:.2f}")
-        for c in found
-    ]
-    headings = ("layers", "tokens", "us a request", "with importance", "output_attentions", "runtime over bare")
-    return headings, made
-
-
 def contest_figure(rounds: Rounds) -> Any:
-    """Mean latency over the single model's, and held-out accuracy less the target, a group of bars for each data set."""
+    """Draw the mean latency over the single model's, and the accuracy less the target, a group of bars a data set."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 6), layout="constrained")
@@ -140,9 +114,9 @@ def contest_figure(rounds: Rounds) -> Any:
     for place, method in enumerate(METHODS):
         at = np.arange(len(rounds)) + (place - (len(METHODS) - 1) / 2) * width
         latency = [mean(e, method, "seconds") / mean(e, "single", "seconds") for e in rounds.values()]
-        points = [
-            100 * (mean(e, method, "accuracy") - float(np.mean([one.target for one in e]))) for e in rounds.values()
-        ]
+        targets = [float(np.mean([split.target for split in each])) for each in rounds.values()]
+        accuracies = [mean(each, method, "accuracy") for each in rounds.values()]
+        points = [100 * (accuracy - target) for accuracy, target in zip(accuracies, targets, strict=True)]
         above.bar(at, latency, width, label=method, color=COLOURS[method])
         below.bar(at, points, width, color=COLOURS[method])
     above.axhline(1, color="black", lw=0.8)

@@ -8,15 +8,14 @@ What was trained is kept in a plain folder and used again as long as texts and s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 from benchmarks import minilm
 from benchmarks.cascade.data import SOURCES
+from benchmarks.harness import Stage
 from pliant.models.artifact import Classifier
-from pliant.progress import Progress
 from registry.store import FolderStore
-from training.classifier import Curves, train
+from training.classifier import train
 from training.starts import Start, pretrained
 from training.text_data import TextData
 
@@ -24,18 +23,10 @@ RECIPE = 1  # raised when the training code changes what it makes
 DEPTHS = (1, 2, 3, 6)
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """One classifier a depth, smallest first; curves of those that were trained just now."""
-
-    classifiers: tuple[Classifier, ...]
-    curves: dict[int, Curves]
-
-
 def key(name: str, data: TextData, depth: int) -> str:
-    """What a classifier depends on, as a name in the store."""
-    told = repr((RECIPE, asdict(SOURCES[name].training), data.fingerprint, depth))
-    return f"bench-{name}-{depth}-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    """Return what a classifier depends on, as a name in the store."""
+    content = repr((RECIPE, asdict(SOURCES[name].training), data.fingerprint, depth))
+    return f"bench-{name}-{depth}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
 def present(name: str, data: TextData, store: FolderStore) -> bool:
@@ -43,19 +34,15 @@ def present(name: str, data: TextData, store: FolderStore) -> bool:
 
 
 def classifiers(
-    name: str, data: TextData, store: FolderStore, progress: Callable[[str], Progress], device: str = "cpu"
-) -> Trained:
-    """From the store, or trained now; `progress` is given a stage's name."""
+    name: str, data: TextData, store: FolderStore, stage: Stage, device: str = "cpu"
+) -> tuple[Classifier, ...]:
+    """Return one classifier a depth, smallest first, from the store or trained now."""
     start: Start | None = None
-    found, curves = [], {}
     for depth in DEPTHS:
-        wanted = key(name, data, depth)
-        if not store.has(wanted):
+        if not store.has(key(name, data, depth)):
             start = start or pretrained(f"path:{minilm.folder()}")
             config = replace(SOURCES[name].training, layers=depth)
-            made, curves[depth] = train(
-                config, f"layers{depth}", data, start, device, progress(f"{name} {depth} layers")
-            )
-            store.save(wanted, made)
-        found.append(store.load(Classifier, wanted))
-    return Trained(tuple(found), curves)
+            with stage(f"{name} {depth} layers") as progress:
+                classifier, _ = train(config, f"layers{depth}", data, start, device, progress)
+            store.save(key(name, data, depth), classifier)
+    return tuple(store.load(Classifier, key(name, data, depth)) for depth in DEPTHS)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from benchmarks.load_generator import Form, Reply, Told, capacity, replay
-from pliant.progress import Progress, share, silent
+from benchmarks.load_generator import Form, Parsed, Reply, capacity, replay, turns
+from pliant.progress import Progress, silent
 from pliant.protocol import Request
 from pliant.report import Report, summarise
 from pliant.workload import poisson
@@ -56,37 +57,28 @@ class Loaded:
     def rows(self) -> list[tuple[str, ...]]:
         return [self._row(name, self.report(name)) for name in self.replies]
 
-    def _row(self, name: str, found: Report) -> tuple[str, ...]:
-        answered = max(1, sum(found.settings.values()))
-        by_level: dict[str, int] = {}
-        for setting, count in found.settings.items():
-            level = self.levels[setting // 2]
-            by_level[level] = by_level.get(level, 0) + count
-        cut = sum(count for setting, count in found.settings.items() if setting % 2)
-        return (
-            name,
-            f"{found.attainment:.1%}",
-            f"{found.accuracy:.3f}",
-            f"{found.goodput:.0f}",
-            f"{1e3 * found.p50:.0f}",
-            f"{1e3 * found.p99:.0f}",
-            " ".join(f"{level}:{count / answered:.0%}" for level, count in by_level.items()),
-            f"{cut / answered:.1%}",
-        )
+    def _row(self, name: str, report: Report) -> tuple[str, ...]:
+        answered = max(1, sum(report.settings.values()))
+        by_level: Counter[str] = Counter()
+        for setting, count in report.settings.items():
+            by_level[self.levels[setting // 2]] += count
+        cut = sum(count for setting, count in report.settings.items() if setting % 2)
+        figures = f"{report.attainment:.1%}", f"{report.accuracy:.3f}", f"{report.goodput:.0f}"
+        milliseconds = (f"{1e3 * seconds:.0f}" for seconds in (report.p50, report.p99))
+        levels = " ".join(f"{level}:{count / answered:.0%}" for level, count in by_level.items())
+        return name, *figures, *milliseconds, levels, f"{cut / answered:.1%}"
 
     def ratio(self, candidate: str, other: str) -> float:
-        """Correct answers in time of the one over those of the other."""
+        """Return the correct answers in time of the one over those of the other."""
         return self.report(candidate).utility / max(self.report(other).utility, 1.0)
 
     def plain(self) -> dict[str, Any]:
-        from dataclasses import asdict
-
         reports = {name: asdict(self.report(name)) for name in self.replies}
         return {"capacity": self.capacity, "rate": self.rate, "reports": reports}
 
 
 def form(candidate: str, levels: Sequence[str]) -> Form:
-    """Settings are twice the level's number, and one more where the answer was cut short."""
+    """Return a candidate's form. Settings are twice the level's number, and one more where the answer was cut short."""
 
     def body(request: Request, example: TextExample) -> bytes:
         first, second = example.text
@@ -94,11 +86,11 @@ def form(candidate: str, levels: Sequence[str]) -> Form:
         fields |= {"deadline": request.deadline - request.arrival} | ({} if second is None else {"text_pair": second})
         return json.dumps(fields).encode()
 
-    def read(answer: Any, example: TextExample) -> Told:
-        (one,) = answer["answers"]
-        setting = 2 * levels.index(one["level"]) + bool(one["cut_short"])
-        seconds = one.get("queue_seconds", math.nan) + one.get("run_seconds", math.nan)
-        return Told(one["label"] == example.label, setting, None, seconds)
+    def read(answer: Any, example: TextExample) -> Parsed:
+        (result,) = answer["answers"]
+        setting = 2 * levels.index(result["level"]) + bool(result["cut_short"])
+        seconds = result.get("queue_seconds", math.nan) + result.get("run_seconds", math.nan)
+        return Parsed(result["label"] == example.label, setting, None, seconds)
 
     return Form(body, read)
 
@@ -112,23 +104,16 @@ def compare(
     config: LoadConfig,
     progress: Progress = silent,
 ) -> Loaded:
-    """The capacity of the last of `candidates` sets the rate of the loads, which all of them get.
-
-    They take turns on one endpoint, every other time in the opposite order, so that what else the machine does falls on
-    all of them alike.
-    """
+    """Send every candidate the same loads, in turns on one endpoint; the capacity of the last one sets their rate."""
     form_of = {name: form(name, levels) for name in candidates}
-    some, parts = {task: pool}, 1 + config.turns * len(candidates)
-    borne = asyncio.run(capacity(address, some, config.probe, config.clients, form_of[candidates[-1]]))
+    borne = asyncio.run(capacity(address, {task: pool}, config.probe, config.clients, form_of[candidates[-1]]))
     rate = config.share * borne
     replies: dict[str, list[Reply]] = {name: [] for name in candidates}
-    for turn in range(config.turns):
-        requests = _load(task, rate, config, config.seed + turn)
-        order = candidates if turn % 2 == 0 else candidates[::-1]
-        for place, name in enumerate(order, 1 + turn * len(candidates)):
-            told = share(progress, 100 * place // parts, 100 * (place + 1) // parts)
-            found = asyncio.run(replay(address, requests, some, config.seed + turn, told, form_of[name]))
-            replies[name] += [_later(reply, turn * config.seconds) for reply in found]
+    for turn, name, part in turns(config.turns, candidates, progress):
+        seed = config.seed + turn
+        requests = _load(task, rate, config, seed)
+        answers = asyncio.run(replay(address, requests, {task: pool}, seed, part, form_of[name]))
+        replies[name] += [_later(reply, turn * config.seconds) for reply in answers]
     return Loaded(borne, rate, replies, tuple(levels))
 
 
@@ -138,7 +123,7 @@ def _load(task: str, rate: float, config: LoadConfig, seed: int) -> list[Request
 
 
 def _later(reply: Reply, seconds: float) -> Reply:
-    """The reply as of a load that began so much later."""
+    """Return the reply as of a load that began so much later."""
     seen = reply.observation
     request = replace(seen.request, arrival=seen.request.arrival + seconds, deadline=seen.request.deadline + seconds)
     answered = None if seen.answered is None else seen.answered + seconds

@@ -6,7 +6,7 @@ Classifiers and outputs are kept in a plain folder between runs; latencies are m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.cascade import models
 from benchmarks.cascade.contest import Material
 from benchmarks.cascade.data import files, read
+from benchmarks.harness import Stage
 from pliant.cascade.artifact import Outputs, Pruning
 from pliant.device import device_class, threads
 from pliant.latency import LatencyTable
@@ -34,8 +35,6 @@ PRUNINGS = (
 LENGTHS = (8, 16, 32, 64, 128)
 TIMER = TimerConfig(warmup=2, least=15, most=40, budget=0.15)
 
-Stage = Callable[[str], Progress]
-
 
 @dataclass(frozen=True, slots=True)
 class Study:
@@ -44,11 +43,6 @@ class Study:
     data: TextData
     classifiers: tuple[Classifier, ...]
     outputs: Outputs
-
-    @property
-    def texts(self) -> list[tuple[str, str | None]]:
-        """In the order of the outputs."""
-        return self.data.texts(held_out(self.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +59,37 @@ def held_out(data: TextData) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def ready(names: Sequence[str], store: FolderStore, folder: Path) -> list[str]:
-    """Those whose classifiers are there already."""
+    """Return those whose classifiers are there already."""
     here = [name for name in names if all(file.is_file() for file in files(name, folder))]
     return [name for name in here if models.present(name, read(name, folder), store)]
 
 
 def study(name: str, store: FolderStore, folder: Path, stage: Stage) -> Study:
-    """Train or fetch, run or fetch."""
+    """Return a data set with its classifiers and their outputs, kept in the store or made now."""
     data = read(name, folder)
-    classifiers = models.classifiers(name, data, store, stage).classifiers
+    classifiers = models.classifiers(name, data, store, stage)
     digests = [codec.digest(store.path(models.key(name, data, depth))) for depth in models.DEPTHS]
-    told = repr((digests, PRUNINGS, data.fingerprint))
-    key = f"bench-{name}-outputs-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    content = repr((digests, PRUNINGS, data.fingerprint))
+    key = f"bench-{name}-outputs-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     if not store.has(key):
-        progress = stage(f"{name} outputs")
-        store.save(key, run_all(classifiers, data, held_out(data), OutputsConfig(PRUNINGS), "cpu", progress, digests))
+        with stage(f"{name} outputs") as progress:
+            outputs = run_all(classifiers, data, held_out(data), OutputsConfig(PRUNINGS), "cpu", progress, digests)
+        store.save(key, outputs)
     return Study(data, classifiers, store.load(Outputs, key))
 
 
 def latencies(classifiers: Sequence[Classifier], progress: Progress) -> Latencies:
-    """Measured now, with and without importance, interleaved a level at a time."""
+    """Measure, with and without importance, interleaved a level at a time."""
     config, count = LatencyConfig(LENGTHS, (1,), TIMER), len(classifiers)
     with threads(1):
-        found = []
-        for number, one in enumerate(classifiers):
-            parts = share(progress, 100 * number // count, 100 * (number + 1) // count)
-            found.append((profile(one, config, "cpu", parts), profile(one, config, "cpu", importance=True)))
-        device = device_class("cpu")
-    return Latencies(tuple(a for a, _ in found), tuple(b for _, b in found), device)
+        plain, watched = [], []
+        for number, classifier in enumerate(classifiers):
+            part = share(progress, 100 * number // count, 100 * (number + 1) // count)
+            plain.append(profile(classifier, config, "cpu", part))
+            watched.append(profile(classifier, config, "cpu", importance=True))
+        return Latencies(tuple(plain), tuple(watched), device_class("cpu"))
 
 
-def material(one: Study, measured: Latencies) -> Material:
-    return Material(one.outputs, measured.latency, measured.importance, one.data.second is not None, measured.device)
+def material(study: Study, measured: Latencies) -> Material:
+    pairs = study.data.second is not None
+    return Material(study.outputs, measured.latency, measured.importance, pairs, measured.device)

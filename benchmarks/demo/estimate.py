@@ -18,10 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 PROBE_SECONDS = 0.5  # of each of the three probes
-STEP, ROUND = (
-    0.0301,
-    0.000887,
-)  # seconds of the probe's training step, and of a round of its Python, where costs were measured
+# Seconds of the probe's training step, and of a round of its Python, where costs were measured.
+STEP, ROUND = 0.0301, 0.000887
 
 _PYTHON_PROBE = f"""
 import ast, json, time
@@ -65,7 +63,7 @@ def probe() -> Speed:
 
 
 def _python_seconds(processes: int) -> float:
-    """Seconds of a round in so many processes side by side."""
+    """Return the seconds of a round in so many processes side by side."""
     command = [sys.executable, "-S", "-c", _PYTHON_PROBE]
     probes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
     rounds = [int(process.communicate()[0]) for process in probes]
@@ -73,7 +71,7 @@ def _python_seconds(processes: int) -> float:
 
 
 def _tensor_seconds() -> float:
-    """A training step of one encoder layer in the arithmetic that training takes here, with torch's own threads."""
+    """Time a training step of one encoder layer in the arithmetic that training takes here, with torch's own threads."""
     import torch
 
     from training.precision import lowered

@@ -29,34 +29,33 @@ FIRST_PORT = 3000
 def demo(names: Sequence[str], keep: bool) -> int:
     """Run the demo of the systems `names` in the order of the list (all, where none is named). With `keep`, all stays up."""
     chosen = [name for name in systems.names() if name in names or not names]
-    told, console, stages = settings.read(), Console(), stages_of(chosen)
+    project, console, stages = settings.read(), Console(), stages_of(chosen)
     first = Stopwatch(frozenset(stage.name for stage in START))
-    load = partial(_load, told, chosen[0])
-    with observed(first.end), with_prefect(told, 4200 if keep else 0, load) as prefect:
+    load = partial(_load, project, chosen[0])
+    with observed(first.end), with_prefect(project, 4200 if keep else 0, load) as prefect:
         speed = estimate.probe()
         estimate.announce(console, speed, stages)
-        watches = {system: _run(system, stages[system], told, console) for system in chosen}
+        watches = {system: _run(system, stages[system], project, console) for system in chosen}
         console.rule("Done")
         took = {system: watch.seconds for system, watch in watches.items()}
         estimate.compare(console, speed, stages, took)
-        _record(told, speed, {"start": first, **watches})
+        _record(project, speed, {"start": first, **watches})
         _point_on(console)
         if keep:
-            _keep(console, told, prefect, chosen)
+            _keep(console, project, prefect, chosen)
     return 0
 
 
-def _load(told: Settings, system: str) -> None:
-    """What takes seconds and can be done while Prefect's server starts: torch, the flow, MLflow and its new database."""
+def _load(project: Settings, system: str) -> None:
+    """Do what takes seconds while Prefect's server starts: load torch and the flow, and make MLflow's new database."""
     systems.system(system).part("flows", "flow")
     from flows.release import open_registry
-    from registry.names import experiment
 
-    open_registry(told, experiment(system)).create()
+    open_registry(project, system).create()
 
 
-def _run(system: str, stages: Sequence[Stage], told: Settings, console: Console) -> Stopwatch:
-    """One system's flow and comparison; returns what its stages took."""
+def _run(system: str, stages: Sequence[Stage], project: Settings, console: Console) -> Stopwatch:
+    """Run one system's flow and comparison; return what its stages took."""
     watch = Stopwatch(frozenset(stage.name for stage in stages))
     listed = systems.system(system)
     words = listed.part("benchmarks", "stages")
@@ -65,14 +64,14 @@ def _run(system: str, stages: Sequence[Stage], told: Settings, console: Console)
         console.rule(f"{system}, flow: {words.FLOW}")
         show(flow.run_connected(None, comparison.OVERRIDES))
         console.rule(f"{system}, endpoint: {words.LOAD}")
-        comparison.demo(told, console)
+        comparison.demo(project, console)
     return watch
 
 
-def _record(told: Settings, speed: Speed, watches: Mapping[str, Stopwatch]) -> None:
+def _record(project: Settings, speed: Speed, watches: Mapping[str, Stopwatch]) -> None:
     """Keep what the probe measured and what the stages took beside the state, as JSON."""
     took = {system: {"seconds": watch.seconds, "stages": watch.heard} for system, watch in watches.items()}
-    (told.home / "demo.json").write_text(json.dumps({"speed": asdict(speed), "took": took}, indent=1) + "\n")
+    (project.home / "demo.json").write_text(json.dumps({"speed": asdict(speed), "took": took}, indent=1) + "\n")
 
 
 def _point_on(console: Console) -> None:
@@ -84,22 +83,22 @@ def _point_on(console: Console) -> None:
     console.print("  pliant bench SYSTEM      every target, measured")
 
 
-def _keep(console: Console, told: Settings, prefect: str, chosen: Sequence[str]) -> None:
+def _keep(console: Console, project: Settings, prefect: str, chosen: Sequence[str]) -> None:
     from benchmarks.endpoint import serving
     from flows.progress import stage
 
     with ExitStack() as stack:
         with stage("MLflow's server"):
-            mlflow = stack.enter_context(servers.mlflow_server(told, servers.free_port(5000)))
-        services = {}
+            mlflow = stack.enter_context(servers.mlflow_server(project, servers.free_port(5000)))
+        addresses = {}
         for number, system in enumerate(chosen):
             with stage(f"endpoint of {system}"):
-                services[system] = stack.enter_context(serving(system, FIRST_PORT + number))
+                addresses[system] = stack.enter_context(serving(system, FIRST_PORT + number))
         console.rule("Left running until Ctrl-C")
         console.print(f"MLflow    {mlflow}\nPrefect   {prefect}")
-        for system, service in services.items():
+        for system, address in addresses.items():
             page = systems.system(system).part("benchmarks", "stages").PAGE
-            console.print(f"{system:<10}{service.url}{page}")
+            console.print(f"{system:<10}{address}{page}")
         try:
             while True:
                 time.sleep(3600)

@@ -2,7 +2,7 @@
 
 The targets are taken with both of the A100's published peaks, of bandwidth and of arithmetic (a roofline; S3 takes
 generation for bound by memory). With 60% of the arithmetic a 13B model bears 50 requests/s under any policy: at 90 all that
-a policy can then do is to order a line. What remains of the ratios there is told beside them. The worst of the seeds counts.
+a policy can then do is to order a queue. What remains of the ratios there is shown beside them. The worst seed counts.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.jobs import run_all
 from benchmarks.packing import traces, vicuna
 from benchmarks.packing.forecasts import Foretold
-from benchmarks.packing.study import Ground, Job, Row, capacity, large, plain, run, trace
+from benchmarks.packing.study import Ground, Job, Row, capacity, large, serve, trace
 from benchmarks.packing.traces import Load, as_recorded, at_once, at_rate
-from benchmarks.packing.vicuna import Train
 from benchmarks.results import Target
 from pliant.packing.engine.hardware import A100, LLAMA_13B, LLAMA_33B
 from pliant.packing.scheduling.policy import POLICIES
@@ -28,17 +28,9 @@ RATE = 90.0  # requests/s
 PEAK = replace(A100, efficiency=1.0)
 SHORT_OF_PEAK = replace(A100, efficiency=0.6)
 SHARES = (0.8, 1.1)  # of what the device bears, in the loads of the other traces
-BARS, BARS_33B, SLOWER, NO_HOST = "13B", "33B", "13B at 60% of the arithmetic", "13B without the host's memory"
-VERDICTS = (
-    "",
-    "mean below s3",
-    "rate / s3",
-    "mean / oracle",
-    "rate / oracle",
-    "p99 / paged",
-    "recomputed",
-    "batch / s3",
-)
+PEAK_13B, PEAK_33B, SLOWER, NO_HOST = "13B", "33B", "13B at 60% of the arithmetic", "13B without the host's memory"
+RATIOS = ("rate / s3", "mean / oracle", "rate / oracle", "p99 / paged")
+VERDICTS = ("", "mean below s3", *RATIOS, "recomputed", "batch / s3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +41,6 @@ class ContestConfig:
     seconds: float = 60.0
     others: float = 200.0  # of the other traces
     offline: int = 3000
-    patience: tuple[float, ...] = (0.0, 0.5, 1.5, 4.0)
-    level: tuple[float, ...] = (-1.0, 1.0, 3.0)
     processes: int = 2
 
 
@@ -66,9 +56,8 @@ class Contest:
     foretold: Mapping[str, Foretold]
 
     def targets(self) -> list[Target]:
-        of = {name: Verdict(self.sections[name]) for name in (BARS, BARS_33B, NO_HOST)}
+        peak, wide, alone = (Verdict(self.sections[name]) for name in (PEAK_13B, PEAK_33B, NO_HOST))
         at = f"13B at {RATE:g} requests/s"
-        peak, wide, alone = (of[name] for name in (BARS, BARS_33B, NO_HOST))
         return [
             Target(f"{at}: mean completion below s3", 1 - peak.most("mean", "s3"), ">=", 0.60),
             Target(f"{at}: throughput over s3", peak.least("rate", "s3"), ">=", 1.25),
@@ -80,21 +69,23 @@ class Contest:
         ]
 
     def verdicts(self) -> list[tuple[str, ...]]:
-        """The targets' ratios in every section that has the rivals with all seeds: the worst seed's."""
-        names = [name for name in (BARS, SLOWER, BARS_33B) if name in self.sections]
+        """Return the targets' ratios in every section that has the rivals with all seeds: the worst seed's."""
+        names = [name for name in (PEAK_13B, SLOWER, PEAK_33B) if name in self.sections]
         return [(name, *Verdict(self.sections[name]).cells()) for name in names]
 
     def table(self, section: str) -> list[tuple[str, ...]]:
-        """Medians over the seeds, by policy."""
-        rows = self.sections[section]
-        return [_middle([row for row in rows if row.policy == name]).cells() for name in _policies(rows)]
+        """Return medians over the seeds, by policy."""
+        policies: dict[str, list[Row]] = {}
+        for row in self.sections[section]:
+            policies.setdefault(row.policy, []).append(row)
+        return [_middle(rows).cells() for rows in policies.values()]
 
     def qualities(self) -> list[tuple[str, ...]]:
-        return [one.quality.row() for one in self.foretold.values()]
+        return [foretold.quality.row() for foretold in self.foretold.values()]
 
     def plain(self) -> dict[str, Any]:
-        told = {"sections": {name: plain(rows) for name, rows in self.sections.items()}}
-        return {**told, "predictors": [asdict(one.quality) for one in self.foretold.values()]}
+        sections = {name: [asdict(row) for row in rows] for name, rows in self.sections.items()}
+        return {"sections": sections, "predictors": [asdict(foretold.quality) for foretold in self.foretold.values()]}
 
 
 @dataclass(frozen=True)
@@ -104,9 +95,9 @@ class Verdict:
     rows: Sequence[Row]
 
     def ratios(self, figure: str, rival: str) -> list[float]:
-        """The default's figure over the rival's; empty where the rival is not there."""
-        of = {(row.policy, row.seed): float(getattr(row, figure)) for row in self.rows}
-        return [of["default", seed] / value for (policy, seed), value in of.items() if policy == rival]
+        """Return the default's figure over the rival's; empty where the rival is not there."""
+        values = {(row.policy, row.seed): float(getattr(row, figure)) for row in self.rows}
+        return [values["default", seed] / value for (policy, seed), value in values.items() if policy == rival]
 
     def most(self, figure: str, rival: str) -> float:
         return max(self.ratios(figure, rival), default=float("nan"))
@@ -129,67 +120,53 @@ def missing() -> str:
     return vicuna.missing() or traces.missing()
 
 
-def prepare(home: Path, train: Train, way: str, progress: Progress = silent) -> None:
-    """Train what is not kept in `home` yet."""
-    vicuna.cached(home, train, way, progress)
-    progress(1, 1)
-
-
-def measure(config: ContestConfig, home: Path, train: Train, way: str, progress: Progress = silent) -> Contest:
-    """All sections. `way` names how `train` trains: what it predicts is kept in `home` under that name."""
-    foretold = {name: trace(name, home, train, way) for name in traces.SOURCES}
-    wanted = _sections(config, foretold)
-    rows = iter(run([job for jobs in wanted.values() for job in jobs], config.processes, progress))
-    return Contest({name: [next(rows) for _ in jobs] for name, jobs in wanted.items()}, foretold)
+def measure(config: ContestConfig, home: Path, progress: Progress = silent) -> Contest:
+    """Simulate all sections. What was predicted of Vicuna's lengths is kept in `home`."""
+    foretold = {name: trace(name, home) for name in traces.SOURCES}
+    sections = _sections(config, foretold)
+    rows = iter(run_all(serve, [job for jobs in sections.values() for job in jobs], config.processes, progress))
+    return Contest({name: [next(rows) for _ in jobs] for name, jobs in sections.items()}, foretold)
 
 
 def _sections(config: ContestConfig, foretold: Mapping[str, Foretold]) -> dict[str, list[Job]]:
-    told, peak = foretold["vicuna"], large(LLAMA_13B, PEAK)
-    loads = [(seed, at_rate(told.lengths, RATE, config.seconds, seed)) for seed in config.seeds]
+    vicuna, peak = foretold["vicuna"], large(LLAMA_13B, PEAK)
+    loads = [(seed, at_rate(vicuna.lengths, RATE, config.seconds, seed)) for seed in config.seeds]
+    offline = at_once(vicuna.lengths, config.offline, 0)
     rivals = [name for name in POLICIES if name != "orca"]
-    found = {
-        BARS: _jobs(peak, told, loads),
-        SLOWER: _jobs(large(LLAMA_13B, SHORT_OF_PEAK), told, loads, rivals),
-        NO_HOST: _jobs(large(LLAMA_13B, PEAK, 0.0), told, loads, ("default", "paged", "s3")),
-        BARS_33B: _jobs(large(LLAMA_33B, PEAK), told, loads, rivals),
-        "13B, offline": _jobs(peak, told, [(0, at_once(told.lengths, config.offline, 0))]),
+    sections = {
+        PEAK_13B: _jobs(peak, vicuna, loads),
+        SLOWER: _jobs(large(LLAMA_13B, SHORT_OF_PEAK), vicuna, loads, rivals),
+        NO_HOST: _jobs(large(LLAMA_13B, PEAK, 0.0), vicuna, loads, ("default", "paged", "s3")),
+        PEAK_33B: _jobs(large(LLAMA_33B, PEAK), vicuna, loads, rivals),
+        "13B, offline": _jobs(peak, vicuna, [(0, offline)]),
     }
-    found |= {name: _jobs(peak, of, [(0, load)]) for name, (of, load) in _others(config, peak, foretold).items()}
-    return found | {"13B, the default's parameters": _tried(config, peak, told, loads[0][1])}
+    others = _others(config, peak, foretold)
+    return sections | {name: _jobs(peak, other, [(0, load)]) for name, (other, load) in others.items()}
 
 
 def _others(config: ContestConfig, ground: Ground, all_of: Mapping[str, Foretold]) -> dict[str, tuple[Foretold, Load]]:
-    """Every trace at shares of what the device bears; recorded arrivals where there are some."""
-    found = {}
-    for name, of in all_of.items():
+    """Return every trace at shares of what the device bears; recorded arrivals where there are some."""
+    loads = {}
+    for name, foretold in all_of.items():
+        lengths = foretold.lengths
         for share in SHARES:
-            rate, recorded = share * capacity(ground, of), of.lengths.seconds
-            load = at_rate(of.lengths, rate, config.others if name != "vicuna" else config.seconds, 0)
+            rate, recorded = share * capacity(ground, foretold), lengths.seconds
+            load = at_rate(lengths, rate, config.others if name != "vicuna" else config.seconds, 0)
             if len(recorded):
                 faster = rate * float(recorded[-1] - recorded[0]) / len(recorded)
-                load = as_recorded(of.lengths, float(recorded[0]), config.others * faster, faster)
-            found[f"13B, {name} at {share:.0%} of what it bears"] = of, load
-    return found
+                load = as_recorded(lengths, float(recorded[0]), config.others * faster, faster)
+            loads[f"13B, {name} at {share:.0%} of what it bears"] = foretold, load
+    return loads
 
 
 def _jobs(
-    ground: Ground, told: Foretold, loads: Sequence[tuple[int, Load]], policies: Sequence[str] = tuple(POLICIES)
+    ground: Ground, foretold: Foretold, loads: Sequence[tuple[int, Load]], policies: Sequence[str] = tuple(POLICIES)
 ) -> list[Job]:
-    return [Job(ground, load, told, policy, seed) for seed, load in loads for policy in policies]
-
-
-def _tried(config: ContestConfig, ground: Ground, told: Foretold, load: Load) -> list[Job]:
-    changes: list[dict[str, float]] = [{"patience": one} for one in config.patience]
-    changes += [{"level": one} for one in config.level]
-    return [Job(ground, load, told, "default", 0, one) for one in changes]
-
-
-def _policies(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row.policy for row in rows))
+    return [Job(ground, load, foretold, policy, seed) for seed, load in loads for policy in policies]
 
 
 def _middle(rows: Sequence[Row]) -> Row:
-    """A row of medians."""
+    """Return a row of medians."""
     numbers = [name for name, value in asdict(rows[0]).items() if isinstance(value, float)]
     middle: dict[str, Any] = {name: float(np.median([getattr(row, name) for row in rows])) for name in numbers}
     return replace(rows[0], **middle)

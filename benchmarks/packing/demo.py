@@ -9,15 +9,16 @@ how many are answered by theirs: who gets an answer later than that has gone. No
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.packing.live import HEADINGS, OURS, RIVAL, Contest, ContestConfig, contest, details
-from benchmarks.packing.load import live_packing, questions
-from flows.packing import live
+from benchmarks.packing.chats import live_packing, questions
+from benchmarks.packing.live import HEADINGS, OURS, RIVAL, Contest, ContestConfig, contest
+from flows.release import open_registry
 from flows.settings import Settings
 
 OVERRIDES: Mapping[str, Any] = {
@@ -38,60 +39,60 @@ TITLES = {
 COLOURS = {OURS: "#c1440e", RIVAL: "#1f5f8b"}
 
 
-def demo(told: Settings, console: Console) -> None:
+def demo(project: Settings, console: Console) -> None:
     """Print the comparison and point at the picture. Raises `RegistryError` without a champion."""
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
     from flows.progress import stage
 
     packing = live_packing()
     with stage("packing: chats in turns") as progress:
-        found = contest(packing.name, questions(LOAD.seed), LOAD, progress)
-    memory, ours, rival = packing.memory, found.fared[OURS], found.fared[RIVAL]
+        result = contest(packing.name, questions(LOAD.seed), LOAD, progress)
+    memory, ours, rival = packing.memory, result.fared[OURS], result.fared[RIVAL]
     console.print(
         f"The texts are held in {memory.pages} pages of {memory.page_tokens} tokens. First come, first served answers "
-        f"{found.borne:.0f} chats/s on this machine; {found.rate:.0f}/s come, each to be answered within "
-        f"{found.deadline:.1f} s."
+        f"{result.borne:.0f} chats/s on this machine; {result.rate:.0f}/s come, each to be answered within "
+        f"{result.deadline:.1f} s."
     )
-    console.print(table(found))
+    console.print(table(result))
     console.print(
         f"Both live, in turns, the same chats. Pliant answers [bold]{ours.in_time:.0%}[/bold] in time, first come, first "
-        f"served {rival.in_time:.0%}: [bold]{found.ahead:.2f}x[/bold] the answers. More come than either can answer."
+        f"served {rival.in_time:.0%}: [bold]{result.ahead:.2f}x[/bold] the answers. More come than either can answer."
     )
-    console.print(f"\nThe picture of this run: {record(told, found)}")
+    console.print(f"\nThe picture of this run: {record(project, result)}")
 
 
-def table(found: Contest) -> Table:
-    made = Table("", "chats", "in time", "in time/s", "p50 ms", "p90 ms", "preempted")
-    for policy, fared in found.fared.items():
+def table(result: Contest) -> Table:
+    rows = Table("", "chats", "in time", "in time/s", "p50 ms", "p90 ms", "preempted")
+    for policy, fared in result.fared.items():
         row = dict(zip(HEADINGS, fared.row(), strict=True))
         cells = (row[name] for name in ("chats", "in time", "in time/s", "p50 ms", "p90 ms", "preemptions"))
-        made.add_row(NAMES[policy], *cells, style="bold" if policy == OURS else "")
-    return made
+        rows.add_row(NAMES[policy], *cells, style="bold" if policy == OURS else "")
+    return rows
 
 
-def record(told: Settings, found: Contest) -> Path:
-    """The figure as PNG and everything measured, in MLflow and beside the state."""
-    figure, path = load_figure(found), told.home / "packing_load.png"
+def record(project: Settings, result: Contest) -> Path:
+    """Keep the figure as PNG and everything measured, in MLflow and beside the state; return the PNG's path."""
+    figure, path = load_figure(result), project.home / "packing_load.png"
     figure.savefig(path, dpi=110)
-    with live.open_registry(told).run("packing load", {"kind": "replay"}) as run:
-        run.metrics({f"in_time.{policy}": fared.in_time for policy, fared in found.fared.items()})
-        run.document("load", details(found, LOAD))
+    with open_registry(project, "packing").run("packing load", {"kind": "replay"}) as run:
+        run.metrics({f"in_time.{policy}": fared.in_time for policy, fared in result.fared.items()})
+        run.document("load", {"config": asdict(LOAD), **result.plain()})
         run.figure("load", figure)
     return path
 
 
-def load_figure(found: Contest) -> Any:
-    """Of all chats, the share that was answered within so many seconds, up to the deadline."""
+def load_figure(result: Contest) -> Any:
+    """Draw, of all chats, the share that was answered within so many seconds, up to the deadline."""
     import numpy as np
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    for policy, fared in found.fared.items():
-        took, asked = fared.took, max(len(fared.replies), 1)
-        within = np.array([0.0, *took, found.deadline])
-        shares = 100 * np.array([*range(len(took) + 1), len(took)]) / asked
+    for policy, fared in result.fared.items():
+        took, chats = fared.took, max(len(fared.replies), 1)
+        within = np.array([0.0, *took, result.deadline])
+        shares = 100 * np.array([*range(len(took) + 1), len(took)]) / chats
         axes.step(within, shares, where="post", color=COLOURS[policy], label=TITLES[policy])
-    axes.set(xlabel="answered within (s)", ylabel="% of the chats", xlim=(0, found.deadline), ylim=(0, 100))
+    axes.set(xlabel="answered within (s)", ylabel="% of the chats", xlim=(0, result.deadline), ylim=(0, 100))
     axes.legend(frameon=False)
     return figure

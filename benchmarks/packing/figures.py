@@ -21,7 +21,7 @@ COLOURS = {"default": "#1b6ca8", "paged": "#7fb2d6", "s3": "#e08e0b", "oracle": 
 
 
 def draw(sections: Mapping[str, Sequence[Mapping[str, Any]]]) -> Any:
-    """Mean completion and throughput of each policy, as multiples of `s3`'s, median over seeds."""
+    """Draw the mean completion and throughput of each policy, as multiples of `s3`'s, median over seeds."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.8), layout="constrained")

@@ -15,10 +15,10 @@ from scipy.stats import kendalltau
 from benchmarks.packing.traces import Floats, Ints, Lengths
 from pliant.errors import InputError
 from pliant.packing.artifact import BUCKETS
-from pliant.packing.scheduling.forecast import LEVELS, MEDIAN
+from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES
 
 BINS = 20
-HEADINGS = ("predictor", "tau", "pinball", "constant's", *(f"below {x:.0%}" for x in LEVELS), "class", "majority")
+HEADINGS = ("predictor", "tau", "pinball", "constant's", *(f"below {x:.0%}" for x in QUANTILES), "class", "majority")
 
 
 @dataclass(frozen=True)
@@ -62,57 +62,55 @@ class Conditional:
 
     @staticmethod
     def fit(scores: Floats, tokens: Ints, width: int) -> Conditional:
-        """Of bins with equally many rows each; `width` tokens have the classes."""
-        parts = np.array_split(np.argsort(scores, kind="stable"), BINS)
-        centres = np.array([scores[part].mean() for part in parts])
-        logs = np.array([np.log(np.quantile(tokens[part], LEVELS)) for part in parts])
-        classes = [np.bincount(classes_of(tokens[part], width)).argmax() for part in parts]
-        edges = np.array([scores[part[0]] for part in parts[1:]])
+        """Fit bins with equally many rows each; `width` tokens have the classes."""
+        bins = np.array_split(np.argsort(scores, kind="stable"), BINS)
+        centres = np.array([scores[rows].mean() for rows in bins])
+        logs = np.array([np.log(np.quantile(tokens[rows], QUANTILES)) for rows in bins])
+        classes = [np.bincount(classes_of(tokens[rows], width)).argmax() for rows in bins]
+        edges = np.array([scores[rows[0]] for rows in bins[1:]])
         return Conditional(centres, logs, (np.array(classes) + 1) * width, edges)
 
     def forecasts(self, scores: Floats) -> Floats:
-        """[N, L] tokens."""
+        """Return tokens [N, L]."""
         columns = [np.interp(scores, self.centres, column) for column in self.logs_BL.T]
-        found: Floats = np.exp(np.stack(columns, axis=1))
-        return found
+        tokens: Floats = np.exp(np.stack(columns, axis=1))
+        return tokens
 
     def classes(self, scores: Floats) -> Ints:
-        """[N] upper bounds in tokens."""
-        found: Ints = self.buckets[np.searchsorted(self.edges, scores, side="right")]
-        return found
+        """Return upper bounds [N] in tokens."""
+        return self.buckets[np.searchsorted(self.edges, scores, side="right")]
 
 
 def classes_of(tokens: Ints, width: int) -> Ints:
-    """[N] number of the class that an output belongs to: the first holds up to `width` tokens."""
-    found: Ints = np.minimum((tokens - 1) // width, BUCKETS - 1)
-    return found
+    """Return the number [N] of the class that an output belongs to: the first holds up to `width` tokens."""
+    return np.minimum((tokens - 1) // width, BUCKETS - 1)
 
 
 def width_of(limit: int) -> int:
-    """Tokens of a class: equal parts of the longest output (S3, section 3.1)."""
+    """Return the tokens of a class: equal parts of the longest output (S3, section 3.1)."""
     return -(-limit // BUCKETS)
 
 
 def foretold(
     name: str, scores: Floats, of: Lengths, fitted: Ints, kept: Ints, context: int, limit: int = 0
 ) -> Foretold:
-    """Forecasts of the rows `kept` by quantiles fitted on the rows `fitted`. Without a `limit` the context is it."""
+    """Forecast the rows `kept` by quantiles fitted on the rows `fitted`. Without a `limit` the context is it."""
     limit = limit or context
     width = width_of(limit)
-    told = Conditional.fit(scores[fitted], of.output[fitted], width)
-    forecasts, buckets = told.forecasts(scores[kept]), told.classes(scores[kept])
+    conditional = Conditional.fit(scores[fitted], of.output[fitted], width)
+    forecasts, buckets = conditional.forecasts(scores[kept]), conditional.classes(scores[kept])
     quality = judge(name, forecasts, buckets, of.output[kept], of.output[fitted], width)
     return Foretold(of.part(kept), forecasts, buckets, context, limit, quality)
 
 
 def judge(name: str, forecasts_NL: Floats, buckets: Ints, tokens: Ints, fitted: Ints, width: int) -> Quality:
-    """`fitted`: the outputs that the quantiles were made of."""
+    """Judge forecasts. `fitted`: the outputs that the quantiles were made of."""
     classes = classes_of(tokens, width)
     return Quality(
         name,
         float(kendalltau(forecasts_NL[:, MEDIAN], tokens).statistic),
         pinball(forecasts_NL, tokens),
-        pinball(np.quantile(fitted, LEVELS)[None], tokens),
+        pinball(np.quantile(fitted, QUANTILES)[None], tokens),
         tuple(float(x) for x in (tokens[:, None] <= forecasts_NL).mean(axis=0)),
         float((buckets == (classes + 1) * width).mean()),
         float(np.bincount(classes).max() / len(classes)),
@@ -120,13 +118,13 @@ def judge(name: str, forecasts_NL: Floats, buckets: Ints, tokens: Ints, fitted: 
 
 
 def pinball(forecasts_NL: Floats, tokens: Ints) -> float:
-    """Mean over requests and levels, of log tokens."""
+    """Return the mean over requests and levels, of log tokens."""
     gap = np.log(tokens)[:, None] - np.log(forecasts_NL)
-    return float(np.maximum(np.array(LEVELS) * gap, (np.array(LEVELS) - 1) * gap).mean())
+    return float(np.maximum(np.array(QUANTILES) * gap, (np.array(QUANTILES) - 1) * gap).mean())
 
 
 def by_prompt(of: Lengths, context: int, share: float = 0.5) -> Foretold:
-    """Forecasts by nothing but the prompt's tokens, fitted on the first `share` of the recording, for the rest of it.
+    """Forecast by nothing but the prompt's tokens, fitted on the first `share` of the recording, for the rest of it.
 
     Clients are taken to ask for at most the trace's longest output. Raises `InputError` where too few requests fit.
     """
@@ -137,5 +135,5 @@ def by_prompt(of: Lengths, context: int, share: float = 0.5) -> Foretold:
     cut = int(share * len(rows))
     scores = fits.prompt + 1e-3 * np.random.default_rng(0).random(len(rows))  # equal prompts: in no order
     limit = int(fits.output.max())
-    found = foretold(f"{of.name}, by prompt length", scores, fits, rows[:cut], rows[cut:], context, limit)
-    return replace(found, left_out=left_out)
+    forecasts = foretold(f"{of.name}, by prompt length", scores, fits, rows[:cut], rows[cut:], context, limit)
+    return replace(forecasts, left_out=left_out)

@@ -8,22 +8,24 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from http.client import HTTPException
+from typing import IO, Any
 from urllib.parse import urlsplit
 
-from benchmarks.bad_input import HEADINGS, Asked, Case, Judge, put
 from benchmarks.endpoint import serving
 from benchmarks.packing.soak import GONE, Books, Soaked, exchange, settled, soak, status_of
 from benchmarks.results import Target
-from flows import settings
-from flows.packing import live as packing_live
-from pliant.errors import RegistryError
+from flows.settings import Settings
 from pliant.progress import Progress, share, silent
 
-__all__ = ["HEADINGS", "Found", "cases", "live", "measure"]
-
+HEADINGS = ("input", "status", "answer", "")
+TIMEOUT = 30.0  # seconds
+JSON = "application/json"
+Judge = Callable[[int, Any], bool]
 SOAK = 2000  # requests
 STREAM_LIMIT = 2.0  # seconds that the service gives a client that does not read
 BUFFER_BYTES = 4096  # of such a client's socket
@@ -32,65 +34,76 @@ SHAPE = {"message", "type", "param", "code"}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Case:
+    name: str
+    status: int
+    said: str
+    well: bool
+
+    def row(self) -> tuple[str, ...]:
+        return self.name, str(self.status), self.said[:110], "well" if self.well else "not as it should be"
+
+
+@dataclass(frozen=True, slots=True)
+class BadRequest:
+    """A request that should end as `judge` says. `path`: below the service's address."""
+
+    name: str
+    path: str
+    body: bytes
+    judge: Judge
+    content: str = JSON
+    method: str = "POST"
+
+
+@dataclass(frozen=True, slots=True)
+class InputResult:
     cases: Sequence[Case]
-    books: Mapping[str, Books] = field(default_factory=dict)  # after what
-    soaked: Soaked | None = None
+    books: Mapping[str, Books]  # after what
+    soaked: Soaked
 
     def targets(self) -> list[Target]:
         well = sum(case.well for case in self.cases)
-        targets = [Target("bad inputs with an error in OpenAI's shape, or a clean end", well, ">=", len(self.cases))]
-        if self.soaked is not None:
-            targets.append(Target("requests of the soak that ended as they should", self.soaked.well, ">=", SOAK))
-            targets.append(Target("pages in use after the soak", self.soaked.books.pages_used, "<=", 0))
-            targets.append(Target("books that balance after the soak", float(self.soaked.books.well), ">=", 1))
-        return targets
+        return [
+            Target("bad inputs with an error in OpenAI's shape, or a clean end", well, ">=", len(self.cases)),
+            Target("requests of the soak that ended as they should", self.soaked.well, ">=", SOAK),
+            Target("pages in use after the soak", self.soaked.books.pages_used, "<=", 0),
+            Target("books that balance after the soak", float(self.soaked.books.well), ">=", 1),
+        ]
 
     def plain(self) -> dict[str, Any]:
-        soaked = self.soaked.plain() if self.soaked else None
-        return {
-            "cases": [asdict(case) for case in self.cases],
-            "books": {after: asdict(books) for after, books in self.books.items()},
-            "soak": soaked,
-        }
+        books = {after: asdict(books) for after, books in self.books.items()}
+        return {"cases": [asdict(case) for case in self.cases], "books": books, "soak": self.soaked.plain()}
 
 
-def live(told: settings.Settings) -> Sequence[str]:
-    """The models that are served. Raises `RegistryError` without one."""
-    found = sorted(packing_live.champion(told))
-    if not found:
-        raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
-    return found
-
-
-def measure(progress: Progress = silent, told: settings.Settings | None = None, count: int = SOAK) -> Found:
-    """Against the champion's service; at the end of the single cases a good question, which must be answered."""
-    told = told or settings.read()
-    live(told)
-    with serving("packing", told=told, stream_limit=STREAM_LIMIT, refresh_seconds=0.0) as service:
-        model, *_ = status_of(service.url)["models"]
+def measure(progress: Progress = silent, project: Settings | None = None, count: int = SOAK) -> InputResult:
+    """Misuse the champion's service; at the end of the single cases comes a good request, which must be answered."""
+    with serving("packing", project=project, stream_limit=STREAM_LIMIT, refresh_seconds=0.0) as url:
+        model, *_ = status_of(url)["models"]
         name, context = model["name"], model["context"]
-        asked = cases(name, context)
-        found = [put(service.url, one) for one in asked]
+        requests = cases(name, context)
+        ended = [judge(url, request) for request in requests]
         books = {}
         for after, misbehave in (("gone in its stream", _leave), ("never reads", _never_read)):
-            what = asyncio.run(misbehave(service.url, name, context))
-            books[after] = asyncio.run(settled(service.url))
-            found.append(Case(f"a client that {after}", 0, f"{what}; {books[after]}", books[after].well))
-        found.append(put(service.url, asked[-1]))
+            what = asyncio.run(misbehave(url, name, context))
+            books[after] = asyncio.run(settled(url))
+            ended.append(Case(f"a client that {after}", 0, f"{what}; {books[after]}", books[after].well))
+        ended.append(judge(url, requests[-1]))
         progress(1, 10)
-        soaked = soak(service.url, name, count, progress=share(progress, 10, 100))
-    return Found(found, books, soaked)
+        soaked = soak(url, name, count, progress=share(progress, 10, 100))
+    return InputResult(ended, books, soaked)
 
 
-def cases(model: str, context: int) -> list[Asked]:
-    def text(name: str, judge: Judge, raw: bytes | None = None, **told: Any) -> Asked:
-        fields = {"model": model, "prompt": "Return the", "max_tokens": 4, **told}
-        return Asked(name, TEXT, json.dumps(fields).encode() if raw is None else raw, judge)
+def cases(model: str, context: int) -> list[BadRequest]:
+    """Return the requests; the last one is good."""
 
-    def chat(name: str, judge: Judge, messages: Any, **told: Any) -> Asked:
-        fields = {"model": model, "messages": messages, "max_tokens": 4, **told}
-        return Asked(name, CHAT, json.dumps(fields).encode(), judge)
+    def text(name: str, judge: Judge, raw: bytes | None = None, **changed: Any) -> BadRequest:
+        fields = {"model": model, "prompt": "Return the", "max_tokens": 4, **changed}
+        return BadRequest(name, TEXT, json.dumps(fields).encode() if raw is None else raw, judge)
+
+    def chat(name: str, judge: Judge, messages: Any, **more: Any) -> BadRequest:
+        fields = {"model": model, "messages": messages, "max_tokens": 4, **more}
+        return BadRequest(name, CHAT, json.dumps(fields).encode(), judge)
 
     too_long = refused("prompt", "context_length_exceeded")
     malformed = refused(None, "malformed")
@@ -126,36 +139,72 @@ def cases(model: str, context: int) -> list[Asked]:
         chat("a role that there is not", refused("messages[0].role"), [{"role": "king", "content": "a"}]),
         chat("an image", refused("messages[0].content[0]"), [{"role": "user", "content": [{"type": "image_url"}]}]),
         chat("tools", refused("tools", "unsupported_parameter"), [{"role": "user", "content": "a"}], tools=[{}]),
-        Asked("GET", TEXT, b"", refused(None), method="GET"),
-        Asked("no JSON's type", TEXT, b"a=b", refused("content-type"), "application/x-www-form-urlencoded"),
-        Asked("another address", "/v1/nothing", b"{}", refused(None)),
+        BadRequest("GET", TEXT, b"", refused(None), method="GET"),
+        BadRequest("no JSON's type", TEXT, b"a=b", refused("content-type"), "application/x-www-form-urlencoded"),
+        BadRequest("another address", "/v1/nothing", b"{}", refused(None)),
         text("and then a good one", answered),
     ]
 
 
-def refused(field: str | None, code: str | None = None) -> Judge:
-    """A 4xx with an error as OpenAI has them, that names the field and the code where told."""
+def send(url: str, bad: BadRequest) -> tuple[int, Any]:
+    """Return the status (0: none) and the answer's JSON, or what went wrong."""
+    body = None if bad.method == "GET" else bad.body
+    request = urllib.request.Request(url + bad.path, body, {"content-type": bad.content}, method=bad.method)
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+            return response.status, _read(response)
+    except urllib.error.HTTPError as error:
+        return error.code, _read(error)
+    except (OSError, HTTPException) as error:  # hung up, or said nothing in time: no answer at all
+        return 0, f"{type(error).__name__}: {error}"
 
-    def judge(status: int, said: Any) -> bool:
-        error = _error(said)
+
+def _read(response: IO[bytes]) -> Any:
+    """Return the answer's JSON; None where it is none."""
+    try:
+        return json.load(response)
+    except ValueError:
+        return None
+
+
+def judge(url: str, bad: BadRequest) -> Case:
+    """Send one request and judge its answer."""
+    status, answer = send(url, bad)
+    return Case(bad.name, status, shortly(answer), bad.judge(status, answer))
+
+
+def shortly(answer: Any) -> str:
+    """Return the message and the field of an error in OpenAI's shape, or the answer itself."""
+    error = answer.get("error") if isinstance(answer, Mapping) else None
+    if isinstance(error, Mapping):
+        return f"{error.get('message') or ''} {error.get('param') or ''}".strip()
+    return str(answer)
+
+
+def refused(field: str | None, code: str | None = None) -> Judge:
+    """Accept a 4xx with an error as OpenAI has them, that names the field and the code where they are given."""
+
+    def accept(status: int, answer: Any) -> bool:
+        error = _error(answer)
         named = error.get("param") == field or field is None
         return 400 <= status < 500 and status != 429 and bool(error.get("message")) and named and _is(error, code)
 
-    return judge
+    return accept
 
 
-def overloaded(status: int, said: Any) -> bool:
-    """Too late before it began: refused for now, and not as somebody's mistake."""
-    return status == 503 and _is(_error(said), "late")
+def overloaded(status: int, answer: Any) -> bool:
+    """Accept a request that is too late before it began: refused for now, and not as somebody's mistake."""
+    return status == 503 and _is(_error(answer), "late")
 
 
-def answered(status: int, said: Any) -> bool:
-    return status == 200 and isinstance(said, dict) and bool(said.get("choices"))
+def answered(status: int, answer: Any) -> bool:
+    """Accept an answer with choices."""
+    return status == 200 and isinstance(answer, dict) and bool(answer.get("choices"))
 
 
-def _error(said: Any) -> Mapping[str, Any]:
-    """Empty where it has not OpenAI's shape."""
-    error = said.get("error") if isinstance(said, dict) else None
+def _error(answer: Any) -> Mapping[str, Any]:
+    """Return the error of an answer; empty where it has not OpenAI's shape."""
+    error = answer.get("error") if isinstance(answer, dict) else None
     return error if isinstance(error, dict) and set(error) == SHAPE else {}
 
 
@@ -164,7 +213,7 @@ def _is(error: Mapping[str, Any], code: str | None) -> bool:
 
 
 async def _leave(url: str, model: str, context: int) -> str:
-    """In the middle of a stream."""
+    """Go in the middle of a stream."""
     fields = {"model": model, "prompt": "Return the", "max_tokens": context // 2, "stream": True, "n": 4}
     status, came = await exchange(url, TEXT, json.dumps(fields).encode(), reads=300)
     assert status == GONE
@@ -172,7 +221,7 @@ async def _leave(url: str, model: str, context: int) -> str:
 
 
 async def _never_read(url: str, model: str, context: int) -> str:
-    """Asks for much, with the smallest buffer that there is, and keeps the connection open while the service settles."""
+    """Ask for much, with the smallest buffer that there is, and keep the connection open while the service settles."""
     where = urlsplit(url)
     fields = {"model": model, "prompt": "Return the", "max_tokens": context // 2, "stream": True, "n": 32}
     body = json.dumps(fields).encode()

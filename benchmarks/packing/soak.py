@@ -85,23 +85,18 @@ class Soaked:
 
     @property
     def well(self) -> int:
-        return sum(one.well for one in self.ended)
-
-    def table(self) -> list[tuple[str, ...]]:
-        rows: list[tuple[str, ...]] = []
-        for name in dict.fromkeys(kind.name for kind in KINDS):
-            found = [one for one in self.ended if one.kind == name]
-            statuses = Counter("gone" if one.status == GONE else str(one.status) for one in found)
-            told = ", ".join(f"{status} {count}x" for status, count in sorted(statuses.items()))
-            rows.append((name, str(len(found)), told, str(sum(one.well for one in found))))
-        return rows
+        return sum(request.well for request in self.ended)
 
     def plain(self) -> dict[str, Any]:
-        rows = [dict(zip(HEADINGS, row, strict=True)) for row in self.table()]
-        return {"kinds": rows, "seconds": self.seconds, "pages_used": self.books.pages_used, "books": self.books.said}
-
-
-HEADINGS = ("kind", "requests", "ended", "well")
+        """Return what the results' file holds: how the requests of each kind ended, and the books."""
+        kinds = []
+        for kind in KINDS:
+            ended = [request for request in self.ended if request.kind == kind.name]
+            statuses = Counter("gone" if request.status == GONE else str(request.status) for request in ended)
+            counts = ", ".join(f"{status} {count}x" for status, count in sorted(statuses.items()))
+            well = str(sum(request.well for request in ended))
+            kinds.append({"kind": kind.name, "requests": str(len(ended)), "ended": counts, "well": well})
+        return {"kinds": kinds, "seconds": self.seconds, "pages_used": self.books.pages_used, "books": self.books.said}
 
 
 def soak(url: str, model: str, count: int, seed: int = 0, progress: Progress = silent) -> Soaked:
@@ -111,35 +106,35 @@ def soak(url: str, model: str, count: int, seed: int = 0, progress: Progress = s
 async def _soak(url: str, model: str, count: int, seed: int, progress: Progress) -> Soaked:
     rng = np.random.default_rng(seed)
     chosen = rng.choice(len(KINDS), count, p=[kind.share for kind in KINDS])
-    asked = [(KINDS[kind], _body(KINDS[kind], model, rng)) for kind in chosen]
+    requests = [(KINDS[kind], _body(KINDS[kind], model, rng)) for kind in chosen]
     turns, ended, began = asyncio.Semaphore(AT_ONCE), [], time.monotonic()
 
-    async def one(kind: Kind, body: bytes) -> None:
+    async def send(kind: Kind, body: bytes) -> None:
         async with turns:
-            ended.append(await _ask(url, kind, body))
+            ended.append(await _end_of(url, kind, body))
             progress(len(ended), count)
 
-    await asyncio.gather(*(one(kind, body) for kind, body in asked))
+    await asyncio.gather(*(send(kind, body) for kind, body in requests))
     seconds = time.monotonic() - began
     return Soaked(ended, await settled(url), seconds)
 
 
 async def settled(url: str) -> Books:
-    """The books as soon as nothing is on its way."""
+    """Return the books as soon as nothing is on its way."""
     until = time.monotonic() + SETTLE_SECONDS
     while True:
-        books = await asyncio.to_thread(look, url)
+        books = await asyncio.to_thread(books_of, url)
         if books.well or time.monotonic() > until:
             return books
         await asyncio.sleep(0.1)
 
 
-def look(url: str) -> Books:
-    """Of all models' engines."""
-    told = status_of(url)
-    engines = [model["engine"] for model in told["models"]]
+def books_of(url: str) -> Books:
+    """Return the books of all models' engines."""
+    status = status_of(url)
+    engines = [model["engine"] for model in status["models"]]
     wrong = [engine["books"] for engine in engines if engine["books"] != "balanced"]
-    return Books(told["pending"], sum(engine["pages_used"] for engine in engines), (wrong or ["balanced"])[0])
+    return Books(status["pending"], sum(engine["pages_used"] for engine in engines), (wrong or ["balanced"])[0])
 
 
 def status_of(url: str) -> Any:
@@ -148,7 +143,7 @@ def status_of(url: str) -> Any:
 
 
 async def exchange(url: str, path: str, body: bytes, reads: int | None = None) -> tuple[int, bytes]:
-    """One request on a connection of its own: the status and what came, as its bytes. Of `reads` bytes: GONE."""
+    """Send one request on a connection of its own; return the status (GONE after `reads` bytes) and what came."""
     where = urlsplit(url)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     head = f"POST {path} HTTP/1.1\r\nhost: {where.netloc}\r\ncontent-type: application/json\r\n"
@@ -163,7 +158,7 @@ async def exchange(url: str, path: str, body: bytes, reads: int | None = None) -
         writer.close()
 
 
-async def _ask(url: str, kind: Kind, body: bytes) -> Ended:
+async def _end_of(url: str, kind: Kind, body: bytes) -> Ended:
     try:
         async with asyncio.timeout(REQUEST_SECONDS):
             status, answer = await exchange(url, kind.path, body, kind.reads)
@@ -177,6 +172,6 @@ def _body(kind: Kind, model: str, rng: np.random.Generator) -> bytes:
     if kind.raw is not None:
         return kind.raw
     text = PROMPTS[rng.integers(len(PROMPTS))]
-    asked = {"messages": [{"role": "user", "content": text}]} if kind.path.endswith("chat/completions") else {}
-    told = {"model": model, "max_tokens": int(rng.integers(1, 17)), "seed": int(rng.integers(1 << 31))}
-    return json.dumps({**told, **(asked or {"prompt": text}), **kind.fields}).encode()
+    chat = {"messages": [{"role": "user", "content": text}]} if kind.path.endswith("chat/completions") else {}
+    fields = {"model": model, "max_tokens": int(rng.integers(1, 17)), "seed": int(rng.integers(1 << 31))}
+    return json.dumps({**fields, **(chat or {"prompt": text}), **kind.fields}).encode()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import places
 from benchmarks.places import SHARED
 from pliant.errors import InputError
 from pliant.workload import poisson
@@ -35,12 +36,12 @@ class Lengths:
     seconds: Floats
 
     def part(self, rows: NDArray[Any]) -> Lengths:
-        """Those rows alone."""
+        """Return those rows alone."""
         seconds = self.seconds[rows] if len(self.seconds) else self.seconds
         return replace(self, prompt=self.prompt[rows], output=self.output[rows], seconds=seconds)
 
     def fitting(self, context: int) -> tuple[Lengths, int]:
-        """Those whose prompt and output a model of so many tokens can hold, and how many it cannot."""
+        """Return those whose prompt and output a model of so many tokens can hold, and how many it cannot."""
         fits = self.prompt + self.output <= context
         return self.part(fits), int((~fits).sum())
 
@@ -73,8 +74,8 @@ def _mooncake(table: Any) -> tuple[Ints, Ints, Floats]:
 
 
 def _whole(column: Any) -> Ints:
-    found: Ints = column.to_numpy(np.int64)
-    return found
+    whole: Ints = column.to_numpy(np.int64)
+    return whole
 
 
 SOURCES: Mapping[str, tuple[str, Callable[[Any], tuple[Ints, Ints, Floats]]]] = {
@@ -86,13 +87,12 @@ SOURCES: Mapping[str, tuple[str, Callable[[Any], tuple[Ints, Ints, Floats]]]] = 
 
 
 def missing(*names: str, folder: Path = FOLDER) -> str:
-    """Why these traces (none named: all) cannot be read here; empty if they can."""
-    gone = [file for name, (file, _) in SOURCES.items() if name in (names or SOURCES) and not (folder / file).exists()]
-    return f"needs {', '.join(gone)} in ../shared/data/traces, which is not part of the project" if gone else ""
+    """Return why these traces (none named: all) cannot be read here; empty if they can."""
+    return places.missing(*(folder / SOURCES[name][0] for name in names or SOURCES))
 
 
 def lengths(name: str, folder: Path = FOLDER) -> Lengths:
-    """All that the trace records. Raises `InputError` for one that is unknown or missing."""
+    """Return all that the trace records. Raises `InputError` for one that is unknown or missing."""
     import pandas
 
     if name not in SOURCES:
@@ -106,20 +106,20 @@ def lengths(name: str, folder: Path = FOLDER) -> Lengths:
 
 
 def at_rate(of: Lengths, rate: float, seconds: float, seed: int) -> Load:
-    """Poisson arrivals, each with the lengths of a row drawn anew (without repeats while there are enough)."""
+    """Return Poisson arrivals, each with the lengths of a row drawn anew (without repeats while there are enough)."""
     rng = np.random.default_rng([seed, 1])
     times = poisson(rate, seconds, rng)
     return Load(f"{of.name}, {rate:.3g}/s for {seconds:g} s", times, _drawn(len(of.prompt), len(times), rng))
 
 
 def at_once(of: Lengths, count: int, seed: int) -> Load:
-    """A batch that is there at the start."""
+    """Return a batch that is there at the start."""
     rows = _drawn(len(of.prompt), count, np.random.default_rng([seed, 2]))
     return Load(f"{of.name}, {count:,} at once", np.zeros(count), rows, offline=True)
 
 
 def as_recorded(of: Lengths, start: float, seconds: float, faster: float = 1.0) -> Load:
-    """The requests of a stretch of the recording, `faster` times as dense; `start` and `seconds` on its own clock."""
+    """Return the requests of a stretch of the recording, `faster` times as dense; `start` and `seconds` on its own clock."""
     if not len(of.seconds):
         raise InputError("trace", of.name, "one that records arrivals")
     rows = np.flatnonzero((of.seconds >= start) & (of.seconds < start + seconds))

@@ -32,7 +32,7 @@ class TurnOutcome:
 
 
 def in_turns(engines: Sequence[Make], submissions: Sequence[Submission]) -> list[TurnOutcome]:
-    """`submissions` in order of arrival, with ids from 0 on. Raises `WorkerError` where a text does not end well."""
+    """Serve `submissions`, in order of arrival with ids from 0 on. Raises `WorkerError` where a text does not end well."""
     desks = [_Desk(submissions) for _ in engines]
     turns, first = _Turns(desks), submissions[0].prompt
     warm = Submission(replace(first, id=len(submissions), limit=2, exact=2), submissions[0].ids, force=2)
@@ -58,13 +58,13 @@ class _Turns:
             self._changed.wait_for(lambda: self._order[self._at] is desk)
 
     def end(self) -> None:
-        """Of whose turn it is."""
+        """End the turn of whoever has it."""
         with self._changed:
             self._at = (self._at + 1) % len(self._order)
             self._changed.notify_all()
 
     def leave(self, desk: _Desk) -> None:
-        """For good, whether or not it was its turn."""
+        """Take a desk out for good, whether or not it was its turn."""
         with self._changed:
             place = self._order.index(desk)
             del self._order[place]
@@ -89,10 +89,10 @@ class _Desk:
         return self._passed + time.monotonic() - self._resumed
 
     def deliver(self, news: list[Progress]) -> None:
-        """After every iteration. The first news is of the text that warms the engine up: then the clock is set to 0."""
+        """Take what an iteration gave. The first is of the text that warms the engine up: then the clock is set to 0."""
         self._passed, self._resumed = self.clock(), time.monotonic()
-        for one in news:
-            self._note(one)
+        for item in news:
+            self._note(item)
         if self.done.is_set():
             self.turns.leave(self)
         elif self._warm:
@@ -108,7 +108,7 @@ class _Desk:
         self._feed()
 
     def stop(self) -> None:
-        """When all texts have ended, or one has not ended well."""
+        """Stop the engine when all texts have ended, or one has not ended well."""
         self.done.wait()
         self.status = self.engine.status()
         self.engine.stop()
@@ -116,16 +116,16 @@ class _Desk:
     def result(self, submissions: Sequence[Submission]) -> TurnOutcome:
         if self.failed:
             raise WorkerError(f"a text ended as {self.failed} ({self.status.error or 'no error'})")
-        taken = tuple(at - one.prompt.arrival for at, one in zip(self.ended, submissions, strict=True))
+        taken = tuple(end - sent.prompt.arrival for end, sent in zip(self.ended, submissions, strict=True))
         return TurnOutcome(max(self.ended), taken, tuple(map(tuple, self.texts)), self.status)
 
-    def _note(self, one: Progress) -> None:
-        if one.finished not in ("", "length"):
-            self.failed = one.finished
+    def _note(self, item: Progress) -> None:
+        if item.finished not in ("", "length"):
+            self.failed = item.finished
         elif self._warm:
-            self.texts[one.id].extend(one.tokens)
-        if one.finished and self._warm:
-            self.ended[one.id], self._flying = self._passed, self._flying - 1
+            self.texts[item.id].extend(item.tokens)
+        if item.finished and self._warm:
+            self.ended[item.id], self._flying = self._passed, self._flying - 1
         if self.failed or not (self._flying or self._waiting):
             self.done.set()
 

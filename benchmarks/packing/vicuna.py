@@ -18,19 +18,18 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import places
 from benchmarks.packing import traces
 from benchmarks.packing.forecasts import Foretold, foretold
 from benchmarks.packing.traces import Floats, Ints
-from benchmarks.places import SHARED
-from pliant.errors import InputError
+from benchmarks.places import ALPACA, existing
 from pliant.packing.engine.model import PredictorModel
 from pliant.packing.scheduling.forecast import MEDIAN
-from pliant.progress import Progress, silent
+from pliant.progress import Progress, share, silent
 from training.packing import predictor as packing_predictor
 from training.packing.lengths import observed
 from training.packing.predictor import PredictorConfig
 
-ALPACA = SHARED / "text" / "alpaca_train.parquet"
 CONTEXT = 2048  # of Vicuna and of the models that S3 was measured with
 FOLDS = 2
 SEED = 0
@@ -44,12 +43,12 @@ WAY = sha256(repr(ENCODER).encode()).hexdigest()[:8]
 
 
 def encoder(prompts: Sequence[str], tokens: Ints, progress: Progress) -> Predict:
-    """The project's own predictor, trained from nothing on these prompts alone."""
+    """Train the project's own predictor, from nothing on these prompts alone."""
     predictor = packing_predictor.train(
         ENCODER, observed("alpaca", zip(prompts, tokens.tolist(), strict=True)), progress
     )
     model = PredictorModel.of(predictor)
-    return lambda asked: np.array([one.tokens for one in model.predict(asked)])
+    return lambda unseen: np.array([forecast.tokens for forecast in model.predict(unseen)])
 
 
 @dataclass(frozen=True)
@@ -66,87 +65,75 @@ class Texts:
 
 
 def missing() -> str:
-    """Why this cannot be made here; empty if it can."""
-    if not ALPACA.exists():
-        return f"needs {ALPACA.name} in ../shared/data/text, which is not part of the project"
-    return traces.missing("vicuna")
+    """Return why this cannot be made here; empty if it can."""
+    return places.missing(ALPACA) or traces.missing("vicuna")
 
 
 def texts(path: Path = ALPACA) -> Texts:
-    """Instruction and input, as one prompt. Raises `InputError` where the file is missing."""
+    """Return instruction and input, as one prompt. Raises `InputError` where the file is missing."""
     import pandas
 
-    if not path.exists():
-        raise InputError("data", path, "an existing file (the shared data sets are not part of the project)")
-    table = pandas.read_parquet(path)
-    both = zip(table["instruction"], table["input"].fillna(""), strict=True)
+    table = pandas.read_parquet(existing(path))
+    prompts = (table["instruction"] + "\n" + table["input"].fillna("")).str.strip()
     answers = table["output"].str.len().to_numpy(np.int64)
-    return Texts(tuple(f"{one}\n{two}".strip() for one, two in both), np.maximum(answers, 1))
+    return Texts(tuple(prompts), np.maximum(answers, 1))
 
 
 def crossed(prompts: Sequence[str], tokens: Ints, train: Train, progress: Progress = silent) -> Floats:
-    """[N, L] what was predicted for each prompt by a predictor that was trained without it."""
+    """Return what was predicted [N, L] for each prompt by a predictor that was trained without it."""
     order = np.random.default_rng(SEED).permutation(len(prompts))
-    found: Floats | None = None
-    for number, fold in enumerate(np.array_split(order, FOLDS)):
+    folds, predicted = np.array_split(order, FOLDS), []
+    for number, fold in enumerate(folds):
         rest = np.setdiff1d(order, fold)
-        told = _shared(progress, number)
-        predicted = train([prompts[i] for i in rest], tokens[rest], told)([prompts[i] for i in fold])
-        found = np.empty((len(prompts), predicted.shape[1])) if found is None else found
-        found[fold] = predicted
-    assert found is not None
-    return found
+        part = share(progress, 100 * number // FOLDS, 100 * (number + 1) // FOLDS)
+        predicted.append(train([prompts[i] for i in rest], tokens[rest], part)([prompts[i] for i in fold]))
+    return np.concatenate(predicted)[np.argsort(np.concatenate(folds))]
 
 
-def _shared(progress: Progress, number: int) -> Progress:
-    return lambda done, total: progress(number * total + done, FOLDS * total)
-
-
-def cached(folder: Path, train: Train, name: str, progress: Progress = silent) -> Floats:
-    """`crossed` for the Alpaca sample; kept in `folder` under the names of the data and of the way to train."""
+def cached(folder: Path, progress: Progress = silent, train: Train = encoder, way: str = WAY) -> Floats:
+    """Return `crossed` for the Alpaca sample; it is kept in `folder` by the data and the `way` to train."""
     known = texts()
-    path = _path(folder, known, name)
+    path = _path(folder, known, way)
     if path.exists():
         with np.load(path) as kept:
-            found: Floats = kept["quantiles"]
-            return found
-    found = crossed(known.prompts, tokens_of(known), train, progress)
+            stored: Floats = kept["quantiles"]
+            return stored
+    quantiles_NL = crossed(known.prompts, tokens_of(known), train, progress)
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, quantiles=found)
-    return found
+    np.savez(path, quantiles=quantiles_NL)
+    return quantiles_NL
 
 
-def is_kept(folder: Path, name: str) -> bool:
-    """Whether `cached` has nothing to train."""
-    return _path(folder, texts(), name).exists()
+def is_kept(folder: Path) -> bool:
+    """Return whether `cached` has nothing to train."""
+    return _path(folder, texts(), WAY).exists()
 
 
-def _path(folder: Path, known: Texts, name: str) -> Path:
-    return folder / "packing-vicuna" / f"{known.fingerprint}-{name}.npz"
+def _path(folder: Path, known: Texts, way: str) -> Path:
+    return folder / "packing-vicuna" / f"{known.fingerprint}-{way}.npz"
 
 
 def per_token(known: Texts) -> float:
-    """Characters of a token, such that the answers of both files are equally long on average."""
+    """Return the characters of a token, such that the answers of both files are equally long on average."""
     return float(known.answers.mean() / traces.lengths("vicuna").prompt.mean())
 
 
 def tokens_of(known: Texts) -> Ints:
-    """[N] of the reference answers."""
-    found: Ints = np.ceil(known.answers / per_token(known)).astype(np.int64)
-    return found
+    """Return the tokens [N] of the reference answers."""
+    return np.ceil(known.answers / per_token(known)).astype(np.int64)
 
 
 def joined(reference: Ints, answers: Ints, seed: int = SEED) -> Ints:
-    """For each of Vicuna's rows, an Alpaca row whose reference answer has the same rank among its own."""
+    """Return for each of Vicuna's rows an Alpaca row whose reference answer has the same rank among its own."""
     rng = np.random.default_rng(seed)
     ours, theirs = (np.lexsort((rng.random(len(values)), values)) for values in (reference, answers))
-    found = np.empty(len(reference), np.int64)
-    found[ours] = theirs[np.arange(len(ours)) * len(theirs) // len(ours)]
-    return found
+    rows = np.empty(len(reference), np.int64)
+    rows[ours] = theirs[np.arange(len(ours)) * len(theirs) // len(ours)]
+    return rows
 
 
 def vicuna(quantiles_NL: Floats) -> Foretold:
-    """Half of Vicuna's rows with forecasts that `quantiles_NL`, predicted for the Alpaca rows, allow."""
+    """Return half of Vicuna's rows with the forecasts that `quantiles_NL`, predicted for the Alpaca rows, allow."""
     known, recorded = texts(), traces.lengths("vicuna")
     rows = joined(recorded.prompt, known.answers)
     prompts = np.array([len(prompt) for prompt in known.prompts])[rows]

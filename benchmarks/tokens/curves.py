@@ -5,7 +5,6 @@ Reads the registry only: accuracies, latencies and the trials of the learning ra
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from matplotlib.figure import Figure
 from benchmarks.results import write
 from benchmarks.tokens.endpoint import live_bundle
 from flows import settings
-from flows.tokens.publish import TRAINING, open_registry
+from flows.release import TRAINING, open_registry
 from flows.tokens.stages import Bundle
 from pliant.tokens.artifact import Profile, Task
 from registry.names import TOKENS_PREFIX
@@ -28,36 +27,30 @@ from registry.package import Published
 matplotlib.use("Agg")
 
 BATCH = 32
-NAME = "tokens_curves"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Write both files into `--folder`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tokens.curves", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--folder", type=Path, default=Path("docs"), help="where the two files go (docs)")
-    folder: Path = parser.parse_args(arguments).folder
+def main() -> None:
+    """Write both files."""
     settings.prepare(settings.read())
-    found = curves(live_bundle(), _versions())
-    path = write(folder, NAME, [], found)
-    figure(found).savefig(folder / f"{NAME}.png", dpi=90)
+    values = curves(live_bundle(), _versions())
+    path = write(Path("docs"), "tokens_curves", [], values)
+    figure(values).savefig(path.with_suffix(".png"), dpi=90)
     print(f"{path} and {path.with_suffix('.png')}")
 
 
 def _versions() -> dict[str, Published]:
-    """The champion's version of each model, by its name without the prefix."""
-    registry = open_registry(settings.read())
+    """Return the champion's version of each model, by its name without the prefix."""
+    registry = open_registry(settings.read(), "tokens")
     live = {name.removeprefix(TOKENS_PREFIX): registry.version(name) for name in registry.names(TOKENS_PREFIX)}
     return {part: version for part, version in live.items() if version is not None}
 
 
 def curves(bundle: Bundle, versions: Mapping[str, Published]) -> dict[str, Any]:
-    """Plain values: the foundation, per task its training and accuracies, and the throughput per gamma."""
+    """Return plain values: the foundation, per task its training and accuracies, and the throughput per gamma."""
     backbone, profile = bundle.backbone, bundle.profile
-    made = {"architecture": backbone.architecture, "options": dict(backbone.options), "source": backbone.source}
+    model = {"architecture": backbone.architecture, "options": dict(backbone.options), "source": backbone.source}
     return {
-        "foundation": {**made, **_origin(versions.get("backbone"))},
+        "foundation": {**model, **_origin(versions.get("backbone"))},
         "device": profile.device,
         "tasks": {task.name: _task(task, profile, versions.get(f"task-{task.name}")) for task in bundle.tasks},
         "throughput": [_cost(profile, gamma) for gamma in profile.latency.settings],
@@ -73,7 +66,7 @@ def _task(task: Task, profile: Profile, version: Published | None) -> dict[str, 
 
 
 def _origin(version: Published | None) -> dict[str, Any]:
-    """Which version, published at which commit, and how it was trained where that was noted."""
+    """Return which version, published at which commit, and how it was trained where that was noted."""
     if version is None:
         return {}
     noted = json.loads(version.tags.get(TRAINING, "{}"))
@@ -81,7 +74,7 @@ def _origin(version: Published | None) -> dict[str, Any]:
 
 
 def _cost(profile: Profile, gamma: int) -> dict[str, Any]:
-    """Median and spread (interquartile range) of a batch of `BATCH`, in seconds, and the throughput at the median."""
+    """Return median and spread (interquartile range) of a batch of `BATCH` in seconds, and the throughput at the median."""
     latency = profile.latency
     seconds = latency.at(gamma, BATCH)
     cost = {"gamma": gamma, "batch": BATCH, "images_per_second": BATCH / seconds, "seconds": seconds}
@@ -91,24 +84,22 @@ def _cost(profile: Profile, gamma: int) -> dict[str, Any]:
     return cost
 
 
-def figure(found: Mapping[str, Any]) -> Figure:
-    """Accuracy and throughput over gamma, and the trials of the learning rates where there were any."""
-    swept = {name: task["training"]["sweep"] for name, task in found["tasks"].items() if _has_sweep(task)}
+def figure(values: Mapping[str, Any]) -> Figure:
+    """Draw accuracy and throughput over gamma, and the trials of the learning rates where there were any."""
+    swept = {
+        name: task["training"]["sweep"] for name, task in values["tasks"].items() if "sweep" in task.get("training", {})
+    }
     drawn = Figure(figsize=(12.5 if swept else 8.5, 4), layout="constrained")
     panels = drawn.subplots(1, 3 if swept else 2)
-    _accuracies(panels[0], found["tasks"])
-    _throughput(panels[1], found["throughput"], found["device"])
+    _accuracies(panels[0], values["tasks"])
+    _throughput(panels[1], values["throughput"], values["device"])
     if swept:
         _sweeps(panels[2], swept)
     return drawn
 
 
-def _has_sweep(task: Mapping[str, Any]) -> bool:
-    return "sweep" in task.get("training", {})
-
-
 def _accuracies(axes: Axes, tasks: Mapping[str, Any]) -> None:
-    """Differences from gamma 0: tasks lie so far apart that on one scale their gammas would look alike."""
+    """Draw differences from gamma 0: tasks lie so far apart that on one scale their gammas would look alike."""
     for index, (name, task) in enumerate(tasks.items()):
         rows = {row["gamma"]: row for row in task["accuracy"]}
         place = np.arange(len(rows))
@@ -117,8 +108,7 @@ def _accuracies(axes: Axes, tasks: Mapping[str, Any]) -> None:
             label = f"{name}: {100 * rows[0]['test']:.1f}% at 0" if part == "test" else None
             axes.plot(place, points, style, color=f"C{index}", label=label)
         axes.set_xticks(place, _signed(list(rows)))
-    axes.set_xlabel("gamma")
-    axes.set_ylabel("accuracy against gamma 0, percentage points")
+    axes.set(xlabel="gamma", ylabel="accuracy against gamma 0, percentage points")
     axes.set_title("What each gamma earns (test; profiling dotted)")
     axes.legend(loc="lower right")
     axes.grid(alpha=0.3)
@@ -128,21 +118,18 @@ def _throughput(axes: Axes, rows: Sequence[Mapping[str, Any]], device: str) -> N
     place = np.arange(len(rows))
     axes.bar(place, [row["images_per_second"] for row in rows], color="#9fb3cc")
     axes.set_xticks(place, _signed([row["gamma"] for row in rows]))
-    axes.set_xlabel("gamma")
-    axes.set_ylabel(f"images per second at batch {BATCH}")
-    axes.set_title(f"What it costs ({device})")
+    axes.set(xlabel="gamma", ylabel=f"images per second at batch {BATCH}", title=f"What it costs ({device})")
 
 
 def _sweeps(axes: Axes, swept: Mapping[str, Any]) -> None:
-    for index, (name, one) in enumerate(swept.items()):
-        axes.plot(one["rates"], one["accuracy"], marker="o", color=f"C{index}", label=name)
-        axes.axhline(one["plain"], linestyle=":", color=f"C{index}")
+    for index, (name, sweep) in enumerate(swept.items()):
+        axes.plot(sweep["rates"], sweep["accuracy"], marker="o", color=f"C{index}", label=name)
+        axes.axhline(sweep["plain"], linestyle=":", color=f"C{index}")
     axes.set_xscale("log")
-    rates = sorted({rate for one in swept.values() for rate in one["rates"]})
+    rates = sorted({rate for sweep in swept.values() for rate in sweep["rates"]})
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
     axes.minorticks_off()
-    axes.set_xlabel("learning rate of the prompts")
-    axes.set_ylabel("accuracy held out of the fit split (dotted: gamma 0)")
+    axes.set(xlabel="learning rate of the prompts", ylabel="accuracy held out of the fit split (dotted: gamma 0)")
     axes.set_title("Trials of the learning rate")
     axes.grid(alpha=0.3)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,9 @@ from rich.table import Table
 
 from benchmarks.tokens.endpoint import live_bundle, test_examples, together
 from benchmarks.tokens.figures import replay_figure
-from benchmarks.tokens.replay import ADAPTIVE, HEADINGS, ReplayConfig, Replayed, compare, rows
+from benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, rows
+from flows.release import open_registry
 from flows.settings import Settings
-from flows.tokens.publish import open_registry
-from pliant.progress import Progress
 from pliant.tokens.reference import ReferenceConfig
 
 # Few stretches, each long beside the deadlines: what waits when a loud one ends is then a small part of it. Every correct
@@ -48,50 +47,40 @@ OVERRIDES: Mapping[str, Any] = {
 SHORT = ReplayConfig(probe=1.5, clients=128, reference=REFERENCE)
 
 
-def demo(told: Settings, console: Console) -> None:
+def demo(project: Settings, console: Console) -> None:
     """Replay the load at gamma 0 and with adaptation, the scheduling being the same, print the table, name the picture."""
     replayed = measure(SHORT)
     print_table(console, replayed)
-    picture = record(told, replayed)
+    picture = record(project, replayed)
     console.print(f"\nThe picture of this run: {picture}")
 
 
 def measure(config: ReplayConfig) -> Replayed:
-    """The comparison over HTTP, with progress on the terminal."""
+    """Compare over HTTP, with progress on the terminal."""
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
     from flows.progress import stage
-
-    @contextmanager
-    def shown(name: str) -> Iterator[Progress]:
-        with stage(name) as progress:
-            yield progress
 
     with ExitStack() as stack:
         with stage("endpoints") as progress:
             endpoint = stack.enter_context(together(progress))
-        return compare(endpoint, test_examples(live_bundle()), config, shown)
+        return compare(endpoint, test_examples(live_bundle()), config, stage)
 
 
-def record(told: Settings, replayed: Replayed) -> Path:
-    """The figure as PNG and everything measured, in MLflow and beside the state."""
+def record(project: Settings, replayed: Replayed) -> Path:
+    """Keep the figure as PNG and everything measured, in MLflow and beside the state; return the PNG's path."""
     figure = replay_figure(replayed.load, replayed.capacity, replayed.replies)
-    path = told.home / "replay.png"
+    path = project.home / "replay.png"
     figure.savefig(path, dpi=110)
-    with open_registry(told).run("tokens replay", {"kind": "replay"}) as run:
+    with open_registry(project, "tokens").run("tokens replay", {"kind": "replay"}) as run:
         run.params({"capacity": replayed.capacity, "requests": len(replayed.load.requests)})
-        halves = {"all": None, "quiet": False, "loud": True}
-        run.metrics({f"utility_ratio.{half}": replayed.ratio(loud) for half, loud in halves.items()})
-        run.metrics(
-            {f"{n.replace(' ', '_')}.{k}": v for n in replayed.replies for k, v in _figures(replayed, n).items()}
-        )
+        run.metrics({f"utility_ratio.{half}": replayed.ratio(loud) for half, loud in HALVES.items()})
+        for policy in replayed.replies:
+            report, prefix = replayed.report(policy), policy.replace(" ", "_")
+            names = ("utility", "attainment", "accuracy", "p50", "p99")
+            run.metrics({f"{prefix}.{name}": getattr(report, name) for name in names})
         run.document("replay", replayed.plain())
         run.figure("replay", figure)
     return path
-
-
-def _figures(replayed: Replayed, policy: str) -> dict[str, float]:
-    report = replayed.report(policy)
-    return {name: getattr(report, name) for name in ("utility", "attainment", "accuracy", "p50", "p99")}
 
 
 def print_table(console: Console, replayed: Replayed) -> None:

@@ -19,7 +19,7 @@ COLOURS = {"adaptive": "#d1495b", "gamma 0": "#2a5db0"}
 
 
 def replay_figure(load: ReferenceLoad, capacity: float, replies: Mapping[str, Sequence[Reply]]) -> Figure:
-    """Three rows over time: requests per second, answered requests by gamma, utility per second of every policy."""
+    """Draw three rows over time: requests per second, answered requests by gamma, utility per second of every policy."""
     figure = Figure(figsize=(10, 8.5), layout="constrained")
     rate, gamma, utility = figure.subplots(3, 1, sharex=True)
     _rates(rate, load, capacity)
@@ -34,7 +34,7 @@ def replay_figure(load: ReferenceLoad, capacity: float, replies: Mapping[str, Se
 
 def _rates(axes: Axes, load: ReferenceLoad, capacity: float) -> None:
     arrivals = np.array([r.arrival for r in load.requests])
-    centres, counts = _per_bin(arrivals, np.ones(len(arrivals)), _seconds(load))
+    centres, counts = _per_bin(arrivals, np.ones(len(arrivals)), sum(segment.seconds for segment in load.segments))
     axes.plot(centres, counts, color="#333333", linewidth=1.5, label="offered")
     axes.axhline(capacity, color=COLOURS["gamma 0"], linestyle="--", label="served at gamma 0")
     axes.set_ylabel("requests per second")
@@ -68,10 +68,6 @@ def _shade(axes: Axes, load: ReferenceLoad) -> None:
         if i % 2:
             axes.axvspan(start, start + segment.seconds, color="#f3d9a4", alpha=0.4, linewidth=0)
         start += segment.seconds
-
-
-def _seconds(load: ReferenceLoad) -> float:
-    return sum(segment.seconds for segment in load.segments)
 
 
 def _per_bin(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.results import Target, exit_status, write
+from benchmarks.timing import seconds_of
 from pliant.device import device_class
 from pliant.errors import OfflineError
 from pliant.precision import has_bfloat16
@@ -52,10 +52,10 @@ class Measured:
     seconds_RBS: NDArray[np.float64]
 
     def ratio(self, setting: str, over: str = "0", batch: int | None = None) -> float:
-        """Throughput over throughput, median over interleaved rounds; at the largest batch unless told otherwise."""
+        """Return throughput over throughput, median over interleaved rounds; at the largest batch by default."""
         seconds_RS = self.seconds_RBS[:, self.batches.index(batch or self.batches[-1])]
-        one, other = (seconds_RS[:, self.settings.index(name)] for name in (setting, over))
-        return float(np.median(other / one))
+        own, other = (seconds_RS[:, self.settings.index(name)] for name in (setting, over))
+        return float(np.median(other / own))
 
     def targets(self) -> list[Target]:
         where = f"ViT-B/16 on {self.device}, batch {self.batches[-1]}, throughput over gamma 0"
@@ -65,28 +65,27 @@ class Measured:
         ]
 
     def plain(self) -> dict[str, Any]:
-        """Images/s by [batch][setting], and what they were measured on."""
-        images = np.array(self.batches)[:, None] / np.median(self.seconds_RBS, axis=0)
+        """Return images/s by [batch][setting], and what they were measured on."""
+        images_BS = np.array(self.batches)[:, None] / np.median(self.seconds_RBS, axis=0)
         table = {
-            b: dict(zip(self.settings, map(float, row), strict=True))
-            for b, row in zip(self.batches, images, strict=True)
+            b: dict(zip(self.settings, row, strict=True))
+            for b, row in zip(self.batches, images_BS.tolist(), strict=True)
         }
         return {"device": self.device, "weights": self.weights, "images_per_second": table}
 
 
 def targets(config: GpuConfig = GpuConfig()) -> list[Target]:
-    """Measured here; none on a machine without a GPU."""
+    """Measure and judge; return none on a machine without a GPU."""
     return measure(config).targets() if torch.cuda.is_available() else []
 
 
 def measure(config: GpuConfig, device: str = "cuda") -> Measured:
-    """Every round runs every batch at every setting once. Raises `InputError` where there is no such device."""
+    """Run every batch at every setting once a round. Raises `InputError` where there is no such device."""
     name = device_class(device)
     backbone = _backbone(config.architecture)
     tasks = [_task(f"task{number}", backbone, number) for number in range(TASKS)]
-    graphs, eager = (
-        TokensRuntime(backbone, DIGEST, tasks, device, execution) for execution in (Execution(), Execution(buckets=()))
-    )
+    executions = Execution(), Execution(buckets=())
+    graphs, eager = (TokensRuntime(backbone, DIGEST, tasks, device, execution) for execution in executions)
     graphs.warm(GAMMAS)
     plain = _plain(backbone, device)
     seconds = []
@@ -99,19 +98,13 @@ def measure(config: GpuConfig, device: str = "cuda") -> Measured:
 
 
 def _round(graphs: TokensRuntime, eager: TokensRuntime, plain: Plain, payloads: Sequence[Payload]) -> list[float]:
-    seconds = [_timed(partial(graphs.run, gamma, payloads)) for gamma in GAMMAS]
-    return [*seconds, _timed(partial(eager.run, 0, payloads)), _timed(partial(plain, payloads))]
-
-
-def _timed(call: Callable[[], object]) -> float:
-    """Every call brings its result back to the host, and so has waited for the device."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    """Time every call, which brings its result back to the host, and so has waited for the device."""
+    calls = [*(partial(graphs.run, gamma, payloads) for gamma in GAMMAS), partial(eager.run, 0, payloads)]
+    return [*map(seconds_of, calls), seconds_of(partial(plain, payloads))]
 
 
 def _plain(backbone: Backbone, device: str) -> Plain:
-    """What one writes without Pliant: timm's model in the same precision, images stacked and sent."""
+    """Return what one writes without Pliant: timm's model in the same precision, images stacked and sent."""
     lowered = torch.device(device).type == "cuda" and has_bfloat16(device)
     dtype = torch.bfloat16 if lowered else torch.float32
     model, normalise = load_model(backbone).to(device, dtype), normaliser(backbone, device)
@@ -155,17 +148,17 @@ def _payloads(size: int, batch: int) -> list[Payload]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measure ViT-B/16 at 224 on this machine's GPU.")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="folder for the JSON")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         print("Nothing was measured: torch finds no GPU on this machine.", file=sys.stderr)
         return 2
     measured = measure(GpuConfig())
-    for bar in measured.targets():
-        print(f"{bar.name}: {bar.measured:.2f} {bar.sense} {bar.limit} {bar.verdict}")
+    for target in measured.targets():
+        print(f"{target.name}: {target.measured:.2f} {target.sense} {target.limit} {target.verdict}")
     for batch, speeds in measured.plain()["images_per_second"].items():
         print(f"batch {batch}: " + ", ".join(f"{setting} {speed:,.0f}" for setting, speed in speeds.items()))
     details = {**measured.plain(), "config": asdict(GpuConfig())}
-    print(f"Written to {write(told.out, 'tokens-gpu', measured.targets(), details)}")
+    print(f"Written to {write(options.out, 'tokens-gpu', measured.targets(), details)}")
     return exit_status(measured.targets())
 
 

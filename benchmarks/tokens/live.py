@@ -8,18 +8,16 @@ addresses and replies; who serves is in `live_contenders.py`, tables and picture
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from benchmarks.load_generator import Example, capacity, one_by_one, replay
+from benchmarks.contenders import Contender, Key, key, named, send, winners, with_choice
+from benchmarks.harness import Stage
+from benchmarks.load_generator import Example, capacity, warm
 from benchmarks.results import Target
-from pliant.errors import InputError
-from pliant.progress import Progress
 from pliant.protocol import Request
 from pliant.report import Report, summarise
 from pliant.tokens.reference import ReferenceConfig, kinds
@@ -27,28 +25,10 @@ from pliant.workload import poisson, requests
 
 DEFAULT, PETS = "default", "pets"
 LIVE, SWEEP = "live", "sweep"
-BAR_SHARE, BAR_LIMIT = 2.0, 1.3
+JUDGED, LIMIT = 2.0, 1.3  # share of the capacity at which the target is judged, and its limit
 SWEEP_SEED = 1000  # no seed of the comparison
 
-Stage = Callable[[str], AbstractContextManager[Progress]]
 Pool = Mapping[str, Sequence[Example]]
-
-Opener = Callable[[float], AbstractContextManager[str]]
-"""Given the capacity at `pets` in requests/s (0: not known yet), serves while the context lasts; gives the address."""
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """Something that answers predict requests. Of several under one name, the one whose setting earns most is compared."""
-
-    name: str
-    service: bool  # one of the three, not a policy of Pliant
-    setting: Mapping[str, Any]
-    open: Opener
-
-    @property
-    def title(self) -> str:
-        return " ".join([self.name, *(f"{key}={value}" for key, value in self.setting.items())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +37,8 @@ class LiveConfig:
 
     seconds: float = 6.0
     seeds: int = 1
-    shares: tuple[float, ...] = (BAR_SHARE,)
-    sweep: float = (
-        0.0  # at BAR_SHARE, of each setting before the comparison; 0: each setting takes part in the comparison
-    )
+    shares: tuple[float, ...] = (JUDGED,)
+    sweep: float = 0.0  # at JUDGED, of each setting before the comparison; 0: each setting takes part in it
     probe: float = 3.0  # of saturation
     lead: float = 1.0  # of saturation before that, which does not count
     clients: int = 256  # that saturate Pliant in the probe
@@ -70,7 +48,7 @@ class LiveConfig:
 
 
 QUICK = LiveConfig()
-FULL = LiveConfig(seconds=30.0, seeds=3, shares=(1.0, BAR_SHARE), sweep=10.0)
+FULL = LiveConfig(seconds=30.0, seeds=3, shares=(1.0, JUDGED), sweep=10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +76,32 @@ class Live:
     rows: tuple[Row, ...]
     missing: Mapping[str, str]
 
-    def best(self, share: float = BAR_SHARE) -> dict[str, tuple[Row, ...]]:
-        """Name -> the rows of its best setting, one a seed."""
-        found: dict[str, tuple[Row, ...]] = {}
-        for name in dict.fromkeys(row.name for row in self.rows):
-            some = [r for r in self.rows if (r.part, r.name, r.share) == (LIVE, name, share)]
-            if some:
-                found[name] = max(_by_setting(some).values(), key=utility)
-        return found
+    def best(self, share: float = JUDGED) -> dict[str, tuple[Row, ...]]:
+        """Return the rows of each name's best setting, one a seed."""
+        settings: dict[Key, list[Row]] = {}
+        for row in self.rows:
+            if (row.part, row.share) == (LIVE, share):
+                settings.setdefault(key(row.name, row.setting), []).append(row)
+        best: dict[str, tuple[Row, ...]] = {}
+        for (name, _), rows in settings.items():
+            if name not in best or utility(rows) > utility(best[name]):
+                best[name] = tuple(rows)
+        return best
 
-    def ratio(self, share: float = BAR_SHARE) -> float:
-        """Utility of the default over that of the best of the three; NaN unless all three were measured."""
+    def ratio(self, share: float = JUDGED) -> float:
+        """Return the utility of the default over that of the best of the three; NaN unless all three were measured."""
         best = self.best(share)
         services = [utility(rows) for rows in best.values() if rows[0].service]
         if self.missing or not services or DEFAULT not in best:
             return float("nan")
         return utility(best[DEFAULT]) / max(*services, 1e-9)
 
-    def bar(self) -> Target:
+    def target(self) -> Target:
         name = "live at 2x load, utility against the best of three services"
-        return Target(name, self.ratio(), ">=", BAR_LIMIT, "x")
+        return Target(name, self.ratio(), ">=", LIMIT, "x")
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return what the results' file holds."""
         shares = sorted({row.share for row in self.rows if row.part == LIVE})
         return {
             "capacity": self.capacity,
@@ -133,7 +114,7 @@ class Live:
 
 
 def utility(rows: Iterable[Row]) -> float:
-    """Mean share of the offered utility over seeds."""
+    """Return the mean share of the offered utility over seeds."""
     return float(np.mean([row.report.utility / max(row.report.offered, 1e-9) for row in rows]))
 
 
@@ -144,16 +125,18 @@ def compare(
 
     Raises `InputError` where no contender is `pets`.
     """
-    served = _capacity(contenders, pool, config, stage)
+    served = _capacity(named(contenders, PETS), pool, config, stage)
     rows: list[Row] = []
     if config.sweep:
-        for contender in _with_choice(contenders):
-            rows += _measure(contender, served, _sweep_loads(pool, served, config), pool, config, stage)[0]
-        contenders = _winners(contenders, rows)
+        load = _load(SWEEP, pool, served, JUDGED, SWEEP_SEED, config)
+        for contender in with_choice(contenders):
+            rows += _measure(contender, served, [load], pool, config, stage)[0]
+        contenders = winners(contenders, {key(row.name, row.setting): row.report.utility for row in rows})
+    loads = [_load(LIVE, pool, served, share, seed, config) for share in config.shares for seed in range(config.seeds)]
     capacities: dict[str, float] = {}
     for contender in contenders:
-        found, own = _measure(contender, served, _loads(pool, served, config), pool, config, stage)
-        rows += found
+        own_rows, own = _measure(contender, served, loads, pool, config, stage)
+        rows += own_rows
         if contender.service:
             capacities[contender.name] = max(own, capacities.get(contender.name, 0.0))
     return Live(served, capacities, tuple(rows), missing)
@@ -167,30 +150,15 @@ class _Load:
     requests: tuple[Request, ...]
 
 
-def _load(part: str, pool: Pool, served: float, share: float, seed: int, seconds: float, config: LiveConfig) -> _Load:
+def _load(part: str, pool: Pool, served: float, share: float, seed: int, config: LiveConfig) -> _Load:
     rng = np.random.default_rng(seed)
-    made = requests(poisson(share * served, seconds, rng), kinds(list(pool), config.reference), rng)
-    return _Load(part, share, seed, tuple(made))
+    times = poisson(share * served, config.sweep if part == SWEEP else config.seconds, rng)
+    return _Load(part, share, seed, tuple(requests(times, kinds(list(pool), config.reference), rng)))
 
 
-def _loads(pool: Pool, served: float, config: LiveConfig) -> list[_Load]:
-    return [
-        _load(LIVE, pool, served, share, seed, config.seconds, config)
-        for share in config.shares
-        for seed in range(config.seeds)
-    ]
-
-
-def _sweep_loads(pool: Pool, served: float, config: LiveConfig) -> list[_Load]:
-    return [_load(SWEEP, pool, served, BAR_SHARE, SWEEP_SEED, config.sweep, config)]
-
-
-def _capacity(contenders: Sequence[Contender], pool: Pool, config: LiveConfig, stage: Stage) -> float:
-    at = next((contender for contender in contenders if contender.name == PETS), None)
-    if at is None:
-        raise InputError("contenders", [c.name for c in contenders], f"with {PETS}, whose capacity sets the load")
-    with stage("capacity at gamma 0") as progress, at.open(0.0) as address:
-        _warm(address, pool, config)
+def _capacity(pets: Contender, pool: Pool, config: LiveConfig, stage: Stage) -> float:
+    with stage("capacity at gamma 0") as progress, pets.open(0.0) as address:
+        warm(address, pool, config.warm, deadline=5.0)
         served = asyncio.run(capacity(address, pool, config.probe, config.clients, lead=config.lead))
         progress(1, 1)
     return served
@@ -199,10 +167,10 @@ def _capacity(contenders: Sequence[Contender], pool: Pool, config: LiveConfig, s
 def _measure(
     contender: Contender, served: float, loads: Sequence[_Load], pool: Pool, config: LiveConfig, stage: Stage
 ) -> tuple[list[Row], float]:
-    """Every load at one contender, which is started once; and the capacity of one of the three (else NaN)."""
+    """Send every load to one contender, started once; return the rows, and the capacity of one of the three (else NaN)."""
     rows, own = [], float("nan")
     with stage(contender.title) as progress, contender.open(served) as address:
-        _warm(address, pool, config)
+        warm(address, pool, config.warm, deadline=5.0)
         for done, load in enumerate(loads):
             rows.append(_row(contender, address, load, pool))
             progress(done + 1, len(loads))
@@ -213,9 +181,7 @@ def _measure(
 
 
 def _row(contender: Contender, address: str, load: _Load, pool: Pool) -> Row:
-    start, cpu = time.perf_counter(), time.process_time()
-    replies = asyncio.run(replay(address, load.requests, pool, load.seed))
-    busy = (time.process_time() - cpu) / (time.perf_counter() - start)
+    turn = send(address, load.requests, pool, load.seed)
     return Row(
         part=load.part,
         name=contender.name,
@@ -223,42 +189,8 @@ def _row(contender: Contender, address: str, load: _Load, pool: Pool) -> Row:
         setting=contender.setting,
         share=load.share,
         seed=load.seed,
-        report=summarise(reply.observation for reply in replies),
-        sent_late_p99=float(np.quantile([reply.sent_late for reply in replies], 0.99)),
-        unanswered=sum(reply.status == 0 for reply in replies),
-        generator_busy=busy,
+        report=summarise(reply.observation for reply in turn.replies),
+        sent_late_p99=turn.sent_late_p99,
+        unanswered=sum(reply.status == 0 for reply in turn.replies),
+        generator_busy=turn.generator_busy,
     )
-
-
-def _warm(address: str, pool: Pool, config: LiveConfig) -> None:
-    tasks = list(pool)
-    asyncio.run(one_by_one(address, [Request(i, 0.0, 5.0, tasks[i % len(tasks)]) for i in range(config.warm)], pool))
-
-
-def _with_choice(contenders: Sequence[Contender]) -> list[Contender]:
-    names = [contender.name for contender in contenders]
-    return [contender for contender in contenders if names.count(contender.name) > 1]
-
-
-def _winners(contenders: Sequence[Contender], rows: Sequence[Row]) -> list[Contender]:
-    """One contender a name, in the order in which they were given."""
-    kept: dict[str, Contender] = {}
-    earned = {(row.name, _key(row.setting)): row.report.utility for row in rows}
-    for contender in contenders:
-        former = kept.setdefault(contender.name, contender)
-        if earned.get(_of(contender), 0.0) > earned.get(_of(former), 0.0):
-            kept[contender.name] = contender
-    return list(kept.values())
-
-
-def _of(contender: Contender) -> tuple[str, str]:
-    return contender.name, _key(contender.setting)
-
-
-def _key(setting: Mapping[str, Any]) -> str:
-    return repr(sorted(setting.items()))
-
-
-def _by_setting(rows: Sequence[Row]) -> dict[str, tuple[Row, ...]]:
-    keys = dict.fromkeys(_key(row.setting) for row in rows)
-    return {key: tuple(row for row in rows if _key(row.setting) == key) for key in keys}

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from benchmarks.baselines.launch import model_spec
-from benchmarks.baselines.launch import serving as serving_rival
+from benchmarks.baselines import launch
 from benchmarks.baselines.settings import RIVALS, TRIED, Rival, Tried
-from benchmarks.load_generator import allow_many_connections
-from benchmarks.tokens.endpoint import live_bundle, serving
-from benchmarks.tokens.live import Contender, Live, LiveConfig, Opener, Pool, Stage, compare
+from benchmarks.contenders import Contender, Opener
+from benchmarks.harness import Stage
+from benchmarks.tokens.endpoint import address, live_bundle
+from benchmarks.tokens.live import Live, LiveConfig, Pool, compare
 from benchmarks.tokens.policies import fixed
 from flows import settings
-from flows.tokens.publish import open_registry
+from flows.release import open_registry
 from pliant.tokens.policies import POLICIES
 from registry.mlflow_store import CHAMPION
 from registry.names import TOKENS_VARIANT
@@ -29,55 +29,45 @@ DEFAULT_MARGIN = (0.15,)
 
 
 def measure(pool: Pool, config: LiveConfig, stage: Stage) -> Live:
-    """The comparison of all, on the champion. `pool`: held-out images by task."""
-    return compare([*policies(), *services(config.sweep > 0)], pool, config, stage, missing())
+    """Compare all, on the champion. `pool`: held-out images by task."""
+    missing = {rival.name: rival.missing for rival in RIVALS if rival.missing is not None}
+    return compare([*policies(), *services(config.sweep > 0)], pool, config, stage, missing)
 
 
 def policies() -> list[Contender]:
-    """Every policy of Pliant that the registry has the artifacts for: infaas needs variants."""
-    variants = open_registry(settings.read()).versions(TOKENS_VARIANT)
+    """Return every policy of Pliant that the registry has the artifacts for: infaas needs variants."""
+    variants = open_registry(settings.read(), "tokens").versions(TOKENS_VARIANT)
     names = [name for name in POLICIES if name != "infaas" or variants]
-    known = live_bundle().profile.latency.settings
+    gammas = live_bundle().profile.latency.settings
     return [
-        Contender(name, False, {"margin": margin}, _policy(name, margin, fixed(name, known)))
+        Contender(name, {"margin": margin}, _policy(name, margin, fixed(name, gammas)))
         for name in names
         for margin in MARGINS.get(name, DEFAULT_MARGIN)
     ]
 
 
 def services(sweep: bool) -> list[Contender]:
-    """The three as far as they are installed: with all that is tried, or without `sweep` with what won before."""
+    """Return the three as far as they are installed: with all that is tried, or without `sweep` with what won before."""
     return [
-        Contender(rival.name, True, asdict(one), _service(rival, one))
+        Contender(rival.name, asdict(tried), _service(rival, tried), service=True)
         for rival in RIVALS
         if rival.missing is None
-        for one in (TRIED if sweep else TRIED[:1])
+        for tried in (TRIED if sweep else TRIED[:1])
     ]
 
 
-def missing() -> dict[str, str]:
-    """Name -> a sentence, of those of the three that are not installed."""
-    return {rival.name: rival.missing for rival in RIVALS if rival.missing is not None}
-
-
 def _policy(name: str, margin: float, gamma: int | None) -> Opener:
-    @contextmanager
-    def opened(_capacity: float) -> Iterator[str]:
-        with serving(name, margin=margin, gamma=gamma) as service:
-            yield service.url
-
-    return opened
+    return lambda _capacity: address(name, margin=margin, gamma=gamma)
 
 
 def _service(rival: Rival, tried: Tried) -> Opener:
     @contextmanager
     def opened(capacity: float) -> Iterator[str]:
-        allow_many_connections()
-        told = settings.read()
-        settings.prepare(told)
-        registry = open_registry(told)  # what it had to download lives as long as it does
-        options, model = tried.options(rival, capacity), model_spec(registry, CHAMPION)
-        with serving_rival(rival, options, model, told.home) as address:
-            yield address
+        project = settings.read()
+        settings.prepare(project)
+        registry = open_registry(project, "tokens")  # what it had to download lives as long as it does
+        model = launch.model_spec(registry, CHAMPION).text()
+        with launch.serving(rival, tried.options(rival, capacity), model, project.home) as url:
+            yield url
 
     return opened

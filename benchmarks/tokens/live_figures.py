@@ -1,4 +1,4 @@
-"""The live comparison for people: a table, and bars of utility and of outcomes by service."""
+"""The live comparison for people: a table, and a picture of utility and of outcomes by service."""
 
 from __future__ import annotations
 
@@ -10,38 +10,28 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.tokens.live import BAR_SHARE, DEFAULT, Live, Row, utility
+from benchmarks.tokens.live import DEFAULT, JUDGED, Live, Row, utility
 
 matplotlib.use("Agg")
 
-HEADINGS = (
-    "load",
-    "service",
-    "setting",
-    "utility",
-    "in time",
-    "late",
-    "evicted",
-    "p50 ms",
-    "p99 ms",
-    "accuracy",
-    "gammas",
-)
+SHARES = ("utility", "in time", "late", "evicted")
+HEADINGS = ("load", "service", "setting", *SHARES, "p50 ms", "p99 ms", "accuracy", "gammas")
 OUTCOMES = {"accurate": "#3a7d44", "wrong": "#e0a458", "late": "#d1495b", "evicted": "#9a9a9a"}
 OURS, POLICY, SERVICE = "#d1495b", "#2a5db0", "#7a6c5d"
 
 
 def rows(live: Live) -> list[tuple[str, ...]]:
-    """One line a load and contender, each at its best setting, the most useful first; means over seeds."""
-    made = []
+    """Return one line a load and contender, each at its best setting, the most useful first; means over seeds."""
+    lines = []
     for share in sorted({row.share for row in live.rows}):
-        for name, some in _ranked(live, share):
-            made.append((f"{share:g}x", name, _setting(some[0].setting), *_figures(some)))
-    return made
+        for name, own in _ranked(live, share):
+            setting = ", ".join(f"{key} {value}" for key, value in own[0].setting.items())
+            lines.append((f"{share:g}x", name, setting, *_figures(own)))
+    return lines
 
 
 def notes(live: Live) -> list[str]:
-    """One sentence a service: what it serves when saturated, or why it was not measured."""
+    """Return one sentence a service: what it serves when saturated, or why it was not measured."""
     served = [
         f"{name} serves {rate:.0f} requests/s when saturated, Pliant at gamma 0 {live.capacity:.0f}."
         for name, rate in live.capacities.items()
@@ -52,15 +42,14 @@ def notes(live: Live) -> list[str]:
 def _figures(some: Sequence[Row]) -> tuple[str, ...]:
     outcomes = _shares(some)
     in_time = outcomes["accurate"] + outcomes["wrong"]
-    p50, p99, accuracy = (
-        float(np.mean([getattr(row.report, name) for row in some])) for name in ("p50", "p99", "accuracy")
-    )
+    means = {name: np.mean([getattr(row.report, name) for row in some]) for name in ("p50", "p99", "accuracy")}
     shares = (f"{100 * share:.0f}%" for share in (utility(some), in_time, outcomes["late"], outcomes["evicted"]))
-    return (*shares, f"{1000 * p50:.0f}", f"{1000 * p99:.0f}", f"{100 * accuracy:.1f}%", _gammas(some))
+    seconds = (f"{1000 * means[name]:.0f}" for name in ("p50", "p99"))
+    return *shares, *seconds, f"{100 * means['accuracy']:.1f}%", _gammas(some)
 
 
-def live_figure(live: Live, share: float = BAR_SHARE) -> Figure:
-    """Share of the offered utility that each earned, and beside it what became of its requests."""
+def live_figure(live: Live, share: float = JUDGED) -> Figure:
+    """Draw the share of the offered utility that each earned, and beside it what became of its requests."""
     ranked = _ranked(live, share)[::-1]  # the best at the top
     figure = Figure(figsize=(11, 1.4 + 0.45 * len(ranked)), layout="constrained")
     earned, fates = figure.subplots(1, 2, sharey=True)
@@ -75,7 +64,7 @@ def live_figure(live: Live, share: float = BAR_SHARE) -> Figure:
 def _stack(axes: Axes, names: Sequence[str], shares: Sequence[Mapping[str, float]]) -> None:
     left = np.zeros(len(names))
     for outcome, colour in OUTCOMES.items():
-        width = np.array([100 * one[outcome] for one in shares])
+        width = np.array([100 * share[outcome] for share in shares])
         axes.barh(names, width, left=left, color=colour, label=outcome)
         left += width
     axes.set_xlabel("% of all requests")
@@ -103,7 +92,3 @@ def _gammas(some: Sequence[Row]) -> str:
     for row in some:
         counted.update(row.report.settings)
     return " ".join(f"{gamma:+d}:{100 * n / counted.total():.0f}%" for gamma, n in sorted(counted.items()))
-
-
-def _setting(setting: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in setting.items())

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from itertools import cycle
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
+from benchmarks.jobs import run_all
 from benchmarks.places import SHARED
 from benchmarks.results import Target
 from pliant.errors import InputError
@@ -25,7 +24,7 @@ from pliant.report import batch_accuracies, report
 from pliant.simulator import simulate
 from pliant.tokens import published
 from pliant.tokens.bound import Devices, fluid
-from pliant.tokens.policies import FIXED, POLICIES, make
+from pliant.tokens.policies import CHOICES, POLICIES, make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.scheduler import Options
 from pliant.tokens.simulated import SimulatedDevice
@@ -81,24 +80,24 @@ class Row:
 
 
 def grounds(measured: Knowledge | None, variants: Knowledge | None = None) -> list[Ground]:
-    """The paper's device by Figure 4b and by Table I, and a measured profile, at the same share of its capacity."""
+    """Return the paper's device by Figure 4b and by Table I, and a measured profile, at the same share of its capacity."""
     tables = (("figure 4b", published.FIGURE_4B), ("table I", published.TABLE_I))
-    made = [Ground(name, published.profile(t), published.variants(t)) for name, t in tables]
+    every = [Ground(name, published.profile(t), published.variants(t)) for name, t in tables]
     if measured is not None:
         share = 350.0 / published.FIGURE_4B[0]
-        made.append(Ground("measured", measured, variants, share * measured.latency.throughput(0, 64)))
-    return made
+        every.append(Ground("measured", measured, variants, share * measured.latency.throughput(0, 64)))
+    return every
 
 
 def requests_of(job: Job) -> list[Request]:
-    """The load, the same for every policy. Tasks of another ground take the paper's kinds in turn."""
+    """Return the load, the same for every policy. Tasks of another ground take the paper's kinds in turn."""
     scale = job.load * job.ground.mean / 350.0
     if job.workload == "azure":
-        made = published.compressed(_azure()[: int(2 * job.seconds)], scale, job.seed)
+        load = published.compressed(_azure()[: int(2 * job.seconds)], scale, job.seed)
     else:
-        made = published.synthetic(scale, job.seed, published.SyntheticConfig(seconds=job.seconds))
+        load = published.synthetic(scale, job.seed, published.SyntheticConfig(seconds=job.seconds))
     names = dict(zip(published.ACCURACY, cycle(job.ground.knowledge.accuracy), strict=False))
-    return [Request(r.id, r.arrival, r.deadline, names[r.task], r.utility) for r in made]
+    return [Request(r.id, r.arrival, r.deadline, names[r.task], r.utility) for r in load]
 
 
 def _azure() -> list[float]:
@@ -116,26 +115,26 @@ def run(job: Job) -> Row:
     if knowledge is None:
         raise InputError("ground", job.ground.name, "one with variants, for infaas")
     if job.policy == BOUND:
-        found = fluid(load, Devices(knowledge.latency, knowledge.accuracy))
-        settings = {g: round(sum(s.get(g, 0) for s in found.served.values())) for g in knowledge.latency.settings}
-        return _row(job, len(load), utility=found.utility, settings=settings)
+        bound = fluid(load, Devices(knowledge.latency, knowledge.accuracy))
+        settings = {g: round(sum(s.get(g, 0) for s in bound.served.values())) for g in knowledge.latency.settings}
+        return _row(job, len(load), utility=bound.utility, settings=settings)
     rng = np.random.default_rng(job.seed)
     device = SimulatedDevice(knowledge.latency, knowledge.accuracy, load, rng, loading=knowledge.loading)
     # No way back to a caller here, so no margin: for every policy alike.
     policy, gamma = ("default", 0) if job.policy == PLAIN else (job.policy, job.gamma)
     scheduler = make(policy, knowledge, gamma=gamma, options=Options(margin=0.0))
     journal = simulate(scheduler, load, device)
-    told, accuracies = report(journal), batch_accuracies(journal)
+    summary, accuracies = report(journal), batch_accuracies(journal)
     names = ("utility", "outcomes", "settings", "batch", "p50", "p98", "p99")
     spread = tuple(float(q) for q in np.quantile(accuracies, QUANTILES)) if accuracies else ()
-    return _row(job, len(load), batch_accuracy=spread, **{name: getattr(told, name) for name in names})
+    return _row(job, len(load), batch_accuracy=spread, **{name: getattr(summary, name) for name in names})
 
 
-def _row(job: Job, count: int, **found: Any) -> Row:
+def _row(job: Job, count: int, **figures: Any) -> Row:
     nan = float("nan")
     blank = {"outcomes": {}, "settings": {}, "batch": nan, "p50": nan, "p98": nan, "p99": nan, "batch_accuracy": ()}
     where = (job.ground.name, job.workload, job.load, job.seed, job.policy, job.gamma, count)
-    return Row(*where, **{**blank, **found})
+    return Row(*where, **{**blank, **figures})
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ QUICK, FULL = Setting(), Setting(seconds=1800.0, azure_seconds=720.0, sweep=True
 
 
 def jobs(setting: Setting, where: Sequence[Ground]) -> Iterator[Job]:
-    """The longest first, so that no process is left alone with one at the end."""
+    """Give the longest first, so that no process is left alone with one at the end."""
     for load in sorted(LOADS, reverse=True):
         for ground in where:
             seeds = setting.seeds if ground.name == "figure 4b" else 1
@@ -172,32 +171,25 @@ def _jobs(ground: Ground, workload: str, load: float, seed: int, setting: Settin
 
 
 def _gammas(policy: str, ground: Ground, setting: Setting) -> list[int | None]:
-    """The one that a policy keeps to, all that it may keep to in a sweep, or None where it chooses for itself."""
-    known = ground.knowledge.latency.settings
-    if policy not in ("tome", "vpt"):
-        return [None]
-    return [g for g in known if fits(policy, g)] if setting.sweep else [fixed(policy, known)]
-
-
-def fits(policy: str, gamma: int) -> bool:
-    return gamma < 0 if policy == "tome" else gamma > 0
+    """Return the one that a policy keeps to, all that it may keep to in a sweep, or None where it chooses for itself."""
+    known, choice = ground.knowledge.latency.settings, CHOICES.get(policy)
+    if setting.sweep and choice is not None and choice.gamma:
+        return [gamma for gamma in known if choice.allows(gamma)]
+    return [fixed(policy, known)]
 
 
 def fixed(policy: str, known: Sequence[int]) -> int | None:
-    """The gamma that `tome` or `vpt` keeps to: of those measured the nearest to its own; None for other policies."""
-    if policy not in ("tome", "vpt"):
+    """Return the gamma that `tome` or `vpt` keeps to: of those measured the nearest to its own; None for other policies."""
+    choice = CHOICES.get(policy)
+    if choice is None or not choice.gamma:
         return None
-    return min((g for g in known if fits(policy, g)), key=lambda g: abs(g - FIXED[policy]), default=FIXED[policy])
+    own = choice.gamma
+    return min(filter(choice.allows, known), key=lambda gamma: abs(gamma - own), default=own)
 
 
 def compare(setting: Setting, where: Sequence[Ground], progress: Progress = silent) -> list[Row]:
-    """Every job, over as many processes as there are cores."""
-    todo = list(jobs(setting, where))
-    rows: list[Row] = []
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(run, job) for job in todo]):
-            rows.append(done.result())
-            progress(len(rows), len(todo))
+    """Run every job, over as many processes as there are cores."""
+    rows = run_all(run, list(jobs(setting, where)), os.cpu_count() or 1, progress)
     return sorted(rows, key=lambda r: (r.ground, r.workload, r.load, r.seed, r.policy, r.gamma or 0))
 
 
@@ -208,32 +200,30 @@ PUBLISHED: Place = ("figure 4b", "synthetic")
 
 
 def best(rows: Sequence[Row], policy: str, load: float, seed: int = 0, place: Place = PUBLISHED) -> Row | None:
-    """The row of a policy (at its best gamma where several were tried)."""
+    """Return the row of a policy (at its best gamma where several were tried)."""
     wanted = (*place, policy, load, seed)
-    found = [r for r in rows if (r.ground, r.workload, r.policy, r.load, r.seed) == wanted]
-    return max(found, key=lambda r: r.utility, default=None)
+    matching = [r for r in rows if (r.ground, r.workload, r.policy, r.load, r.seed) == wanted]
+    return max(matching, key=lambda r: r.utility, default=None)
 
 
 def ratio(rows: Sequence[Row], policy: str, other: str, load: float, seed: int = 0, place: Place = PUBLISHED) -> float:
-    """What a policy earned over what another did on the same requests; NaN where one is missing."""
-    one, two = best(rows, policy, load, seed, place), best(rows, other, load, seed, place)
-    return one.utility / two.utility if one and two and two.utility > 0 else float("nan")
+    """Return what a policy earned over what another did on the same requests; NaN where one is missing."""
+    own, rival = best(rows, policy, load, seed, place), best(rows, other, load, seed, place)
+    return own.utility / rival.utility if own and rival and rival.utility > 0 else float("nan")
 
 
 def targets(rows: Sequence[Row]) -> list[Target]:
-    """The simulator's targets, on the paper's profile by Figure 4b and its synthetic workload."""
+    """Return the simulator's targets, on the paper's profile by Figure 4b and its synthetic workload."""
     seeds = sorted({r.seed for r in rows})
 
-    def each(policy: str, other: str, *loads: float) -> list[float]:
-        return [ratio(rows, policy, other, load, seed) for load in loads for seed in seeds]
+    def each(other: str, *loads: float) -> list[float]:
+        return [ratio(rows, "default", other, load, seed) for load in loads for seed in seeds]
 
     return [
-        Target("default over otas at 2x, mean of seeds", float(np.mean(each("default", "otas", 2.0))), ">=", 1.08, "x"),
-        Target("default over otas at 3x, mean of seeds", float(np.mean(each("default", "otas", 3.0))), ">=", 1.7, "x"),
-        Target("default over otas, least of all loads and seeds", min(each("default", "otas", *LOADS)), ">=", 1.0, "x"),
-        Target(
-            "default, share of the fluid bound at 1x to 2x, least", min(each("default", BOUND, *LOADS[:3])), ">=", 0.95
-        ),
+        Target("default over otas at 2x, mean of seeds", float(np.mean(each("otas", 2.0))), ">=", 1.08, "x"),
+        Target("default over otas at 3x, mean of seeds", float(np.mean(each("otas", 3.0))), ">=", 1.7, "x"),
+        Target("default over otas, least of all loads and seeds", min(each("otas", *LOADS)), ">=", 1.0, "x"),
+        Target("default, share of the fluid bound at 1x to 2x, least", min(each(BOUND, *LOADS[:3])), ">=", 0.95),
         Target("otas over pets at 1x", ratio(rows, "otas", "pets", 1.0), ">=", 1.18, "x"),
         Target("otas over infaas at 1x", ratio(rows, "otas", "infaas", 1.0), ">=", 1.0, "x"),
     ]
@@ -244,12 +234,12 @@ def places(rows: Sequence[Row]) -> list[Place]:
 
 
 def table(rows: Sequence[Row], place: Place) -> list[tuple[str, ...]]:
-    """For people: percent of the fluid bound by load, one column a policy (first seed)."""
-    made = []
+    """Return percents of the fluid bound by load, one column a policy (first seed)."""
+    lines = []
     for load in LOADS:
         shares = [ratio(rows, policy, BOUND, load, place=place) for policy in COLUMNS]
-        made.append((f"{load:g}x", *("-" if np.isnan(s) else f"{100 * s:.1f}" for s in shares)))
-    return made
+        lines.append((f"{load:g}x", *("-" if np.isnan(s) else f"{100 * s:.1f}" for s in shares)))
+    return lines
 
 
 HEADINGS = ("load", *COLUMNS)

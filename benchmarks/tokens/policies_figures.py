@@ -17,7 +17,7 @@ OUTCOMES = {"accurate": "#3a7d44", "wrong": "#e3b23c", "late": "#c1440e", "evict
 
 
 def policies_figure(rows: Sequence[Row], place: Place = PUBLISHED) -> Figure:
-    """Four panels for one profile and workload, of the first seed."""
+    """Draw four panels for one profile and workload, of the first seed."""
     figure = Figure(figsize=(13, 8.5), layout="constrained")
     axes = figure.subplots(2, 2)
     _shares(axes[0][0], rows, place)
@@ -46,24 +46,24 @@ def _shares(axes: Axes, rows: Sequence[Row], place: Place) -> None:
 
 
 def _outcomes(axes: Axes, rows: Sequence[Row], place: Place, load: float = 2.0) -> None:
-    found = [row for policy in COLUMNS if (row := best(rows, policy, load, place=place))]
-    under = np.zeros(len(found))
+    shown = [row for policy in COLUMNS if (row := best(rows, policy, load, place=place))]
+    under = np.zeros(len(shown))
     for outcome, colour in OUTCOMES.items():
-        shares = np.array([row.outcomes.get(outcome, 0) / row.requests for row in found])
-        axes.bar([row.policy for row in found], shares, bottom=under, color=colour, label=outcome)
+        shares = np.array([row.outcomes.get(outcome, 0) / row.requests for row in shown])
+        axes.bar([row.policy for row in shown], shares, bottom=under, color=colour, label=outcome)
         under += shares
     axes.set(ylabel="share of requests", title=f"Outcomes at {load:g}x")
     axes.legend(fontsize=8, loc="lower right")
 
 
 def _gammas(axes: Axes, rows: Sequence[Row], place: Place, policy: str = "default") -> None:
-    found = [row for load in LOADS if (row := best(rows, policy, load, place=place))]
-    gammas = sorted({int(gamma) for row in found for gamma in row.settings})
-    under = np.zeros(len(found))
+    shown = [row for load in LOADS if (row := best(rows, policy, load, place=place))]
+    gammas = sorted({int(gamma) for row in shown for gamma in row.settings})
+    under = np.zeros(len(shown))
     for i, gamma in enumerate(gammas):
-        shares = np.array([row.settings.get(gamma, 0) / row.requests for row in found])
+        shares = np.array([row.settings.get(gamma, 0) / row.requests for row in shown])
         colour = to_hex(get_cmap("RdYlBu")(i / max(1, len(gammas) - 1)))
-        axes.bar([f"{row.load:g}x" for row in found], shares, bottom=under, color=colour, label=f"{gamma:+d}")
+        axes.bar([f"{row.load:g}x" for row in shown], shares, bottom=under, color=colour, label=f"{gamma:+d}")
         under += shares
     axes.set(xlabel="load", ylabel="share of requests answered", title=f"Gammas of {policy}")
     axes.legend(fontsize=8, ncols=2)

@@ -35,12 +35,12 @@ def event_rate(knowledge: Knowledge, depth: float = 16.0, seconds: float = 20.0,
     """
     capacity = knowledge.latency.throughput(0, 64)
     factor = 1.0
-    while (found := _run(knowledge, factor * capacity, seconds)).depth < depth:
+    while (run := _run(knowledge, factor * capacity, seconds)).depth < depth:
         factor *= 1.25
         if factor > MOST:
-            raise InputError("depth", depth, f"at most what {MOST:g} times the capacity builds up, {found.depth:.1f}")
+            raise InputError("depth", depth, f"at most what {MOST:g} times the capacity builds up, {run.depth:.1f}")
     runs = sorted((_run(knowledge, factor * capacity, seconds) for _ in range(repeats)), key=lambda run: run.per_second)
-    return runs[repeats // 2] if repeats else found
+    return runs[repeats // 2] if repeats else run
 
 
 def _run(knowledge: Knowledge, rate: float, seconds: float) -> EventRate:

@@ -7,16 +7,16 @@ from typing import Any
 
 from cli import options
 
-PARTS = "planner, dispatch, contest, scaling, batches, streams, live, fidelity, nodes, input or gpu"
+PARTS = "planner, dispatch, contest, live, fidelity, nodes or gpu"
 OVERRIDES = ("data", "encoder", "lengths", "slo", "device", "limit")
 
 
 def train(parser: ArgumentParser) -> None:
     options.training(parser, "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH, hub:NAME")
-    parser.add_argument("--encoder", metavar="ADDRESS", help="embedded, path:FOLDER, hub:NAME or cascade:TASK")
-    text = "where lengths are observed: data, journal:PATH or parquet:PATH; the first that tells of enough"
+    parser.add_argument("--encoder", metavar="ADDRESS", help="encoder: embedded, path:FOLDER, hub:NAME or cascade:TASK")
+    text = "where lengths of texts come from: data, journal:PATH or parquet:PATH; the first with enough lengths is used"
     parser.add_argument("--lengths", action="append", metavar="SOURCE", help=text)
-    parser.add_argument("--slo", type=float, help="seconds from arrival to answer (0.15)")
+    parser.add_argument("--slo", type=float, metavar="SECONDS", help="seconds from arrival to answer (default: 0.15)")
 
 
 def run_flow(args: Namespace) -> dict[str, Any]:
@@ -33,22 +33,24 @@ def serve(parser: ArgumentParser) -> None:
     options.workers(parser)
     options.policy(parser, POLICIES)
     _dispatch(parser)
-    text = "scale between so many and --workers with the tail of latencies (no scaling)"
+    text = "use fewer devices at low load, from N up to --workers (default: always all of them)"
     parser.add_argument("--least-workers", type=int, metavar="N", help=text)
-    text = "devices of this machine, or Ray actors (processes)"
+    text = "where the devices are: processes of this machine, or actors of a Ray cluster (default: processes)"
     parser.add_argument("--pool", choices=("processes", "ray"), help=text)
-    parser.add_argument("--ray-address", help="of a running cluster, HOST:PORT; without it one is started here")
+    text = "of the running Ray cluster that this machine belongs to (default: one is started on this machine)"
+    parser.add_argument("--ray-address", metavar="HOST:PORT", help=text)
 
 
 def simulate(parser: ArgumentParser) -> None:
     options.load(parser, "seconds, length", "; or a parquet file of requests each second")
-    parser.add_argument("--workers", type=int, default=1, help="devices (default: 1)")
+    options.simulated_workers(parser)
     _dispatch(parser)
-    parser.add_argument("--placement", choices=("shared", "single"), help="runtimes a device holds: all, or one")
+    text = "every device holds all runtimes, or a single one (default: as the champion was made for)"
+    parser.add_argument("--placement", choices=("shared", "single"), help=text)
 
 
 def _dispatch(parser: ArgumentParser) -> None:
     from pliant.bins.dispatch import DISPATCHES
 
-    text = "which device serves a request where each holds one runtime (completion)"
+    text = "how a device is chosen for a request where each holds a single runtime (default: completion)"
     parser.add_argument("--dispatch", choices=DISPATCHES, help=text)

@@ -7,7 +7,7 @@ from typing import Any
 
 from cli import options
 
-PARTS = "contest, alone, importance, control, input or load"
+PARTS = "contest or control"
 OVERRIDES = ("data", "device", "limit")
 
 
@@ -25,11 +25,13 @@ def serve(parser: ArgumentParser) -> None:
     options.serving(parser)
     options.margin(parser)
     options.workers(parser)
-    text = "every worker runs every level, or each level has its own (shared)"
+    text = "every worker runs every level, or each level has workers of its own (default: shared)"
     parser.add_argument("--placement", choices=("shared", "own"), help=text)
 
 
 def simulate(parser: ArgumentParser) -> None:
     options.load(parser, "seconds")
-    parser.add_argument("--workers", type=int, default=1, help="devices (default: 1)")
-    parser.add_argument("--candidate", help="by name; without it all that are worth comparing")
+    options.simulated_workers(parser)
+    parser.add_argument(
+        "--candidate", metavar="NAME", help="simulate this candidate alone (default: the best-known ones)"
+    )

@@ -15,7 +15,8 @@ from rich.table import Column, Table
 
 from cli import loads
 from flows import settings
-from flows.cascade.live import Live, live, open_registry
+from flows.cascade.champions import Champion, load_champions
+from flows.release import open_registry
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.knowledge import Knowledge, knowledge
 from pliant.cascade.reference import ReferenceConfig, ReferenceLoad, reference_load
@@ -33,7 +34,7 @@ DEADLINE = 0.5
 KINDS = f"{loads.DRAWN} or trace:FILE"
 SHARES = sum(ReferenceConfig().quiet) + sum(ReferenceConfig().loud)
 COMPARED = ("default", "tabi", "single", "voting")
-HEADINGS = ("candidate", "asked", "utility", "in time", "acc.", "p50 ms", "p99 ms", "level", "dropped")
+HEADINGS = ("candidate", "requests", "utility", "in time", "acc.", "p50 ms", "p99 ms", "level", "dropped")
 
 
 def run(args: Namespace) -> None:
@@ -42,18 +43,20 @@ def run(args: Namespace) -> None:
 
 
 def simulate_load(load: str, candidate: str | None, workers: int, seed: int) -> None:
-    """Print a table for every task that is live: one line a candidate."""
-    told = settings.read()
-    settings.prepare(told)
-    found = live(open_registry(told))
-    if not found:
+    """Print a table for every task with a champion: one line a candidate. Raises `InputError`, `RegistryError`."""
+    project = settings.read()
+    settings.prepare(project)
+    tasks = load_champions(open_registry(project, "cascade"))
+    if not tasks:
         raise RegistryError("the registry holds no champion of the cascade system: run `pliant train cascade` first")
-    for one in found.values():
-        _simulate(one, FolderStore(told.store), load, candidate, workers, seed)
+    for champion in tasks.values():
+        _simulate(champion, FolderStore(project.store), load, candidate, workers, seed)
 
 
-def _simulate(one: Live, store: FolderStore, load: str, candidate: str | None, workers: int, seed: int) -> None:
-    cascade, outputs = one.cascade, one.test(store)
+def _simulate(
+    champion: Champion, store: FolderStore, load: str, candidate: str | None, workers: int, seed: int
+) -> None:
+    cascade, outputs = champion.cascade, champion.test(store)
     if outputs is None:
         raise RegistryError(
             f"the saved outputs of {cascade.task} are gone from the store: run `pliant train cascade` again"
@@ -63,55 +66,55 @@ def _simulate(one: Live, store: FolderStore, load: str, candidate: str | None, w
     first, *others = HEADINGS
     table = Table(Column(first, no_wrap=True), *others, title=f"{cascade.task}: {load} on {workers} x {cascade.device}")
     for number in _numbers(cascade, candidate):
-        found = _run(known, walked, offered, number, workers, seed)
-        table.add_row(*_row(cascade, number, found))
+        table.add_row(*_row(cascade, number, _run(known, walked, offered, number, workers, seed)))
     Console(emoji=False).print(table)
 
 
 def _numbers(cascade: Cascade, candidate: str | None) -> Sequence[int]:
     if candidate is not None:
         return [number_of(cascade, candidate)]
-    return [number for number, one in enumerate(cascade.candidates) if one.name in COMPARED]
+    return [number for number, known in enumerate(cascade.candidates) if known.name in COMPARED]
 
 
-def _load(load: str, cascade: Cascade, outputs: Outputs, borne: float, seed: int) -> ReferenceLoad:
+def _load(load: str, cascade: Cascade, outputs: Outputs, throughput: float, seed: int) -> ReferenceLoad:
+    """Return the load's requests. `throughput`: requests a second that the devices can answer. Raises `InputError`."""
     lengths = outputs.levels[0].length
     if load == "reference":
-        longest = MOST_REQUESTS / 10 / (SHARES * borne)
+        longest = MOST_REQUESTS / 10 / (SHARES * throughput)
         config = ReferenceConfig(seconds=min(ReferenceConfig().seconds, longest))
-        return reference_load({cascade.task: [int(n) for n in lengths]}, borne, seed, config)
+        return reference_load({cascade.task: [int(n) for n in lengths]}, throughput, seed, config)
     rng = np.random.default_rng(seed)
     drawn = loads.drawn(load, MOST_REQUESTS, rng)
     if drawn is None and not load.startswith(loads.TRACE):
         raise InputError("load", load, KINDS)
     times = loads.trace(load, (), MOST_REQUESTS)[loads.SECONDS] if drawn is None else drawn
     rows = [int(row) for row in rng.integers(len(lengths), size=len(times))]
-    made = [
-        Request(i, float(at), float(at) + DEADLINE, cascade.task, 1.0, int(lengths[row]))
-        for i, (at, row) in enumerate(zip(times, rows, strict=True))
-    ]
-    return ReferenceLoad(tuple(made), tuple(rows), (), frozenset())
+    requests = tuple(
+        Request(number, float(at), float(at) + DEADLINE, cascade.task, 1.0, int(lengths[row]))
+        for number, (at, row) in enumerate(zip(times, rows, strict=True))
+    )
+    return ReferenceLoad(requests, tuple(rows), (), frozenset())
 
 
 def _run(
     known: Knowledge, walked: dict[str, Walks], load: ReferenceLoad, number: int, workers: int, seed: int
 ) -> Report:
-    asked = [replace(request, setting=number) for request in load.requests]
-    device = SimulatedCascade(known, walked, asked, load.rows, np.random.default_rng(seed), jitter=0.05)
-    return report(simulate(CascadeScheduler(known, workers), asked, device))
+    requests = [replace(request, setting=number) for request in load.requests]
+    device = SimulatedCascade(known, walked, requests, load.rows, np.random.default_rng(seed), jitter=0.05)
+    return report(simulate(CascadeScheduler(known, workers), requests, device))
 
 
-def _row(cascade: Cascade, number: int, found: Report) -> tuple[str, ...]:
-    answered = max(1, sum(found.settings.values()))
+def _row(cascade: Cascade, number: int, result: Report) -> tuple[str, ...]:
+    answered = max(1, sum(result.settings.values()))
     names = [level.name for level in cascade.levels]
     return (
         cascade.candidates[number].name,
-        str(found.requests),
-        f"{found.utility:.0f}",
-        f"{found.attainment:.1%}",
-        f"{found.accuracy:.3f}",
-        f"{1e3 * found.p50:.1f}",
-        f"{1e3 * found.p99:.1f}",
-        " ".join(f"{names[model]}:{count / answered:.0%}" for model, count in found.settings.items()),
-        ", ".join(f"{reason}: {count}" for reason, count in found.drops.items()) or "-",
+        str(result.requests),
+        f"{result.utility:.0f}",
+        f"{result.attainment:.1%}",
+        f"{result.accuracy:.3f}",
+        f"{1e3 * result.p50:.1f}",
+        f"{1e3 * result.p99:.1f}",
+        " ".join(f"{names[model]}:{count / answered:.0%}" for model, count in result.settings.items()),
+        ", ".join(f"{reason}: {count}" for reason, count in result.drops.items()) or "-",
     )

@@ -8,16 +8,20 @@ from typing import Any
 
 from cli import options
 
-PARTS = "forecasts, study, published, predictor, engine, load or input"
+PARTS = "forecasts, study, published, predictor, engine or input"
 OVERRIDES = ("data", "generator", "predictor", "device", "limit")
 
 
 def train(parser: ArgumentParser) -> None:
     options.training(parser, "prompts: docstrings, parquet:PATH, json:PATH")
-    text = "train its predictor further on what it got wrong in service (FILE, or what the service has written)"
+    text = "train the champion's predictor further on observed lengths: FILE, or what `pliant serve --observe` kept"
     parser.add_argument("--observed", metavar="FILE", nargs="?", const="", help=text)
-    parser.add_argument("--generator", metavar="ADDRESS", help="embedded, path:FOLDER or hub:NAME")
-    parser.add_argument("--predictor", metavar="ADDRESS", help="its encoder: embedded, path:FOLDER or hub:NAME")
+    parser.add_argument(
+        "--generator", metavar="ADDRESS", help="model that writes texts: embedded, path:FOLDER or hub:NAME"
+    )
+    parser.add_argument(
+        "--predictor", metavar="ADDRESS", help="encoder of its predictor: embedded, path:FOLDER or hub:NAME"
+    )
 
 
 def run_flow(args: Namespace) -> dict[str, Any]:
@@ -31,9 +35,11 @@ def run_flow(args: Namespace) -> dict[str, Any]:
 def serve(parser: ArgumentParser) -> None:
     options.serving(parser)
     _policy(parser)
-    text = "keep prompts and lengths, to learn from"
+    text = "keep prompts and the lengths of their outputs, for `pliant train packing --observed`"
     parser.add_argument("--observe", action="store_true", default=None, help=text)
-    parser.add_argument("--processes", type=int, metavar="N", help="that share the model, one a GPU (1)")
+    parser.add_argument(
+        "--processes", type=int, metavar="N", help="processes that share the model, each with its own GPU (default: 1)"
+    )
 
 
 def simulate(parser: ArgumentParser) -> None:

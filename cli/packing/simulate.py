@@ -1,8 +1,8 @@
 """`pliant simulate packing`: what a load would cost on the champion's profile, by the scheduler that serves it and others.
 
-Prompts, outputs and forecasts are those that the champion's plan was made with; a recorded trace brings lengths of its own.
-What the model's context or the cache cannot hold is left out and told. `oracle` is told every output's length, which nobody
-knows before.
+Prompts, outputs and forecasts are those that the champion's plan was made with; a recorded trace brings its own lengths.
+Requests that the model's context or the cache cannot hold are left out, and the title says how many. `oracle` knows
+every output's length, which no policy can know in service.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from rich.table import Column, Table
 
 from cli import loads
 from flows import settings
-from flows.packing import live
+from flows.packing import champions
+from flows.release import open_registry
 from pliant.errors import InputError, RegistryError
 from pliant.packing.artifact import Packing
 from pliant.packing.scheduling.plan import rules_of
@@ -30,17 +31,18 @@ from pliant.packing.scheduling.simulated import Summary, simulate, summary
 
 MOST_REQUESTS = 50_000
 HEADINGS = (
-    *("policy", "asked", "requests/s", "tokens/s", "mean s", "p50 s", "p99 s", "ms/token"),
+    *("policy", "requests", "requests/s", "tokens/s", "mean s", "p50 s", "p99 s", "ms/token"),
     *("preemptions", "recomputed", "batch"),
 )
 COLUMNS = ("prompt_tokens", "output_tokens")  # of a trace, beside `seconds`
-AZURE_SECONDS = "300"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Load:
+    """Requests in order of arrival; `left_out`: how many are not among them since the model cannot hold them."""
+
     prompts: tuple[Prompt, ...]
-    left_out: int = 0  # requests that the model cannot hold
+    left_out: int = 0
 
 
 def run(args: Namespace) -> None:
@@ -49,53 +51,59 @@ def run(args: Namespace) -> None:
 
 
 def simulate_load(load: str, policy: str | None, seed: int) -> None:
-    """Print a table for every live model: one line a policy. Raises `InputError`, `RegistryError` without a champion."""
-    told = settings.read()
-    settings.prepare(told)
-    registry = live.open_registry(told)
-    found = live.live(registry)
-    if not found:
+    """Print a table for every champion: one line a policy. Raises `InputError`, `RegistryError` without a champion."""
+    project = settings.read()
+    settings.prepare(project)
+    registry = open_registry(project, "packing")
+    models = champions.load_champions(registry)
+    if not models:
         raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
-    for one in found.values():
-        context = live.generator(registry, one).context
-        Console(emoji=False).print(compared(one.packing, context, load, policy, seed))
+    for champion in models.values():
+        context = champions.fetch_generator(registry, champion).context
+        Console(emoji=False).print(compared(champion.packing, context, load, policy, seed))
 
 
 def compared(packing: Packing, context: int, load: str, policy: str | None, seed: int) -> Table:
-    """The same requests under each policy (or one): `context` is the generator's."""
+    """Return a table of the same requests under every policy, or under `policy` alone. Raises `InputError`.
+
+    `context`: tokens of a prompt and its output together that the generator can hold.
+    """
     if policy is not None and policy not in POLICIES:
         raise InputError("policy", policy, f"one of {', '.join(POLICIES)}")
-    asked = requests(load, packing, context, seed)
+    requests = requests_of(load, packing, context, seed)
     first, *others = HEADINGS
-    out = f" ({asked.left_out} requests too long, left out)" if asked.left_out else ""
+    out = f" ({requests.left_out} requests too long, left out)" if requests.left_out else ""
     title = f"{packing.name}: {load} on {packing.device_class}, {packing.memory.pages} pages{out}"
     table = Table(Column(first, no_wrap=True), *others, title=title)
     for name in [policy] if policy else POLICIES:
-        table.add_row(*_row(packing, context, name, asked.prompts))
+        table.add_row(*_row(packing, context, name, requests.prompts))
     return table
 
 
 def _row(packing: Packing, context: int, policy: str, prompts: Sequence[Prompt]) -> tuple[str, ...]:
     rules = rules_of(packing, context, policy)
-    run = simulate(prompts, {one.id: one.exact for one in prompts}, rules, packing.memory, packing.steps)
+    run = simulate(prompts, {prompt.id: prompt.exact for prompt in prompts}, rules, packing.memory, packing.steps)
     return policy, str(len(prompts)), *_figures(summary(run))
 
 
-def _figures(told: Summary) -> tuple[str, ...]:
-    seconds = (f"{x:.3g}" for x in (told.completion, told.p50, told.p99))
-    speed = f"{told.sequences_per_second:.2f}", f"{told.tokens_per_second:,.0f}"
-    again = str(told.preemptions), f"{told.recomputed:.1%}"
-    return *speed, *seconds, f"{1e3 * told.per_token:.1f}", *again, f"{told.batch:.1f}"
+def _figures(result: Summary) -> tuple[str, ...]:
+    latency = (f"{seconds:.3g}" for seconds in (result.completion, result.p50, result.p99))
+    speed = f"{result.sequences_per_second:.2f}", f"{result.tokens_per_second:,.0f}"
+    again = str(result.preemptions), f"{result.recomputed:.1%}"
+    return *speed, *latency, f"{1e3 * result.per_token:.1f}", *again, f"{result.batch:.1f}"
 
 
-def requests(load: str, packing: Packing, context: int, seed: int) -> Asked:
-    """The load's prompts, in order. Raises `InputError` for a load that is none, or too large."""
+def requests_of(load: str, packing: Packing, context: int, seed: int) -> Load:
+    """Return the load's prompts in order of arrival. Raises `InputError` for an unknown load, or one too large."""
     kind, *numbers = load.split(":")
     if load == "reference":
-        asked = reference_load(packing, context, capacity(packing), seed, ReferenceConfig()).prompts
-        return Asked(asked)
+        return Load(reference_load(packing, context, capacity(packing), seed, ReferenceConfig()).prompts)
     if kind in ("azure", "sharegpt"):
-        return _traced(load, kind, numbers, packing, context, seed)
+        from cli.packing.old_loads import recorded
+
+        trace = recorded(load, kind, numbers, context, seed, MOST_REQUESTS)
+        fitting = _fitting(packing, context, trace.times, trace.lengths, trace.forecasts, trace.buckets)
+        return replace(fitting, left_out=fitting.left_out + trace.left_out)
     rng = np.random.default_rng(seed)
     drawn = loads.drawn(load, MOST_REQUESTS, rng)
     if drawn is not None:
@@ -109,80 +117,41 @@ def requests(load: str, packing: Packing, context: int, seed: int) -> Asked:
     return _read(loads.trace(load, COLUMNS, MOST_REQUESTS), load, packing, context)
 
 
-def _observed(packing: Packing, context: int, times: NDArray[np.float64], rng: np.random.Generator) -> Asked:
-    """Observed requests at random, at these arrivals."""
+def _observed(packing: Packing, context: int, times: NDArray[np.float64], rng: np.random.Generator) -> Load:
+    """Return requests at these arrivals, each drawn from those observed."""
     rows = rng.integers(len(packing.output_tokens), size=len(times))
-    return _asked(
-        packing,
-        context,
-        times,
-        (packing.prompt_tokens[rows], packing.output_tokens[rows]),
-        packing.forecasts[rows],
-        packing.buckets[rows],
-    )
+    lengths = packing.prompt_tokens[rows], packing.output_tokens[rows]
+    return _fitting(packing, context, times, lengths, packing.forecasts[rows], packing.buckets[rows])
 
 
-def _traced(load: str, name: str, numbers: Sequence[str], packing: Packing, context: int, seed: int) -> Asked:
-    """azure[:SECONDS] as recorded, or sharegpt:RATE:SECONDS, from data beside a checkout."""
-    from benchmarks.packing import traces
-    from benchmarks.packing.forecasts import by_prompt
-
-    loads.warn(name, f"trace:FILE, with the columns seconds, {', '.join(COLUMNS)}")
-    if name == "azure":
-        rate, seconds = 0.0, _seconds(load, numbers)
-    else:
-        rate, seconds = loads.rate_and_seconds(load, numbers, MOST_REQUESTS)
-    known = by_prompt(traces.lengths(name), context)
-    start = float(known.lengths.seconds[0]) if len(known.lengths.seconds) else 0.0
-    recorded = (
-        traces.at_rate(known.lengths, rate, seconds, seed)
-        if rate
-        else traces.as_recorded(known.lengths, start, seconds)
-    )
-    rows = recorded.rows
-    lengths = known.lengths.prompt[rows], known.lengths.output[rows]
-    asked = _asked(packing, context, recorded.arrivals, lengths, known.forecasts_NL[rows], known.buckets[rows])
-    return replace(asked, left_out=asked.left_out + known.left_out)
-
-
-def _seconds(load: str, numbers: Sequence[str]) -> float:
-    try:
-        (seconds,) = (float(number) for number in numbers or [AZURE_SECONDS])
-    except ValueError:
-        raise InputError("load", load, "azure or azure:SECONDS, a number") from None
-    if not 0 < seconds < float("inf"):
-        raise InputError("load", load, "azure:SECONDS, above 0")
-    return seconds
-
-
-def _read(trace: Mapping[str, NDArray[np.float64]], load: str, packing: Packing, context: int) -> Asked:
-    """Recorded requests; every one is forecast what was observed of all."""
+def _read(trace: Mapping[str, NDArray[np.float64]], load: str, packing: Packing, context: int) -> Load:
+    """Return recorded requests, each with the median of the observed forecasts."""
     prompt, output = (trace[name].astype(np.int64) for name in COLUMNS)
     if min(prompt.min(), output.min()) < 1:
         raise InputError("load", load, "prompts and outputs of at least 1 token")
     same = np.tile(np.median(packing.forecasts, axis=0), (len(prompt), 1))
     bucket = np.full(len(prompt), np.bincount(packing.buckets).argmax())
-    return _asked(packing, context, trace[loads.SECONDS], (prompt, output), same, bucket)
+    return _fitting(packing, context, trace[loads.SECONDS], (prompt, output), same, bucket)
 
 
-def _asked(
+def _fitting(
     packing: Packing,
     context: int,
     times: NDArray[np.float64],
     lengths: tuple[NDArray[np.integer], NDArray[np.integer]],
     forecasts: NDArray[np.floating],
     buckets: NDArray[np.integer],
-) -> Asked:
-    """Prompts in order of arrival, without those that can never run."""
+) -> Load:
+    """Return prompts in order of arrival, without those that the model's context or the cache cannot hold."""
     memory = packing.memory
     most = min(context, memory.pages * memory.page_tokens)
-    made = []
+    prompts = []
     for number, (at, prompt, output) in enumerate(zip(times.tolist(), *(x.tolist() for x in lengths), strict=True)):
         if prompt + output <= most:
-            told = tuple(forecasts[number].tolist())
-            made.append(Prompt(number, at, prompt, most - prompt, told, int(buckets[number]), exact=output))
-    if not made:
+            forecast = tuple(forecasts[number].tolist())
+            prompts.append(Prompt(number, at, prompt, most - prompt, forecast, int(buckets[number]), exact=output))
+    if not prompts:
         raise InputError(
             "load", f"{len(times)} requests", f"at least one whose prompt and output are within {most} tokens"
         )
-    return Asked(tuple(made), len(times) - len(made))
+    return Load(tuple(prompts), len(times) - len(prompts))

@@ -13,9 +13,9 @@ OVERRIDES = ("data", "upstream", "backbone", "device", "limit")
 
 def train(parser: ArgumentParser) -> None:
     options.training(parser, "digits:TASK, parquet:PATH, folder:PATH, hub:NAME")
-    parser.add_argument("--upstream", metavar="ADDRESS", help="data that the embedded backbone is trained on")
-    parser.add_argument("--backbone", help="embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
-    text = "models of other sizes instead, which --policy infaas switches between"
+    parser.add_argument("--upstream", metavar="ADDRESS", help="data set that the embedded backbone is trained on")
+    parser.add_argument("--backbone", help="vision transformer: embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
+    text = "train models of several sizes instead, between which --policy infaas chooses"
     parser.add_argument("--variants", action="store_true", help=text)
 
 
@@ -33,7 +33,7 @@ def serve(parser: ArgumentParser) -> None:
 
 def simulate(parser: ArgumentParser) -> None:
     options.load(parser, "seconds", "; or a parquet file of requests each second")
-    parser.add_argument("--workers", type=int, default=1, help="devices (default: 1)")
+    options.simulated_workers(parser)
     _policy(parser)
 
 
@@ -41,4 +41,6 @@ def _policy(parser: ArgumentParser, default: str | None = "default") -> None:
     from pliant.tokens.policies import POLICIES
 
     options.policy(parser, POLICIES, default)
-    parser.add_argument("--gamma", type=int, help="for the policies that keep to one")
+    parser.add_argument(
+        "--gamma", type=int, help="for policies with one gamma: tokens added to each image (below 0: merged)"
+    )

@@ -12,19 +12,20 @@ from rich.table import Table
 
 from cli import loads
 from flows import settings
-from flows.tokens.publish import champion, open_registry
+from flows.release import open_registry
+from flows.tokens.champions import load_champion
 from flows.tokens.stages import Bundle
+from pliant import workload
 from pliant.errors import RegistryError
 from pliant.protocol import Request
 from pliant.report import Report, report
 from pliant.simulator import simulate
 from pliant.tokens.bound import Devices, fluid
 from pliant.tokens.knowledge import knowledge as tokens_knowledge
-from pliant.tokens.policies import make
+from pliant.tokens.policies import CHOICES, make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.reference import ReferenceConfig, kinds, reference_load
 from pliant.tokens.simulated import SimulatedDevice
-from pliant.workload import requests
 from registry.mlflow_store import CHAMPION
 from serving.tokens.variants import load_variants
 
@@ -38,24 +39,24 @@ def run(args: Namespace) -> None:
 
 
 def simulate_load(load: str, policy: str, gamma: int | None, workers: int, seed: int) -> Report:
-    """Print the report of `load` under a policy, and give it back."""
-    bundle = champion(settings.read())
+    """Print and return the report of `load` under a policy. Raises `InputError`, `RegistryError` without a champion."""
+    bundle = load_champion(settings.read())
     if bundle is None:
         raise RegistryError("the registry holds no champion of the tokens system: run `pliant train tokens` first")
-    made = _requests(load, bundle, workers, seed)
+    requests = requests_of(load, bundle, workers, seed)
     planned, true = _known(bundle, policy)
     rng = np.random.default_rng(seed)
-    device = SimulatedDevice(true.latency, true.accuracy, made, rng, jitter=0.05, loading=true.loading)
-    found = report(simulate(make(policy, planned, workers, gamma), made, device))
-    most = fluid(made, Devices(bundle.profile.latency, _tested(bundle), workers)).utility
-    _print(found, most, f"{load} on {workers} x {bundle.profile.device}, policy {policy}")
-    return found
+    device = SimulatedDevice(true.latency, true.accuracy, requests, rng, jitter=0.05, loading=true.loading)
+    result = report(simulate(make(policy, planned, workers, gamma), requests, device))
+    bound = fluid(requests, Devices(bundle.profile.latency, _tested(bundle), workers)).utility
+    _print(result, bound, f"{load} on {workers} x {bundle.profile.device}, policy {policy}")
+    return result
 
 
 def _known(bundle: Bundle, policy: str) -> tuple[Knowledge, Knowledge]:
-    """What the scheduler plans with, and what the device does: accuracies of the profiling and of the test split."""
-    if policy == "infaas":
-        variants = load_variants(open_registry(settings.read()), CHAMPION).knowledge()
+    """Return what the scheduler plans with, and what the device does: accuracies of profiling and of the test split."""
+    if policy in CHOICES and CHOICES[policy].variants:
+        variants = load_variants(open_registry(settings.read(), "tokens"), CHAMPION).knowledge()
         return variants, variants
     known = tokens_knowledge(bundle.profile, bundle.tasks)
     return known, replace(known, accuracy=_tested(bundle))
@@ -65,7 +66,8 @@ def _tested(bundle: Bundle) -> dict[str, Mapping[int, float]]:
     return {task.name: task.test_accuracy for task in bundle.tasks}
 
 
-def _requests(load: str, bundle: Bundle, workers: int, seed: int) -> list[Request]:
+def requests_of(load: str, bundle: Bundle, workers: int, seed: int) -> list[Request]:
+    """Return the load's requests in order of arrival. Raises `InputError` for an unknown load, or one too large."""
     names = [task.name for task in bundle.tasks]
     rng = np.random.default_rng(seed)
     if load == "reference":
@@ -76,15 +78,15 @@ def _requests(load: str, bundle: Bundle, workers: int, seed: int) -> list[Reques
     else:
         drawn = loads.drawn(load, MOST_REQUESTS, rng)
         times = loads.counted(load, KINDS, MOST_REQUESTS, rng) if drawn is None else drawn
-    return requests(times, kinds(names, ReferenceConfig()), rng)
+    return workload.requests(times, kinds(names, ReferenceConfig()), rng)
 
 
-def _print(found: Report, most: float, title: str) -> None:
+def _print(result: Report, bound: float, title: str) -> None:
     table = Table(title=title, show_header=False)
     for name in ("requests", "offered", "utility", "attainment", "accuracy", "goodput", "p50", "p99", "batch"):
-        value = getattr(found, name)
+        value = getattr(result, name)
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
-    table.add_row("of the fluid bound", f"{found.utility / most:.1%}" if most else "-")
+    table.add_row("of the fluid bound", f"{result.utility / bound:.1%}" if bound else "-")
     for name in ("outcomes", "drops", "settings"):
-        table.add_row(name, ", ".join(f"{k}: {v}" for k, v in getattr(found, name).items()))
+        table.add_row(name, ", ".join(f"{k}: {v}" for k, v in getattr(result, name).items()))
     Console().print(table)

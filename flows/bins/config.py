@@ -1,4 +1,4 @@
-"""What the bins flow is told: values with defaults (flows/config.py reads them). Knows no Prefect."""
+"""The settings of the bins flow: values with defaults (flows/config.py reads them). Knows no Prefect."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from training.text_data import Shares
 
 EMBEDDED, AUTO, DATA = "embedded", "auto", "data"
 ENCODER = "encoder-"
-"""A stream's name does not begin so: the registered models of encoders do."""
+"""A stream's name does not begin with this: the names of the registered models of encoders do."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamConfig:
-    """One encoder and what is asked of it.
+    """One encoder and the requests that it serves.
 
-    `lengths`: where requests' lengths are taken from, the first that tells of enough of them: "data" (its texts),
-    journal:PATH (of a service: what was really asked) or parquet:PATH[:COLUMN].
+    `lengths`: sources of the requests' lengths, of which the first with enough of them counts: "data" (its texts),
+    journal:PATH (of a service: the real requests) or parquet:PATH[:COLUMN].
     """
 
     encoder: str = EMBEDDED  # embedded (trained on `data`), path:FOLDER, hub:NAME or cascade:TASK (its largest model)
@@ -54,8 +54,8 @@ class StreamConfig:
     def needs_data(self) -> bool:
         return self.encoder == EMBEDDED or DATA in self.lengths
 
-    def named(self, data: str | None) -> str:
-        """The stream's name, where its data has this one. Raises `InputError`."""
+    def stream_name(self, data: str | None) -> str:
+        """Return the stream's name, given its data's name. Raises `InputError`."""
         name = self.name or (data if self.encoder == EMBEDDED else None)
         name = name or re.sub(r"[^\w.-]", "-", re.split(r"[:/]", self.encoder.rstrip("/"))[-1])
         check_name(name)
@@ -64,15 +64,15 @@ class StreamConfig:
 
 def check_name(name: str | None) -> None:
     if name is not None and (not config.NAME.fullmatch(name) or name.startswith(ENCODER)):
-        told = f"letters, digits, '_', '-' and '.' (not in front), and not to begin with {ENCODER}"
-        raise InputError("name of a stream", repr(name), told)
+        wanted = f"letters, digits, '_', '-' and '.' (not in front), and not to begin with {ENCODER}"
+        raise InputError("name of a stream", repr(name), wanted)
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedConfig:
     """A small classifier, trained in 20 s of one core: on the first 64 tokens of each text, though it reads 512.
 
-    Trained on the first 128 it takes twice as long for 2.7 points more (LOG.md).
+    Trained on the first 128 it takes twice as long for 2.7 points more (docs/log).
     """
 
     scratch: ScratchConfig = field(default_factory=lambda: LARGE)
@@ -83,8 +83,8 @@ class EmbeddedConfig:
 
     def __post_init__(self) -> None:
         if self.classifier.max_length > self.scratch.positions:
-            told = f"at most scratch.positions, {self.scratch.positions}"
-            raise InputError("embedded.classifier.max_length", self.classifier.max_length, told)
+            wanted = f"at most scratch.positions, {self.scratch.positions}"
+            raise InputError("embedded.classifier.max_length", self.classifier.max_length, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +97,13 @@ class EdgesConfig:
     step: int = 8  # tokens: edges are multiples of it
     batches: tuple[int, ...] = (1, 2, 4, 8)
     margin: float = 0.05  # share by which a static runtime must be measured faster than the dynamic one to be kept
-    least: int = 100  # requests that a source of lengths must tell of
+    least: int = 100  # requests that a source of lengths must have
 
     def __post_init__(self) -> None:
         if self.count != AUTO and (isinstance(self.count, str) or self.count < 0):
             raise InputError("edges.count", self.count, "auto, or at least 0")
         for name, value in (("most", self.most), ("step", self.step), ("least", self.least)):
-            if value < 1:
-                raise InputError(f"edges.{name}", value, "at least 1")
+            config.check_minimum(f"edges.{name}", value, 1)
         if sorted(set(self.batches)) != list(self.batches) or min(self.batches, default=0) != 1:
             raise InputError("edges.batches", self.batches, "ascending, without repeats, from 1 on")
 
@@ -156,9 +155,8 @@ class BinsFlowConfig:
     reference: ReferenceConfig = field(default_factory=lambda: ReferenceConfig(seconds=1.0))
 
     def __post_init__(self) -> None:
-        for name, value, least in (("threads", self.threads, 1), ("seed", self.seed, 0)):
-            if value < least:
-                raise InputError(name, value, f"at least {least}")
+        config.check_minimum("threads", self.threads, 1)
+        config.check_minimum("seed", self.seed, 0)
         if not self.streams:
             raise InputError("streams", "empty", "at least one")
         if self.placement not in PLACEMENTS:
@@ -175,19 +173,19 @@ def sizes(config: BinsFlowConfig) -> str:
 
 
 def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> BinsFlowConfig:
-    """From a TOML file, with `overrides` laid over its top level.
+    """Return the settings from a TOML file, with `overrides` laid over its top level.
 
     Short forms among the overrides: `data`, a list of `[NAME=]ADDRESS`, for `streams`; `encoder`, `limit`, `lengths` and
     `slo` for those of every stream.
     """
-    told = dict(overrides or {})
-    addresses = told.pop("data", None)
-    short: dict[str, Any] = {key: told.pop(key) for key in ("encoder", "limit", "lengths", "slo") if key in told}
+    values = dict(overrides or {})
+    addresses = values.pop("data", None)
+    short: dict[str, Any] = {key: values.pop(key) for key in ("encoder", "limit", "lengths", "slo") if key in values}
     if addresses is not None:
-        told["streams"] = config.named(addresses)
-    made = config.read(BinsFlowConfig, path, told)
+        values["streams"] = config.parse_addresses(addresses)
+    flow_config = config.read(BinsFlowConfig, path, values)
     if not short:
-        return made
-    laid = config.read(StreamConfig, None, short)  # checked as a stream's own would be
-    changed = {key: getattr(laid, key) for key in short}
-    return replace(made, streams=tuple(replace(stream, **changed) for stream in made.streams))
+        return flow_config
+    checked = config.read(StreamConfig, None, short)  # as a stream's own would be
+    changes = {key: getattr(checked, key) for key in short}
+    return replace(flow_config, streams=tuple(replace(stream, **changes) for stream in flow_config.streams))

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flows.bins.plan import Choice, Kept
+from flows.bins.plan import Choice, ShapeTrial
 from pliant.bins.artifact import Bins
 from pliant.latency import LatencyTable
 
@@ -22,7 +22,7 @@ GROUP = 8  # tokens a bar of the histogram
 
 
 def staircase(bins: Bins, choice: Choice, static: Mapping[int, float], dynamic: LatencyTable) -> Figure:
-    """Milliseconds of one text over its length, the edges, and the requests (bars).
+    """Draw the milliseconds of one text over its length, the edges, and the requests (bars).
 
     `static`: seconds at batch 1 by length, and `dynamic` beside them, as measured when the edges were chosen.
     """
@@ -57,7 +57,7 @@ def _requests(axes: Axes, bins: Bins) -> None:
 
 
 def padding(bins: Bins, choice: Choice) -> Figure:
-    """Mean milliseconds of a request alone per number of static runtimes, each number's best edges."""
+    """Draw the mean milliseconds of a request alone per number of static runtimes, each number's best edges."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     numbers = np.arange(1, len(choice.costs) + 1)
@@ -76,16 +76,17 @@ def padding(bins: Bins, choice: Choice) -> Figure:
     return figure
 
 
-def gains(bins: Bins, weighed: Sequence[Kept]) -> Figure:
-    """Per static shape measured: its seconds as a share of the dynamic runtime's for the same requests."""
+def gains(bins: Bins, trials: Sequence[ShapeTrial]) -> Figure:
+    """Draw per static shape its seconds as a share of the dynamic runtime's for the same requests."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    for number, batch in enumerate(sorted({one.batch for one in weighed})):
-        mine = [one for one in weighed if one.batch == batch and one.dynamic > 0]
-        lengths, ratios = [one.length for one in mine], [one.static / one.dynamic for one in mine]
+    for number, batch in enumerate(sorted({trial.batch for trial in trials})):
+        alike = [trial for trial in trials if trial.batch == batch and trial.dynamic > 0]
+        lengths, ratios = [trial.length for trial in alike], [trial.static / trial.dynamic for trial in alike]
         axes.plot(lengths, ratios, color=f"C{number}", linewidth=1, alpha=0.6, label=f"batch {batch}")
-        for one, ratio in zip(mine, ratios, strict=True):
-            axes.plot([one.length], [ratio], marker="o", color=f"C{number}", fillstyle="full" if one.kept else "none")
+        for trial, ratio in zip(alike, ratios, strict=True):
+            style = "full" if trial.kept else "none"
+            axes.plot([trial.length], [ratio], marker="o", color=f"C{number}", fillstyle=style)
     axes.axhline(1.0, linestyle=":", color="#6b7686")
     axes.set(xlabel="tokens (filled: kept)", ylabel="seconds, static / dynamic", title=f"Static shapes of {bins.name}")
     axes.grid(alpha=0.3)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from flows.bins.champions import Score
 from flows.bins.config import GateConfig
-from flows.bins.live import Score
-from flows.gate import FIRST, Judged, worse
+from flows.gate import FIRST, Judged, rejection
 from pliant.bins.artifact import Bins, Shape
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.reference import ReferenceConfig, ReferenceLoad, capacity, reference_load
@@ -30,7 +30,7 @@ JITTER = 0.05  # standard deviation of a simulated duration's logarithm
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class Candidate:
     """Bins, and how their encoder did in its test; None where it had none."""
 
     bins: Bins
@@ -51,13 +51,16 @@ Verdict = Judged[Side]
 
 
 def judge(
-    champion: Contender | None,
-    challenger: Contender,
+    champion: Candidate | None,
+    challenger: Candidate,
     config: GateConfig,
     reference: ReferenceConfig,
     progress: Progress = silent,
 ) -> Verdict:
-    """The load is that of the challenger's lengths and SLO, at rates set by the champion's devices where there are some."""
+    """Judge whether the challenger may take the champion's place.
+
+    The load is that of the challenger's lengths and SLO, at rates set by the champion's devices where there are some.
+    """
     if champion is None:
         new = _replayed(challenger, challenger, challenger, config, reference)
         progress(1, 1)
@@ -67,52 +70,52 @@ def judge(
     progress(1, 2)
     new = _replayed(challenger, champion, challenger, config, reference)
     progress(2, 2)
-    bad = _worse(new, old, config.tolerance)
+    worse = _rejection(new, old, config.tolerance)
     good = f"a request takes {_ms(new)}, no worse than the champion's {_ms(old)}"
-    return Judged(not bad, bad or good, new, old)
+    return Judged(not worse, worse or good, new, old)
 
 
 def _replayed(
-    one: Contender, standard: Contender, latest: Contender, config: GateConfig, reference: ReferenceConfig
+    candidate: Candidate, standard: Candidate, latest: Candidate, config: GateConfig, reference: ReferenceConfig
 ) -> Side:
-    """Rates are relative to what `standard` can bear; lengths and SLO are those of `latest`."""
+    """Replay one side. Rates are relative to what `standard` can bear; lengths and SLO are those of `latest`."""
     lengths = _cut(latest.bins.lengths, min(each.bins.shapes[-1].length for each in (latest, standard)))
-    bins = replace(one.bins, slo=latest.bins.slo, lengths=lengths)
+    bins = replace(candidate.bins, slo=latest.bins.slo, lengths=lengths)
     most = config.workers * capacity(knowledge_of([replace(standard.bins, lengths=lengths)]))
-    drawn = {bins.name: _typical(lengths)}
-    made = [
-        _replay(bins, reference_load(drawn, {bins.name: bins.slo}, most, seed, reference), config.workers, seed)
+    typical = {bins.name: _typical(lengths)}
+    replays = [
+        _replay(bins, reference_load(typical, {bins.name: bins.slo}, most, seed, reference), config.workers, seed)
         for seed in range(config.seeds)
     ]
-    reports = tuple(report for report, _ in made)
-    seconds = float(np.mean([second for _, seconds in made for second in seconds]))
-    return Side(float(np.mean([one.attainment for one in reports])), seconds, reports, one.score)
+    reports = tuple(report for report, _ in replays)
+    seconds = float(np.mean([second for _, seconds in replays for second in seconds]))
+    return Side(float(np.mean([report.attainment for report in reports])), seconds, reports, candidate.score)
 
 
 def _replay(bins: Bins, load: ReferenceLoad, workers: int, seed: int) -> tuple[Report, list[float]]:
-    """The figures, and every answered request's seconds from arrival to answer."""
+    """Return the figures, and every answered request's seconds from arrival to answer."""
     known = knowledge_of([bins])
     device = SimulatedBins(known, load.requests, np.random.default_rng(seed), JITTER)
     seen = observations(simulate(BinsScheduler(known, Config(workers=workers)), load.requests, device))
-    return summarise(seen), [one.answered - one.request.arrival for one in seen if one.answered is not None]
+    return summarise(seen), [item.answered - item.request.arrival for item in seen if item.answered is not None]
 
 
 def _typical(lengths_N: NDArray[np.int64]) -> list[int]:
-    """So many lengths that are distributed as those observed: evenly spaced quantiles."""
+    """Return TYPICAL lengths that are distributed as those observed: evenly spaced quantiles."""
     at_R = (np.arange(TYPICAL) + 0.5) / TYPICAL * lengths_N.sum()
-    found: list[int] = np.searchsorted(np.cumsum(lengths_N), at_R, side="right").tolist()
-    return found
+    typical: list[int] = np.searchsorted(np.cumsum(lengths_N), at_R, side="right").tolist()
+    return typical
 
 
 def _cut(lengths_N: NDArray[np.int64], longest: int) -> NDArray[np.int64]:
-    """What is longer counts as the longest, to which its text would be cut."""
+    """Count what is longer as the longest, to which its text would be cut."""
     kept_N = lengths_N[: longest + 1].copy()
     kept_N[-1] += lengths_N[longest + 1 :].sum()
     return kept_N
 
 
-def _measured_alike(champion: Contender, challenger: Contender) -> Contender:
-    """The champion on the newer latencies, where both are of the same encoder, engine and class of device.
+def _measured_alike(champion: Candidate, challenger: Candidate) -> Candidate:
+    """Return the champion on the newer latencies, where both are of the same encoder, engine and class of device.
 
     An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever. A static
     shape that was not measured again keeps its share of the dynamic runtime's seconds.
@@ -132,22 +135,22 @@ def _ratio(shape: Shape, new: LatencyTable, old: LatencyTable) -> float:
     return new.between(shape.length, shape.batch) / old.between(shape.length, shape.batch)
 
 
-def _worse(new: Side, old: Side, tolerance: float) -> str:
-    fewer = worse(
+def _rejection(new: Side, old: Side, tolerance: float) -> str:
+    fewer = rejection(
         new.attainment >= old.attainment - tolerance,
         f"it answers {new.attainment:.2%} within the SLO",
         f"{old.attainment:.2%}",
     )
-    slower = worse(new.seconds <= old.seconds * (1 + tolerance), f"a request takes {_ms(new)}", _ms(old))
+    slower = rejection(new.seconds <= old.seconds * (1 + tolerance), f"a request takes {_ms(new)}", _ms(old))
     return _less_accurate(new.score, old.score, tolerance) or fewer or slower
 
 
 def _less_accurate(new: Score | None, old: Score | None, tolerance: float) -> str:
-    """Tests on other texts cannot be compared."""
+    """Return why the encoder is rejected. Tests on other texts cannot be compared."""
     if new is None or old is None or new.data != old.data:
         return ""
     right = f"its encoder's accuracy is {new.accuracy:.4f}"
-    return worse(new.accuracy >= old.accuracy - tolerance, right, f"{old.accuracy:.4f}")
+    return rejection(new.accuracy >= old.accuracy - tolerance, right, f"{old.accuracy:.4f}")
 
 
 def _ms(side: Side) -> str:

@@ -1,4 +1,4 @@
-"""Where a stream's lengths come from: the first of its sources that tells of enough requests. Knows no Prefect."""
+"""Reads a stream's lengths from the first of its sources that has enough requests. Knows no Prefect."""
 
 from __future__ import annotations
 
@@ -30,27 +30,28 @@ class Lengths:
 
 
 def digests(stream: StreamConfig) -> list[str]:
-    """Of the files that tell of lengths, as they are now: a journal grows."""
+    """Return the digests of the files that hold lengths, as they are now: a journal grows."""
     return [_digest(path) for source in stream.lengths if source != DATA for path in _paths(source)]
 
 
 def observe(
     stream: StreamConfig, name: str, encoder: Encoder, data: TextData | None, edges: EdgesConfig, progress: Progress
 ) -> Lengths:
-    """Raises `InputError` where no source tells of `edges.least` requests."""
-    told = []
+    """Return the lengths of the first source of `edges.least` requests. Raises `InputError` where there is none."""
+    shortages = []
     for source in stream.lengths:
-        found = _read(source, name, encoder, data, progress)
-        if found is not None and found.sum() >= edges.least:
-            return Lengths(source, found)
-        told.append(f"{source} has {'no such file' if found is None else f'{found.sum()} requests'}")
-    raise InputError(f"lengths of {name}", "; ".join(told), f"at least {edges.least} requests (edges.least)")
+        requests_N = _read(source, name, encoder, data, progress)
+        if requests_N is not None and requests_N.sum() >= edges.least:
+            return Lengths(source, requests_N)
+        count = "no such file" if requests_N is None else f"{requests_N.sum()} requests"
+        shortages.append(f"{source} has {count}")
+    raise InputError(f"lengths of {name}", "; ".join(shortages), f"at least {edges.least} requests (edges.least)")
 
 
 def _read(
     source: str, name: str, encoder: Encoder, data: TextData | None, progress: Progress
 ) -> NDArray[np.int64] | None:
-    """None where the file is not there."""
+    """Return requests by length; None where the file is not there."""
     if source == DATA:
         if data is None:
             return None
@@ -59,18 +60,18 @@ def _read(
     if not paths:
         return None
     if source.startswith("journal:"):
-        found = np.zeros(encoder.max_length + 1, dtype=np.int64)
-        return sum((lengths.of_journal(path, name, encoder.max_length) for path in paths), start=found)
+        none_N = np.zeros(encoder.max_length + 1, dtype=np.int64)
+        return sum((lengths.of_journal(path, name, encoder.max_length) for path in paths), start=none_N)
     column = source.partition(":")[2].partition(":")[2]
     return lengths.of_parquet(paths[0], column or None, encoder.max_length)
 
 
 def _paths(source: str) -> list[Path]:
-    """The files that are there. A service numbers its later journals: journal.jsonl, journal-2.jsonl, and so on."""
+    """Return the files that are there. A service numbers its later journals: journal.jsonl, journal-2.jsonl, and so on."""
     scheme, _, rest = source.partition(":")
     path = Path(rest if scheme == "journal" else rest.partition(":")[0])
     later = path.parent.glob(f"{path.stem}-[0-9]*{path.suffix}") if scheme == "journal" else ()
-    return [one for one in (path, *sorted(later)) if one.is_file()]
+    return [file for file in (path, *sorted(later)) if file.is_file()]
 
 
 def _digest(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What runtimes of an encoder take on the device at hand: which engine is fastest, its staircase, and the bins chosen by it.
+"""Measures an encoder's runtimes on the device at hand: the fastest engine, its staircase, and the bins chosen by it.
 
 Compiles and measures. Of the engines one is taken by a few lengths; its staircase at batch 1 is measured at every length
 that could be an edge; what the edges and batches then chosen really take is measured once more, beside the dynamic runtime.
@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from flows.bins import plan
 from flows.bins.config import AUTO, BinsFlowConfig
+from flows.device import configured_class
+from flows.progress import shares
 from pliant.bins.artifact import Bins, Encoder, Shape
 from pliant.bins.runtimes.cache import versions
 from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.runtime import BinsRuntime
-from pliant.device import device_class, threads
 from pliant.errors import InputError, PliantError
 from pliant.latency import LatencyTable
 from pliant.progress import Progress, share
@@ -42,7 +43,7 @@ class Latencies:
 
     device: str  # device class
     engine: str
-    trials: Mapping[str, float]  # engine -> geometric mean of a text's seconds; empty where one engine was told
+    trials: Mapping[str, float]  # engine -> geometric mean of a text's seconds; empty where the settings name one
     untried: Mapping[str, str]  # engine -> why it could not be measured
     static: tuple[float, ...]  # seconds of a static runtime of each of `dynamic`'s lengths
     dynamic: LatencyTable  # of batch 1
@@ -54,24 +55,22 @@ class Latencies:
 
 
 def measure(config: BinsFlowConfig, encoder: Encoder, folder: Path, progress: Progress) -> Latencies:
-    """Raises `InputError` where no engine works here."""
+    """Take the fastest engine and measure its staircase. Raises `InputError` where no engine works here."""
     trials, untried, compiled = _try_all(config, encoder, folder, share(progress, 0, 60))
     engine = min(trials, key=lambda name: trials[name])
     files = compiled[engine] if engine != "aot" else None  # its packages are of one shape each
     lengths = config.latency.within(encoder.max_length)
     if engine != "aot":
         lengths = plan.candidates(config.edges.step, encoder.max_length)
-    told = replace(config.latency, lengths=lengths, batches=(1,))
-    found = _profile(config, encoder, engine, folder, told, files, share(progress, 60, 100))
-    static = tuple(found.static[Shape(length, 1)] for length in found.dynamic.settings)
-    with threads(config.threads):
-        device = device_class(config.device)
-    compared = trials if len(trials) > 1 else {}
-    return Latencies(device, engine, compared, untried, static, found.dynamic, dict(found.files))
+    latency = replace(config.latency, lengths=lengths, batches=(1,))
+    measured = _profile(config, encoder, engine, folder, latency, files, share(progress, 60, 100))
+    static = tuple(measured.static[Shape(length, 1)] for length in measured.dynamic.settings)
+    device, compared = configured_class(config), trials if len(trials) > 1 else {}
+    return Latencies(device, engine, compared, untried, static, measured.dynamic, dict(measured.files))
 
 
 def engines(config: BinsFlowConfig) -> tuple[str, ...]:
-    """Those to be tried."""
+    """Return the engines to be tried."""
     if config.engine.engine != AUTO:
         return (config.engine.engine,)
     return config.engine.tried or (("onnx", "eager") if config.device == "cpu" else ("graphs", "eager"))
@@ -80,11 +79,10 @@ def engines(config: BinsFlowConfig) -> tuple[str, ...]:
 def _try_all(
     config: BinsFlowConfig, encoder: Encoder, folder: Path, progress: Progress
 ) -> tuple[dict[str, float], dict[str, str], dict[str, Files]]:
-    """Seconds of those that work here, why the others do not, and compiled files. One alone is compiled, not compared."""
+    """Return seconds by engine that works here, why others do not, and compiled files. A single engine is not timed."""
     trials, untried, compiled = {}, {}, {}
     names = engines(config)
-    for number, name in enumerate(names):
-        part = share(progress, 100 * number // len(names), 100 * (number + 1) // len(names))
+    for name, part in shares(progress, names):
         try:
             trials[name], compiled[name] = _try(config, encoder, name, folder, len(names) > 1, part)
         except PliantError as error:
@@ -99,16 +97,16 @@ def _try_all(
 def _try(
     config: BinsFlowConfig, encoder: Encoder, engine: str, folder: Path, compared: bool, progress: Progress
 ) -> tuple[float, Files]:
-    told = replace(config.latency, lengths=config.engine.lengths, batches=(1,))
-    shapes = [Shape(length, 1) for length in told.within(encoder.max_length)]
+    latency = replace(config.latency, lengths=config.engine.lengths, batches=(1,))
+    shapes = [Shape(length, 1) for length in latency.within(encoder.max_length)]
     shapes.append(Shape(encoder.max_length, 1, True))
     files: Files = {}
     if engine != "aot" or compared:
         files = compile_shapes(encoder, shapes, engine, folder, config.device, share(progress, 0, 80))
     if not compared:
         return 0.0, files
-    found = _profile(config, encoder, engine, folder, told, files, share(progress, 80, 100))
-    best = [min(seconds, found.dynamic.at(shape.length, 1)) for shape, seconds in found.static.items()]
+    measured = _profile(config, encoder, engine, folder, latency, files, share(progress, 80, 100))
+    best = [min(seconds, measured.dynamic.at(shape.length, 1)) for shape, seconds in measured.static.items()]
     return statistics.geometric_mean(best), files
 
 
@@ -117,11 +115,11 @@ def _profile(
     encoder: Encoder,
     engine: str,
     folder: Path,
-    told: LatencyConfig,
+    latency: LatencyConfig,
     files: Files | None,
     progress: Progress,
 ) -> Measured:
-    return profile(encoder, engine, folder, told, config.device, config.threads, progress, files=files)
+    return profile(encoder, engine, folder, latency, config.device, config.threads, progress, files=files)
 
 
 def finish(
@@ -134,16 +132,17 @@ def finish(
     folder: Path,
     progress: Progress,
 ) -> tuple[Bins, dict[str, Any]]:
-    """The bins, and as plain values how they were chosen (see `choice_of` and `weighed_of` in flows/bins/packages.py)."""
+    """Return the bins, and as plain values how they were chosen (flows/bins/packages.py: `choice_of`, `weighed_of`)."""
     static_N = plan.interpolated(measured.alone(), len(requests_N) - 1)
     choice = plan.choose(requests_N, static_N, measured.dynamic, config.edges)
     files = measured.files if measured.engine != "aot" else None
-    told = replace(config.latency, lengths=_lengths(choice.edges, config), batches=config.edges.batches)
-    found = _profile(config, encoder, measured.engine, folder, told, files, share(progress, 0, 90))
-    asked = {shape: seconds for shape, seconds in found.static.items() if shape.length in choice.edges}
+    latency = replace(config.latency, lengths=_lengths(choice.edges, config), batches=config.edges.batches)
+    again = _profile(config, encoder, measured.engine, folder, latency, files, share(progress, 0, 90))
+    static = {shape: seconds for shape, seconds in again.static.items() if shape.length in choice.edges}
     staircase = static_N, measured.dynamic
-    weighed = plan.weigh(asked, found.dynamic, requests_N, config.edges.margin, staircase)
-    shapes = (*(Shape(one.length, one.batch) for one in weighed if one.kept), _dynamic(encoder, config))
+    weighed = plan.weigh(static, again.dynamic, requests_N, config.edges.margin, staircase)
+    dynamic = Shape(encoder.max_length, config.edges.batches[-1], True)  # takes what no other does
+    shapes = (*(Shape(trial.length, trial.batch) for trial in weighed if trial.kept), dynamic)
     bins = Bins(
         name=encoder.name,
         encoder=digest,
@@ -151,33 +150,28 @@ def finish(
         engine=measured.engine,
         slo=slo,
         shapes=shapes,
-        seconds=tuple(found.static[shape] for shape in shapes[:-1]),
-        dynamic=found.dynamic,
+        seconds=tuple(again.static[shape] for shape in shapes[:-1]),
+        dynamic=again.dynamic,
         lengths=requests_N,
-        load_seconds=_load_seconds(config, encoder, shapes, measured.engine, folder, found.files),
+        load_seconds=_load_seconds(config, encoder, shapes, measured.engine, folder, again.files),
         placement=config.placement,
-        files=dict(found.files),
+        files=dict(again.files),
         versions=versions(measured.engine),
     )
     progress(100, 100)
-    return bins, {"choice": asdict(choice), "weighed": [asdict(one) for one in weighed]}
+    return bins, {"choice": asdict(choice), "weighed": [asdict(trial) for trial in weighed]}
 
 
 def _lengths(edges: Sequence[int], config: BinsFlowConfig) -> tuple[int, ...]:
-    """To measure: the edges, and what tells of the dynamic runtime below the first one."""
-    least = (config.edges.step, *config.latency.lengths)
-    return tuple(sorted({*edges, *(n for n in least if not edges or n <= edges[0])}))
-
-
-def _dynamic(encoder: Encoder, config: BinsFlowConfig) -> Shape:
-    """The catch-all: whatever can be asked, in batches as large as the largest one measured."""
-    return Shape(encoder.max_length, config.edges.batches[-1], True)
+    """Return the lengths to measure: the edges and, for the dynamic runtime, some below the first one."""
+    short = (config.edges.step, *config.latency.lengths)
+    return tuple(sorted({*edges, *(n for n in short if not edges or n <= edges[0])}))
 
 
 def _load_seconds(
     config: BinsFlowConfig, encoder: Encoder, shapes: Sequence[Shape], engine: str, folder: Path, files: Files
 ) -> float:
-    """Median of what it takes a device to have another bin's runtimes loaded, weights and files being at hand."""
+    """Return the median seconds that a device takes to load another bin's runtimes, with weights and files at hand."""
     runtime = BinsRuntime(encoder, shapes, engine, folder, files, config.device, config.threads, "single")
     firsts = {shape.length: number for number, shape in reversed(list(enumerate(shapes)))}
     taken = []

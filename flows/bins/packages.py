@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from flows.bins.live import VERSION, Record, encoder_model
-from flows.bins.plan import Choice, Kept, told
+from flows.bins.champions import VERSION, Record
+from flows.bins.plan import Choice, ShapeTrial, describe
+from flows.champions import RECORD, record_to_json
 from flows.keys import StageResult
-from flows.live import RECORD, text_of
 from flows.release import TRAINING, commit
 from pliant.bins.artifact import Bins, Encoder
-from registry.names import BINS_PREFIX
+from registry.names import BINS_ENCODER, BINS_PREFIX
 from registry.package import Example, Package
 
 TEXTS = ("Return the sorted array.", "Raised when a connection is lost.")
@@ -25,13 +25,13 @@ LENGTHS = "pliant.lengths"
 """Tag of a version of bins: where the lengths come from that they were chosen for."""
 
 
-def encoder_package(encoder: Encoder, folder: Path, made: StageResult) -> Package:
-    """Inputs and outputs are examples: their types become the model's signature."""
-    notes = made.get("notes", {})
+def encoder_package(encoder: Encoder, folder: Path, result: StageResult) -> Package:
+    """Return an encoder's package. Inputs and outputs are examples: their types become the model's signature."""
+    notes = result.get("notes", {})
     config = json.loads(encoder.config)
     shape = {name: config[name] for name in ("model_type", "num_hidden_layers", "hidden_size") if name in config}
     return Package(
-        encoder_model(encoder.name),
+        BINS_ENCODER + encoder.name,
         folder,
         {"text": np.array(TEXTS)},
         _outputs(encoder, int(config.get("hidden_size", 1))),
@@ -45,21 +45,21 @@ def encoder_package(encoder: Encoder, folder: Path, made: StageResult) -> Packag
             "parameters": notes.get("parameters", 0),
             **shape,
         },
-        metrics=encoder_metrics(made),
+        metrics=encoder_metrics(result),
         tags={"pliant.git_commit": commit(), "pliant.data": encoder.data, TRAINING: json.dumps(notes)},
     )
 
 
 def bins_package(bins: Bins, version: int, folder: Path, notes: Mapping[str, Any], record: Record) -> Package:
-    """`version`: of the encoder's model."""
+    """Return the package of a stream's bins; `version`: of the encoder's model."""
     choice, weighed = choice_of(notes), weighed_of(notes)
-    asked = {"length": np.array([16, 200]), "batch": np.array([1, 4])}
-    answered = {"seconds": np.zeros(2), "padded_length": np.array([16, 200]), "padded_batch": np.array([1, 4])}
+    inputs = {"length": np.array([16, 200]), "batch": np.array([1, 4])}
+    outputs = {"seconds": np.zeros(2), "padded_length": np.array([16, 200]), "padded_batch": np.array([1, 4])}
     return Package(
         BINS_PREFIX + bins.name,
         folder,
-        asked,
-        answered | {"runtime": np.array(["static", "dynamic"])},
+        inputs,
+        outputs | {"runtime": np.array(["static", "dynamic"])},
         params={
             "engine": bins.engine,
             "placement": bins.placement,
@@ -73,21 +73,21 @@ def bins_package(bins: Bins, version: int, folder: Path, notes: Mapping[str, Any
             "pliant.git_commit": commit(),
             "pliant.device": bins.device_class,
             LENGTHS: notes.get("source", "unknown"),
-            PLAN: told(weighed),
+            PLAN: describe(weighed),
             VERSION: version,
-            RECORD: text_of(record),
+            RECORD: record_to_json(record),
         },
     )
 
 
-def encoder_metrics(made: StageResult) -> dict[str, float]:
-    notes = made.get("notes", {})
+def encoder_metrics(result: StageResult) -> dict[str, float]:
+    notes = result.get("notes", {})
     score = {"test_accuracy": notes["score"]["accuracy"]} if "score" in notes else {}
     return {"encoder_seconds": notes.get("seconds", 0.0), **score}
 
 
-def bins_metrics(bins: Bins, choice: Choice, weighed: tuple[Kept, ...]) -> dict[str, float]:
-    """Mean seconds of a request alone padded to its bin, in the dynamic runtime, and what was kept of the static ones."""
+def bins_metrics(bins: Bins, choice: Choice, weighed: tuple[ShapeTrial, ...]) -> dict[str, float]:
+    """Return a request's mean seconds alone, padded and in the dynamic runtime, and how many static ones are kept."""
     count = max(1, min(len(choice.edges), len(choice.costs)))
     return {
         "bins": float(len(choice.edges)),
@@ -96,19 +96,19 @@ def bins_metrics(bins: Bins, choice: Choice, weighed: tuple[Kept, ...]) -> dict[
         "seconds.dynamic": choice.dynamic,
         "seconds.load": bins.load_seconds,
         "static_shapes.measured": float(len(weighed)),
-        "static_shapes.kept": float(sum(one.kept for one in weighed)),
+        "static_shapes.kept": float(sum(trial.kept for trial in weighed)),
         "requests_observed": float(bins.lengths.sum()),
     }
 
 
 def choice_of(notes: Mapping[str, Any]) -> Choice:
-    """From the notes of a stage, which are plain JSON."""
-    told = notes["choice"]
-    return Choice(tuple(told["edges"]), tuple(told["costs"]), told["dynamic"])
+    """Return the choice that a stage's notes, which are plain JSON, hold."""
+    choice = notes["choice"]
+    return Choice(tuple(choice["edges"]), tuple(choice["costs"]), choice["dynamic"])
 
 
-def weighed_of(notes: Mapping[str, Any]) -> tuple[Kept, ...]:
-    return tuple(Kept(**one) for one in notes["weighed"])
+def weighed_of(notes: Mapping[str, Any]) -> tuple[ShapeTrial, ...]:
+    return tuple(ShapeTrial(**trial) for trial in notes["weighed"])
 
 
 def _outputs(encoder: Encoder, width: int) -> Example:

@@ -33,7 +33,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ShapeTrial:
     """What was measured of one static shape, and the dynamic runtime's seconds for what it would serve."""
 
     length: int
@@ -44,12 +44,12 @@ class Kept:
 
 
 def candidates(step: int, longest: int) -> tuple[int, ...]:
-    """Multiples of `step`, and the longest."""
+    """Return the multiples of `step` below the longest, and the longest."""
     return (*range(step, longest, step), longest)
 
 
 def choose(requests_N: NDArray[np.int64], static_N: Seconds, dynamic: LatencyTable, config: EdgesConfig) -> Choice:
-    """`static_N`: seconds of a static runtime of each length at batch 1."""
+    """Choose the edges of the bins; `static_N`: seconds of a static runtime of each length at batch 1."""
     longest, total = len(requests_N) - 1, float(requests_N.sum())
     allowed = candidates(config.step, longest)
     most = min(config.most if config.count == AUTO else int(config.count), len(allowed))
@@ -69,7 +69,7 @@ def _chosen(best: Sequence[tuple[int, ...]], costs: Sequence[float], config: Edg
 
 
 def shapes(edges: Sequence[int], batches: Sequence[int]) -> tuple[Shape, ...]:
-    """All that there could be: ascending, without the dynamic one."""
+    """Return all shapes that there could be: ascending, without the dynamic one."""
     return tuple(sorted(Shape(length, batch) for length in edges for batch in batches))
 
 
@@ -79,8 +79,8 @@ def weigh(
     requests_N: NDArray[np.int64],
     margin: float,
     staircase: tuple[Seconds, LatencyTable],
-) -> tuple[Kept, ...]:
-    """Every measured static shape, ascending, against the dynamic runtime at the lengths between its edge and the one below.
+) -> tuple[ShapeTrial, ...]:
+    """Weigh every measured static shape, ascending, against the dynamic runtime at the lengths of its bin.
 
     A batch is as long as its longest text, so of `b` requests the expectation is over the longest of `b` draws. A batch
     that takes no less per text than a smaller one is not kept. Nor is anything of an edge where the `staircase` that the
@@ -88,21 +88,21 @@ def weigh(
     at different times do not both say is noise.
     """
     edges = sorted({shape.length for shape in measured})
-    found: list[Kept] = []
+    trials: list[ShapeTrial] = []
     for below, edge in zip((0, *edges), edges, strict=False):
-        asked_N = requests_N[below + 1 : edge + 1]
-        agreed = staircase[0][edge] < (1 - margin) * _expected(staircase[1], asked_N, below + 1, 1)
+        served_N = requests_N[below + 1 : edge + 1]
+        agreed = staircase[0][edge] < (1 - margin) * _expected(staircase[1], served_N, below + 1, 1)
         by_batch = {shape.batch: seconds for shape, seconds in sorted(measured.items()) if shape.length == edge}
         worthwhile = worthwhile_batches(by_batch) if 1 in by_batch else tuple(by_batch)
         for batch, seconds in by_batch.items():
-            other = _expected(dynamic, asked_N, below + 1, batch)
+            other = _expected(dynamic, served_N, below + 1, batch)
             kept = bool(agreed) and batch in worthwhile and seconds < (1 - margin) * other
-            found.append(Kept(edge, batch, seconds, other, kept))
-    return tuple(found)
+            trials.append(ShapeTrial(edge, batch, seconds, other, kept))
+    return tuple(trials)
 
 
 def _expected(dynamic: LatencyTable, requests_N: NDArray[np.int64], first: int, batch: int) -> float:
-    """Mean seconds of the dynamic runtime for `batch` requests of this bin, whose shortest length is `first`; 0 for none."""
+    """Return the dynamic runtime's mean seconds for `batch` requests of the bin from length `first` on; 0 for none."""
     total = requests_N.sum()
     if not total:
         return 0.0
@@ -111,21 +111,21 @@ def _expected(dynamic: LatencyTable, requests_N: NDArray[np.int64], first: int, 
 
 
 def interpolated(alone: Mapping[int, float], longest: int) -> Seconds:
-    """[longest + 1] seconds by length, linear between those measured."""
+    """Return [longest + 1] seconds by length, linear between those measured."""
     lengths, seconds = zip(*sorted(alone.items()), strict=True)
-    found: Seconds = np.interp(np.arange(longest + 1), lengths, seconds)
-    return found
+    seconds_N: Seconds = np.interp(np.arange(longest + 1), lengths, seconds)
+    return seconds_N
 
 
-def told(weighed: Sequence[Kept]) -> str:
-    """In words, for people."""
+def describe(weighed: Sequence[ShapeTrial]) -> str:
+    """Return a sentence for people: which static runtimes are worth it."""
     if not weighed:
         return "no static runtime was asked for: the dynamic one serves every request"
-    kept = sum(one.kept for one in weighed)
+    kept = sum(trial.kept for trial in weighed)
     if not kept:
         return (
             f"none of {len(weighed)} static runtimes was measured faster than the dynamic one at the lengths it would "
             "serve: the dynamic one serves every request"
         )
-    lengths = sorted({one.length for one in weighed if one.kept})
+    lengths = sorted({trial.length for trial in weighed if trial.kept})
     return f"{kept} of {len(weighed)} static runtimes kept, for up to {', '.join(map(str, lengths))} tokens"

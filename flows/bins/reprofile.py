@@ -13,12 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from flows import settings
+from flows.bins.champions import Champion, fetch_encoder, load_champions
 from flows.bins.config import BinsFlowConfig, EngineConfig
-from flows.bins.live import Live, encoder, live, open_registry
 from flows.bins.measure import finish, measure
 from flows.bins.packages import LENGTHS, bins_package, choice_of, weighed_of
-from flows.bins.plan import told
-from flows.bins.stages import here
+from flows.bins.plan import describe
+from flows.device import configured_class
+from flows.progress import shares
+from flows.release import open_registry, publish_champion
 from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.errors import RegistryError
@@ -29,64 +31,63 @@ from registry.store import FolderStore
 
 
 def reprofile(device: str, threads: int, progress: Progress) -> dict[str, int]:
-    """Print the shapes and give the version published per stream."""
-    told_here = settings.read()
-    registry, store = open_registry(told_here), FolderStore(told_here.store)
-    champions = live(registry)
+    """Print the shapes and return the version published per stream."""
+    project = settings.read()
+    registry, store = open_registry(project, "bins"), FolderStore(project.store)
+    champions = load_champions(registry)
     if not champions:
         raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
-    published = {}
-    for number, (name, one) in enumerate(champions.items()):
-        part = share(progress, 100 * number // len(champions), 100 * (number + 1) // len(champions))
-        published[name] = _again(registry, store, one, _config(one, device, threads), part)
-    return published
+    return {
+        champion.bins.name: _reprofile(registry, store, champion, _config(champion, device, threads), part)
+        for champion, part in shares(progress, champions.values())
+    }
 
 
-def _config(one: Live, device: str, threads: int) -> BinsFlowConfig:
-    record = one.record
+def _config(champion: Champion, device: str, threads: int) -> BinsFlowConfig:
+    record = champion.record
     return BinsFlowConfig(
         device=device,
         threads=threads,
-        engine=_engine(one, device),
+        engine=_engine(champion, device),
         latency=record.latency,
         edges=record.edges,
-        placement=one.bins.placement,
+        placement=champion.bins.placement,
     )
 
 
-def _engine(one: Live, device: str) -> EngineConfig:
-    """As the flow was told, unless that was for the other kind of device."""
-    same = one.bins.device_class.startswith("cpu") == (device == "cpu")
-    return one.record.engine if same else EngineConfig(lengths=one.record.engine.lengths)
+def _engine(champion: Champion, device: str) -> EngineConfig:
+    """Return the engine settings of the flow, unless those were for the other kind of device."""
+    same = champion.bins.device_class.startswith("cpu") == (device == "cpu")
+    return champion.record.engine if same else EngineConfig(lengths=champion.record.engine.lengths)
 
 
-def _again(registry: MlflowRegistry, store: FolderStore, one: Live, config: BinsFlowConfig, progress: Progress) -> int:
-    loaded, version = encoder(registry, one)
-    folder = cache_folder(settings.read().home, one.bins.encoder, here(config))
-    measured = measure(config, loaded, folder, share(progress, 0, 60))
-    lengths = one.bins.lengths
-    bins, notes = finish(
-        config, loaded, one.bins.encoder, one.bins.slo, lengths, measured, folder, share(progress, 60, 100)
-    )
+def _reprofile(
+    registry: MlflowRegistry, store: FolderStore, champion: Champion, config: BinsFlowConfig, progress: Progress
+) -> int:
+    encoder, version = fetch_encoder(registry, champion)
+    old = champion.bins
+    folder = cache_folder(settings.read().home, old.encoder, configured_class(config))
+    measured = measure(config, encoder, folder, share(progress, 0, 60))
+    rest = share(progress, 60, 100)
+    bins, notes = finish(config, encoder, old.encoder, old.slo, old.lengths, measured, folder, rest)
     key = f"bins/plan-here-{bins.name}"
     store.save(key, bins)
-    notes |= {"source": one.published.tags.get(LENGTHS, "unknown")}
-    record = replace(one.record, threads=config.threads)
-    with registry.run("bins profile") as run:
-        published = registry.publish(run, bins_package(bins, version, store.path(key), notes, record))
-    registry.promote(published.name, published.version)
-    _show(bins, notes, published.version)
-    return published.version
+    notes |= {"source": champion.published.tags.get(LENGTHS, "unknown")}
+    record = replace(champion.record, threads=config.threads)
+    package = bins_package(bins, version, store.path(key), notes, record)
+    number = publish_champion(registry, "bins profile", package)
+    _show(bins, notes, number)
+    return number
 
 
 def _show(bins: Bins, notes: dict[str, Any], version: int) -> None:
     weighed = weighed_of(notes)
     columns = ("tokens", "batch", "static ms", "dynamic ms, same requests", "")
     table = Table(*columns, title=f"{bins.name} on {bins.device_class}, {bins.engine}")
-    for each in weighed:
-        milliseconds = (f"{1000 * seconds:.2f}" for seconds in (each.static, each.dynamic))
-        table.add_row(str(each.length), str(each.batch), *milliseconds, "kept" if each.kept else "")
+    for trial in weighed:
+        milliseconds = (f"{1000 * seconds:.2f}" for seconds in (trial.static, trial.dynamic))
+        table.add_row(str(trial.length), str(trial.batch), *milliseconds, "kept" if trial.kept else "")
     console = Console()
     console.print(table)
-    console.print(f"Bins up to {', '.join(map(str, choice_of(notes).edges)) or 'none'} tokens: {told(weighed)}.")
+    console.print(f"Bins up to {', '.join(map(str, choice_of(notes).edges)) or 'none'} tokens: {describe(weighed)}.")
     console.print(f"Published as version {version} of {BINS_PREFIX}{bins.name}, now champion.")

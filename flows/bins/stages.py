@@ -1,7 +1,7 @@
 """The stages of the bins flow as plain functions over a store: each reads artifacts, makes one, and saves it.
 
 Also what each stage depends on, as a key (see flows/keys.py). Compiled files lie in a cache beside the store, under the
-digests that the artifacts hold. Knows no Prefect; of the registry only where a cascade's model is asked for.
+digests that the artifacts hold. Knows no Prefect, and the registry only for the model of a cascade.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ from flows import settings
 from flows.bins.config import EMBEDDED, BinsFlowConfig, StreamConfig
 from flows.bins.lengths import Lengths
 from flows.bins.measure import Latencies, finish, measure
+from flows.champions import fetch
+from flows.config import check_distinct
+from flows.device import configured_class
 from flows.keys import StageResult, contents, stage_key
 from flows.release import open_registry
 from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder, verify
-from pliant.device import device_class, threads
 from pliant.errors import ArtifactError, InputError, RegistryError
 from pliant.models.artifact import Classifier
 from pliant.progress import Progress, share
-from registry import codec
-from registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level, experiment
+from registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
 from registry.store import FolderStore
 from training.text_data import TextData
 
@@ -62,13 +63,13 @@ _RUNTIME = (pliant.bins.runtimes.compile, pliant.bins.runtimes.model, pliant.bin
 class Stream:
     """A stream with its data (None where none is needed) and its name."""
 
-    told: StreamConfig
+    config: StreamConfig
     name: str
     data: TextData | None
 
 
 @dataclass(frozen=True, slots=True)
-class StreamMade:
+class StreamResults:
     """All stages' results of one stream."""
 
     name: str
@@ -79,31 +80,29 @@ class StreamMade:
 
 
 def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
-    """Two streams of one name would overwrite each other, so that is refused."""
-    made = []
-    for number, told in enumerate(config.streams):
-        data = _data(told, config) if told.needs_data else None
-        made.append(Stream(told, told.named(data.name if data else None), data))
+    """Return all streams with their data. Raises `InputError` for two of one name, which would overwrite each other."""
+    streams = []
+    for number, stream in enumerate(config.streams):
+        data = _data(stream, config) if stream.needs_data else None
+        streams.append(Stream(stream, stream.stream_name(data.name if data else None), data))
         progress(number + 1, len(config.streams))
-    names = [one.name for one in made]
-    if len(set(names)) != len(names):
-        raise InputError("streams", ", ".join(names), "each of its own name")
-    return made
+    check_distinct("streams", [stream.name for stream in streams], "each of its own name")
+    return streams
 
 
-def _data(told: StreamConfig, config: BinsFlowConfig) -> TextData:
-    return training.texts.load(told.data, told.name, config.seed, told.limit, config.embedded.shares)
+def _data(stream: StreamConfig, config: BinsFlowConfig) -> TextData:
+    return training.texts.load(stream.data, stream.name, config.seed, stream.limit, config.embedded.shares)
 
 
 def encoder_key(config: BinsFlowConfig, stream: Stream) -> str:
-    told = stream.told
+    address = stream.config.encoder
     depends = {
-        "encoder": told.encoder,
-        "embedded": asdict(config.embedded) if told.encoder == EMBEDDED else None,
-        "files": list(contents(told.encoder)),
-        "cascade": _cascade_digest(told.encoder),
+        "encoder": address,
+        "embedded": asdict(config.embedded) if address == EMBEDDED else None,
+        "files": list(contents(address)),
+        "cascade": _cascade_digest(address),
         "data": stream.data.fingerprint if stream.data else None,
-        "max_length": told.max_length,
+        "max_length": stream.config.max_length,
         "transformers": version("transformers"),
     }
     code = (training.classifier, training.rows, training.starts, training.precision)
@@ -114,16 +113,16 @@ def encoder_key(config: BinsFlowConfig, stream: Stream) -> str:
 def make_encoder(
     config: BinsFlowConfig, stream: Stream, key: str, store: FolderStore, progress: Progress
 ) -> StageResult:
-    """Trained, read or fetched; tested where the data has labels of its classes."""
-    began, told = time.monotonic(), stream.told
+    """Train, read or download the encoder, and test it where the data has labels of its classes."""
+    began, address, longest = time.monotonic(), stream.config.encoder, stream.config.max_length
     notes: dict[str, Any] = {}
-    if told.encoder == EMBEDDED:
+    if address == EMBEDDED:
         encoder, notes["curves"] = _embedded(config, stream, share(progress, 0, 90))
-    elif told.encoder.startswith(CASCADE):
-        classifier, _ = _of_cascade(told.encoder)
-        encoder = training.bins.encoder.of_classifier(classifier, stream.name, told.max_length or classifier.max_length)
+    elif address.startswith(CASCADE):
+        classifier, _ = _of_cascade(address)
+        encoder = training.bins.encoder.of_classifier(classifier, stream.name, longest or classifier.max_length)
     else:
-        encoder = training.bins.encoder.load(told.encoder, stream.name, told.max_length)
+        encoder = training.bins.encoder.load(address, stream.name, longest)
     notes |= {"seconds": time.monotonic() - began, "parameters": sum(array.size for array in encoder.weights.values())}
     notes |= _score(config, stream.data, encoder, share(progress, 90, 100))
     progress(100, 100)
@@ -131,14 +130,16 @@ def make_encoder(
 
 
 def _embedded(config: BinsFlowConfig, stream: Stream, progress: Progress) -> tuple[Encoder, dict[str, Any]]:
-    """A new vocabulary is made of the fit split alone."""
-    data, told = stream.data, config.embedded
+    """Return a new encoder and its curves. Its vocabulary is made of the fit split alone."""
+    data, embedded = stream.data, config.embedded
     if data is None:
         raise InputError("data", "none", "texts to train the embedded encoder on")
     texts = [part for pair in data.texts(data.split.fit) for part in pair if part is not None]
-    start = training.starts.scratch(told.scratch, texts)
-    classifier, curves = training.classifier.train(told.classifier, stream.name, data, start, config.device, progress)
-    longest = stream.told.max_length or told.scratch.positions
+    start = training.starts.scratch(embedded.scratch, texts)
+    classifier, curves = training.classifier.train(
+        embedded.classifier, stream.name, data, start, config.device, progress
+    )
+    longest = stream.config.max_length or embedded.scratch.positions
     return training.bins.encoder.of_classifier(classifier, stream.name, longest), asdict(curves)
 
 
@@ -147,13 +148,14 @@ def _score(config: BinsFlowConfig, data: TextData | None, encoder: Encoder, prog
         return {}
     rows = data.split.test
     labels = data.labels[rows].astype(np.int64)
-    found = profiling.bins.accuracy.accuracy(encoder, data.texts(rows), labels, config.device, config.threads, progress)
-    return {"score": {"accuracy": found, "data": data.fingerprint}}
+    texts, device = data.texts(rows), config.device
+    accuracy = profiling.bins.accuracy.accuracy(encoder, texts, labels, device, config.threads, progress)
+    return {"score": {"accuracy": accuracy, "data": data.fingerprint}}
 
 
 def _of_cascade(address: str) -> tuple[Classifier, str]:
-    """The largest model of the cascade's champion of a task, and its digest. Raises `RegistryError`."""
-    registry, task = open_registry(settings.read(), experiment("cascade")), address.removeprefix(CASCADE)
+    """Return the largest model of the cascade's champion of a task, and its digest. Raises `RegistryError`."""
+    registry, task = open_registry(settings.read(), "cascade"), address.removeprefix(CASCADE)
     champion = registry.version(CASCADE_TASK + task) if registry.exists() else None
     if champion is None:
         raise RegistryError(f"the registry holds no champion of the cascade {task!r}: run `pliant train cascade` first")
@@ -162,13 +164,13 @@ def _of_cascade(address: str) -> tuple[Classifier, str]:
         raise RegistryError(
             f"{champion.uri} does not say which models it was made of: run `pliant train cascade` again"
         )
-    fetched = [registry.fetch(cascade_level(task, level), version) for level, version in levels.items()]
-    models = [(codec.load(Classifier, folder, published.digest), published.digest) for folder, published in fetched]
-    return max(models, key=lambda model: sum(array.size for array in model[0].weights.values()))
+    models = [fetch(registry, Classifier, cascade_level(task, level), version) for level, version in levels.items()]
+    largest, published = max(models, key=lambda model: sum(array.size for array in model[0].weights.values()))
+    return largest, published.digest
 
 
 def _cascade_digest(address: str) -> str | None:
-    """None where the encoder is none of a cascade's, or its champion is not there: making it says so."""
+    """Return the digest of a cascade's model; None for other encoders, or without a champion: making it says so."""
     if not address.startswith(CASCADE):
         return None
     try:
@@ -180,8 +182,8 @@ def _cascade_digest(address: str) -> str | None:
 def lengths_key(config: BinsFlowConfig, stream: Stream, encoder: StageResult) -> str:
     depends = {
         "encoder": encoder["digest"],
-        "sources": stream.told.lengths,
-        "files": flows.bins.lengths.digests(stream.told),
+        "sources": stream.config.lengths,
+        "files": flows.bins.lengths.digests(stream.config),
         "data": stream.data.fingerprint if stream.data else None,
         "least": config.edges.least,
     }
@@ -192,7 +194,7 @@ def make_lengths(
     config: BinsFlowConfig, stream: Stream, encoder: StageResult, key: str, store: FolderStore, progress: Progress
 ) -> StageResult:
     loaded = load_encoder(store, encoder)
-    lengths = flows.bins.lengths.observe(stream.told, stream.name, loaded, stream.data, config.edges, progress)
+    lengths = flows.bins.lengths.observe(stream.config, stream.name, loaded, stream.data, config.edges, progress)
     progress(1, 1)
     return {"key": key, "digest": store.save(key, lengths), "notes": {"source": lengths.source}}
 
@@ -203,8 +205,8 @@ def latencies_key(config: BinsFlowConfig, stream: Stream, encoder: StageResult) 
         "engine": asdict(config.engine),
         "step": config.edges.step,
         "encoder": encoder["digest"],
-        "device": here(config),
-        "versions": _versions(),
+        "device": configured_class(config),
+        "versions": {engine: pliant.bins.runtimes.cache.versions(engine) for engine in ("onnx", "aot")},
         "cores": os.cpu_count(),
     }
     code = (profiling.bins.latency, profiling.timer, pliant.latency, flows.bins.measure, *_RUNTIME)
@@ -214,7 +216,7 @@ def latencies_key(config: BinsFlowConfig, stream: Stream, encoder: StageResult) 
 def make_latencies(
     config: BinsFlowConfig, encoder: StageResult, key: str, store: FolderStore, cache: Path, progress: Progress
 ) -> StageResult:
-    folder = cache_folder(cache, encoder["digest"], here(config))
+    folder = cache_folder(cache, encoder["digest"], configured_class(config))
     measured = measure(config, load_encoder(store, encoder), folder, progress)
     return {"key": key, "digest": store.save(key, measured)}
 
@@ -223,7 +225,7 @@ def bins_key(config: BinsFlowConfig, stream: Stream, lengths: StageResult, laten
     depends = {
         "edges": asdict(config.edges),
         "latency": asdict(config.latency),
-        "slo": stream.told.slo,
+        "slo": stream.config.slo,
         "placement": config.placement,
         "lengths": lengths["digest"],
         "latencies": latencies["digest"],
@@ -236,26 +238,26 @@ def bins_key(config: BinsFlowConfig, stream: Stream, lengths: StageResult, laten
 def make_bins(
     config: BinsFlowConfig,
     stream: Stream,
-    made: Mapping[str, StageResult],
+    results: Mapping[str, StageResult],
     key: str,
     store: FolderStore,
     cache: Path,
     progress: Progress,
 ) -> StageResult:
-    """`made`: the encoder, the lengths and the latencies, by these names."""
-    encoder = load_encoder(store, made["encoder"])
-    observed = store.load(Lengths, made["lengths"]["key"], made["lengths"]["digest"])
-    measured = store.load(Latencies, made["latencies"]["key"], made["latencies"]["digest"])
-    folder = cache_folder(cache, made["encoder"]["digest"], measured.device)
+    """Choose the bins; `results`: the encoder, the lengths and the latencies, by these names."""
+    encoder = load_encoder(store, results["encoder"])
+    observed = store.load(Lengths, results["lengths"]["key"], results["lengths"]["digest"])
+    measured = store.load(Latencies, results["latencies"]["key"], results["latencies"]["digest"])
+    folder = cache_folder(cache, results["encoder"]["digest"], measured.device)
     bins, notes = finish(
-        config, encoder, made["encoder"]["digest"], stream.told.slo, observed.requests, measured, folder, progress
+        config, encoder, results["encoder"]["digest"], stream.config.slo, observed.requests, measured, folder, progress
     )
     return {"key": key, "digest": store.save(key, bins), "notes": notes}
 
 
-def compiled(store: FolderStore, cache: Path, made: StageResult) -> bool:
+def compiled(store: FolderStore, cache: Path, result: StageResult) -> bool:
     """Whether the compiled files that these bins vouch for are there, unaltered."""
-    bins = store.load(Bins, made["key"], made["digest"])
+    bins = store.load(Bins, result["key"], result["digest"])
     try:
         verify(cache_folder(cache, bins.encoder, bins.device_class), bins.files)
     except ArtifactError:
@@ -263,15 +265,5 @@ def compiled(store: FolderStore, cache: Path, made: StageResult) -> bool:
     return True
 
 
-def load_encoder(store: FolderStore, made: StageResult) -> Encoder:
-    return store.load(Encoder, made["key"], made["digest"])
-
-
-def here(config: BinsFlowConfig) -> str:
-    """The class of the configured device, with the configured threads."""
-    with threads(config.threads):
-        return device_class(config.device)
-
-
-def _versions() -> dict[str, dict[str, str]]:
-    return {engine: pliant.bins.runtimes.cache.versions(engine) for engine in ("onnx", "aot")}
+def load_encoder(store: FolderStore, result: StageResult) -> Encoder:
+    return store.load(Encoder, result["key"], result["digest"])

@@ -1,4 +1,4 @@
-"""What the cascade flow is told: values with defaults (flows/config.py reads them). Knows no Prefect."""
+"""The settings of the cascade flow: values with defaults (flows/config.py reads them). Knows no Prefect."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class LevelConfig:
         if self.start != "scratch" and (scheme not in ("path", "hub") or not rest):
             raise InputError(f"start of level {self.name}", self.start, "scratch, path:FOLDER or hub:NAME")
         if self.start == "scratch" and self.classifier.max_length > self.scratch.positions:
-            told = f"at most its scratch.positions, {self.scratch.positions}"
-            raise InputError(f"classifier.max_length of level {self.name}", self.classifier.max_length, told)
+            wanted = f"at most its scratch.positions, {self.scratch.positions}"
+            raise InputError(f"classifier.max_length of level {self.name}", self.classifier.max_length, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +97,13 @@ class CascadeFlowConfig:
     )  # the simulation takes long
 
     def __post_init__(self) -> None:
-        for name, value, least in (("threads", self.threads, 1), ("seed", self.seed, 0)):
-            if value < least:
-                raise InputError(name, value, f"at least {least}")
+        config.check_minimum("threads", self.threads, 1)
+        config.check_minimum("seed", self.seed, 0)
 
-    def of(self, task: TaskConfig) -> tuple[LevelConfig, ...]:
-        """The task's levels. Raises `InputError` for none, or two of one name."""
+    def levels_of(self, task: TaskConfig) -> tuple[LevelConfig, ...]:
+        """Return the task's levels. Raises `InputError` for none, or two of one name."""
         levels = task.levels or self.levels
-        names = [level.name for level in levels]
-        if not names or len(set(names)) != len(names):
-            raise InputError("levels", ", ".join(names) or "empty", "at least one, each of its own name")
+        config.check_distinct("levels", [level.name for level in levels], "at least one, each of its own name")
         return levels
 
 
@@ -122,17 +119,17 @@ def sizes(config: CascadeFlowConfig) -> str:
 
 
 def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> CascadeFlowConfig:
-    """From a TOML file, with `overrides` laid over its top level.
+    """Return the settings from a TOML file, with `overrides` laid over its top level.
 
     Two overrides are short forms: `data`, a list of `[NAME=]ADDRESS`, for `tasks`, and `limit` for that of every task.
     """
-    told = dict(overrides or {})
-    addresses, limit = told.pop("data", None), told.pop("limit", None)
+    values = dict(overrides or {})
+    addresses, limit = values.pop("data", None), values.pop("limit", None)
     if addresses is not None:
-        told["tasks"] = config.named(addresses)
-    made = config.read(CascadeFlowConfig, path, told)
+        values["tasks"] = config.parse_addresses(addresses)
+    flow_config = config.read(CascadeFlowConfig, path, values)
     if limit is not None:
-        made = replace(made, tasks=tuple(replace(task, limit=limit) for task in made.tasks))
-    for task in made.tasks:
-        made.of(task)
-    return made
+        flow_config = replace(flow_config, tasks=tuple(replace(task, limit=limit) for task in flow_config.tasks))
+    for task in flow_config.tasks:
+        flow_config.levels_of(task)
+    return flow_config

@@ -17,30 +17,32 @@ matplotlib.use("Agg")
 
 
 def reliability(level: str, before: Reliability, after: Reliability) -> Figure:
-    """Accuracy over confidence of one level before and after calibration, and where its texts are (bars)."""
+    """Draw accuracy over confidence of one level before and after calibration, and where its texts are (bars)."""
     figure = Figure(figsize=(9, 4.8), layout="constrained")
     both = zip(figure.subplots(1, 2, sharey=True), ("before", "after"), (before, after), ("C1", "C0"), strict=True)
-    for axes, when, found, colour in both:
-        _diagram(axes, when, found, colour)
+    for axes, when, diagram, colour in both:
+        _draw(axes, when, diagram, colour)
     figure.axes[0].set_ylabel("accuracy (bars: share of the texts)")
     figure.suptitle(f"How far the confidence of {level} can be trusted")
     return figure
 
 
-def _diagram(axes: Axes, when: str, found: Reliability, colour: str) -> None:
-    bins = len(found.count)
+def _draw(axes: Axes, when: str, diagram: Reliability, colour: str) -> None:
+    bins = len(diagram.count)
     edges = np.linspace(0, 1, bins + 1)
-    axes.bar(edges[:-1], found.count / found.count.sum(), 1 / bins, align="edge", color="#d9dee6", edgecolor="white")
+    axes.bar(
+        edges[:-1], diagram.count / diagram.count.sum(), 1 / bins, align="edge", color="#d9dee6", edgecolor="white"
+    )
     axes.plot([0, 1], [0, 1], linestyle=":", color="#6b7686")
-    filled = found.count > 0
-    label = f"{when}: ECE {100 * found.error:.1f}%"
-    axes.plot(found.confidence[filled], found.accuracy[filled], marker="o", linewidth=2, color=colour, label=label)
+    filled = diagram.count > 0
+    label = f"{when}: ECE {100 * diagram.error:.1f}%"
+    axes.plot(diagram.confidence[filled], diagram.accuracy[filled], marker="o", linewidth=2, color=colour, label=label)
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=f"confidence ({bins} bins)")
     axes.legend(loc="upper left")
 
 
 def candidates(cascade: Cascade) -> Figure:
-    """Accuracy over mean seconds of every candidate. The line below a point goes down to what it promises."""
+    """Draw accuracy over mean seconds of every candidate. The line below a point goes down to what it promises."""
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots()
     for index, candidate in enumerate(cascade.candidates):

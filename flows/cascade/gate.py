@@ -14,9 +14,9 @@ import numpy as np
 from scipy.stats import beta
 
 from flows.cascade.config import GateConfig
-from flows.gate import FIRST, Judged, worse
+from flows.gate import FIRST, Judged, rejection
 from pliant.cascade.artifact import Cascade, Outputs
-from pliant.cascade.evaluate import tested
+from pliant.cascade.evaluate import with_test_accuracy
 from pliant.cascade.knowledge import knowledge
 from pliant.cascade.reference import ReferenceConfig, reference_load
 from pliant.cascade.scheduler import CascadeScheduler
@@ -29,7 +29,7 @@ JITTER = 0.05  # standard deviation of a simulated duration's logarithm
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class EvaluatedCascade:
     """A cascade and what its levels made of its test split; None where that is lost."""
 
     cascade: Cascade
@@ -52,8 +52,10 @@ class Side:
 Verdict = Judged[Side]
 
 
-def judge(champion: Contender | None, challenger: Contender, config: GateConfig, reference: ReferenceConfig) -> Verdict:
-    """Whether the challenger, whose test outputs must be there, may take the champion's place."""
+def judge(
+    champion: EvaluatedCascade | None, challenger: EvaluatedCascade, config: GateConfig, reference: ReferenceConfig
+) -> Verdict:
+    """Judge whether the challenger, whose test outputs must be there, may take the champion's place."""
     missed = _missed(challenger, config.confidence)
     if champion is None:
         new = _replayed(challenger, challenger, config, reference)
@@ -61,41 +63,44 @@ def judge(champion: Contender | None, challenger: Contender, config: GateConfig,
     if champion.test is not None and champion.test.data == _test(challenger).data:
         champion = _measured_alike(champion, challenger)
         challenger = _judged_alike(challenger, champion)
-        old, new = (_replayed(one, champion, config, reference) for one in (champion, challenger))
-        bad = _less_accurate(new, old, config) or _earns_less(new, old, config)
+        old, new = (_replayed(side, champion, config, reference) for side in (champion, challenger))
+        worse = _less_accurate(new, old, config) or _earns_less(new, old, config)
         good = f"it earns {new.utility:.1f}, no worse than the champion's {old.utility:.1f}"
     else:
-        old, new = (_promised(one.cascade) for one in (champion, challenger))
-        bad = _less_accurate(new, old, config) or _slower(new, old, config)
+        old, new = (_promised(side.cascade) for side in (champion, challenger))
+        worse = _less_accurate(new, old, config) or _slower(new, old, config)
         good = f"it promises {new.accuracy:.4f} in {1000 * new.seconds:.2f} ms, no worse than the champion"
-    return Judged(not (missed or bad), missed or bad or good, new, old)
+    return Judged(not (missed or worse), missed or worse or good, new, old)
 
 
-def _missed(challenger: Contender, confidence: float) -> str:
-    """Why its own test speaks against its target; empty where it does not.
+def _missed(challenger: EvaluatedCascade, confidence: float) -> str:
+    """Return why its own test speaks against its target; empty where it does not.
 
     A share of n texts may lie below the truth by chance: the target must lie above Clopper and Pearson's upper bound.
     """
     cascade = challenger.cascade
-    found, count = cascade.test_accuracy[cascade.candidates[0].name], len(_test(challenger).labels)
-    right = round(found * count)
+    accuracy, count = cascade.test_accuracy[cascade.candidates[0].name], len(_test(challenger).labels)
+    right = round(accuracy * count)
     most = float(beta.ppf(confidence, right + 1, count - right)) if right < count else 1.0
     if most >= cascade.target:
         return ""
-    return f"on the test split its accuracy is {found:.4f} (at most {most:.4f}), worse than its target {cascade.target:.4f}"
+    measured = f"on the test split its accuracy is {accuracy:.4f} (at most {most:.4f})"
+    return f"{measured}, worse than its target {cascade.target:.4f}"
 
 
-def _replayed(one: Contender, standard: Contender, config: GateConfig, reference: ReferenceConfig) -> Side:
-    """The load is set by the capacity of `standard`; texts are as long as this side reads them."""
-    told, default = standard.cascade, one.cascade.candidates[0]
-    most = capacity(knowledge([told]), {told.task: walks(told, _test(standard))})
-    reports = tuple(replay(one, most, seed, reference) for seed in range(config.seeds))
-    return Side(one.cascade.test_accuracy[default.name], default.seconds, reports)
+def _replayed(
+    side: EvaluatedCascade, standard: EvaluatedCascade, config: GateConfig, reference: ReferenceConfig
+) -> Side:
+    """Replay one side. The load is set by the capacity of `standard`; texts are as long as this side reads them."""
+    cascade, default = standard.cascade, side.cascade.candidates[0]
+    most = capacity(knowledge([cascade]), {cascade.task: walks(cascade, _test(standard))})
+    reports = tuple(replay(side, most, seed, reference) for seed in range(config.seeds))
+    return Side(side.cascade.test_accuracy[default.name], default.seconds, reports)
 
 
-def replay(one: Contender, capacity: float, seed: int, reference: ReferenceConfig) -> Report:
-    """The reference load through the cascade's scheduler and its first candidate, on one simulated device."""
-    cascade, test = one.cascade, _test(one)
+def replay(side: EvaluatedCascade, capacity: float, seed: int, reference: ReferenceConfig) -> Report:
+    """Run the reference load through the cascade's scheduler and its first candidate, on one simulated device."""
+    cascade, test = side.cascade, _test(side)
     known, walked = knowledge([cascade]), {cascade.task: walks(cascade, test)}
     lengths = test.levels[cascade.candidates[0].levels[0]].length.tolist()
     load = reference_load({cascade.task: lengths}, capacity, seed, reference)
@@ -110,30 +115,30 @@ def _promised(cascade: Cascade) -> Side:
 
 def _less_accurate(new: Side, old: Side, config: GateConfig) -> str:
     right = f"its accuracy is {new.accuracy:.4f}"
-    return worse(new.accuracy >= old.accuracy - config.tolerance, right, f"{old.accuracy:.4f}")
+    return rejection(new.accuracy >= old.accuracy - config.tolerance, right, f"{old.accuracy:.4f}")
 
 
 def _earns_less(new: Side, old: Side, config: GateConfig) -> str:
     least = old.utility * (1 - config.tolerance)
-    return worse(new.utility >= least, f"it earns {new.utility:.1f}", f"{old.utility:.1f}")
+    return rejection(new.utility >= least, f"it earns {new.utility:.1f}", f"{old.utility:.1f}")
 
 
 def _slower(new: Side, old: Side, config: GateConfig) -> str:
     most = old.seconds * (1 + config.tolerance)
-    return worse(new.seconds <= most, f"it takes {1000 * new.seconds:.2f} ms", f"{1000 * old.seconds:.2f} ms")
+    return rejection(new.seconds <= most, f"it takes {1000 * new.seconds:.2f} ms", f"{1000 * old.seconds:.2f} ms")
 
 
-def _judged_alike(challenger: Contender, champion: Contender) -> Contender:
-    """A regression's challenger by the champion's tolerance: a wider one of its own would make its answers correct."""
+def _judged_alike(challenger: EvaluatedCascade, champion: EvaluatedCascade) -> EvaluatedCascade:
+    """Return a regression's challenger at the champion's tolerance: a wider one would make its answers correct."""
     tolerance = champion.cascade.tolerance
     if challenger.cascade.tolerance == tolerance:
         return challenger
-    cascade = tested(replace(challenger.cascade, tolerance=tolerance), _test(challenger))
+    cascade = with_test_accuracy(replace(challenger.cascade, tolerance=tolerance), _test(challenger))
     return replace(challenger, cascade=cascade)
 
 
-def _measured_alike(champion: Contender, challenger: Contender) -> Contender:
-    """The champion on the newer latencies, where both were measured on the same classifiers and class of device.
+def _measured_alike(champion: EvaluatedCascade, challenger: EvaluatedCascade) -> EvaluatedCascade:
+    """Return the champion on the newer latencies, where both were measured on the same classifiers and class of device.
 
     An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever.
     """
@@ -142,13 +147,13 @@ def _measured_alike(champion: Contender, challenger: Contender) -> Contender:
     if not same or old.device != new.device:
         return champion
     levels = tuple(
-        replace(mine, latency=theirs.latency, importance=theirs.importance)
-        for mine, theirs in zip(old.levels, new.levels, strict=True)
+        replace(level, latency=newer.latency, importance=newer.importance)
+        for level, newer in zip(old.levels, new.levels, strict=True)
     )
     return replace(champion, cascade=replace(old, levels=levels))
 
 
-def _test(one: Contender) -> Outputs:
-    if one.test is None:
-        raise ArtifactError(f"the outputs of {one.cascade.task} on its test split are needed, and are not there")
-    return one.test
+def _test(side: EvaluatedCascade) -> Outputs:
+    if side.test is None:
+        raise ArtifactError(f"the outputs of {side.cascade.task} on its test split are needed, and are not there")
+    return side.test

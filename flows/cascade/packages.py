@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.cascade.live import Record
+from flows.cascade.champions import Record
+from flows.champions import RECORD, record_to_json
 from flows.keys import StageResult
-from flows.live import RECORD, text_of
 from flows.release import TRAINING, commit, metric
 from pliant.cascade.artifact import Candidate, Cascade, LevelProfile
 from pliant.models.artifact import Classifier
@@ -21,10 +21,12 @@ FIRST = ("Return the sorted array.", "Raised when a connection is lost.")
 SECOND = ("The input is not changed.", "Raised when a file is lost.")
 
 
-def level_package(classifier: Classifier, level: LevelProfile, pair: bool, folder: Path, made: StageResult) -> Package:
-    """Inputs and outputs are examples: their types become the model's signature."""
+def level_package(
+    classifier: Classifier, level: LevelProfile, pair: bool, folder: Path, result: StageResult
+) -> Package:
+    """Return a level's package. Inputs and outputs are examples: their types become the model's signature."""
     regression = not classifier.classes
-    notes = made.get("notes", {})
+    notes = result.get("notes", {})
     settings = json.loads(classifier.config)
     shape = {name: settings[name] for name in ("model_type", "num_hidden_layers", "hidden_size") if name in settings}
     return Package(
@@ -45,7 +47,7 @@ def level_package(classifier: Classifier, level: LevelProfile, pair: bool, folde
 
 
 def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, record: Record) -> Package:
-    """`levels`: name -> version of its model."""
+    """Return a task's package; `levels`: name -> version of its model."""
     where: dict[str, Option] = {
         f"model.{level}": f"models:/{cascade_level(cascade.task, level)}/{version}" for level, version in levels.items()
     }
@@ -70,7 +72,7 @@ def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, reco
             "pliant.git_commit": commit(),
             "pliant.data": cascade.data,
             "pliant.device": cascade.device,
-            RECORD: text_of(record),
+            RECORD: record_to_json(record),
             **versions,
         },
     )
@@ -86,7 +88,7 @@ def level_metrics(level: LevelProfile) -> dict[str, float]:
 
 
 def task_metrics(cascade: Cascade) -> dict[str, float]:
-    """Per candidate: accuracies, mean seconds of a request alone, and the share that runs more than one level."""
+    """Return per candidate the accuracies, mean seconds of a request alone, and the share that runs more than one level."""
     metrics: dict[str, float] = {}
     for candidate in cascade.candidates:
         name = metric(candidate.name)
@@ -101,7 +103,7 @@ def task_metrics(cascade: Cascade) -> dict[str, float]:
 
 
 def rerouted(candidate: Candidate) -> float:
-    """Share of the requests that its first level does not answer."""
+    """Return the share of the requests that its first level does not answer."""
     return candidate.shares[1] if len(candidate.shares) > 1 else 0.0
 
 

@@ -1,4 +1,4 @@
-"""From the store to the registry: what a run of the cascade flow made, with its parameters, metrics, figures and reports.
+"""From the store to the registry: the results of a cascade flow run, with its parameters, metrics, figures and reports.
 
 A task is one registered model, each of its levels another: the task's version names the levels' versions. Tasks are judged
 and promoted one by one. What is new and what is live: flows/release.py. Knows no Prefect.
@@ -10,73 +10,57 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from flows import gate, release
+from flows import gate
+from flows.cascade.champions import Record, Saved
 from flows.cascade.config import CascadeFlowConfig
 from flows.cascade.gate import Verdict
-from flows.cascade.live import Record, Saved
 from flows.cascade.packages import level_package, task_package
 from flows.cascade.report import log_task
-from flows.cascade.stages import TaskMade
+from flows.cascade.stages import TaskResults
 from flows.keys import StageResult
-from flows.release import Release, commit, flat, promote, register
+from flows.release import Publication, Release, open_registry, publication
 from flows.settings import Settings
 from pliant.cascade.artifact import Cascade
 from pliant.models.artifact import Classifier
 from pliant.progress import Progress
-from registry.mlflow_run import Run
-from registry.mlflow_store import MlflowRegistry
-from registry.names import CASCADE_TASK, cascade_level, experiment
+from registry.names import CASCADE_TASK, cascade_level
 from registry.store import FolderStore
 
 
 def publish(
     settings: Settings,
     config: CascadeFlowConfig,
-    made: Sequence[TaskMade],
+    tasks: Sequence[TaskResults],
     verdicts: Mapping[str, Verdict],
     store: FolderStore,
     progress: Progress,
 ) -> Release:
     """Log the run, register what is new, and move the aliases of every task that the gate let pass."""
-    registry = release.open_registry(settings, experiment("cascade"))
-    versions: dict[str, int] = {}
-    new: list[str] = []
-    with registry.run("cascade", {"git_commit": commit()}) as run:
-        run.params(flat(asdict(config)))
-        run.document("gate", {task: asdict(verdict) for task, verdict in verdicts.items()})
-        for done, one in enumerate(made):
-            log_task(run, one, store)
-            known, fresh = _register(registry, run, config, one, store)
-            if verdicts[one.task].passed:
-                promote(registry, known)
-            versions |= known
-            new += fresh
-            progress(done + 1, len(made))
-    passed = all(verdict.passed for verdict in verdicts.values())
-    return Release(passed, gate.reason(verdicts), versions, tuple(new), run.id)
+    report = {task: asdict(verdict) for task, verdict in verdicts.items()}
+    with publication(open_registry(settings, "cascade"), "cascade", asdict(config), report) as published:
+        for done, task in enumerate(tasks):
+            log_task(published.run, task, store)
+            names = _register(published, config, task, store)
+            if verdicts[task.task].passed:
+                published.promote(names)
+            progress(done + 1, len(tasks))
+    return published.release(all(verdict.passed for verdict in verdicts.values()), gate.reason(verdicts))
 
 
-def _register(
-    registry: MlflowRegistry, run: Run, config: CascadeFlowConfig, made: TaskMade, store: FolderStore
-) -> tuple[dict[str, int], list[str]]:
-    """Versions of the task's levels and of the task itself, in this order, and which of them are new."""
+def _register(published: Publication, config: CascadeFlowConfig, task: TaskResults, store: FolderStore) -> list[str]:
+    """Register the task's levels and the task itself, and return the names of their models in this order."""
+    cascade = store.load(Cascade, task.plan["key"], task.plan["digest"])
     versions: dict[str, int] = {}
-    new: list[str] = []
-    cascade = store.load(Cascade, made.plan["key"], made.plan["digest"])
-    levels: dict[str, int] = {}
     for level in cascade.levels:
-        one, name = made.levels[level.name], cascade_level(made.task, level.name)
-        classifier = store.load(Classifier, one["key"], one["digest"])
-        package = partial(level_package, classifier, level, cascade.pair, store.path(one["key"]), one)
-        levels[level.name], is_new = register(registry, run, name, one["digest"], package)
-        versions[name] = levels[level.name]
-        new += [name] if is_new else []
-    name = CASCADE_TASK + made.task
-    record = Record(config.plan, config.latency, config.threads, _saved(made.outputs), _saved(made.test))
-    package = partial(task_package, cascade, levels, store.path(made.plan["key"]), record)
-    versions[name], is_new = register(registry, run, name, made.plan["digest"], package)
-    return versions, [*new, name] if is_new else new
+        result, name = task.levels[level.name], cascade_level(task.task, level.name)
+        classifier = store.load(Classifier, result["key"], result["digest"])
+        package = partial(level_package, classifier, level, cascade.pair, store.path(result["key"]), result)
+        versions[level.name] = published.register(name, result["digest"], package)
+    record = Record(config.plan, config.latency, config.threads, _saved(task.outputs), _saved(task.test))
+    package = partial(task_package, cascade, versions, store.path(task.plan["key"]), record)
+    published.register(CASCADE_TASK + task.task, task.plan["digest"], package)
+    return [*(cascade_level(task.task, level) for level in versions), CASCADE_TASK + task.task]
 
 
-def _saved(made: StageResult) -> Saved:
-    return Saved(made["key"], made["digest"])
+def _saved(result: StageResult) -> Saved:
+    return Saved(result["key"], result["digest"])

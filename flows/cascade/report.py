@@ -1,4 +1,4 @@
-"""What a run of the cascade flow logs of one task: metrics, curves by epoch, figures, the data set. Knows no Prefect."""
+"""Logs one task of a run of the cascade flow: metrics, curves by epoch, figures, the data set. Knows no Prefect."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 from flows import curves
 from flows.cascade import figures
 from flows.cascade.packages import level_metrics, task_metrics
-from flows.cascade.stages import TaskMade
+from flows.cascade.stages import TaskResults
 from flows.release import metric
-from pliant.cascade.artifact import Cascade, LevelProfile, Outputs
+from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.calibrate import Reliability, reliability
-from pliant.cascade.evaluate import Ground
+from pliant.cascade.evaluate import EvaluationData
 from pliant.cascade.route import answers, confidence
 from registry.mlflow_run import Run
 from registry.store import FolderStore
 
 
-def log_task(run: Run, made: TaskMade, store: FolderStore) -> None:
-    cascade = store.load(Cascade, made.plan["key"], made.plan["digest"])
-    run.dataset(made.task, cascade.data, made.task)
-    run.metrics({f"{name}.{made.task}": value for name, value in task_metrics(cascade).items()})
+def log_task(run: Run, task: TaskResults, store: FolderStore) -> None:
+    cascade = store.load(Cascade, task.plan["key"], task.plan["digest"])
+    run.dataset(task.task, cascade.data, task.task)
+    run.metrics({f"{name}.{task.task}": value for name, value in task_metrics(cascade).items()})
     for level in cascade.levels:
-        named = {f"{name}.{made.task}.{level.name}": value for name, value in level_metrics(level).items()}
+        named = {f"{name}.{task.task}.{level.name}": value for name, value in level_metrics(level).items()}
         run.metrics(named)
-    notes = {name: one["notes"] for name, one in made.levels.items() if "notes" in one}
-    run.document(f"training-{made.task}", notes)
+    notes = {name: result["notes"] for name, result in task.levels.items() if "notes" in result}
+    run.document(f"training-{task.task}", notes)
     for name, noted in notes.items():
-        _log_curves(run, f"{made.task}.{metric(name)}", noted)
-    _log_figures(run, cascade, store.load(Outputs, made.test["key"], made.test["digest"]), notes)
+        _log_curves(run, f"{task.task}.{metric(name)}", noted)
+    _log_figures(run, cascade, store.load(Outputs, task.test["key"], task.test["digest"]), notes)
 
 
 def _log_curves(run: Run, level: str, noted: Mapping[str, Any]) -> None:
@@ -48,15 +48,14 @@ def _log_figures(run: Run, cascade: Cascade, test: Outputs, notes: Mapping[str, 
 
 
 def reliabilities(cascade: Cascade, test: Outputs) -> Iterator[tuple[str, Reliability, Reliability]]:
-    """Per level, on the test split: uncalibrated and calibrated. A regression has no confidence before calibration."""
-    ground = Ground(test, cascade.levels, cascade.tolerance)
+    """Yield every level's name, uncalibrated and calibrated reliability, on the test split.
+
+    A regression has no confidence before calibration.
+    """
+    ground = EvaluationData(test, cascade.levels, cascade.tolerance)
     for level, saved in zip(cascade.levels, test.levels, strict=True):
         diagrams = []
-        for profile in (_uncalibrated(level), level):
+        for profile in (replace(level, temperature=1.0), level):
             answer_RK = answers(profile, cascade.tolerance, saved.logits, saved.length)
             diagrams.append(reliability(confidence(answer_RK, ground.regression), ground.correct(answer_RK)))
         yield level.name, diagrams[0], diagrams[1]
-
-
-def _uncalibrated(level: LevelProfile) -> LevelProfile:
-    return replace(level, temperature=1.0)

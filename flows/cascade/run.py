@@ -1,4 +1,4 @@
-"""Runs the cascade flow from a command line (see flows/run.py), and measures what is live on another device."""
+"""Runs the cascade flow from a command line (see flows/run.py)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from typing import Any
 
 from flows import settings
 from flows.cascade import config as cascade_config
-from flows.cascade.live import champion
-from flows.cascade.reprofile import reprofile
-from flows.run import run, show, tell_sizes, with_prefect
-
-__all__ = ["champion", "reprofile", "run_connected", "run_flow", "show"]
+from flows.run import run, tell_sizes, with_prefect
 
 
 def run_flow(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Run the flow here and give its release as plain values. A failed stage is raised as one sentence."""
+    """Run the flow here and return its release as plain values. A failed stage is raised as one sentence."""
     tell_sizes(cascade_config.sizes(cascade_config.read(Path(config) if config else None, overrides)))
     with with_prefect(settings.read()):
         return run_connected(config, overrides)
 
 
 def run_connected(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, with Prefect's server already there."""
+    """Run the flow with Prefect's server already there."""
     from flows.cascade import flow
 
     return run(flow.cascade, config, overrides)

@@ -34,7 +34,9 @@ import training.precision
 import training.rows
 import training.starts
 import training.texts
-from flows.cascade.config import CascadeFlowConfig, LevelConfig, TaskConfig
+from flows.cascade.config import CascadeFlowConfig, LevelConfig
+from flows.config import check_distinct
+from flows.device import configured_class
 from flows.keys import StageResult, contents, stage_key
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.device import device_class, threads
@@ -67,7 +69,7 @@ class Latencies:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskMade:
+class TaskResults:
     """All stages' results of one task. `levels`: by name, ascending in size."""
 
     task: str
@@ -79,23 +81,18 @@ class TaskMade:
 
 
 def load_data(config: CascadeFlowConfig) -> list[TextData]:
-    """One data set a task. Two tasks of one name would overwrite each other, so that is refused."""
-    loaded = [_load(task, config.seed) for task in config.tasks]
-    for data in loaded:  # told before anything is trained
+    """Return one data set a task. Raises `InputError` for too few texts, and for two tasks of one name."""
+    loaded = [training.texts.load(task.data, task.name, config.seed, task.limit, task.shares) for task in config.tasks]
+    for data in loaded:  # before anything is trained
         if len(data.split.profiling) < pliant.cascade.plan.LEAST_TEXTS:
             raise InputError(
                 f"texts of {data.name} to plan with",
                 len(data.split.profiling),
                 f"at least {pliant.cascade.plan.LEAST_TEXTS}",
             )
-    names = [data.name for data in loaded]
-    if len(set(names)) != len(names) or not names:
-        raise InputError("tasks", ", ".join(names) or "empty", "at least one task, each of its own name (NAME=ADDRESS)")
+    wanted = "at least one task, each of its own name (NAME=ADDRESS)"
+    check_distinct("tasks", [data.name for data in loaded], wanted)
     return loaded
-
-
-def _load(task: TaskConfig, seed: int) -> TextData:
-    return training.texts.load(task.data, task.name, seed, task.limit, task.shares)
 
 
 def train_key(level: LevelConfig, data: TextData) -> str:
@@ -113,7 +110,7 @@ def train_key(level: LevelConfig, data: TextData) -> str:
 def make_level(
     config: CascadeFlowConfig, level: LevelConfig, data: TextData, key: str, store: FolderStore, progress: Progress
 ) -> StageResult:
-    """One classifier, trained; its curves are noted."""
+    """Train one classifier; its curves are in the notes."""
     began = time.monotonic()
     classifier, curves = training.classifier.train(
         level.classifier, level.name, data, _start(level, data), config.device, progress
@@ -124,17 +121,17 @@ def make_level(
 
 
 def _start(level: LevelConfig, data: TextData) -> Start:
-    """A new vocabulary is made of the fit split alone."""
+    """Return what the level starts from. A new vocabulary is made of the fit split alone."""
     if level.start != "scratch":
         return training.starts.pretrained(level.start)
-    texts = [part for texts in data.texts(data.split.fit) for part in texts if part is not None]
+    texts = [text for pair in data.texts(data.split.fit) for text in pair if text is not None]
     return training.starts.scratch(level.scratch, texts)
 
 
 def outputs_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, StageResult], split: str) -> str:
     depends = {
         "config": asdict(config.outputs),
-        "levels": {name: made["digest"] for name, made in levels.items()},
+        "levels": {name: level["digest"] for name, level in levels.items()},
         "data": data.fingerprint,
         "split": split,
         "device": config.device,
@@ -152,9 +149,9 @@ def make_outputs(
     store: FolderStore,
     progress: Progress,
 ) -> StageResult:
-    """Every level run once over the texts of one split ("profiling" or "test")."""
+    """Run every level once over the texts of one split ("profiling" or "test")."""
     classifiers = load_levels(store, levels)
-    digests = [made["digest"] for made in levels.values()]
+    digests = [level["digest"] for level in levels.values()]
     index = {"profiling": data.split.profiling, "test": data.split.test}[split]
     with threads(config.threads):
         outputs = profiling.cascade.outputs.run_all(
@@ -164,12 +161,10 @@ def make_outputs(
 
 
 def latencies_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, StageResult]) -> str:
-    with threads(config.threads):
-        device = device_class(config.device)
     depends = {
         "config": asdict(config.latency),
-        "levels": [made["digest"] for made in levels.values()],
-        "device": device,
+        "levels": [level["digest"] for level in levels.values()],
+        "device": configured_class(config),
         "torch": version("torch"),
         "cores": os.cpu_count(),
     }
@@ -185,7 +180,7 @@ def make_latencies(
 
 
 def measure(config: CascadeFlowConfig, classifiers: Sequence[Classifier], progress: Progress) -> Latencies:
-    """Every level's latency per (tokens, batch); with attention importance too, but for the last level."""
+    """Measure every level's latency per (tokens, batch); with attention importance too, but for the last level."""
     plain: list[LatencyTable] = []
     importance: list[LatencyTable | None] = []
     last, total = len(classifiers) - 1, 2 * len(classifiers) - 1
@@ -226,7 +221,7 @@ def make_plan(
     store: FolderStore,
     progress: Progress,
 ) -> StageResult:
-    """Calibrated, planned, and tested on texts that neither has seen."""
+    """Calibrate, plan, and test on texts that neither has seen."""
     held = store.load(Outputs, outputs["key"], outputs["digest"])
     measured = store.load(Latencies, latencies["key"], latencies["digest"])
     tested = store.load(Outputs, test["key"], test["digest"])
@@ -237,8 +232,8 @@ def make_plan(
 
 def planned(config: CascadeFlowConfig, held: Outputs, tested: Outputs, measured: Latencies, pair: bool) -> Cascade:
     cascade = pliant.cascade.plan.make(held, measured.plain, measured.importance, config.plan, pair, measured.device)
-    return pliant.cascade.evaluate.tested(cascade, tested)
+    return pliant.cascade.evaluate.with_test_accuracy(cascade, tested)
 
 
 def load_levels(store: FolderStore, levels: Mapping[str, StageResult]) -> list[Classifier]:
-    return [store.load(Classifier, made["key"], made["digest"]) for made in levels.values()]
+    return [store.load(Classifier, level["key"], level["digest"]) for level in levels.values()]

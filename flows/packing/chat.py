@@ -1,4 +1,4 @@
-"""A question as the first message of a conversation, put as the service puts it (pliant/packing/chat.py)."""
+"""Renders a question as the first message of a conversation, as the service does (pliant/packing/chat.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from pliant.packing.chat import ChatTemplate, special_tokens
 
 
 def rendered(generator: Generator, tokenizer: Tokenizer, asks: Sequence[str]) -> list[str]:
-    """Without a template as they are. Raises `InputError` for a template that cannot be read or refuses a user's message."""
+    """Return the questions in the generator's template, or as they are where it has none.
+
+    Raises `InputError` for a template that cannot be read or refuses a user's message.
+    """
     try:
         template = ChatTemplate(generator.chat_template, special_tokens(json.loads(generator.config), tokenizer))
         return [template.render([{"role": "user", "content": ask}]) for ask in asks]

@@ -1,4 +1,4 @@
-"""What the packing flow is told: values with defaults (flows/config.py reads them). Knows no Prefect."""
+"""The settings of the packing flow: values with defaults (flows/config.py reads them). Knows no Prefect."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from flows import config
 from pliant.errors import InputError
 from pliant.packing.scheduling.reference import ReferenceConfig
-from pliant.packing.scheduling.scheduler import LEVELS
+from pliant.packing.scheduling.scheduler import SAFETY_BOUNDS
 from profiling.packing.steps import StepsConfig
 from training.packing.generator import GeneratorConfig
 from training.packing.predictor import PredictorConfig
 
 EMBEDDED, CORPUS = "embedded", "docstrings"
 PARTS = ("generator-", "predictor-")
-"""A name does not begin so: the registered models of its parts do."""
+"""A name does not begin with these: the names of the registered models of its parts do."""
 
 
 def check_share(name: str, value: float) -> None:
@@ -30,7 +30,7 @@ def check_share(name: str, value: float) -> None:
 class LengthsConfig:
     """How outputs are observed. At temperature 0 a small model may repeat itself to the limit."""
 
-    requests: int = 1500  # prompts that are asked; fewer where there are no more
+    requests: int = 1500  # prompts that the generator answers; fewer where there are no more
     temperature: float = 0.7
     limit: int | None = None  # new tokens of an output at most; default: what the context leaves
     held_out: float = 0.3  # share of them that the predictor is judged by, and that the reference workload draws from
@@ -45,8 +45,8 @@ class LengthsConfig:
             raise InputError("lengths.temperature", self.temperature, "at least 0")
         for name, least in (("requests", 20), ("pages", 1), ("sequences", 1), ("limit", 1)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"lengths.{name}", value, f"at least {least}")
+            if value is not None:
+                config.check_minimum(f"lengths.{name}", value, least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class PlanConfig:
     seconds: float = 2.0  # that a request may take in the reference workload, where that has deadlines
 
     def __post_init__(self) -> None:
-        for name, values, least in (("levels", self.levels, LEVELS[0]), ("patience", self.patience, 0.0)):
+        for name, values, least in (("levels", self.levels, SAFETY_BOUNDS[0]), ("patience", self.patience, 0.0)):
             if not values or min(values) < least:
                 raise InputError(f"plan.{name}", values, f"at least one, none below {least:g}")
         if self.seconds <= 0 or self.tail <= 0 or self.recomputed < 0:
@@ -134,7 +134,7 @@ class PackingFlowConfig:
     prompts: str = CORPUS
     embedded: GeneratorConfig = field(default_factory=GeneratorConfig)
     lengths: LengthsConfig = field(default_factory=LengthsConfig)
-    # Of a thousand prompts twice the layers and epochs learn nothing more, in ten times as long (LOG.md).
+    # Of a thousand prompts twice the layers and epochs learn nothing more, in ten times as long (docs/log).
     predictor: PredictorConfig = field(default_factory=lambda: PredictorConfig(width=96, layers=1, epochs=6))
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     steps: StepsConfig = field(default_factory=StepsConfig)
@@ -147,20 +147,19 @@ class PackingFlowConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value, least in (("threads", self.threads, 1), ("seed", self.seed, 0)):
-            if value < least:
-                raise InputError(name, value, f"at least {least}")
+        config.check_minimum("threads", self.threads, 1)
+        config.check_minimum("seed", self.seed, 0)
         if not self.name:
-            object.__setattr__(self, "name", _called(self.generator))
+            object.__setattr__(self, "name", _default_name(self.generator))
         if not config.NAME.fullmatch(self.name) or self.name.startswith(PARTS):
-            told = f"letters, digits, '_', '-' and '.' (not in front), and not to begin with {' or '.join(PARTS)}"
-            raise InputError("name", repr(self.name), told)
+            wanted = f"letters, digits, '_', '-' and '.' (not in front), and not to begin with {' or '.join(PARTS)}"
+            raise InputError("name", repr(self.name), wanted)
         scheme, _, rest = self.generator.partition(":")
         if self.generator != EMBEDDED and (scheme not in ("path", "hub") or not rest):
             raise InputError("generator", self.generator, "embedded, path:FOLDER or hub:NAME")
 
 
-def _called(generator: str) -> str:
+def _default_name(generator: str) -> str:
     if generator == EMBEDDED:
         return CORPUS
     return re.sub(r"[^\w.-]", "-", re.split(r"[:/]", generator.rstrip("/"))[-1]).lstrip(".-")
@@ -177,22 +176,22 @@ def sizes(config: PackingFlowConfig) -> str:
 
 
 def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> PackingFlowConfig:
-    """From a TOML file, with `overrides` laid over its top level.
+    """Return the settings from a TOML file, with `overrides` laid over its top level.
 
     Short forms among the overrides: `data`, a list of one [NAME=]ADDRESS, for `prompts` (and `name`); `predictor`, an
     address, for `predictor.encoder`; `limit` for `lengths.requests`.
     """
-    told = dict(overrides or {})
-    if "data" in told:
-        told |= _one(told.pop("data"))
-    short = {"requests": told.pop("limit")} if "limit" in told else {}
-    encoder = {"encoder": told.pop("predictor")} if isinstance(told.get("predictor"), str) else {}
-    made = config.read(PackingFlowConfig, path, told)
+    values = dict(overrides or {})
+    if "data" in values:
+        values |= _prompts(values.pop("data"))
+    short = {"requests": values.pop("limit")} if "limit" in values else {}
+    encoder = {"encoder": values.pop("predictor")} if isinstance(values.get("predictor"), str) else {}
+    base = config.read(PackingFlowConfig, path, values)
     config.read(LengthsConfig, None, short)  # checked as the whole would be
-    return replace(made, lengths=replace(made.lengths, **short), predictor=replace(made.predictor, **encoder))
+    return replace(base, lengths=replace(base.lengths, **short), predictor=replace(base.predictor, **encoder))
 
 
-def _one(addresses: Any) -> dict[str, Any]:
+def _prompts(addresses: Any) -> dict[str, Any]:
     if not isinstance(addresses, list | tuple) or len(addresses) != 1:
         raise InputError("data", addresses, "a list of one [NAME=]ADDRESS of prompts")
     name, equals, address = str(addresses[0]).rpartition("=")

@@ -1,4 +1,4 @@
-"""Who stands at the gate: what was just made, and the champion as it does on the same held-out prompts.
+"""The two sides of the gate: what a flow has just made, and the champion as it does on the same held-out prompts.
 
 Knows no Prefect.
 """
@@ -8,51 +8,55 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import training.packing.predictor
-from flows.packing import live
-from flows.packing.gate import Contender
-from flows.packing.stages import ModelMade, forecasts_of, load_generator, load_observed, load_plan, load_predictor
+from flows.packing import champions
+from flows.packing.gate import Candidate
+from flows.packing.stages import ModelResults, forecasts_of, load_generator, load_observed, load_plan, load_predictor
 from pliant.packing.artifact import Packing, Predictor
 from registry.mlflow_store import MlflowRegistry
 from registry.store import FolderStore
 from training.packing.lengths import LengthData
 
 PINBALL = "pinball"
-"""Of training/packing/predictor.py's judgement."""
+"""Key of the pinball loss among the metrics of training/packing/predictor.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class Challenger:
-    """The one side, and the held-out prompts that both are judged on; their order is that of the plan's requests."""
+    """The new side, and the held-out prompts that both are judged on; their order is that of the plan's requests."""
 
-    contender: Contender
+    candidate: Candidate
     held_out: LengthData
 
 
-def contender(store: FolderStore, made: ModelMade) -> Challenger:
-    context = load_generator(store, made.generator).context
-    held_out = load_observed(store, made.lengths).part(held_out=True)
-    return challenger_of(load_plan(store, made.plan), load_predictor(store, made.predictor), context, held_out)
+def challenger_from(store: FolderStore, results: ModelResults) -> Challenger:
+    """Return the challenger that a run of the flow made."""
+    context = load_generator(store, results.generator).context
+    held_out = load_observed(store, results.lengths).part(held_out=True)
+    return challenger_of(load_plan(store, results.plan), load_predictor(store, results.predictor), context, held_out)
 
 
 def challenger_of(packing: Packing, predictor: Predictor, context: int, held_out: LengthData) -> Challenger:
-    return Challenger(Contender(packing, context, loss(predictor, held_out)), held_out)
+    return Challenger(Candidate(packing, context, loss(predictor, held_out)), held_out)
 
 
-def against(registry: MlflowRegistry, challenger: Challenger) -> Contender | None:
-    """The champion of the same name, with what its own predictor says of the challenger's requests; None: there is none."""
-    new = challenger.contender.packing
-    champion = live.live(registry).get(new.name)
+def champion_against(registry: MlflowRegistry, challenger: Challenger) -> Candidate | None:
+    """Return the champion of the same name, with its own predictor's forecasts of the challenger's requests.
+
+    None where there is no champion.
+    """
+    new = challenger.candidate.packing
+    champion = champions.load_champions(registry).get(new.name)
     if champion is None:
         return None
     old = champion.packing
-    context = live.generator(registry, champion).context
+    context = champions.fetch_generator(registry, champion).context
     if old.predictor == new.predictor:
-        said = replace(old, forecasts=new.forecasts, buckets=new.buckets)
-        return Contender(said, context, challenger.contender.pinball)
-    predictor = live.predictor(registry, champion)
+        packing = replace(old, forecasts=new.forecasts, buckets=new.buckets)
+        return Candidate(packing, context, challenger.candidate.pinball)
+    predictor = champions.fetch_predictor(registry, champion)
     forecasts, buckets = forecasts_of(predictor, challenger.held_out.prompts)
-    said = replace(old, forecasts=forecasts, buckets=buckets)
-    return Contender(said, context, loss(predictor, challenger.held_out))
+    packing = replace(old, forecasts=forecasts, buckets=buckets)
+    return Candidate(packing, context, loss(predictor, challenger.held_out))
 
 
 def loss(predictor: Predictor, data: LengthData) -> float:

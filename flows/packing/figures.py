@@ -14,17 +14,17 @@ from matplotlib.figure import Figure
 
 from flows.packing.plan import Choice
 from pliant.packing.artifact import Packing
-from pliant.packing.scheduling.forecast import LEVELS, MEDIAN, UPPER
-from pliant.packing.scheduling.iteration_cost import LinearSteps, Point
+from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
+from pliant.packing.scheduling.iteration_cost import LinearCost, Point
 
 matplotlib.use("Agg")
 
-LOWER = LEVELS.index(0.1)
+LOWER = QUANTILES.index(0.1)
 GREY = "#6b7686"
 
 
 def predicted(packing: Packing) -> Figure:
-    """Observed tokens of every held-out output over the predicted median, with the range from 10% to 90%."""
+    """Draw the observed tokens of every held-out output over the predicted median, with the range from 10% to 90%."""
     figure = Figure(figsize=(6.5, 5.5), layout="constrained")
     axes = figure.subplots()
     middle, low, high = (packing.forecasts[:, at] for at in (MEDIAN, LOWER, UPPER))
@@ -40,28 +40,28 @@ def predicted(packing: Packing) -> Figure:
 
 
 def lengths(packing: Packing) -> Figure:
-    """How long outputs are, and the share of them within each forecast quantile."""
+    """Draw how long outputs are, and the share of them within each forecast quantile."""
     figure = Figure(figsize=(10, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2)
     left.hist(packing.output_tokens, bins=30, color="C0")
     left.set(xlabel="tokens of an output", ylabel="held-out prompts", title=f"Observed outputs of {packing.name}")
     within = (packing.output_tokens[:, None] <= packing.forecasts).mean(axis=0)
     right.plot([0, 1], [0, 1], linestyle=":", color=GREY)
-    right.plot(LEVELS, within, marker="o", linewidth=2, label="forecasts")
+    right.plot(QUANTILES, within, marker="o", linewidth=2, label="forecasts")
     right.set(xlabel="level of the quantile", ylabel="share of the outputs within it", title="Coverage")
     right.grid(alpha=0.3)
     right.legend()
     return figure
 
 
-def steps(points: Sequence[Point], fitted: LinearSteps, device: str) -> Figure:
-    """Measured milliseconds of every profiled iteration over those of the fit."""
+def steps(points: Sequence[Point], fitted: LinearCost, device: str) -> Figure:
+    """Draw the measured milliseconds of every profiled iteration over those of the fit."""
     figure = Figure(figsize=(6, 5), layout="constrained")
     axes = figure.subplots()
-    found = [1000 * float(fitted.seconds(p.queries, p.sequences, p.cached)) for p in points]
+    fit = [1000 * float(fitted.seconds(p.queries, p.sequences, p.cached)) for p in points]
     measured = [1000 * p.seconds for p in points]
-    axes.scatter(found, measured, s=14)
-    top = max(*found, *measured)
+    axes.scatter(fit, measured, s=14)
+    top = max(*fit, *measured)
     axes.plot([0, top], [0, top], linestyle=":", color=GREY)
     axes.set(xlabel="fitted (ms)", ylabel="measured (ms)", title=f"Iterations on {device}")
     axes.grid(alpha=0.3)
@@ -69,13 +69,13 @@ def steps(points: Sequence[Point], fitted: LinearSteps, device: str) -> Figure:
 
 
 def policies(choice: Choice) -> Figure:
-    """Mean and tail of the completion times, and tokens computed again, policy by policy. Simulated."""
+    """Draw mean and tail of the completion times, and tokens computed again, policy by policy. Simulated."""
     figure = Figure(figsize=(11, 4), layout="constrained")
-    names = [one.policy for one in choice.policies]
+    names = [figures.policy for figures in choice.policies]
     shown = (
-        ("mean completion (s)", [one.mean for one in choice.policies]),
-        ("99th percentile (s)", [one.p99 for one in choice.policies]),
-        ("computed again (%)", [100 * one.recomputed for one in choice.policies]),
+        ("mean completion (s)", [figures.mean for figures in choice.policies]),
+        ("99th percentile (s)", [figures.p99 for figures in choice.policies]),
+        ("computed again (%)", [100 * figures.recomputed for figures in choice.policies]),
     )
     for axes, (title, values) in zip(figure.subplots(1, 3), shown, strict=True):
         _bars(axes, names, values, title)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from flows.gate import FIRST, Judged, worse
+from flows.gate import FIRST, Judged, rejection
 from flows.packing.config import GateConfig
-from flows.packing.plan import Fared, fared
+from flows.packing.plan import PolicyFigures, simulate_policy
 from pliant.packing.artifact import Packing
 from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load
@@ -19,7 +19,7 @@ from pliant.progress import Progress, silent
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class Candidate:
     """A plan that holds what its own predictor says of the prompts observed last, and that predictor's loss on them.
 
     `pinball` is the mean quantile loss in the log of the length; `context` the generator's.
@@ -35,20 +35,23 @@ class Side:
     """One side's figures, simulated: means over the replays."""
 
     pinball: float
-    fared: Fared
+    fared: PolicyFigures
 
 
 Verdict = Judged[Side]
 
 
 def judge(
-    champion: Contender | None,
-    challenger: Contender,
+    champion: Candidate | None,
+    challenger: Candidate,
     config: GateConfig,
     reference: ReferenceConfig,
     progress: Progress = silent,
 ) -> Verdict:
-    """The arrivals' rates are set by the champion's device where there is one, the requests are the challenger's."""
+    """Judge whether the challenger may take the champion's place.
+
+    The arrivals' rates are set by the champion's device where there is one, the requests are the challenger's.
+    """
     if champion is None:
         new = _side(challenger, challenger, challenger, config, reference)
         progress(1, 1)
@@ -58,26 +61,26 @@ def judge(
     progress(1, 2)
     new = _side(challenger, champion, challenger, config, reference)
     progress(2, 2)
-    bad = _worse(new, old, config)
+    worse = _rejection(new, old, config)
     good = f"a request takes {_ms(new.fared.mean)}, no worse than the champion's {_ms(old.fared.mean)}"
-    return Judged(not bad, bad or good, new, old)
+    return Judged(not worse, worse or good, new, old)
 
 
 def _side(
-    one: Contender, standard: Contender, latest: Contender, config: GateConfig, reference: ReferenceConfig
+    candidate: Candidate, standard: Candidate, latest: Candidate, config: GateConfig, reference: ReferenceConfig
 ) -> Side:
-    """Rates are relative to what `standard` can bear; prompts, lengths and limits are those of `latest`."""
+    """Replay one side. Rates are relative to what `standard` can bear; prompts, lengths and limits are those of `latest`."""
     packing = replace(
-        one.packing, prompt_tokens=latest.packing.prompt_tokens, output_tokens=latest.packing.output_tokens
+        candidate.packing, prompt_tokens=latest.packing.prompt_tokens, output_tokens=latest.packing.output_tokens
     )
     most = capacity(replace(packing, memory=standard.packing.memory, steps=standard.packing.steps))
-    context = min(one.context, standard.context, latest.context)
+    context = min(candidate.context, standard.context, latest.context)
     loads = [reference_load(packing, context, most, seed, reference) for seed in range(config.seeds)]
-    return Side(one.pinball, fared(packing, rules_of(packing, context), loads))
+    return Side(candidate.pinball, simulate_policy(packing, rules_of(packing, context), loads))
 
 
-def _measured_alike(champion: Contender, challenger: Contender) -> Contender:
-    """The champion on the newer step times, where both are of the same generator and class of device.
+def _measured_alike(champion: Candidate, challenger: Candidate) -> Candidate:
+    """Return the champion on the newer step times, where both are of the same generator and class of device.
 
     An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever.
     """
@@ -87,15 +90,15 @@ def _measured_alike(champion: Contender, challenger: Contender) -> Contender:
     return replace(champion, packing=replace(old, steps=new.steps))
 
 
-def _worse(new: Side, old: Side, config: GateConfig) -> str:
-    lax, mine, theirs = 1 + config.tolerance, new.fared, old.fared
+def _rejection(new: Side, old: Side, config: GateConfig) -> str:
+    factor, mine, theirs = 1 + config.tolerance, new.fared, old.fared
     loss = f"its predictor's pinball loss is {new.pinball:.4f}"
     left = f"it leaves {mine.unfinished:.1%} of the requests unfinished"
     return (
-        worse(new.pinball <= old.pinball * lax, loss, f"{old.pinball:.4f}")
-        or worse(mine.unfinished <= theirs.unfinished + config.tolerance, left, f"{theirs.unfinished:.1%}")
-        or worse(mine.mean <= theirs.mean * lax, f"a request takes {_ms(mine.mean)}", _ms(theirs.mean))
-        or worse(mine.p99 <= theirs.p99 * (1 + config.tail), f"its p99 is {_ms(mine.p99)}", _ms(theirs.p99))
+        rejection(new.pinball <= old.pinball * factor, loss, f"{old.pinball:.4f}")
+        or rejection(mine.unfinished <= theirs.unfinished + config.tolerance, left, f"{theirs.unfinished:.1%}")
+        or rejection(mine.mean <= theirs.mean * factor, f"a request takes {_ms(mine.mean)}", _ms(theirs.mean))
+        or rejection(mine.p99 <= theirs.p99 * (1 + config.tail), f"its p99 is {_ms(mine.p99)}", _ms(theirs.p99))
     )
 
 

@@ -1,4 +1,4 @@
-"""What iterations of a generator take on the device at hand, with the memory that it is served with.
+"""Measures a generator's iterations on the device at hand, with the memory that it is served with.
 
 Knows no Prefect and no registry.
 """
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from flows.device import configured_class
 from flows.packing.config import MemoryConfig, PackingFlowConfig
-from pliant.device import device_class, threads
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
-from pliant.packing.scheduling.iteration_cost import LinearSteps, Point, fit
+from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
 from pliant.packing.scheduling.request import Memory
 from pliant.progress import Progress
 from profiling.packing.steps import profile
@@ -33,14 +33,14 @@ class Measured:
     device: str  # device class
     memory: Memory
     points: tuple[Point, ...]
-    steps: LinearSteps
+    steps: LinearCost
 
 
 def measure(config: PackingFlowConfig, generator: Generator, progress: Progress) -> Measured:
-    """Iterations of the engine on the device, with the memory that is served with."""
+    """Measure iterations of the engine on the device, with the memory that is served with."""
     memory = memory_of(config.memory, generator, token_bytes(generator))
-    found = profile(generator, memory, config.steps, config.device, config.threads, progress)
-    return Measured(here(config), memory, tuple(found.points), fit(found.points, found.swap))
+    measured = profile(generator, memory, config.steps, config.device, config.threads, progress)
+    return Measured(configured_class(config), memory, tuple(measured.points), fit(measured.points, measured.swap))
 
 
 def token_bytes(generator: Generator) -> int:
@@ -48,43 +48,42 @@ def token_bytes(generator: Generator) -> int:
 
 
 def kv_bytes(config: str, element: int) -> int:
-    """Of the keys and values of one token in all layers, by transformers' config.json; `element`: bytes of a number.
+    """Return the bytes of one token's keys and values in all layers; `element`: bytes of a number.
+
+    `config` is transformers' config.json.
 
     Raises `InputError` for a configuration that does not say how many heads and layers there are.
     """
-    told = json.loads(config)
+    values = json.loads(config)
     layers, heads, width = (
-        _first(told, *names)
+        _first(values, *names)
         for names in (
             ("num_hidden_layers", "n_layer", "num_layers"),
             ("num_attention_heads", "n_head", "num_heads"),
             ("hidden_size", "n_embd", "d_model"),
         )
     )
-    each = int(told.get("head_dim") or width // heads)
-    return 2 * layers * int(told.get("num_key_value_heads") or heads) * each * element
+    each = int(values.get("head_dim") or width // heads)
+    return 2 * layers * int(values.get("num_key_value_heads") or heads) * each * element
 
 
-def _first(told: Mapping[str, object], *names: str) -> int:
-    found = next((told[name] for name in names if told.get(name)), None)
-    if not isinstance(found, int):
+def _first(values: Mapping[str, object], *names: str) -> int:
+    value = next((values[name] for name in names if values.get(name)), None)
+    if not isinstance(value, int):
         raise InputError("the generator's configuration", "incomplete", f"one that has {' or '.join(names)}")
-    return found
+    return value
 
 
-def memory_of(config: MemoryConfig, generator: Generator, bytes_: int) -> Memory:
-    """`bytes_`: of one token's keys and values. Raises `InputError` where the memory holds no page."""
+def memory_of(config: MemoryConfig, generator: Generator, token_bytes: int) -> Memory:
+    """Return the memory to serve with; `token_bytes`: of one token's keys and values.
+
+    Raises `InputError` where the memory holds no page.
+    """
     pages = config.pages
     if config.megabytes is not None:
-        pages = int(config.megabytes * 2**20 // (bytes_ * config.page_tokens))
+        pages = int(config.megabytes * 2**20 // (token_bytes * config.page_tokens))
     sequences = min(config.sequences, config.step_tokens)
-    made = Memory(pages, config.page_tokens, config.host_pages, config.step_tokens, sequences)
-    if made.pages * made.page_tokens < 2:
-        raise InputError("memory", f"{made.pages} pages of {made.page_tokens} tokens", "at least 2 tokens")
-    return replace(made, pages=min(made.pages, made.need(generator.context) * sequences))
-
-
-def here(config: PackingFlowConfig) -> str:
-    """The class of the configured device, with the configured threads."""
-    with threads(config.threads):
-        return device_class(config.device)
+    memory = Memory(pages, config.page_tokens, config.host_pages, config.step_tokens, sequences)
+    if memory.pages * memory.page_tokens < 2:
+        raise InputError("memory", f"{memory.pages} pages of {memory.page_tokens} tokens", "at least 2 tokens")
+    return replace(memory, pages=min(memory.pages, memory.need(generator.context) * sequences))

@@ -1,4 +1,4 @@
-"""What a service wrote of the outputs that it made (serving/packing/engine/observed.py says how), read and checked.
+"""Reads and checks the outputs that a service has written (serving/packing/engine/observed.py says how).
 
 Knows no Prefect, no registry and no model.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.forecast import LEVELS, MEDIAN, UPPER
+from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
 
 FOLDER = "observed"
 PREDICTED = "predicted"
@@ -37,21 +37,21 @@ class Output:
 
 
 def default_path(home: Path, name: str) -> Path:
-    """Where the service of the model `name` writes."""
+    """Return the file that the service of the model `name` writes."""
     return home / FOLDER / f"{name}.jsonl"
 
 
 def read(path: Path, latest: int) -> tuple[Output, ...]:
-    """The latest outputs, the oldest first; with those of the file that this one followed on. None where there is no file.
+    """Return the latest outputs, the oldest first, with those of the file that this one continues; () without a file.
 
     Raises `InputError` for a line that the service did not write, with its number; a last line without its end was
     left by a process that was killed, and is passed over.
     """
-    found: list[Output] = []
-    for one in (path.with_suffix(".1.jsonl"), path):
-        if one.is_file():
-            found += _read(one)
-    return tuple(found[-latest:])
+    outputs: list[Output] = []
+    for file in (path.with_suffix(".1.jsonl"), path):
+        if file.is_file():
+            outputs += _read(file)
+    return tuple(outputs[-latest:])
 
 
 def _read(path: Path) -> Iterator[Output]:
@@ -66,7 +66,7 @@ def _read(path: Path) -> Iterator[Output]:
 
 def _output(line: str, where: str) -> Output:
     try:
-        told = json.loads(line)
+        record = json.loads(line)
     except ValueError as error:
         raise InputError(where, line[:60], f"a JSON object ({error})") from error
     checks: Mapping[str, Callable[[Any], bool]] = {
@@ -80,14 +80,14 @@ def _output(line: str, where: str) -> Output:
         "prediction": lambda value: isinstance(value, str),
         "generator": lambda value: isinstance(value, str),
     }
-    if not isinstance(told, dict):
+    if not isinstance(record, dict):
         raise InputError(where, line[:60], "a JSON object")
     for key, fits in checks.items():
-        if key not in told or not fits(told[key]):
+        if key not in record or not fits(record[key]):
             raise InputError(
-                f"{where} {key}", told.get(key, "missing"), "as serving/packing/engine/observed.py writes it"
+                f"{where} {key}", record.get(key, "missing"), "as serving/packing/engine/observed.py writes it"
             )
-    return Output(**{key: told[key] for key in checks} | {"forecast": tuple(map(float, told["forecast"]))})
+    return Output(**{key: record[key] for key in checks} | {"forecast": tuple(map(float, record["forecast"]))})
 
 
 def _whole(value: Any, least: int) -> bool:
@@ -95,39 +95,41 @@ def _whole(value: Any, least: int) -> bool:
 
 
 def _is_forecast(value: Any) -> bool:
-    if not isinstance(value, list) or len(value) != len(LEVELS):
+    if not isinstance(value, list) or len(value) != len(QUANTILES):
         return False
-    return all(type(one) in (int, float) and math.isfinite(one) and one > 0 for one in value)
+    return all(type(tokens) in (int, float) and math.isfinite(tokens) and tokens > 0 for tokens in value)
 
 
-def telling(outputs: Sequence[Output], generator: str, context: int) -> tuple[Output, ...]:
-    """Those that tell of this generator's own lengths.
+def usable_outputs(outputs: Sequence[Output], generator: str, context: int) -> tuple[Output, ...]:
+    """Return the outputs that have this generator's own lengths.
 
     An output that its client's stop string ended, or a limit below the context, would have been longer: by how much nobody
     knows, so it is left out (training on it as it is would teach to forecast too little).
     """
-    own = (one for one in outputs if one.generator == generator)
-    return tuple(one for one in own if one.finish == "end" or _whole_context(one, context))
+    own = (output for output in outputs if output.generator == generator)
+    return tuple(output for output in own if output.finish == "end" or _whole_context(output, context))
 
 
-def _whole_context(one: Output, context: int) -> bool:
-    return one.finish == "length" and one.prompt_tokens + one.limit >= context
+def _whole_context(output: Output, context: int) -> bool:
+    return output.finish == "length" and output.prompt_tokens + output.limit >= context
 
 
 def drift(outputs: Sequence[Output]) -> dict[str, float]:
-    """How far predictions were off while they were used, of those that came in time: shares within, tokens beyond.
+    """Return how far predictions that came in time were off: shares of the outputs within, tokens beyond.
 
     `coverage.L`: of the outputs no longer than the forecast at L; `off`: mean absolute error of the median in the log;
     `over`, `under`: mean tokens by which the upper forecast was above or below.
     """
-    used = [one for one in outputs if one.prediction == PREDICTED]
-    made = {"predicted": float(len(used)), "outputs": float(len(outputs))}
+    used = [output for output in outputs if output.prediction == PREDICTED]
+    counts = {"predicted": float(len(used)), "outputs": float(len(outputs))}
     if not used:
-        return made
-    said_NL = np.array([one.forecast for one in used])
-    tokens_N = np.array([one.tokens for one in used], float)
-    beyond_N = said_NL[:, UPPER] - tokens_N
-    covered = {f"coverage.{level:g}": float(np.mean(tokens_N <= said_NL[:, at])) for at, level in enumerate(LEVELS)}
-    off = float(np.abs(np.log(tokens_N) - np.log(said_NL[:, MEDIAN])).mean())
+        return counts
+    forecast_NL = np.array([output.forecast for output in used])
+    tokens_N = np.array([output.tokens for output in used], float)
+    beyond_N = forecast_NL[:, UPPER] - tokens_N
+    covered = {
+        f"coverage.{level:g}": float(np.mean(tokens_N <= forecast_NL[:, at])) for at, level in enumerate(QUANTILES)
+    }
+    off = float(np.abs(np.log(tokens_N) - np.log(forecast_NL[:, MEDIAN])).mean())
     over, under = float(np.maximum(beyond_N, 0).mean()), float(np.maximum(-beyond_N, 0).mean())
-    return made | covered | {"off": off, "over": over, "under": under}
+    return counts | covered | {"off": off, "over": over, "under": under}

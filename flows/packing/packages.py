@@ -9,27 +9,30 @@ from typing import Any
 
 import numpy as np
 
+from flows.champions import RECORD, record_to_json
 from flows.keys import StageResult
-from flows.live import RECORD, text_of
-from flows.packing.live import GENERATOR, ORIGIN, PREDICTOR, Record, generator_model, predictor_model
-from flows.packing.plan import Choice, Fared, told
+from flows.packing.champions import GENERATOR, ORIGIN, PREDICTOR, Record
+from flows.packing.plan import Choice, PolicyFigures, describe
 from flows.release import TRAINING, commit, metric
 from pliant.packing.artifact import Generator, Packing, Predictor
-from registry.names import PACKING_PREFIX
+from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from registry.package import Package
 
 PROMPTS = ("Summarise: Return the sorted array.", "What kind of thing is it? Raised when a file is lost.")
 PLAN = "pliant.plan"
-"""Tag of a plan's version: in a sentence, how it fares in the simulator beside on-demand paging."""
+"""Tag of a plan's version: in a sentence, its figures in the simulator beside on-demand paging."""
 
 
-def generator_package(name: str, generator: Generator, folder: Path, made: StageResult) -> Package:
-    """`name`: of the model as clients call it. Inputs and outputs are examples: their types become the signature."""
-    notes = made.get("notes", {})
+def generator_package(name: str, generator: Generator, folder: Path, result: StageResult) -> Package:
+    """Return a generator's package; `name`: of the model as clients call it.
+
+    Inputs and outputs are examples: their types become the signature.
+    """
+    notes = result.get("notes", {})
     config = json.loads(generator.config)
     shape = {key: config[key] for key in ("model_type", "num_hidden_layers", "hidden_size") if key in config}
     return Package(
-        generator_model(name),
+        PACKING_GENERATOR + name,
         folder,
         {"text": np.array(PROMPTS)},
         {
@@ -45,13 +48,13 @@ def generator_package(name: str, generator: Generator, folder: Path, made: Stage
     )
 
 
-def predictor_package(name: str, predictor: Predictor, folder: Path, made: StageResult) -> Package:
-    notes = made.get("notes", {})
+def predictor_package(name: str, predictor: Predictor, folder: Path, result: StageResult) -> Package:
+    notes = result.get("notes", {})
     config = json.loads(predictor.config)
     shape = {key: config[key] for key in ("model_type", "num_hidden_layers", "hidden_size", "dim") if key in config}
     quantiles = {f"q{level:g}": np.array([8.0, 9.0]) for level in predictor.levels}
     return Package(
-        predictor_model(name),
+        PACKING_PREDICTOR + name,
         folder,
         {"text": np.array(PROMPTS)},
         quantiles | {"bucket": np.array([40, 40])},
@@ -77,18 +80,20 @@ def plan_package(
     data: str,
     origin: str = "",
 ) -> Package:
-    """`versions`: of the generator's and the predictor's models; `data`: fingerprint of the prompts and lengths.
+    """Return a plan's package.
+
+    `versions`: of the generator's and the predictor's models; `data`: fingerprint of the prompts and lengths.
 
     `origin`: digest of the plan that this one descends from; empty for one that the flow made from the beginning.
     """
     memory = packing.memory
-    asked = {"arrival": np.array([0.0, 0.1]), "prompt_tokens": np.array([20, 30]), "output_tokens": np.array([10, 40])}
-    answered = {"first_token": np.zeros(2), "seconds": np.zeros(2), "preemptions": np.zeros(2, np.int64)}
+    inputs = {"arrival": np.array([0.0, 0.1]), "prompt_tokens": np.array([20, 30]), "output_tokens": np.array([10, 40])}
+    outputs = {"first_token": np.zeros(2), "seconds": np.zeros(2), "preemptions": np.zeros(2, np.int64)}
     return Package(
         PACKING_PREFIX + packing.name,
         folder,
-        asked,
-        answered,
+        inputs,
+        outputs,
         options={"policy": "default"},
         config={"context": context},
         params={
@@ -106,50 +111,52 @@ def plan_package(
             "pliant.git_commit": commit(),
             "pliant.device": packing.device_class,
             "pliant.data": data,
-            PLAN: told(choice),
+            PLAN: describe(choice),
             GENERATOR: versions[0],
             PREDICTOR: versions[1],
-            RECORD: text_of(record),
+            RECORD: record_to_json(record),
             **({ORIGIN: origin} if origin else {}),
         },
     )
 
 
 def predictor_metrics(predictor: Predictor) -> dict[str, float]:
-    """As it was judged on held-out prompts."""
+    """Return the predictor's metrics, as it was judged on held-out prompts."""
     return {metric(name): float(value) for name, value in predictor.metrics.items()}
 
 
 def plan_metrics(packing: Packing, choice: Choice) -> dict[str, float]:
-    """Per policy what the simulator says of the reference workload, and how far the step times are off their fit."""
+    """Return every policy's simulated figures on the reference workload, and the error of the step times' fit."""
     steps = packing.steps
-    made = {"steps.error": steps.error, "steps.base": steps.base, "steps.swap": steps.swap}
-    made |= {
+    metrics = {
+        "steps.error": steps.error,
+        "steps.base": steps.base,
+        "steps.swap": steps.swap,
         "requests_observed": float(len(packing.output_tokens)),
         "output_tokens": float(packing.output_tokens.mean()),
     }
-    for one in choice.policies:
-        made |= {f"simulated.{name}.{one.policy}": value for name, value in figures(one).items()}
-    return made
+    for policy in choice.policies:
+        metrics |= {f"simulated.{name}.{policy.policy}": value for name, value in figures(policy).items()}
+    return metrics
 
 
-def figures(one: Fared) -> dict[str, float]:
+def figures(policy: PolicyFigures) -> dict[str, float]:
     return {
-        "mean_seconds": one.mean,
-        "p99_seconds": one.p99,
-        "tokens_per_second": one.tokens_per_second,
-        "recomputed": one.recomputed,
-        "preemptions": one.preemptions,
-        "batch": one.batch,
+        "mean_seconds": policy.mean,
+        "p99_seconds": policy.p99,
+        "tokens_per_second": policy.tokens_per_second,
+        "recomputed": policy.recomputed,
+        "preemptions": policy.preemptions,
+        "batch": policy.batch,
     }
 
 
-def parameters(one: Generator | Predictor) -> int:
-    return sum(array.size for array in one.weights.values())
+def parameters(model: Generator | Predictor) -> int:
+    return sum(array.size for array in model.weights.values())
 
 
 def choice_of(notes: Mapping[str, Any]) -> Choice:
-    """From the notes of a stage, which are plain JSON."""
-    found = notes["choice"]
-    tried, policies = (tuple(Fared(**one) for one in found[key]) for key in ("tried", "policies"))
-    return Choice(found["level"], found["patience"], found["within"], tried, policies)
+    """Return the choice that a stage's notes, which are plain JSON, hold."""
+    choice = notes["choice"]
+    tried, policies = (tuple(PolicyFigures(**row) for row in choice[key]) for key in ("tried", "policies"))
+    return Choice(choice["level"], choice["patience"], choice["within"], tried, policies)

@@ -25,8 +25,8 @@ COMPARED = ("default", "paged", "s3", "orca", "oracle")
 
 
 @dataclass(frozen=True, slots=True)
-class Fared:
-    """How a policy fared on the reference workload, in the simulator. Seconds and tokens."""
+class PolicyFigures:
+    """A policy's figures on the reference workload, in the simulator. Seconds and tokens."""
 
     policy: str
     level: float
@@ -47,21 +47,21 @@ class Choice:
     level: float
     patience: float
     within: bool  # whether the limits of the plan hold for it
-    tried: tuple[Fared, ...]
-    policies: tuple[Fared, ...]
+    tried: tuple[PolicyFigures, ...]
+    policies: tuple[PolicyFigures, ...]
 
 
-def fared(packing: Packing, rules: Rules, loads: Sequence[ReferenceLoad]) -> Fared:
-    """The mean over the loads."""
+def simulate_policy(packing: Packing, rules: Rules, loads: Sequence[ReferenceLoad]) -> PolicyFigures:
+    """Return the mean figures over the loads."""
     rows = np.mean([_figures(packing, rules, load) for load in loads], axis=0)
-    return Fared(rules.policy, rules.level, rules.patience, *(float(x) for x in rows))
+    return PolicyFigures(rules.policy, rules.safety, rules.reorder_patience, *map(float, rows))
 
 
 def _figures(packing: Packing, rules: Rules, load: ReferenceLoad) -> tuple[float, ...]:
     run = simulate(load.prompts, load.lengths, rules, packing.memory, packing.steps)
-    told = summary(run)
-    figures = (told.completion, told.p99, told.tokens_per_second, told.recomputed, told.preemptions, told.batch)
-    return *map(float, figures), told.dropped / max(told.dropped + told.finished, 1)
+    total = summary(run)
+    figures = (total.completion, total.p99, total.tokens_per_second, total.recomputed, total.preemptions, total.batch)
+    return *map(float, figures), total.dropped / max(total.dropped + total.finished, 1)
 
 
 def choose(
@@ -71,17 +71,18 @@ def choose(
     reference: ReferenceConfig,
     progress: Progress = silent,
 ) -> Choice:
-    """`packing`: complete but for level and patience. Replayed with one seed of its own (the gate has others)."""
-    loads, total = [reference_load(packing, context, capacity(packing), SEED, reference)], _total(config)
-    paged = fared(packing, rules_of(packing, context, "paged"), loads)
+    """Choose level and patience by replays with a seed that the gate does not use; `packing` is complete but for them."""
+    loads = [reference_load(packing, context, capacity(packing), SEED, reference)]
+    total = len(config.levels) * len(config.patience) + len(COMPARED) - 1
+    paged = simulate_policy(packing, rules_of(packing, context, "paged"), loads)
     progress(1, total)
     tried = []
     for number, rules in enumerate(_grid(packing, context, config)):
-        tried.append(fared(packing, rules, loads))
+        tried.append(simulate_policy(packing, rules, loads))
         progress(number + 2, total)
-    best = min(tried, key=lambda one: (excess(one, paged, config), one.mean))
+    best = min(tried, key=lambda figures: (excess(figures, paged, config), figures.mean))
     others = tuple(
-        fared(packing, rules_of(packing, context, policy), loads) for policy in COMPARED if policy not in SEEN
+        simulate_policy(packing, rules_of(packing, context, policy), loads) for policy in COMPARED if policy not in SEEN
     )
     progress(total, total)
     return Choice(best.level, best.patience, excess(best, paged, config) <= 0, tuple(tried), (best, paged, *others))
@@ -91,25 +92,21 @@ SEED = 1_000_003  # of the load that parameters are chosen by
 SEEN = ("default", "paged")
 
 
-def _total(config: PlanConfig) -> int:
-    return len(config.levels) * len(config.patience) + len(COMPARED) - 1
-
-
 def _grid(packing: Packing, context: int, config: PlanConfig) -> Iterator[Rules]:
     for level in config.levels:
         for patience in config.patience:
             yield rules_of(replace(packing, level=level, patience=patience), context)
 
 
-def excess(one: Fared, paged: Fared, config: PlanConfig) -> float:
-    """By how much the limits are missed, as shares of them; 0 where they hold."""
-    over = one.recomputed - config.recomputed
-    late = one.p99 / max(config.tail * paged.p99, 1e-12) - 1
+def excess(figures: PolicyFigures, paged: PolicyFigures, config: PlanConfig) -> float:
+    """Return by how much the limits are missed, as shares of them; 0 where they hold."""
+    over = figures.recomputed - config.recomputed
+    late = figures.p99 / max(config.tail * paged.p99, 1e-12) - 1
     return max(over, 0.0) + max(late, 0.0)
 
 
-def told(choice: Choice) -> str:
-    """In words, for people. Simulated figures, and said to be."""
+def describe(choice: Choice) -> str:
+    """Return a sentence for people: the plan's figures, said to be simulated, beside on-demand paging."""
     best, paged = choice.policies[0], choice.policies[1]
     missed = "" if choice.within else "; no pair of the grid keeps the plan's limits"
     return (

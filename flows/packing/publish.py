@@ -1,4 +1,4 @@
-"""From the store to the registry: what a run of the packing flow made, with its parameters, metrics, figures and reports.
+"""From the store to the registry: the results of a packing flow run, with its parameters, metrics, figures and reports.
 
 Three registered models a name: generator, predictor and plan; the plan's version names those of the others. What is new
 and what is live: flows/release.py. Knows no Prefect.
@@ -9,108 +9,87 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import partial
 
-from flows import release
 from flows.keys import StageResult
+from flows.packing.champions import GENERATOR, Record
 from flows.packing.config import PackingFlowConfig
 from flows.packing.gate import Verdict
-from flows.packing.learn import Champion, Learnt
-from flows.packing.live import GENERATOR, Record, generator_model, predictor_model
+from flows.packing.learn import LoadedChampion, RetrainResults
 from flows.packing.packages import choice_of, generator_package, plan_package, predictor_package
-from flows.packing.report import log_learnt, log_model
-from flows.packing.stages import ModelMade, load_generator, load_plan, load_predictor
-from flows.release import Release, commit, flat, promote, register
+from flows.packing.report import log_model, log_retrained
+from flows.packing.stages import ModelResults, load_generator, load_plan, load_predictor
+from flows.release import Publication, Release, open_registry, publication
 from flows.settings import Settings
 from pliant.packing.artifact import Generator
 from pliant.progress import Progress
-from registry.mlflow_run import Run
-from registry.mlflow_store import MlflowRegistry
-from registry.names import PACKING_PREFIX, experiment
+from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from registry.store import FolderStore
-
-Registered = tuple[dict[str, int], list[str]]
-"""Model -> version, and which of them are new."""
 
 
 def publish(
     settings: Settings,
     config: PackingFlowConfig,
-    made: ModelMade,
+    results: ModelResults,
     verdict: Verdict,
     store: FolderStore,
     progress: Progress,
 ) -> Release:
     """Log the run, register what is new, and move the aliases if the gate let it pass."""
-    registry = release.open_registry(settings, experiment("packing"))
-    with registry.run("packing", {"git_commit": commit()}) as run:
-        run.params(flat(asdict(config)))
-        run.document("gate", asdict(verdict))
-        log_model(run, made, store)
+    with publication(open_registry(settings, "packing"), "packing", asdict(config), asdict(verdict)) as published:
+        log_model(published.run, results, store)
         progress(1, 2)
-        versions, new = _register(registry, run, config, made, store)
+        generator, result = load_generator(store, results.generator), results.generator
+        package = partial(generator_package, results.name, generator, store.path(result["key"]), result)
+        version = published.register(PACKING_GENERATOR + results.name, result["digest"], package)
+        _register_plan(published, record(config), (generator, version), results.predictor, results.plan, store)
         if verdict.passed:
-            promote(registry, versions)
+            published.promote(published.versions)
         progress(2, 2)
-    return Release(verdict.passed, verdict.reason, versions, tuple(new), run.id)
+    return published.release(verdict.passed, verdict.reason)
 
 
-def publish_learnt(
+def publish_retrained(
     settings: Settings,
     config: PackingFlowConfig,
-    champion: Champion,
-    made: Learnt,
+    loaded: LoadedChampion,
+    results: RetrainResults,
     verdict: Verdict,
     store: FolderStore,
     progress: Progress,
 ) -> Release:
-    """The same for a predictor that was trained further, and its plan."""
-    registry, live = release.open_registry(settings, experiment("packing")), champion.live
-    with registry.run("packing retrain", {"git_commit": commit()}) as run:
-        run.params(flat(asdict(config.retrain)))
-        run.document("gate", asdict(verdict))
-        log_learnt(run, made, store)
+    """Log, register and promote a predictor that was trained further, and its plan, as `publish` does."""
+    registry, champion = open_registry(settings, "packing"), loaded.champion
+    with publication(registry, "packing retrain", asdict(config.retrain), asdict(verdict)) as published:
+        log_retrained(published.run, results, store)
         progress(1, 2)
-        generator = (champion.generator, live.version(GENERATOR))
-        origin = live.origin
-        versions, new = register_plan(registry, run, live.record, generator, made.predictor, made.plan, store, origin)
+        generator, origin = (loaded.generator, champion.version(GENERATOR)), champion.origin
+        _register_plan(published, champion.record, generator, results.predictor, results.plan, store, origin)
         if verdict.passed:
-            promote(registry, versions)
+            published.promote(published.versions)
         progress(2, 2)
-    return Release(verdict.passed, verdict.reason, versions, tuple(new), run.id)
+    return published.release(verdict.passed, verdict.reason)
 
 
 def record(config: PackingFlowConfig) -> Record:
     return Record(config.memory, config.steps, config.plan, config.reference, config.threads)
 
 
-def _register(
-    registry: MlflowRegistry, run: Run, config: PackingFlowConfig, made: ModelMade, store: FolderStore
-) -> Registered:
-    """The generator, then the predictor with its plan."""
-    name, generator = generator_model(made.name), load_generator(store, made.generator)
-    package = partial(generator_package, made.name, generator, store.path(made.generator["key"]), made.generator)
-    version, is_new = register(registry, run, name, made.generator["digest"], package)
-    versions, new = register_plan(registry, run, record(config), (generator, version), made.predictor, made.plan, store)
-    return {name: version} | versions, [name, *new] if is_new else new
-
-
-def register_plan(
-    registry: MlflowRegistry,
-    run: Run,
+def _register_plan(
+    published: Publication,
     record: Record,
     generator: tuple[Generator, int],
     predictor: StageResult,
     plan: StageResult,
     store: FolderStore,
     origin: str = "",
-) -> Registered:
-    """`generator`: with the version of its model; `origin`: digest of the plan that this one descends from, if any."""
-    packing, learnt = load_plan(store, plan), load_predictor(store, predictor)
-    predictor_name, plan_name = predictor_model(packing.name), PACKING_PREFIX + packing.name
-    package = partial(predictor_package, packing.name, learnt, store.path(predictor["key"]), predictor)
-    number, predictor_new = register(registry, run, predictor_name, predictor["digest"], package)
+) -> None:
+    """Register a predictor and then the plan made with it.
+
+    `generator`: with the version of its model; `origin`: digest of the plan that this one descends from, if any.
+    """
+    packing, trained = load_plan(store, plan), load_predictor(store, predictor)
+    package = partial(predictor_package, packing.name, trained, store.path(predictor["key"]), predictor)
+    number = published.register(PACKING_PREDICTOR + packing.name, predictor["digest"], package)
     versions, choice = (generator[1], number), choice_of(plan["notes"])
     folder, context = store.path(plan["key"]), generator[0].context
-    package = partial(plan_package, packing, context, versions, folder, choice, record, learnt.data, origin)
-    version, plan_new = register(registry, run, plan_name, plan["digest"], package)
-    new = [name for name, is_new in ((predictor_name, predictor_new), (plan_name, plan_new)) if is_new]
-    return {predictor_name: number, plan_name: version}, new
+    package = partial(plan_package, packing, context, versions, folder, choice, record, trained.data, origin)
+    published.register(PACKING_PREFIX + packing.name, plan["digest"], package)

@@ -12,14 +12,22 @@ from rich.console import Console
 from rich.table import Table
 
 from flows import settings
+from flows.packing.champions import (
+    GENERATOR,
+    PREDICTOR,
+    Champion,
+    fetch_generator,
+    fetch_predictor,
+    load_champions,
+)
 from flows.packing.config import PackingFlowConfig
-from flows.packing.live import GENERATOR, PREDICTOR, Live, generator, live, open_registry, predictor
 from flows.packing.measure import measure, token_bytes
 from flows.packing.packages import plan_package
-from flows.packing.plan import Choice, told
+from flows.packing.plan import Choice, describe
 from flows.packing.report import log_plan
 from flows.packing.stages import finish
-from flows.release import commit
+from flows.progress import shares
+from flows.release import commit, open_registry, publish_champion
 from pliant.errors import RegistryError
 from pliant.packing.artifact import Packing
 from pliant.progress import Progress, share
@@ -29,25 +37,24 @@ from registry.store import FolderStore
 
 
 def reprofile(device: str, threads: int, progress: Progress) -> dict[str, int]:
-    """Print how the policies fare and give the version published per model."""
-    told_here = settings.read()
-    registry, store = open_registry(told_here), FolderStore(told_here.store)
-    champions = live(registry)
+    """Print the policies' figures and return the version published per model."""
+    project = settings.read()
+    registry, store = open_registry(project, "packing"), FolderStore(project.store)
+    champions = load_champions(registry)
     if not champions:
         raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
-    published = {}
-    for number, (name, one) in enumerate(champions.items()):
-        part = share(progress, 100 * number // len(champions), 100 * (number + 1) // len(champions))
-        published[name] = _again(registry, store, one, device, threads, part)
-    return published
+    return {
+        champion.packing.name: _reprofile(registry, store, champion, device, threads, part)
+        for champion, part in shares(progress, champions.values())
+    }
 
 
-def config_of(one: Live, device: str, threads: int, base: PackingFlowConfig) -> PackingFlowConfig:
-    """What the flow was told, for this device; what a plan does not remember is `base`'s."""
-    record = one.record
+def config_of(champion: Champion, device: str, threads: int, base: PackingFlowConfig) -> PackingFlowConfig:
+    """Return the flow's settings for this device; those that a plan does not remember are `base`'s."""
+    record = champion.record
     return replace(
         base,
-        name=one.packing.name,
+        name=champion.packing.name,
         memory=record.memory,
         steps=record.steps,
         plan=record.plan,
@@ -57,30 +64,30 @@ def config_of(one: Live, device: str, threads: int, base: PackingFlowConfig) -> 
     )
 
 
-def _again(
-    registry: MlflowRegistry, store: FolderStore, one: Live, device: str, threads: int, progress: Progress
+def _reprofile(
+    registry: MlflowRegistry, store: FolderStore, champion: Champion, device: str, threads: int, progress: Progress
 ) -> int:
-    config, loaded = config_of(one, device, threads, PackingFlowConfig()), generator(registry, one)
-    learnt = predictor(registry, one)
-    measured = measure(config, loaded, share(progress, 0, 70))
+    config, generator = config_of(champion, device, threads, PackingFlowConfig()), fetch_generator(registry, champion)
+    data = fetch_predictor(registry, champion).data
+    measured = measure(config, generator, share(progress, 0, 70))
     draft = replace(
-        one.packing,
+        champion.packing,
         device_class=measured.device,
         memory=measured.memory,
-        kv_bytes=token_bytes(loaded),
+        kv_bytes=token_bytes(generator),
         steps=measured.steps,
     )
-    packing, choice = finish(draft, loaded.context, config, share(progress, 70, 100))
+    packing, choice = finish(draft, generator.context, config, share(progress, 70, 100))
     key = f"packing/plan-here-{packing.name}"
     store.save(key, packing)
-    record = replace(one.record, threads=threads)
-    versions = (one.version(GENERATOR), one.version(PREDICTOR))
-    told_of = (choice, record, learnt.data, one.origin)
-    package = plan_package(packing, loaded.context, versions, store.path(key), *told_of)
-    with registry.run("packing profile", {"git_commit": commit()}) as run:
-        log_plan(run, packing, choice)
-        version = registry.publish(run, package).version
-    registry.promote(package.name, version)
+    record, versions = (
+        replace(champion.record, threads=threads),
+        (champion.version(GENERATOR), champion.version(PREDICTOR)),
+    )
+    folder, origin = store.path(key), champion.origin
+    package = plan_package(packing, generator.context, versions, folder, choice, record, data, origin)
+    tags = {"git_commit": commit()}
+    version = publish_champion(registry, "packing profile", package, tags, lambda run: log_plan(run, packing, choice))
     _show(packing, choice, version)
     return version
 
@@ -88,10 +95,10 @@ def _again(
 def _show(packing: Packing, choice: Choice, version: int) -> None:
     columns = ("policy, simulated", "mean ms", "p99 ms", "tokens/s", "computed again")
     table = Table(*columns, title=f"{packing.name} on {packing.device_class}")
-    for one in choice.policies:
-        milliseconds = (f"{1000 * seconds:.0f}" for seconds in (one.mean, one.p99))
-        table.add_row(one.policy, *milliseconds, f"{one.tokens_per_second:.0f}", f"{one.recomputed:.1%}")
+    for policy in choice.policies:
+        milliseconds = (f"{1000 * seconds:.0f}" for seconds in (policy.mean, policy.p99))
+        table.add_row(policy.policy, *milliseconds, f"{policy.tokens_per_second:.0f}", f"{policy.recomputed:.1%}")
     console = Console()
     console.print(table)
-    console.print(f"The plan: {told(choice)}.")
+    console.print(f"The plan: {describe(choice)}.")
     console.print(f"Published as version {version} of {PACKING_PREFIX}{packing.name}, now champion.")

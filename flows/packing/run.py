@@ -1,4 +1,4 @@
-"""Runs the packing flows from a command line (see flows/run.py), and measures what is live on another device."""
+"""Runs the packing flows from a command line (see flows/run.py)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from typing import Any
 
 from flows import settings
 from flows.packing import config as packing_config
-from flows.packing.live import champion
-from flows.packing.reprofile import reprofile
-from flows.run import run, show, tell_sizes, with_prefect
-
-__all__ = ["champion", "reprofile", "run_connected", "run_flow", "run_retraining", "run_retraining_connected", "show"]
+from flows.run import run, tell_sizes, with_prefect
 
 
 def run_flow(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Run the flow here and give its release as plain values. A failed stage is raised as one sentence."""
+    """Run the flow here and return its release as plain values. A failed stage is raised as one sentence."""
     tell_sizes(packing_config.sizes(packing_config.read(Path(config) if config else None, overrides)))
     with with_prefect(settings.read()):
         return run_connected(config, overrides)
 
 
 def run_connected(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, with Prefect's server already there."""
+    """Run the flow with Prefect's server already there."""
     from flows.packing import flow
 
     return run(flow.packing, config, overrides)
@@ -32,7 +28,7 @@ def run_connected(config: str | None, overrides: Mapping[str, Any]) -> dict[str,
 def run_retraining(
     observed: Path | None = None, config: str | None = None, overrides: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Learn from what a service observed (`observed`, or the files of every champion); gives the release as above."""
+    """Retrain from what a service observed (`observed`, or the files of every champion) and return the release."""
     with with_prefect(settings.read()):
         return run_retraining_connected(observed, config, overrides)
 
@@ -40,7 +36,7 @@ def run_retraining(
 def run_retraining_connected(
     observed: Path | None = None, config: str | None = None, overrides: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The same, with Prefect's server already there."""
+    """Retrain with Prefect's server already there."""
     from flows.packing import retrain
 
     path = str(observed) if observed else None

@@ -25,6 +25,7 @@ import pliant.packing.engine.runtime
 import pliant.packing.scheduling.forecast
 import pliant.packing.scheduling.iteration_cost
 import pliant.packing.scheduling.plan
+import pliant.packing.scheduling.policies
 import pliant.packing.scheduling.policy
 import pliant.packing.scheduling.reference
 import pliant.packing.scheduling.scheduler
@@ -38,14 +39,15 @@ import training.packing.judge
 import training.packing.lengths
 import training.packing.predictor
 import training.starts
+from flows.device import configured_class
 from flows.keys import StageResult, contents, stage_key
 from flows.packing.config import CORPUS, EMBEDDED, PackingFlowConfig
-from flows.packing.lengths import Asked, Observed
-from flows.packing.measure import Measured, here, measure, token_bytes
+from flows.packing.lengths import Observed, PromptSet
+from flows.packing.measure import Measured, measure, token_bytes
 from flows.packing.plan import Choice
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.model import PredictorModel
-from pliant.packing.scheduling.plan import sequences
+from pliant.packing.scheduling.plan import best_batch
 from pliant.progress import Progress
 from registry.store import FolderStore
 from training.packing.corpus import Corpus
@@ -67,6 +69,7 @@ _PREDICTOR = (
     pliant.packing.scheduling.forecast,
 )
 _SIMULATOR = (
+    pliant.packing.scheduling.policies,
     pliant.packing.scheduling.policy,
     pliant.packing.scheduling.plan,
     pliant.packing.scheduling.scheduler,
@@ -88,7 +91,7 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelMade:
+class ModelResults:
     """All stages' results."""
 
     name: str
@@ -100,7 +103,7 @@ class ModelMade:
 
 
 def load_corpus(config: PackingFlowConfig) -> Corpus | None:
-    """None where nothing needs it."""
+    """Return the corpus; None where nothing needs it."""
     if config.generator != EMBEDDED and config.prompts != CORPUS:
         return None
     return training.packing.corpus.load(config.seed)
@@ -123,23 +126,23 @@ def generator_key(config: PackingFlowConfig, corpus: Corpus | None) -> str:
 def make_generator(
     config: PackingFlowConfig, corpus: Corpus | None, key: str, store: FolderStore, progress: Progress
 ) -> StageResult:
-    """Trained, read or fetched, under the model's name."""
+    """Train, read or download the generator, and save it under the model's name."""
     began = time.monotonic()
     if config.generator == EMBEDDED:
         assert corpus is not None  # load_corpus gives it where the generator is embedded
-        made = training.packing.generator.train(config.embedded, corpus, progress)
+        generator = training.packing.generator.train(config.embedded, corpus, progress)
     else:
-        made = training.packing.generator.load(config.generator)
+        generator = training.packing.generator.load(config.generator)
         progress(1, 1)
     notes = {"seconds": time.monotonic() - began, "source": config.generator}
-    return {"key": key, "digest": store.save(key, replace(made, name=config.name)), "notes": notes}
+    return {"key": key, "digest": store.save(key, replace(generator, name=config.name)), "notes": notes}
 
 
-def lengths_key(config: PackingFlowConfig, generator: StageResult, asked: Asked) -> str:
+def lengths_key(config: PackingFlowConfig, generator: StageResult, prompts: PromptSet) -> str:
     depends = {
         "config": asdict(config.lengths),
         "generator": generator["digest"],
-        "asked": asked.fingerprint,
+        "prompts": prompts.fingerprint,
         "seed": config.seed,
         "versions": [version("transformers"), version("torch")],
     }
@@ -147,11 +150,17 @@ def lengths_key(config: PackingFlowConfig, generator: StageResult, asked: Asked)
 
 
 def make_lengths(
-    config: PackingFlowConfig, generator: StageResult, asked: Asked, key: str, store: FolderStore, progress: Progress
+    config: PackingFlowConfig,
+    generator: StageResult,
+    prompts: PromptSet,
+    key: str,
+    store: FolderStore,
+    progress: Progress,
 ) -> StageResult:
     began, loaded = time.monotonic(), load_generator(store, generator)
-    told = (config.lengths, config.device, config.threads, config.seed)
-    observed = flows.packing.lengths.observe(loaded, asked, *told, progress)
+    observed = flows.packing.lengths.observe(
+        loaded, prompts, config.lengths, config.device, config.threads, config.seed, progress
+    )
     notes = {
         "seconds": time.monotonic() - began,
         "requests": len(observed.output_tokens),
@@ -179,9 +188,9 @@ def make_predictor(
     store: FolderStore,
     progress: Progress,
 ) -> StageResult:
-    """Trained on the lengths to fit, judged by those held out."""
+    """Train the predictor on the lengths to fit, and judge it by those held out."""
     began, observed = time.monotonic(), load_observed(store, lengths)
-    made = training.packing.predictor.train(
+    predictor = training.packing.predictor.train(
         config.predictor,
         observed.part(held_out=False),
         progress,
@@ -190,8 +199,8 @@ def make_predictor(
         test=observed.part(held_out=True),
         device=config.device,
     )
-    notes = {"seconds": time.monotonic() - began, "judged": dict(made.metrics)}
-    return {"key": key, "digest": store.save(key, made), "notes": notes}
+    notes = {"seconds": time.monotonic() - began, "judged": dict(predictor.metrics)}
+    return {"key": key, "digest": store.save(key, predictor), "notes": notes}
 
 
 def steps_key(config: PackingFlowConfig, generator: StageResult) -> str:
@@ -199,7 +208,7 @@ def steps_key(config: PackingFlowConfig, generator: StageResult) -> str:
         "config": asdict(config.steps),
         "memory": asdict(config.memory),
         "generator": generator["digest"],
-        "device": here(config),
+        "device": configured_class(config),
         "versions": [version("transformers"), version("torch")],
         "cores": os.cpu_count(),
     }
@@ -222,28 +231,28 @@ def make_steps(
     return {"key": key, "digest": store.save(key, measured), "notes": notes}
 
 
-def plan_key(config: PackingFlowConfig, made: Mapping[str, StageResult]) -> str:
-    """`made`: the generator, the lengths, the predictor and the steps, by these names."""
+def plan_key(config: PackingFlowConfig, results: Mapping[str, StageResult]) -> str:
+    """Return the plan's key; `results`: the generator, the lengths, the predictor and the steps, by these names."""
     depends = {
         "plan": asdict(config.plan),
         "reference": asdict(config.reference),
         "name": config.name,
-        **{part: one["digest"] for part, one in made.items()},
+        **{stage: result["digest"] for stage, result in results.items()},
     }
     return stage_key(f"packing/plan-{config.name}", depends, flows.packing.plan, *_SIMULATOR)
 
 
 def make_plan(
-    config: PackingFlowConfig, made: Mapping[str, StageResult], key: str, store: FolderStore, progress: Progress
+    config: PackingFlowConfig, results: Mapping[str, StageResult], key: str, store: FolderStore, progress: Progress
 ) -> StageResult:
-    """`made` as for `plan_key`."""
-    generator = load_generator(store, made["generator"])
-    measured = store.load(Measured, made["steps"]["key"], made["steps"]["digest"])
-    requests = requests_of(load_observed(store, made["lengths"]), load_predictor(store, made["predictor"]))
+    """Plan; `results` as for `plan_key`."""
+    generator = load_generator(store, results["generator"])
+    measured = store.load(Measured, results["steps"]["key"], results["steps"]["digest"])
+    requests = requests_of(load_observed(store, results["lengths"]), load_predictor(store, results["predictor"]))
     draft = Packing(
         name=config.name,
-        generator=made["generator"]["digest"],
-        predictor=made["predictor"]["digest"],
+        generator=results["generator"]["digest"],
+        predictor=results["predictor"]["digest"],
         device_class=measured.device,
         memory=measured.memory,
         kv_bytes=token_bytes(generator),
@@ -261,38 +270,39 @@ def make_plan(
 
 
 def finish(draft: Packing, context: int, config: PackingFlowConfig, progress: Progress) -> tuple[Packing, Choice]:
-    """With the sequences of an iteration, level and patience chosen."""
+    """Choose the sequences of an iteration, level and patience; return the finished plan and the choice."""
     allowed = min(config.memory.sequences, config.memory.step_tokens)
-    best = sequences(draft.steps, draft.prompt_tokens.tolist(), draft.output_tokens.tolist(), allowed)
+    best = best_batch(draft.steps, draft.prompt_tokens.tolist(), draft.output_tokens.tolist(), allowed)
     draft = replace(draft, memory=replace(draft.memory, sequences=best))
     choice = flows.packing.plan.choose(draft, context, config.plan, config.reference, progress)
     return replace(draft, level=choice.level, patience=choice.patience), choice
 
 
 def requests_of(observed: Observed, predictor: Predictor) -> Requests:
-    """Those held out, with what the predictor says of them."""
+    """Return the requests that were held out, with the predictor's forecasts of them."""
     forecasts, buckets = forecasts_of(predictor, observed.part(held_out=True).prompts)
     rows = slice(observed.fit, None)
     return Requests(observed.prompt_tokens[rows], observed.output_tokens[rows], forecasts, buckets)
 
 
 def forecasts_of(predictor: Predictor, prompts: tuple[str, ...]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """[R, L] quantiles in tokens and [R] upper bounds of the predicted class."""
-    found = PredictorModel.of(predictor).predict(prompts)
-    return np.array([one.tokens for one in found], np.float32), np.array([one.bucket for one in found], np.int32)
+    """Return [R, L] quantiles in tokens and [R] upper bounds of the predicted class."""
+    predictions = PredictorModel.of(predictor).predict(prompts)
+    tokens_RL = np.array([prediction.tokens for prediction in predictions], np.float32)
+    return tokens_RL, np.array([prediction.bucket for prediction in predictions], np.int32)
 
 
-def load_generator(store: FolderStore, made: StageResult) -> Generator:
-    return store.load(Generator, made["key"], made["digest"])
+def load_generator(store: FolderStore, result: StageResult) -> Generator:
+    return store.load(Generator, result["key"], result["digest"])
 
 
-def load_predictor(store: FolderStore, made: StageResult) -> Predictor:
-    return store.load(Predictor, made["key"], made["digest"])
+def load_predictor(store: FolderStore, result: StageResult) -> Predictor:
+    return store.load(Predictor, result["key"], result["digest"])
 
 
-def load_observed(store: FolderStore, made: StageResult) -> Observed:
-    return store.load(Observed, made["key"], made["digest"])
+def load_observed(store: FolderStore, result: StageResult) -> Observed:
+    return store.load(Observed, result["key"], result["digest"])
 
 
-def load_plan(store: FolderStore, made: StageResult) -> Packing:
-    return store.load(Packing, made["key"], made["digest"])
+def load_plan(store: FolderStore, result: StageResult) -> Packing:
+    return store.load(Packing, result["key"], result["digest"])

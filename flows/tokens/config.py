@@ -1,4 +1,4 @@
-"""What the tokens flow is told: values with defaults (flows/config.py reads them). Knows no Prefect."""
+"""The settings of the tokens flow: values with defaults (flows/config.py reads them). Knows no Prefect."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ def sizes(config: TokensFlowConfig) -> str:
 
 
 def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> TokensFlowConfig:
-    """From a TOML file, with `overrides` laid over its top level."""
+    """Return the settings from a TOML file, with `overrides` laid over its top level."""
     return config.read(TokensFlowConfig, path, overrides)

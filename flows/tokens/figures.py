@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 
 
 def trade_off(tasks: Sequence[Task], profile: Profile, batch: int = 32) -> Figure:
-    """Test accuracy per task (lines) and throughput at one batch size (bars) over gamma."""
+    """Draw test accuracy per task (lines) and throughput at one batch size (bars) over gamma."""
     gammas = profile.latency.settings
     figure = Figure(figsize=(9, 4.8), layout="constrained")
     left = figure.subplots()
@@ -37,7 +37,7 @@ def trade_off(tasks: Sequence[Task], profile: Profile, batch: int = 32) -> Figur
 
 
 def rate_map(profile: Profile) -> Figure:
-    """The derived rate-to-gamma rule as a staircase (the paper's Table I, but measured)."""
+    """Draw the derived rate-to-gamma rule as a staircase (the paper's Table I, but measured)."""
     rule = profile.rule
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
@@ -51,15 +51,15 @@ def rate_map(profile: Profile) -> Figure:
     return figure
 
 
-def sweeps(found: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Per task: accuracy of every learning rate's trial, with the plain head's as a dotted line."""
+def sweeps(swept: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Draw per task the accuracy of every learning rate's trial, with the plain head's as a dotted line."""
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
-    for index, (task, swept) in enumerate(found.items()):
-        axes.plot(swept["rates"], swept["accuracy"], marker="o", linewidth=2, color=f"C{index}", label=task)
-        axes.axhline(swept["plain"], linestyle=":", color=f"C{index}")
+    for index, (task, sweep) in enumerate(swept.items()):
+        axes.plot(sweep["rates"], sweep["accuracy"], marker="o", linewidth=2, color=f"C{index}", label=task)
+        axes.axhline(sweep["plain"], linestyle=":", color=f"C{index}")
     axes.set_xscale("log")
-    rates = sorted({rate for swept in found.values() for rate in swept["rates"]})
+    rates = sorted({rate for sweep in swept.values() for rate in sweep["rates"]})
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
     axes.minorticks_off()
     axes.set_xlabel("learning rate of the prompts (dotted: gamma 0)")

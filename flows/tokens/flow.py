@@ -1,7 +1,7 @@
 """The tokens flow: foundation -> tasks -> profile -> gate -> publish. Prefect's part only; the work is in stages.py.
 
 Training and profiling stages are cached under keys of what they depend on, so a second run with nothing changed trains
-nothing. A cached result whose artifact has gone from the store is made again.
+nothing. A cached result whose artifact has gone from the store is computed again.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from prefect import flow, task
+from prefect import flow
 from prefect.artifacts import create_table_artifact
-from prefect.cache_policies import NO_CACHE
 
 from flows import settings
 from flows.device import check_device
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import fetched, fresh, kept, passing, show_release
+from flows.tasks import cached_stage, download_stage, gate_task, publish_task, refresh_if_missing, show_release
 from flows.tokens import config as tokens_config
 from flows.tokens import stages
+from flows.tokens.champions import load_champion
 from flows.tokens.config import TokensFlowConfig
 from flows.tokens.gate import Verdict, judge
-from flows.tokens.publish import champion, publish
+from flows.tokens.publish import publish
 from flows.tokens.stages import Bundle
 from pliant.progress import share
 from registry.store import FolderStore
 from training.data import ImageData
 
 
-@fetched("foundation")
+@download_stage("foundation")
 def foundation(key: str, config: TokensFlowConfig, data: ImageData, store: FolderStore) -> StageResult:
     with stage("foundation") as progress:
         return stages.make_foundation(config, data, key, store, progress)
 
 
-@kept("task", task_run_name="task-{name}")
+@cached_stage("task", task_run_name="task-{name}")
 def train_task(
     key: str, name: str, config: TokensFlowConfig, data: ImageData, backbone: StageResult, store: FolderStore
 ) -> StageResult:
@@ -46,7 +46,7 @@ def train_task(
         return stages.make_task(config, data, backbone, key, store, halves)
 
 
-@kept("profile")
+@cached_stage("profile")
 def profile(
     key: str, config: TokensFlowConfig, backbone: StageResult, tasks: list[StageResult], store: FolderStore
 ) -> StageResult:
@@ -54,36 +54,36 @@ def profile(
         return stages.make_profile(config, backbone, tasks, key, store, progress)
 
 
-@task(name="gate", cache_policy=NO_CACHE)
-def gate(config: TokensFlowConfig, defender: Bundle | None, challenger: Bundle) -> Verdict:
+@gate_task()
+def gate(config: TokensFlowConfig, champion: Bundle | None, challenger: Bundle) -> Verdict:
     with stage("gate") as progress:
-        verdict = judge(defender, challenger, config.gate, config.reference)
+        verdict = judge(champion, challenger, config.gate, config.reference)
         progress(1, 1)
     return verdict
 
 
-@task(name="publish", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=passing)
+@publish_task()
 def release(
-    config: TokensFlowConfig, made: dict[str, StageResult], bundle: Bundle, verdict: Verdict, store: FolderStore
+    config: TokensFlowConfig, results: dict[str, StageResult], bundle: Bundle, verdict: Verdict, store: FolderStore
 ) -> Release:
     with stage("publish") as progress:
-        released = publish(settings.read(), config, made, bundle, verdict, store, progress)
+        released = publish(settings.read(), config, results, bundle, verdict, store, progress)
     _show(bundle, verdict, released)
     return released
 
 
 def trained(
-    told: TokensFlowConfig, loaded: Sequence[ImageData], upstream: ImageData, store: FolderStore
+    config: TokensFlowConfig, loaded: Sequence[ImageData], upstream: ImageData, store: FolderStore
 ) -> tuple[StageResult, list[StageResult], StageResult]:
-    """Backbone, tasks and profile, each from the cache where what it depends on has not changed."""
-    key = stages.foundation_key(told, upstream)
-    backbone: StageResult = fresh(foundation, store, key)(key, told, upstream, store)
+    """Return backbone, tasks and profile, each from the cache where what it depends on has not changed."""
+    key = stages.foundation_key(config, upstream)
+    backbone: StageResult = refresh_if_missing(foundation, store, key)(key, config, upstream, store)
     tasks = []
     for data in loaded:
-        key = stages.task_key(told, data, backbone)
-        tasks.append(fresh(train_task, store, key)(key, data.name, told, data, backbone, store))
-    key = stages.profile_key(told, backbone, tasks)
-    profiled: StageResult = fresh(profile, store, key)(key, told, backbone, tasks, store)
+        key = stages.task_key(config, data, backbone)
+        tasks.append(refresh_if_missing(train_task, store, key)(key, data.name, config, data, backbone, store))
+    key = stages.profile_key(config, backbone, tasks)
+    profiled: StageResult = refresh_if_missing(profile, store, key)(key, config, backbone, tasks, store)
     return backbone, tasks, profiled
 
 
@@ -94,22 +94,22 @@ def tokens(config: str | None = None, overrides: dict[str, Any] | None = None) -
     `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/tokens/config.py).
     Returns what was released: model name -> version, and whether it was promoted.
     """
-    told = tokens_config.read(Path(config) if config else None, overrides)
-    check_device(told)  # what the device cannot do is told before anything is trained
+    flow_config = tokens_config.read(Path(config) if config else None, overrides)
+    check_device(flow_config)  # before anything is trained
     store = FolderStore(settings.read().store)
-    loaded = stages.load_data(told)
-    upstream = stages.load_upstream(told, loaded)
-    backbone, tasks, profiled = trained(told, loaded, upstream, store)
+    loaded = stages.load_data(flow_config)
+    upstream = stages.load_upstream(flow_config, loaded)
+    backbone, tasks, profiled = trained(flow_config, loaded, upstream, store)
     bundle = stages.load_bundle(store, backbone, tasks, profiled)
-    verdict = gate(told, champion(settings.read()), bundle)
-    made = {"backbone": backbone, "profile": profiled} | {
+    verdict = gate(flow_config, load_champion(settings.read()), bundle)
+    results = {"backbone": backbone, "profile": profiled} | {
         f"task-{data.name}": task for data, task in zip(loaded, tasks, strict=True)
     }
-    return release(told, made, bundle, verdict, store).plain()
+    return release(flow_config, results, bundle, verdict, store).to_dict()
 
 
 def _show(bundle: Bundle, verdict: Verdict, released: Release) -> None:
-    """Results in Prefect's UI."""
+    """Show the results in Prefect's UI."""
     gammas = bundle.profile.latency.settings
     rows = [{"gamma": g, **{t.name: round(t.test_accuracy[g], 3) for t in bundle.tasks}} for g in gammas]
     for row in rows:

@@ -6,11 +6,11 @@ passes if it earns no less, but for the noise of the draws. Knows no Prefect and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flows.gate import FIRST, Judged, rejection
 from flows.tokens.config import GateConfig
 from flows.tokens.stages import Bundle
 from pliant.report import Report, report
@@ -23,42 +23,44 @@ from pliant.tokens.simulated import SimulatedDevice
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """One report a seed for either side; no reports of the champion where there is none."""
+class Side:
+    """One side's reports, one a replay, and the most that any scheduler could earn with it in each."""
 
-    passed: bool
-    reason: str
-    champion: tuple[Report, ...]
-    challenger: tuple[Report, ...]
-    bound: tuple[float, ...] = ()  # the most that any scheduler could earn with the challenger, per seed
+    reports: tuple[Report, ...] = ()
+    bound: tuple[float, ...] = ()
+
+    @property
+    def utility(self) -> float:
+        return float(np.mean([report.utility for report in self.reports]))
+
+
+Verdict = Judged[Side]
 
 
 def judge(
     champion: Bundle | None, challenger: Bundle, config: GateConfig, reference: ReferenceConfig | None = None
 ) -> Verdict:
-    """Whether the challenger may take the champion's place, by the load that `reference` describes."""
+    """Judge whether the challenger may take the champion's place, by the load that `reference` describes."""
     champion = champion and _measured_alike(champion, challenger)
     standard = champion or challenger
     names = [task.name for task in challenger.tasks]
     if champion is not None:
         names = [task.name for task in champion.tasks if task.name in names]
     if not names:
-        return Verdict(False, "the challenger serves none of the champion's tasks", (), ())
+        return Judged(False, "the challenger serves none of the champion's tasks", Side())
     capacity = standard.profile.latency.throughput(0, standard.profile.latency.batches[-1])
     loads = [reference_load(names, capacity, seed, reference) for seed in range(config.seeds)]
-    challenged = tuple(_replay(challenger, load, seed) for seed, load in enumerate(loads))
-    bound = tuple(_bound(challenger, load) for load in loads)
+    new = Side(_replays(challenger, loads), tuple(_bound(challenger, load) for load in loads))
     if champion is None:
-        return Verdict(True, "there is no champion yet", (), challenged, bound)
-    defended = tuple(_replay(champion, load, seed) for seed, load in enumerate(loads))
-    new, old = _utility(challenged), _utility(defended)
-    passed = new >= old * (1 - config.tolerance)
-    words = "no worse than" if passed else "worse than"
-    return Verdict(passed, f"it earns {new:.1f}, {words} the champion's {old:.1f}", defended, challenged, bound)
+        return Judged(True, FIRST, new)
+    old = Side(_replays(champion, loads))
+    earned, before = f"it earns {new.utility:.1f}", f"{old.utility:.1f}"
+    worse = rejection(new.utility >= old.utility * (1 - config.tolerance), earned, before)
+    return Judged(not worse, worse or f"{earned}, no worse than the champion's {before}", new, old)
 
 
 def _measured_alike(champion: Bundle, challenger: Bundle) -> Bundle:
-    """The champion on the newer latencies where both were measured on the same backbone and class of device.
+    """Return the champion on the newer latencies where both were measured on the same backbone and class of device.
 
     An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever.
     """
@@ -73,8 +75,8 @@ def _bound(bundle: Bundle, load: ReferenceLoad) -> float:
     return fluid(load.requests, Devices(bundle.profile.latency, tested)).utility
 
 
-def _utility(reports: Sequence[Report]) -> float:
-    return float(np.mean([r.utility for r in reports]))
+def _replays(bundle: Bundle, loads: list[ReferenceLoad]) -> tuple[Report, ...]:
+    return tuple(_replay(bundle, load, seed) for seed, load in enumerate(loads))
 
 
 def _replay(bundle: Bundle, load: ReferenceLoad, seed: int) -> Report:

@@ -1,4 +1,4 @@
-"""From the store to the registry: what a flow run made, with its parameters, metrics, figures and the gate's reports.
+"""From the store to the registry: the results of a flow run, with its parameters, metrics, figures and the gate's reports.
 
 What is new and what is live: flows/release.py. Knows no Prefect.
 """
@@ -6,7 +6,7 @@ What is new and what is live: flows/release.py. Knows no Prefect.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -14,105 +14,68 @@ from typing import Any
 
 import numpy as np
 
-from flows import release
 from flows.keys import StageResult
-from flows.release import TRAINING as TRAINING
-from flows.release import Release, commit, flat, promote, register
+from flows.release import TRAINING, Release, commit, open_registry, publication
 from flows.settings import Settings
 from flows.tokens.config import TokensFlowConfig
 from flows.tokens.figures import rate_map, sweeps, trade_off
-from flows.tokens.gate import Verdict
+from flows.tokens.gate import Side, Verdict
 from flows.tokens.stages import Bundle
 from pliant.progress import Progress
-from pliant.report import Report
-from pliant.tokens.artifact import Backbone, Profile, Task, Variant
-from registry import codec
+from pliant.tokens.artifact import Profile, Variant
 from registry.mlflow_run import Run
-from registry.mlflow_store import MlflowRegistry
-from registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE, TOKENS_TASK, TOKENS_VARIANT, experiment
+from registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE, TOKENS_VARIANT
 from registry.package import Package
 from registry.store import FolderStore
-
-
-def open_registry(settings: Settings) -> MlflowRegistry:
-    return release.open_registry(settings, experiment("tokens"))
-
-
-def champion(settings: Settings) -> Bundle | None:
-    """What is live now; None before the first release."""
-    registry = open_registry(settings)
-    if not registry.exists() or registry.version(TOKENS_BACKBONE) is None:
-        return None
-    backbone, _, tasks = champion_models(registry)
-    folder, version = registry.fetch(TOKENS_PROFILE)
-    return Bundle(backbone, tuple(tasks), codec.load(Profile, folder, version.digest))
-
-
-def champion_models(registry: MlflowRegistry) -> tuple[Backbone, str, list[Task]]:
-    """The live backbone, its digest and its tasks; tasks made for another backbone are left out."""
-    folder, published = registry.fetch(TOKENS_BACKBONE)
-    backbone = codec.load(Backbone, folder, published.digest)
-    tasks = []
-    for name in registry.names(TOKENS_TASK):
-        if registry.version(name) is not None:
-            folder, version = registry.fetch(name)
-            tasks.append(codec.load(Task, folder, version.digest))
-    return backbone, published.digest, [task for task in tasks if task.backbone == published.digest]
 
 
 def publish(
     settings: Settings,
     config: TokensFlowConfig,
-    made: Mapping[str, StageResult],
+    results: Mapping[str, StageResult],
     bundle: Bundle,
     verdict: Verdict,
     store: FolderStore,
     progress: Progress,
 ) -> Release:
     """Log the run, register what is new, and move the aliases if the gate let the challenger pass."""
-    registry = open_registry(settings)
-    versions: dict[str, int] = {}
-    new: list[str] = []
-    with registry.run("tokens", {"git_commit": commit()}) as run:
-        _log(run, config, bundle, verdict)
-        _log_training(run, made)
-        for done, (part, one) in enumerate(made.items()):
-            name = TOKENS_PREFIX + part
-            package = partial(_package, name, part, bundle, versions, store, one)
-            versions[name], is_new = register(registry, run, name, one["digest"], package)
-            new += [name] if is_new else []
-            progress(done + 1, len(made) + 1)
+    registry = open_registry(settings, "tokens")
+    with publication(registry, "tokens", asdict(config), _gate_report(verdict)) as published:
+        _log(published.run, bundle)
+        _log_training(published.run, results)
+        for done, (role, result) in enumerate(results.items()):
+            package = partial(_package, TOKENS_PREFIX + role, role, bundle, published.versions, store, result)
+            published.register(TOKENS_PREFIX + role, result["digest"], package)
+            progress(done + 1, len(results) + 1)
         if verdict.passed:
-            promote(registry, versions)
-        progress(len(made) + 1, len(made) + 1)
-    return Release(verdict.passed, verdict.reason, versions, tuple(new), run.id)
+            published.promote(published.versions)
+        progress(len(results) + 1, len(results) + 1)
+    return published.release(verdict.passed, verdict.reason)
 
 
-def _log(run: Run, config: TokensFlowConfig, bundle: Bundle, verdict: Verdict) -> None:
-    run.params(flat(asdict(config)))
+def _log(run: Run, bundle: Bundle) -> None:
     run.metrics(_metrics(bundle))
     run.figure("trade_off", trade_off(bundle.tasks, bundle.profile))
     run.figure("rate_map", rate_map(bundle.profile))
-    run.document("gate", _gate(verdict))
     for task in bundle.tasks:
         run.dataset(task.name, task.data, task.name)
 
 
-def _log_training(run: Run, made: Mapping[str, StageResult]) -> None:
-    """Seconds of training, and what the sweeps of the learning rate found."""
-    notes = {part: one["notes"] for part, one in made.items() if "notes" in one}
+def _log_training(run: Run, results: Mapping[str, StageResult]) -> None:
+    """Log the seconds of training, and the trials of the sweeps of the learning rate."""
+    notes = {role: result["notes"] for role, result in results.items() if "notes" in result}
     run.document("training", notes)
-    run.metrics({f"training_seconds.{part}": noted["seconds"] for part, noted in notes.items()})
-    found = {part.removeprefix("task-"): noted["sweep"] for part, noted in notes.items() if "sweep" in noted}
-    for task, swept in found.items():
-        tried = zip(swept["rates"], swept["accuracy"], strict=True)
-        run.metrics({f"sweep_accuracy.{task}.rate{rate:g}": accuracy for rate, accuracy in tried})
-    if found:
-        run.figure("sweeps", sweeps(found))
+    run.metrics({f"training_seconds.{role}": noted["seconds"] for role, noted in notes.items()})
+    swept = {role.removeprefix("task-"): noted["sweep"] for role, noted in notes.items() if "sweep" in noted}
+    for task, sweep in swept.items():
+        trials = zip(sweep["rates"], sweep["accuracy"], strict=True)
+        run.metrics({f"sweep_accuracy.{task}.rate{rate:g}": accuracy for rate, accuracy in trials})
+    if swept:
+        run.figure("sweeps", sweeps(swept))
 
 
 def _metrics(bundle: Bundle) -> dict[str, float]:
-    """Metric names may not hold a plus or minus sign in front, so gamma -5 is `m5` and gamma 8 is `p8`."""
+    """Return accuracy and speed by gamma. A metric's name may hold no sign in front: gamma -5 is `m5`, gamma 8 `p8`."""
     named = {gamma: f"{'m' if gamma < 0 else 'p'}{abs(gamma)}" for gamma in bundle.profile.latency.settings}
     metrics: dict[str, float] = {}
     for task in bundle.tasks:
@@ -123,26 +86,29 @@ def _metrics(bundle: Bundle) -> dict[str, float]:
     return metrics
 
 
-def _gate(verdict: Verdict) -> dict[str, Any]:
-    def plain(reports: Sequence[Report]) -> list[dict[str, Any]]:
-        return [asdict(report) for report in reports]
+def _gate_report(verdict: Verdict) -> dict[str, Any]:
+    def reports(side: Side | None) -> list[dict[str, Any]]:
+        return [asdict(report) for report in side.reports] if side else []
 
-    sides = {"champion": plain(verdict.champion), "challenger": plain(verdict.challenger)}
-    return {"passed": verdict.passed, "reason": verdict.reason, "bound": list(verdict.bound), **sides}
+    sides = {"champion": reports(verdict.champion), "challenger": reports(verdict.challenger)}
+    return {"passed": verdict.passed, "reason": verdict.reason, "bound": list(verdict.challenger.bound), **sides}
 
 
 def _package(
-    name: str, part: str, bundle: Bundle, versions: Mapping[str, int], store: FolderStore, made: StageResult
+    name: str, role: str, bundle: Bundle, versions: Mapping[str, int], store: FolderStore, result: StageResult
 ) -> Package:
-    """Inputs and outputs are examples: their types and shapes become the model's signature."""
+    """Return the package of a model in its role: backbone, profile or task-NAME.
+
+    Inputs and outputs are examples: their types and shapes become the model's signature.
+    """
     backbone = bundle.backbone
     size = backbone.image_size
     images = np.zeros((2, size, size, 3), dtype=np.uint8)
-    folder = store.path(made["key"])
+    folder = store.path(result["key"])
     tags: dict[str, object] = {"pliant.git_commit": commit(), "pliant.backbone": bundle.profile.backbone}
-    if "notes" in made:
-        tags[TRAINING] = json.dumps(made["notes"])
-    match part:
+    if "notes" in result:
+        tags[TRAINING] = json.dumps(result["notes"])
+    match role:
         case "backbone":
             width = backbone.weights["pos_embed"].shape[-1]
             params = {"architecture": backbone.architecture, "source": backbone.source, **backbone.options}
@@ -150,7 +116,7 @@ def _package(
             return Package(name, folder, images, example, config={"device": "cpu"}, params=params, tags=tags)
         case "profile":
             return profile_package(bundle.profile, folder)
-    task = next(task for task in bundle.tasks if f"task-{task.name}" == part)
+    task = next(task for task in bundle.tasks if f"task-{task.name}" == role)
     columns = {label: np.zeros(2, np.float32) for label in task.classes}
     uri = f"models:/{TOKENS_BACKBONE}/{versions[TOKENS_BACKBONE]}"
     return Package(

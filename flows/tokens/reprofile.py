@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from flows import settings
+from flows.release import open_registry, publish_champion
+from flows.tokens.champions import champion_models
 from flows.tokens.config import TokensFlowConfig
-from flows.tokens.publish import champion_models, open_registry, profile_package
+from flows.tokens.publish import profile_package
 from flows.tokens.stages import derive_rule
 from pliant.device import device_class, threads
 from pliant.errors import RegistryError
@@ -23,27 +25,25 @@ from registry.store import FolderStore
 
 
 def reprofile(device: str, thread_count: int, progress: Progress) -> int:
-    """Print the table and give the version published. Needs a champion backbone and tasks, but no profile."""
-    told = settings.read()
-    registry = open_registry(told)
+    """Print the table and return the version published. Needs a champion backbone and tasks, but no profile."""
+    project = settings.read()
+    registry = open_registry(project, "tokens")
     backbone, digest, tasks = champion_models(registry)
     if not tasks:
         raise RegistryError("the registry holds no task for the champion backbone: run `pliant train tokens` first")
     config = TokensFlowConfig(device=device, threads=thread_count)
     with threads(thread_count):
-        where = device_class(device)
+        here = device_class(device)
         runtime = TokensRuntime(backbone, digest, tasks, device)
         names = [task.name for task in tasks]
         measured = latency.profile(runtime, names, backbone.image_size, config.latency, device, progress)
     rule = derive_rule(measured.latency, tasks, config.reference.urgent[0])
-    profile = Profile(digest, where, measured.latency, measured.spread, measured.memory, rule)
-    store = FolderStore(told.store)
-    store.save("tokens/profile-here", profile)
-    with registry.run("tokens profile") as run:
-        published = registry.publish(run, profile_package(profile, store.path("tokens/profile-here")))
-    registry.promote(published.name, published.version)
-    _show(profile, published.version)
-    return published.version
+    profile = Profile(digest, here, measured.latency, measured.spread, measured.memory, rule)
+    key, store = "tokens/profile-here", FolderStore(project.store)
+    store.save(key, profile)
+    version = publish_champion(registry, "tokens profile", profile_package(profile, store.path(key)))
+    _show(profile, version)
+    return version
 
 
 def _show(profile: Profile, version: int) -> None:

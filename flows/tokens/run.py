@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from flows import settings
-from flows.run import run, show, tell_sizes, with_prefect
+from flows.run import run, tell_sizes, with_prefect
 from flows.tokens import config as tokens_config
-
-__all__ = ["load", "run_connected", "run_flow", "show", "with_prefect"]
 
 
 def run_flow(config: str | None, overrides: Mapping[str, Any], variants: bool = False) -> dict[str, Any]:
-    """Run the flow here and give its release as plain values; `variants`: the one that makes models of other sizes.
+    """Run the flow here and return its release as plain values; `variants`: the one that makes models of other sizes.
 
     A failed stage is raised as one sentence.
     """
@@ -29,7 +27,7 @@ def load() -> None:
 
 
 def run_connected(config: str | None, overrides: Mapping[str, Any], variants: bool = False) -> dict[str, Any]:
-    """The same, with Prefect's server already there."""
+    """Run the flow with Prefect's server already there."""
     from flows.tokens import flow
     from flows.tokens import variants as tokens_variants
 

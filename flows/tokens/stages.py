@@ -36,6 +36,8 @@ import training.precision
 import training.tokens.foundation
 import training.tokens.sweep
 import training.tokens.task
+from flows.config import check_distinct
+from flows.device import configured_class
 from flows.keys import StageResult, stage_key
 from flows.tokens.config import TokensFlowConfig
 from pliant.device import device_class, threads
@@ -59,19 +61,18 @@ _RUNTIME = (pliant.tokens.runtime, pliant.models.graphs, pliant.tokens.resident,
 
 
 def load_data(config: TokensFlowConfig) -> list[ImageData]:
-    """One data set a task. Two tasks of one name would overwrite each other, so that is refused."""
+    """Return one data set a task. Raises `InputError` for two tasks of one name, which would overwrite each other."""
     loaded = []
     for entry in config.data:
         name, equals, address = entry.rpartition("=")
         loaded.append(training.data.load(address, name if equals else None, config.seed, config.limit))
-    names = [data.name for data in loaded]
-    if len(set(names)) != len(names) or not names:
-        raise InputError("data", ", ".join(names) or "empty", "at least one task, each of its own name (NAME=ADDRESS)")
+    wanted = "at least one task, each of its own name (NAME=ADDRESS)"
+    check_distinct("data", [data.name for data in loaded], wanted)
     return loaded
 
 
 def load_upstream(config: TokensFlowConfig, loaded: Sequence[ImageData]) -> ImageData:
-    """What the foundation is trained on. Split as its tasks are: what a task tests with, no foundation has seen."""
+    """Return what the foundation is trained on, split as its tasks are: no foundation has seen what a task tests with."""
     if config.upstream is None:
         return loaded[0]
     return training.data.load(config.upstream, None, config.seed)
@@ -86,7 +87,7 @@ def foundation_key(config: TokensFlowConfig, data: ImageData) -> str:
 
 
 def _content(backbone: str) -> str | None:
-    """Digest of the weights file that a `file:` backbone names: other weights may come to lie under the same name."""
+    """Return the digest of the weights file that a `file:` backbone names: the file may change under its name."""
     scheme, _, rest = backbone.partition(":")
     path = Path(rest.partition(":")[2])
     if scheme != "file" or not path.is_file():
@@ -98,7 +99,7 @@ def _content(backbone: str) -> str | None:
 def make_foundation(
     config: TokensFlowConfig, data: ImageData, key: str, store: FolderStore, progress: Progress
 ) -> StageResult:
-    """The backbone: pretrained here (embedded), by timm's hub, or from a local file."""
+    """Make the backbone: pretrained here (embedded), from timm's hub, or from a local file."""
     scheme, _, rest = config.backbone.partition(":")
     began = time.monotonic()
     match scheme:
@@ -135,18 +136,19 @@ def make_task(
     store: FolderStore,
     progress: Sequence[Progress],
 ) -> StageResult:
-    """A task trained and measured: head, prompts, accuracy per gamma. Two progress callbacks, one for each half.
+    """Train and measure a task: head, prompts, accuracy per gamma. `progress`: two callbacks, one for each half.
 
     Where the settings give several learning rates, the best of their trials is taken and all are noted.
     """
     foundation = store.load(Backbone, backbone["key"], backbone["digest"])
-    began, told, half = time.monotonic(), config.task, progress[0]
+    began, task_config, half = time.monotonic(), config.task, progress[0]
     notes: dict[str, Any] = {}
-    if told.prompt_rates:
-        found = training.tokens.sweep.sweep(told, data, foundation, config.device, share(half, 0, 40))
-        told, half, notes = replace(told, prompt_rate=found.best), share(half, 40, 100), {"sweep": asdict(found)}
-    task = training.tokens.task.train(told, data, foundation, backbone["digest"], config.device, half)
-    notes |= {"prompt_rate": told.prompt_rate, "seconds": time.monotonic() - began}
+    if task_config.prompt_rates:
+        sweep = training.tokens.sweep.sweep(task_config, data, foundation, config.device, share(half, 0, 40))
+        task_config, half = replace(task_config, prompt_rate=sweep.best), share(half, 40, 100)
+        notes = {"sweep": asdict(sweep)}
+    task = training.tokens.task.train(task_config, data, foundation, backbone["digest"], config.device, half)
+    notes |= {"prompt_rate": task_config.prompt_rate, "seconds": time.monotonic() - began}
     gammas = config.latency.gammas
     task = profiling.tokens.accuracy.profile(
         foundation, task, data, config.device, gammas, progress[1], config.measured
@@ -155,14 +157,12 @@ def make_task(
 
 
 def profile_key(config: TokensFlowConfig, backbone: StageResult, tasks: Sequence[StageResult]) -> str:
-    with threads(config.threads):
-        device = device_class(config.device)
     depends = {
         "config": asdict(config.latency),
         "deadline": config.reference.urgent[0],  # the rate rule follows from it
         "backbone": backbone["digest"],
-        "tasks": sorted(made["digest"] for made in tasks),
-        "device": device,
+        "tasks": sorted(task["digest"] for task in tasks),
+        "device": configured_class(config),
         "torch": version("torch"),
         "cores": os.cpu_count(),
     }
@@ -178,9 +178,9 @@ def make_profile(
     store: FolderStore,
     progress: Progress,
 ) -> StageResult:
-    """Latency and memory per (gamma, batch) with all tasks mixed, and the rate rule that follows."""
+    """Measure latency and memory per (gamma, batch) with all tasks mixed, and derive the rate rule."""
     foundation = store.load(Backbone, backbone["key"], backbone["digest"])
-    loaded = [store.load(Task, made["key"], made["digest"]) for made in tasks]
+    loaded = [store.load(Task, task["key"], task["digest"]) for task in tasks]
     with threads(config.threads):
         runtime = TokensRuntime(foundation, backbone["digest"], loaded, config.device)
         names = [task.name for task in loaded]
@@ -194,7 +194,7 @@ def make_profile(
 
 
 def derive_rule(latency: LatencyTable, tasks: Sequence[Task], deadline: float) -> RateRule:
-    """The rate rule for the mean accuracy of the tasks; a batch may take half of the urgent deadline."""
+    """Return the rate rule for the mean accuracy of the tasks; a batch may take half of the urgent deadline."""
     mean = {gamma: float(np.mean([task.accuracy[gamma] for task in tasks])) for gamma in latency.settings}
     return rate_rule(latency, mean, latency.batches[-1], deadline / 2)
 
@@ -213,6 +213,6 @@ def load_bundle(
 ) -> Bundle:
     return Bundle(
         store.load(Backbone, backbone["key"], backbone["digest"]),
-        tuple(store.load(Task, made["key"], made["digest"]) for made in tasks),
+        tuple(store.load(Task, task["key"], task["digest"]) for task in tasks),
         store.load(Profile, profile["key"], profile["digest"]),
     )

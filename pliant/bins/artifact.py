@@ -1,6 +1,6 @@
-"""What the bins system stores: encoders, and per device class their statically shaped runtimes with what they take.
+"""What the bins system stores: encoders, and per device class their statically shaped runtimes with measured times.
 
-Plain frozen values over numpy arrays: registry/codec.py writes them to disk, nothing here does.
+Plain frozen values over numpy arrays; registry/codec.py writes them to disk.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ PLACEMENTS = ("shared", "single")
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """An encoder of transformers with its head and tokenizer: the portable form, from which runtimes are compiled."""
+    """An encoder of transformers with its head and tokenizer: the portable form from which runtimes are compiled."""
 
     KIND: ClassVar[str] = "bins-encoder"
     SCHEMA: ClassVar[int] = 1
 
     name: str
     head: str  # one of HEADS
-    classes: tuple[str, ...]  # classification's (none: a regressor of one output); an embedding has none
-    pooling: str  # embedding's: "mean" or "cls"; "" for classification
-    normalize: bool  # embedding's: to length 1
+    classes: tuple[str, ...]  # of a classification (none: a regressor with one output); an embedding has none
+    pooling: str  # of an embedding: "mean" or "cls"; "" for classification
+    normalize: bool  # of an embedding: to length 1
     config: str  # transformers' config.json
     tokenizer: str  # tokenizer.json of the tokenizers library
-    max_length: int  # tokens, special ones included; more are cut off
-    data: str  # fingerprint of where it came from
+    max_length: int  # tokens, special ones included; longer texts are cut
+    data: str  # fingerprint of the data that it was trained on, or of the model itself
     weights: Mapping[str, NDArray[np.float32]]
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
-    """What a runtime takes: exactly `batch` texts of exactly `length` tokens; a dynamic one up to these."""
+    """What a runtime takes: exactly `batch` texts of exactly `length` tokens; a dynamic one takes up to these."""
 
     length: int
     batch: int
@@ -60,21 +60,21 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """One encoder on one device class: its compiled runtimes, what each takes, and the lengths they were chosen for."""
+    """One encoder on one device class: its compiled runtimes, their seconds, and the lengths they were chosen for."""
 
     KIND: ClassVar[str] = "bins-plan"
     SCHEMA: ClassVar[int] = 1
 
-    name: str  # of the stream of requests, which is their task
+    name: str  # of the stream of requests, which name it as their task
     encoder: str  # digest of the Encoder
     device_class: str
     engine: str  # one of ENGINES
     slo: float  # seconds from arrival to answer
-    shapes: tuple[Shape, ...]  # static ones ascending (length, batch), the dynamic catch-all last
-    seconds: tuple[float, ...]  # of one launch of each static shape, whatever it holds
+    shapes: tuple[Shape, ...]  # static ones by (length, batch), then one dynamic shape for all texts
+    seconds: tuple[float, ...]  # of one launch of each static shape, however full
     dynamic: LatencyTable  # seconds of the dynamic runtime: settings are lengths
     lengths: NDArray[np.int64]  # [max_length + 1] requests observed by length
-    load_seconds: float  # to swap a device's runtime for another one
+    load_seconds: float  # to swap a device's runtime
     placement: str  # one of PLACEMENTS: a device holds all runtimes, or one length's at a time (as published)
     files: Mapping[str, str]  # compiled file -> SHA-256, relative to the cache folder of (encoder, device class)
     versions: Mapping[str, str]  # of the packages that compiled them
@@ -87,5 +87,5 @@ class Bins:
         static = [shape for shape in self.shapes if not shape.dynamic]
         if static != sorted(set(static)) or len(self.shapes) - len(static) != 1 or not self.shapes[-1].dynamic:
             raise InputError("shapes", self.shapes, "static ones ascending without repeats, then one dynamic")
-        if len(self.seconds) != len(static) or not all(0 < one < float("inf") for one in self.seconds):
+        if len(self.seconds) != len(static) or not all(0 < seconds < float("inf") for seconds in self.seconds):
             raise InputError("seconds", self.seconds, "one a static shape, positive and finite")

@@ -1,8 +1,8 @@
-"""What the bins scheduler knows before the first request: per stream its runtimes, and what each takes for which batch.
+"""What the bins scheduler knows before the first request: each stream's runtimes, and their seconds for every batch.
 
-Made from artifacts (`knowledge_of`); nothing here knows time or requests. A *runtime* is everything compiled for one length:
-its static shapes, one a batch size, or the dynamic one, which takes any length up to its own. A launch's `setting` is the
-index of a shape in the concatenation of all streams' shapes.
+It is made from artifacts (`knowledge_of`). A *runtime* is all that was compiled for one length: its static shapes, one
+per batch size, or the dynamic shape, which takes any length up to its own. A launch's `setting` is the index of a shape
+among the shapes of all streams, one stream after the other.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pliant.errors import InputError
 from pliant.latency import LatencyTable
 
 RUNTIMES = ("all", "static", "longest", "dynamic")
-"""Which runtimes are used: all; the static ones alone; the longest static one (ST, padding); the dynamic one (DT)."""
+"""Which runtimes are used: all; the static ones only; the longest static one (ST, padding); the dynamic one (DT)."""
 
 PLANS = ("published", "queueing", "better")
 
 CLASSES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
-"""Lengths (tokens) by which waiting requests are grouped where no static runtimes group them."""
+"""Lengths (tokens) by which waiting requests are grouped where fewer than two static runtimes do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Runtime:
     table: LatencyTable | None = None
 
     def cost(self, length: int, batch: int) -> tuple[int, float]:
-        """The setting for `batch` texts of at most `length` tokens, and its seconds. Raises `InputError` beyond either."""
+        """Return setting and seconds of `batch` texts of at most `length` tokens. Raises `InputError` beyond either."""
         if length > self.length or batch > self.batches[-1]:
             raise InputError("texts", f"{batch} of {length} tokens", f"at most {self.batches[-1]} of {self.length}")
         if self.table is not None:
@@ -56,43 +56,49 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Stream:
-    """One encoder's requests. `runtimes` ascend in length; where there is a dynamic one it stands last."""
+    """The requests for one encoder. `runtimes` ascend in length; a dynamic one stands last."""
 
     name: str
     slo: float  # seconds
     first: int  # index of its first runtime among all
     runtimes: tuple[Runtime, ...]
     mean_seconds: float  # of one text alone, over the observed lengths
-    shares: tuple[float, ...]  # of the observed requests, by the shortest runtime with sufficient length
+    shares: tuple[float, ...]  # of the observed requests, by the shortest runtime that is long enough
     _costs: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def max_length(self) -> int:
+        """Tokens of the longest text."""
         return max(runtime.length for runtime in self.runtimes)
 
     @property
-    def most(self) -> int:
+    def max_batch(self) -> int:
         """Texts in the largest batch."""
         return max(runtime.batches[-1] for runtime in self.runtimes)
 
-    def most_of(self, length: int) -> int:
-        """Texts in the largest batch that takes this length."""
+    def max_batch_of(self, length: int) -> int:
+        """Return the texts in the largest batch that takes this length."""
         return max(runtime.batches[-1] for runtime in self.runtimes if runtime.length >= length)
 
     def cost(self, length: int, batch: int = 1) -> tuple[int, float]:
-        """The fastest of all its runtimes that take these texts: its setting and seconds. Computed once for each."""
-        known = self._costs.get((length, batch))
-        if known is None:
-            fit = [one for one in self.runtimes if one.length >= length and one.batches[-1] >= batch]
+        """Return setting and seconds of the fastest of all its runtimes that take these texts; results are cached.
+
+        Raises `InputError` where none takes them.
+        """
+        cheapest = self._costs.get((length, batch))
+        if cheapest is None:
+            fit = [runtime for runtime in self.runtimes if runtime.length >= length and runtime.batches[-1] >= batch]
             if not fit:
-                raise InputError("texts", f"{batch} of {length} tokens", f"at most {self.most} of {self.max_length}")
-            known = min((one.cost(length, batch) for one in fit), key=lambda cost: cost[1])
-            self._costs[length, batch] = known
-        return known
+                raise InputError(
+                    "texts", f"{batch} of {length} tokens", f"at most {self.max_batch} of {self.max_length}"
+                )
+            cheapest = min((runtime.cost(length, batch) for runtime in fit), key=lambda cost: cost[1])
+            self._costs[length, batch] = cheapest
+        return cheapest
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """Every size of batch that some runtime is made or measured for."""
+        """Every batch size that some runtime was compiled or measured for."""
         return tuple(sorted({batch for runtime in self.runtimes for batch in runtime.batches}))
 
     @property
@@ -105,41 +111,44 @@ class Stream:
 
 @dataclass(frozen=True)
 class Knowledge:
+    """All streams of a service, and how their runtimes are placed on devices."""
+
     streams: tuple[Stream, ...]
     load_seconds: float  # to swap a device's runtime
     placement: str  # see pliant/bins/artifact.py
 
     @property
     def runtimes(self) -> tuple[Runtime, ...]:
-        """Of all streams, one after the other; a device under placement "single" holds one of them."""
+        """Runtimes of all streams, one stream after the other; with placement "single" a device holds one of them."""
         return tuple(runtime for stream in self.streams for runtime in stream.runtimes)
 
     def stream(self, name: str) -> Stream:
-        found = next((stream for stream in self.streams if stream.name == name), None)
-        if found is None:
+        """Return the stream of this name. Raises `InputError` for an unknown one."""
+        named = next((stream for stream in self.streams if stream.name == name), None)
+        if named is None:
             raise InputError("task", name, f"one of {tuple(stream.name for stream in self.streams)}")
-        return found
+        return named
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
     """Arlo's autoscaling: one device more at `high` of the SLO, one less below `low` of it over `window` seconds."""
 
-    least: int = 1  # devices
+    min_devices: int = 1
     high: float = 0.95
     low: float = 0.5
     quantile: float = 0.98
     window: float = 60.0
-    pause: float = 5.0  # seconds between two looks
+    pause: float = 5.0  # seconds between two decisions
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """How the scheduler decides.
 
-    `dispatch`: see pliant/bins/dispatch.py (placement "single" alone). `plan`: "published", "queueing" or "better", the one
-    of both that does better on the last window. The paper's settings: dispatch "published", plan "published", period 120,
-    drop_late False.
+    `dispatch`: see pliant/bins/dispatch.py (placement "single" only). `plan`: "published", "queueing" or "better",
+    which takes the one that does better on the last window. The paper's settings: dispatch "published", plan
+    "published", period 120, drop_late False.
     """
 
     workers: int = 1
@@ -147,14 +156,16 @@ class Config:
     plan: str = "better"
     period: float = 20.0  # seconds between plans
     swaps: float = 0.1  # share of the devices that may swap at once
-    margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
-    max_waiting: int = 2048  # requests per worker; more are dropped as "full"
-    drop_late: bool = True  # or served after all others
-    attempts: int = 2  # launches a request may be part of before a worker's failure ends its way
-    restart_pause: float = 1.0
-    patience: float | None = None  # seconds a request may be overtaken, per second of its own work; None: by the SLO
+    margin: float = 0.15  # share of the time to a deadline that is reserved for the way back to the client
+    max_waiting: int = 2048  # waiting requests per worker; more are dropped as "full"
+    drop_late: bool = True  # False: late requests are served after all others
+    attempts: int = 2  # launches of a request; it is dropped when the last one fails
+    restart_pause: float = 1.0  # seconds before a failed restart is tried again
+    patience: float | None = (
+        None  # seconds that a request may be overtaken, per second of its own work; None: from the SLO
+    )
     scaling: Scaling | None = None
-    deployed: tuple[int, ...] = ()  # runtime of each worker at the start (placement "single"); none: planned
+    deployed: tuple[int, ...] = ()  # runtime of each worker at the start (placement "single"); empty: planned
 
     def __post_init__(self) -> None:
         for name, value, choices in (("dispatch", self.dispatch, DISPATCHES), ("plan", self.plan, PLANS)):
@@ -165,45 +176,41 @@ class Config:
 
 
 def knowledge_of(bins: Sequence[Bins], runtimes: str = "all", placement: str | None = None) -> Knowledge:
-    """What stored artifacts say, in their order; of each the runtimes that are to be used (see `RUNTIMES`).
+    """Return what stored artifacts say, in their order, with the chosen runtimes of each (see `RUNTIMES`).
 
-    Under placement "single" the dynamic runtime is used only where there is no static one. Raises `InputError` where there
-    is no artifact, or two have one name.
+    With placement "single" the dynamic runtime is used only where there is no static one. Raises `InputError` without
+    artifacts, and where two have one name.
     """
-    if not bins or len({one.name for one in bins}) < len(bins):
-        raise InputError("streams", tuple(one.name for one in bins), "at least one, and each of another name")
+    if not bins or len({artifact.name for artifact in bins}) < len(bins):
+        raise InputError("streams", tuple(artifact.name for artifact in bins), "at least one, and each of another name")
     if runtimes not in RUNTIMES:
         raise InputError("runtimes", runtimes, f"one of {RUNTIMES}")
     placement = placement or bins[0].placement
     runtimes = "static" if (runtimes, placement) == ("all", "single") else runtimes
     streams: list[Stream] = []
     first = setting = 0
-    for number, one in enumerate(bins):
-        streams.append(_stream(one, number, first, setting, runtimes))
-        first, setting = first + len(streams[-1].runtimes), setting + len(one.shapes)
-    load = max(one.load_seconds for one in bins)
-    return Knowledge(tuple(streams), load, placement)
+    for number, artifact in enumerate(bins):
+        streams.append(_stream(artifact, number, first, setting, runtimes))
+        first, setting = first + len(streams[-1].runtimes), setting + len(artifact.shapes)
+    return Knowledge(tuple(streams), max(artifact.load_seconds for artifact in bins), placement)
 
 
 def _stream(bins: Bins, number: int, first: int, setting: int, which: str) -> Stream:
-    made = [_static(list(group), bins, number, setting) for _, group in groupby(_statics(bins), lambda p: p[1].length)]
+    statics = [(index, shape) for index, shape in enumerate(bins.shapes) if not shape.dynamic]
+    used = [_static(list(group), bins, number, setting) for _, group in groupby(statics, lambda p: p[1].length)]
     if which == "longest":
-        made = made[-1:]
-    if which in ("all", "dynamic") or not made:
+        used = used[-1:]
+    if which in ("all", "dynamic") or not used:
         dynamic = _dynamic(bins, number, setting + len(bins.shapes) - 1)
-        made = [dynamic] if which == "dynamic" else [*made, dynamic]
-    stream = Stream(bins.name, bins.slo, first, tuple(made), 0.0, ())
+        used = [dynamic] if which == "dynamic" else [*used, dynamic]
+    stream = Stream(bins.name, bins.slo, first, tuple(used), 0.0, ())
     lengths = np.flatnonzero(bins.lengths[: stream.max_length + 1])
     weights = bins.lengths[lengths]
     seconds = [stream.cost(max(int(length), 1))[1] for length in lengths] or [stream.cost(stream.max_length)[1]]
     mean = float(np.average(seconds, weights=weights if len(weights) else None))
-    at = np.searchsorted([runtime.length for runtime in made], lengths)
-    came = np.bincount(at, weights=weights, minlength=len(made)) if len(lengths) else np.ones(len(made))
-    return Stream(bins.name, bins.slo, first, tuple(made), mean, tuple((came / came.sum()).tolist()))
-
-
-def _statics(bins: Bins) -> list[tuple[int, Shape]]:
-    return [(index, shape) for index, shape in enumerate(bins.shapes) if not shape.dynamic]
+    at = np.searchsorted([runtime.length for runtime in used], lengths)
+    counts = np.bincount(at, weights=weights, minlength=len(used)) if len(lengths) else np.ones(len(used))
+    return Stream(bins.name, bins.slo, first, tuple(used), mean, tuple((counts / counts.sum()).tolist()))
 
 
 def _static(shapes: list[tuple[int, Shape]], bins: Bins, number: int, setting: int) -> Runtime:

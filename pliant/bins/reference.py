@@ -1,6 +1,6 @@
-"""The bins system's reference load: from half to twice the devices' capacity, in quiet and loud stretches, observed lengths.
+"""The reference load of the bins system: calm stretches below the capacity, loud ones at up to twice of it.
 
-Used by the promotion gate (in the simulator), so that champion and challenger are judged by the same requests.
+Lengths are those observed. The promotion gate simulates it, so champion and challenger are judged by the same requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pliant.workload import Segment, alternating, piecewise
 
 @dataclass(frozen=True, slots=True)
 class ReferenceConfig:
-    """Shares are of the capacity; every quiet stretch is followed by a loud one."""
+    """Rates as shares of the capacity; a quiet and a loud (overloaded) stretch alternate."""
 
     quiet: tuple[float, ...] = (0.5, 0.65, 0.8, 0.95)
     loud: tuple[float, ...] = (1.25, 1.5, 1.75, 2.0)
@@ -33,7 +33,7 @@ class ReferenceLoad:
 
 
 def capacity(knowledge: Knowledge) -> float:
-    """Requests a second of one device, streams alike, one at a time."""
+    """Return the requests a second of one device, one at a time, with equally many requests of each stream."""
     means = [stream.mean_seconds for stream in knowledge.streams]
     return len(means) / sum(means)
 
@@ -45,9 +45,10 @@ def reference_load(
     seed: int,
     config: ReferenceConfig | None = None,
 ) -> ReferenceLoad:
-    """Poisson arrivals at rates relative to `capacity` (requests/s), loud stretches in random order; streams alike.
+    """Return Poisson arrivals at rates relative to `capacity` (requests a second), with equally many of each stream.
 
-    `lengths`: of each stream requests as they were observed, in tokens; `slos`: seconds from arrival to deadline.
+    `lengths`: the observed lengths of each stream's requests, in tokens; `slos`: seconds from arrival to deadline.
+    Quiet and loud rates are each taken in an order drawn from `seed`.
     """
     config = config or ReferenceConfig()
     rng = np.random.default_rng(seed)
@@ -55,11 +56,11 @@ def reference_load(
     quiet = [share * capacity for share in rng.permutation(config.quiet)]
     segments = alternating(quiet, loud, config.seconds)
     times, names = piecewise(segments, rng), list(lengths)
-    which = rng.integers(len(names), size=len(times))
+    stream_N = rng.integers(len(names), size=len(times))
     return ReferenceLoad(
         tuple(
             Request(i, float(at), float(at) + slos[name], name, 1.0, int(rng.choice(lengths[name])))
-            for i, (at, name) in enumerate(zip(times, (names[k] for k in which), strict=True))
+            for i, (at, name) in enumerate(zip(times, (names[stream] for stream in stream_N), strict=True))
         ),
         tuple(segments),
     )

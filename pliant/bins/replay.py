@@ -1,4 +1,4 @@
-"""The compiled simulator for whoever judges plans and policies: arrays in, latencies out. See replay_kernel.py."""
+"""The compiled simulator, for judging plans and policies: arrays in, times out. See replay_kernel.py."""
 
 from __future__ import annotations
 
@@ -19,42 +19,43 @@ NO_SWAPS = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class Pool:
-    """What does not change: the runtimes and the policy."""
+    """What stays the same during a replay: the runtimes (R of them) and the policy."""
 
-    seconds: Floats  # [R] of one request
-    capacity: Floats  # [R] within the SLO
+    seconds: Floats  # [R] seconds of one request
+    capacity: Floats  # [R] requests within the SLO
     end: Ints  # [R] one beyond the last runtime of the same stream
-    dynamic: NDArray[np.bool_]  # [R] takes each request's own seconds instead
-    policy: int
+    dynamic: NDArray[np.bool_]  # [R] whether a request takes its own seconds instead
+    policy: int  # index into DISPATCHES
 
     @classmethod
     def of(cls, knowledge: Knowledge, dispatch: str) -> Pool:
+        """Return the pool of these runtimes under the policy `dispatch`."""
         runtimes = knowledge.runtimes
         slo = np.array([knowledge.streams[runtime.stream].slo for runtime in runtimes])
         seconds = np.array([runtime.alone for runtime in runtimes])
-        ends = [(s := knowledge.streams[one.stream]).first + len(s.runtimes) for one in runtimes]
+        ends = [(stream := knowledge.streams[runtime.stream]).first + len(stream.runtimes) for runtime in runtimes]
         dynamic = np.array([runtime.table is not None for runtime in runtimes])
         capacity = np.maximum(slo // seconds, 1.0)
         return cls(seconds, capacity, np.array(ends, np.int64), dynamic, DISPATCHES.index(dispatch))
 
 
 class Replay:
-    """A pool of devices that serves a trace piece by piece, and may swap runtimes between two pieces."""
+    """Devices that serve a trace part by part, and may swap runtimes between two parts."""
 
     def __init__(self, pool: Pool, held: Sequence[int], requests: int) -> None:
-        """`held`: each device's runtime; `requests`: how many can be outstanding at most."""
+        """Start with the runtimes `held`, one per device; `requests`: the most that can be outstanding at once."""
         from pliant.bins.replay_kernel import join
 
         self._pool, devices, runtimes = pool, len(held), len(pool.seconds)
         self.held = np.array(held, np.int64)
-        holds, out, count = np.full(devices, -1), np.zeros(devices, np.int64), np.zeros(1, np.int64)
+        holds, outstanding_W, count = np.full(devices, -1), np.zeros(devices, np.int64), np.zeros(1, np.int64)
         heap, size = np.zeros((runtimes, devices), np.int64), np.zeros(runtimes, np.int64)
         self.free_at = np.zeros(devices)
-        books = (holds, self.free_at, out, heap, size, np.zeros(devices, np.int64))
+        state = (holds, self.free_at, outstanding_W, heap, size, np.zeros(devices, np.int64))
         for device, runtime in enumerate(held):
-            join(device, runtime, pool.policy == 0, *books)
-        outstanding = requests + 1 if pool.policy else 1
-        self._state = (*books, np.zeros(outstanding), np.zeros(outstanding, np.int64), count)
+            join(device, runtime, pool.policy == 0, *state)
+        most_ends = requests + 1 if pool.policy else 1
+        self._state = (*state, np.zeros(most_ends), np.zeros(most_ends, np.int64), count)
 
     def serve(
         self,
@@ -66,25 +67,26 @@ class Replay:
         at_once: int = 1,
         load_seconds: float = 1.0,
     ) -> Floats:
-        """When each of these requests ends. `runtimes`: the shortest one with sufficient length; `own`: dynamic seconds.
+        """Return the time at which each of these requests ends; infinite where no device takes it.
 
-        From `begin` on the devices of `swaps` load their new runtimes, `at_once` at a time.
+        `runtimes`: per request the shortest runtime that is long enough; `own`: its seconds on a dynamic runtime. From
+        time `begin` on, the devices of `swaps` load their new runtimes, `at_once` at a time, `load_seconds` each.
         """
         from pliant.bins.replay_kernel import serve_single
 
-        pool, done = self._pool, np.empty(len(times))
+        pool, ends = self._pool, np.empty(len(times))
         own = np.zeros(len(times)) if own is None else own
-        who = np.array([worker for worker, _ in swaps], np.int64) if swaps else NO_SWAPS
-        to = np.array([runtime for _, runtime in swaps], np.int64) if swaps else NO_SWAPS
-        facts = (own, pool.dynamic, pool.seconds, pool.capacity)
-        changes = (who, to, at_once, load_seconds, begin)
-        serve_single(pool.policy, times, runtimes, pool.end[runtimes], *facts, *self._state, *changes, done)
-        self.held[who] = to
-        return done
+        swapping = np.array([worker for worker, _ in swaps], np.int64) if swaps else NO_SWAPS
+        new_runtimes = np.array([runtime for _, runtime in swaps], np.int64) if swaps else NO_SWAPS
+        by_runtime = (own, pool.dynamic, pool.seconds, pool.capacity)
+        changes = (swapping, new_runtimes, at_once, load_seconds, begin)
+        serve_single(pool.policy, times, runtimes, pool.end[runtimes], *by_runtime, *self._state, *changes, ends)
+        self.held[swapping] = new_runtimes
+        return ends
 
 
 def replay(pool: Pool, times: Floats, runtimes: Ints, counts: Sequence[int]) -> float:
-    """Mean latency of these requests on so many devices of each runtime, all idle before; infinite where some fail."""
+    """Return the mean latency of these requests on idle devices, in seconds; infinite if some are never served."""
     if not len(times):
         return 0.0
     held = [runtime for runtime, count in enumerate(counts) for _ in range(count)]
@@ -92,9 +94,9 @@ def replay(pool: Pool, times: Floats, runtimes: Ints, counts: Sequence[int]) -> 
 
 
 def shared(times: Floats, seconds: Floats, patience: Floats, until: Floats, devices: int) -> Floats:
-    """When each request ends where every device holds every runtime."""
+    """Return the time at which each request ends where every device holds every runtime (placement "shared")."""
     from pliant.bins.replay_kernel import serve_shared
 
-    done = np.empty(len(times))
-    serve_shared(times, seconds, patience, until, devices, done)
-    return done
+    ends = np.empty(len(times))
+    serve_shared(times, seconds, patience, until, devices, ends)
+    return ends

@@ -1,17 +1,18 @@
-"""Dispatch and service of a whole trace in compiled code: what pliant/simulator.py does with the scheduler, far faster.
+"""Dispatch and service of a whole trace in compiled code: as pliant/simulator.py with the scheduler, but far faster.
 
-Placement "single" (each device one runtime, a queue each, swaps in turn) and "shared" (one queue); batch size 1, service
-times exactly the profile's, nothing dropped. Agrees with the scheduler in virtual time (tests/pliant/bins/test_replay.py).
-Plans are judged by it, and traces of millions of requests simulated.
+Placement "single" (a runtime and a queue per device, swaps in turn) and "shared" (one queue); batch size 1, service
+times exactly the profile's, nothing dropped. It agrees with the scheduler in virtual time
+(tests/pliant/bins/test_replay.py). Plans are judged by it, and traces of millions of requests simulated.
 
-State of "single", all arrays of the caller's, changed in place:
+State of "single", in arrays of the caller that are changed in place:
+
  holds [W] runtime of each device, -1 while it gets no requests; free_at [W] seconds; out [W] requests outstanding;
  heap [R, W], size [R], pos [W]: per runtime its devices in a binary heap by load, then number;
- ends [n], ended_by [n], count [1]: heap of the ends of what is outstanding.
+ ends [n], ended_by [n], count [1]: heap of the ends of outstanding requests.
 """
 
 # mypy: ignore-errors
-# numba finds the types of what it compiles
+# numba infers the types
 
 from __future__ import annotations
 
@@ -24,13 +25,14 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-COMPLETION, PUBLISHED, INTRA, INTER, PACKING = 0, 1, 2, 3, 4
-LAMBDA, ALPHA, MOST = 0.85, 0.9, 6
+COMPLETION, PUBLISHED, INTRA, INTER, FULLEST = 0, 1, 2, 3, 4
+LAMBDA, ALPHA, MAX_SEEN = 0.85, 0.9, 6
 LATE = 1e12
 
 
 @numba.njit(cache=True)
 def _before(a, b, by_time, free_at, out):
+    """Return whether device `a` stands before device `b` in a heap."""
     if by_time:
         return free_at[a] < free_at[b] or (free_at[a] == free_at[b] and a < b)
     return out[a] < out[b] or (out[a] == out[b] and a < b)
@@ -38,7 +40,7 @@ def _before(a, b, by_time, free_at, out):
 
 @numba.njit(cache=True)
 def _settle(r, at, by_time, free_at, out, heap, size, pos):
-    """Restore the heap of runtime `r` where the load of the device at place `at` has changed."""
+    """Restore the heap of runtime `r` after the load of the device at place `at` has changed."""
     w = heap[r, at]
     while at > 0 and _before(w, heap[r, (at - 1) // 2], by_time, free_at, out):
         heap[r, at] = heap[r, (at - 1) // 2]
@@ -61,7 +63,7 @@ def _settle(r, at, by_time, free_at, out, heap, size, pos):
 
 @numba.njit(cache=True)
 def join(w, r, by_time, holds, free_at, out, heap, size, pos):
-    """Device `w` holds runtime `r` from now on."""
+    """Let device `w` hold runtime `r` from now on."""
     holds[w] = r
     heap[r, size[r]] = w
     pos[w] = size[r]
@@ -71,7 +73,7 @@ def join(w, r, by_time, holds, free_at, out, heap, size, pos):
 
 @numba.njit(cache=True)
 def leave(w, by_time, holds, free_at, out, heap, size, pos):
-    """Device `w` gets no more requests."""
+    """Give device `w` no more requests."""
     r = holds[w]
     at = pos[w]
     size[r] -= 1
@@ -84,7 +86,7 @@ def leave(w, by_time, holds, free_at, out, heap, size, pos):
 
 @numba.njit(cache=True)
 def choose(policy, first, end, now, seconds, capacity, free_at, out, heap, size):
-    """The device that the request goes to (see pliant/bins/dispatch.py), or -1."""
+    """Return the device that the request goes to (see pliant/bins/dispatch.py), or -1."""
     best, fallback, lam, seen, least = -1, -1, LAMBDA, 0, np.inf
     for r in range(first, end):
         if size[r] == 0:
@@ -101,7 +103,7 @@ def choose(policy, first, end, now, seconds, capacity, free_at, out, heap, size)
                 return w
             lam *= ALPHA
             seen += 1
-            if seen == MOST:
+            if seen == MAX_SEEN:
                 break
         elif policy == INTRA:
             return w
@@ -121,6 +123,7 @@ def choose(policy, first, end, now, seconds, capacity, free_at, out, heap, size)
 
 @numba.njit(cache=True)
 def _push_end(at, w, ends, ended_by, count):
+    """Add the end of a request on device `w` to the heap."""
     i = count[0]
     count[0] += 1
     while i > 0 and ends[(i - 1) // 2] > at:
@@ -131,7 +134,8 @@ def _push_end(at, w, ends, ended_by, count):
 
 @numba.njit(cache=True)
 def _pop_end(ends, ended_by, count):
-    gone = ended_by[0]
+    """Remove the earliest end from the heap, and return its device."""
+    device = ended_by[0]
     count[0] -= 1
     last, w, i = ends[count[0]], ended_by[count[0]], 0
     while True:
@@ -145,7 +149,7 @@ def _pop_end(ends, ended_by, count):
         ends[i], ended_by[i] = ends[child], ended_by[child]
         i = child
     ends[i], ended_by[i] = last, w
-    return gone
+    return device
 
 
 @numba.njit(cache=True)
@@ -176,9 +180,9 @@ def serve_single(
 ):
     """Serve requests in order of `times`; `done` [n] gets when each ends.
 
-    `first`, `end` [n]: the range of runtimes with sufficient length; `own` [n] seconds on a runtime where `dynamic` [R]
-    says so, else `seconds` [R]. From `begin` on the devices `swap_worker` load the runtimes `swap_to` in turn, `at_once` of
-    them at a time; swaps that are not through at the last request are finished at once.
+    `first`, `end` [n]: the range of runtimes that are long enough; `own` [n]: seconds on a runtime where `dynamic` [R]
+    says so, otherwise `seconds` [R]. From `begin` on the devices `swap_worker` load the runtimes `swap_to` in turn,
+    `at_once` of them at a time; swaps that are not through at the last request are finished at once.
     """
     by_time = policy == COMPLETION
     loading_at = np.full(at_once, np.inf)
@@ -230,7 +234,7 @@ def serve_single(
 
 @numba.njit(cache=True)
 def _release(ends, ended_by, count, holds, out, free_at, heap, size, pos):
-    """The next request that ends is outstanding no more."""
+    """Take the next request that ends off its device's load."""
     w = _pop_end(ends, ended_by, count)
     out[w] -= 1
     if holds[w] >= 0:
@@ -239,9 +243,10 @@ def _release(ends, ended_by, count, holds, out, free_at, heap, size, pos):
 
 @numba.njit(cache=True)
 def serve_shared(times, seconds, patience, until, devices, done):
-    """One queue for `devices` that each hold every runtime; order and demotion as in pliant/bins/shared.py.
+    """Serve requests from one queue on `devices` that each hold every runtime, in the order of pliant/bins/shared.py.
 
-    `seconds` [n] of each request alone, `patience` [n], `until` [n] when each must have ended; `done` [n] gets when it does.
+    `seconds` [n] of each request alone, `patience` [n], `until` [n] when each must have ended; `done` [n] gets when it
+    does.
     """
     queue = [(0.0, 0)]
     queue.clear()
@@ -257,10 +262,10 @@ def serve_shared(times, seconds, patience, until, devices, done):
             heappush(queue, (now + patience[k] * seconds[k], k))
             k += 1
         while free > 0 and len(queue) > 0:
-            place, one = heappop(queue)
-            if place < LATE and now >= until[one] - seconds[one]:
-                heappush(queue, (place + LATE, one))
+            place, request = heappop(queue)
+            if place < LATE and now >= until[request] - seconds[request]:
+                heappush(queue, (place + LATE, request))
                 continue
             free -= 1
-            done[one] = now + seconds[one]
-            heappush(busy, (done[one], one))
+            done[request] = now + seconds[request]
+            heappush(busy, (done[request], request))

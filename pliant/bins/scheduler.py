@@ -1,9 +1,9 @@
-"""The bins scheduler: books of requests and devices over one of two pools, shared.py or single.py.
+"""The bins scheduler: it keeps account of requests and devices over one of two pools, shared.py or single.py.
 
-A pure state machine (see pliant/protocol.py). A request is answered by the launch that ran it; one whose worker fails is
-tried again where its attempts and its deadline allow. Swapping a device's runtime is a `Launch` of kind "load" that occupies
-it. Where the pool is a shared one nothing is planned; where each device holds one runtime a plan is made each period for the
-devices that are up. Planning happens within `handle`, and takes some milliseconds (see plan.py).
+A pure state machine (see pliant/protocol.py). A request is answered by the launch that ran it; one whose worker fails
+is tried again if its attempts and its deadline allow. With placement "single" a plan for the devices that are up is
+made each period, and swapping a device's runtime is a `Launch` of kind "load" that occupies it; planning happens within
+`handle` and takes some milliseconds (see planning/plan.py). With placement "shared" nothing is planned.
 """
 
 from __future__ import annotations
@@ -15,34 +15,65 @@ from pliant.bins.knowledge import Config, Knowledge
 from pliant.bins.planning.scaling import Scaler
 from pliant.bins.shared import SharedPool
 from pliant.bins.single import SinglePool
-from pliant.bins.work import Requests, Work, until
+from pliant.bins.work import Requests, Work, latest_end
 from pliant.devices import Devices
 from pliant.errors import InputError
 from pliant.protocol import Action, Answer, Arrived, Changed, Drop, Event, Failed, Finished, Request, Woke
 
 
 class Pool(Protocol):
-    """Requests that wait, and what a free worker does next. Lists of workers are those to look at."""
+    """The waiting requests, and what a free worker does next.
+
+    Methods that return workers return those that may take something now, or the one that a request went to.
+    """
 
     @property
-    def waiting(self) -> int: ...
+    def waiting(self) -> int:
+        """Number of waiting requests."""
+
     @property
-    def late(self) -> int: ...
-    def add(self, request: Request, now: float) -> int | None: ...
-    def again(self, request: Request, now: float) -> int | None: ...
-    def take(self, worker: int, now: float) -> Work | None: ...
-    def ended(self, worker: int, kind: str, work: Requests, now: float) -> list[int]: ...
-    def lost(self, worker: int, now: float) -> list[int]: ...
-    def expire(self, now: float) -> list[Request]: ...
-    def woken(self, now: float) -> list[int]: ...
-    def wake_at(self) -> float | None: ...
-    def enlist(self, worker: int) -> list[int]: ...
-    def retire(self, active: Sequence[int]) -> int | None: ...
-    def check(self) -> None: ...
+    def late(self) -> int:
+        """Number of waiting requests that were put behind all others, as they cannot be in time."""
+
+    def add(self, request: Request, now: float) -> int | None:
+        """Take in a request that arrived."""
+
+    def retry(self, request: Request, now: float) -> int | None:
+        """Take in a request whose launch failed."""
+
+    def take(self, worker: int, now: float) -> Work | None:
+        """Return what a free worker does next."""
+
+    def ended(self, worker: int, kind: str, work: Requests, now: float) -> list[int]:
+        """Note that a launch of the worker ended."""
+
+    def lost(self, worker: int, now: float) -> list[int]:
+        """Note that the worker failed; the requests that it ran come back by `retry`."""
+
+    def expire(self, now: float) -> list[Request]:
+        """Remove and return the requests that are to be dropped as late."""
+
+    def woken(self, now: float) -> list[int]:
+        """Do what `wake_at` was for."""
+
+    def wake_at(self) -> float | None:
+        """Return when `woken` should come."""
+
+    def enlist(self, worker: int) -> list[int]:
+        """Let a spare worker serve."""
+
+    def retire(self, active: Sequence[int]) -> int | None:
+        """Choose one of these workers to become spare."""
+
+    def check(self) -> None:
+        """Raise `AssertionError` if the pool is inconsistent."""
 
 
 class BinsScheduler:
-    """See the module's head. `config.workers` devices, numbered from 0, all free at the start."""
+    """Gives requests to devices so that answers come in time, and drops those that cannot; `handle` takes events.
+
+    It has `config.workers` devices, numbered from 0, all free at the start. The module's head says how it decides.
+    """
 
     def __init__(self, knowledge: Knowledge, config: Config | None = None) -> None:
         self._config = config or Config()
@@ -52,21 +83,23 @@ class BinsScheduler:
         kind = SharedPool if knowledge.placement == "shared" else SinglePool
         self._pool: Pool = kind(knowledge, self._config, self._devices)
         self._limit = self._config.max_waiting * self._config.workers
-        self._tries: dict[int, int] = {}  # of those alone whose worker has failed
+        self._tries: dict[int, int] = {}  # failed launches of the requests that had any
         self._scaler = Scaler(self._config.scaling) if self._config.scaling else None
         self._spare: list[int] = []
 
     @property
     def waiting(self) -> int:
+        """Number of waiting requests."""
         return self._pool.waiting
 
     @property
     def active(self) -> int:
-        """Devices in use."""
+        """Number of devices in use."""
         return self._config.workers - len(self._spare)
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        if type(event) is Arrived:  # first: there are more of these than of all others
+        """Take one event and return what is to be done now. Raises `InputError` for a request that no stream takes."""
+        if type(event) is Arrived:  # first, as most events are arrivals
             return self._arrive(event.request, now)
         actions: list[Action] = []
         match event:
@@ -81,23 +114,24 @@ class BinsScheduler:
         return actions
 
     def wake_at(self) -> float | None:
+        """Return when `Woke` should come if nothing else happens before; None for never."""
         times = [self._devices.wake_at(), self._pool.wake_at(), self._scaler.wake_at() if self._scaler else None]
         return min((at for at in times if at is not None), default=None)
 
     def check(self) -> None:
-        """Workers are accounted for; each request waits once or runs."""
+        """Assert that workers are accounted for, and that each request waits once or runs."""
         self._devices.check()
         self._pool.check()
-        running = [request.id for one in self._devices.running for request in one.carried]
+        running = [request.id for launch in self._devices.running for request in launch.carried]
         assert len(set(running)) == len(running), "a request runs twice"
 
     def _arrive(self, request: Request, now: float) -> list[Action]:
         if not 0 <= request.length <= self._longest.get(request.task, -1):
-            known = {stream.name: stream.max_length for stream in self._streams.values()}
-            raise InputError("task and length", (request.task, request.length), f"at most one of {known}")
+            longest = {stream.name: stream.max_length for stream in self._streams.values()}
+            raise InputError("task and length", (request.task, request.length), f"at most one of {longest}")
         if self._pool.waiting >= self._limit:
             return self._drop(request, "full", now)
-        if self._config.drop_late and now + self._alone(request) > until(request, self._config.margin):
+        if self._config.drop_late and now + self._alone(request) > latest_end(request, self._config.margin):
             return self._drop(request, "late", now)
         worker = self._pool.add(request, now)
         if worker is None or worker not in self._devices.free:
@@ -107,50 +141,49 @@ class BinsScheduler:
         return actions
 
     def _alone(self, request: Request) -> float:
-        """Seconds of the request by itself, at the best.
+        """Return the seconds of the request by itself, on a device no slower than its profile.
 
-        That devices were found slower than their profile does not count: if nothing ran any more on account of it, nothing
-        would show that they no longer are.
+        A slower device does not count here: if every request were dropped on that account, nothing would run, and
+        nothing would show that the device is fast again.
         """
         seconds = self._streams[request.task].cost(request.length)[1]
         return min(seconds, self._devices.seconds(seconds))
 
     def _serve(self, worker: int, now: float, actions: list[Action]) -> None:
-        """Launch what the pool has for a free worker."""
         work = self._pool.take(worker, now)
         if work is not None:
             ids = tuple([request.id for request in work.requests])
             launch = self._devices.launch(worker, ids, work.requests, work.seconds, now, work.setting, work.kind)
             actions.append(launch)
 
-    def _look(self, workers: Iterable[int], now: float, actions: list[Action]) -> None:
+    def _serve_free(self, workers: Iterable[int], now: float, actions: list[Action]) -> None:
         for worker in workers:
             if worker in self._devices.free:
                 self._serve(worker, now, actions)
 
     def _finish(self, event: Finished, now: float, actions: list[Action]) -> None:
-        one = self._devices.finish(event, now)
-        actions += [Answer(request.id, event.launch) for request in one.carried]
-        for request in one.carried:
+        ended = self._devices.finish(event, now)
+        actions += [Answer(request.id, event.launch) for request in ended.carried]
+        for request in ended.carried:
             self._tries.pop(request.id, None)
             if self._scaler:
                 self._scaler.answered(now, (now - request.arrival) / self._streams[request.task].slo)
         self._expire(now, actions)
-        launch = one.launch
-        self._look(self._pool.ended(launch.worker, launch.kind, one.carried, now), now, actions)
+        launch = ended.launch
+        self._serve_free(self._pool.ended(launch.worker, launch.kind, ended.carried, now), now, actions)
 
     def _fail(self, event: Failed, now: float, actions: list[Action]) -> None:
-        one = self._devices.fail(event, now)
-        workers = self._pool.lost(one.launch.worker, now)
-        for request in one.carried:
+        ended = self._devices.fail(event, now)
+        workers = self._pool.lost(ended.launch.worker, now)
+        for request in ended.carried:
             tries = self._tries[request.id] = self._tries.get(request.id, 0) + 1
-            if tries >= self._config.attempts or until(request, self._config.margin) <= now:
+            if tries >= self._config.attempts or latest_end(request, self._config.margin) <= now:
                 actions += self._drop(request, "failed", now)
-            elif (worker := self._pool.again(request, now)) is not None:
+            elif (worker := self._pool.retry(request, now)) is not None:
                 workers.append(worker)
         actions += self._devices.restarts((), now)
         self._expire(now, actions)
-        self._look(workers, now, actions)
+        self._serve_free(workers, now, actions)
 
     def _wake(self, now: float, actions: list[Action]) -> None:
         actions += self._devices.restarts((), now)
@@ -158,14 +191,14 @@ class BinsScheduler:
         workers = self._pool.woken(now)
         if self._scaler:
             workers += self._scale(self._scaler.decide(now, self._pool.late))
-        self._look(workers, now, actions)
+        self._serve_free(workers, now, actions)
 
     def _scale(self, more: int) -> list[int]:
-        """Gives workers to look at."""
+        """Take one device more or less into use, and return the workers that may take something."""
         if more > 0 and self._spare:
             return self._pool.enlist(self._spare.pop())
         assert self._config.scaling is not None, "a scaler has its rule"
-        if more < 0 and self.active > self._config.scaling.least:
+        if more < 0 and self.active > self._config.scaling.min_devices:
             active = [worker for worker in range(self._config.workers) if worker not in self._spare]
             worker = self._pool.retire(active)
             self._spare += [] if worker is None else [worker]

@@ -1,6 +1,6 @@
-"""Devices that exist only as profiles, for simulations of bins: a launch takes what its shape was measured to take.
+"""Simulated devices of the bins system: a launch takes the profile's seconds for its shape.
 
-Durations may be scattered (log-normally) by the generator passed in.
+Durations may be scattered log-normally by the generator that is passed in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RESTART = 1.0  # seconds
 
 
 class SimulatedBins:
-    """Call it as `simulate`'s `execute`."""
+    """A function from a launch to its duration and end; pass it to `simulate` as `execute`."""
 
     def __init__(
         self,
@@ -24,14 +24,14 @@ class SimulatedBins:
         requests: Sequence[Request],
         rng: np.random.Generator | None = None,
         jitter: float = 0.0,  # standard deviation of a duration's logarithm
-        beyond: float = 0.0,  # seconds of every launch beyond the device's own
+        beyond: float = 0.0,  # seconds of every launch beyond those of the device
     ) -> None:
         self._knowledge, self._rng, self._jitter, self._beyond = knowledge, rng, jitter, beyond
         self._lengths = {request.id: request.length for request in requests}
         self._runtimes = {setting: runtime for runtime in knowledge.runtimes for setting in runtime.settings}
 
     def __call__(self, launch: Launch) -> tuple[float, Finished | Failed]:
-        """Seconds until it ends, and its end. A load takes the profile's time, a restart `RESTART`."""
+        """Return the seconds that the launch takes, and the event that ends it; a restart takes `RESTART` seconds."""
         if launch.kind != "run":
             seconds = self._knowledge.load_seconds if launch.kind == "load" else RESTART
             return seconds, Finished(launch.id, seconds)

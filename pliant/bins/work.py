@@ -1,4 +1,4 @@
-"""What a device runs next, as the pools of the bins scheduler hand it out, and how many texts go into one launch."""
+"""What a device runs next, as the pools of the bins scheduler return it, and how many texts go into one launch."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pliant.protocol import Request
 
 Requests = tuple[Request, ...]
 
-LEAST_GAIN = 1.05  # a larger batch must raise the texts per second by this factor
+MIN_GAIN = 1.05  # factor by which a larger batch must raise the texts per second
 
 
 class Work(NamedTuple):
-    """One launch. `kind` "run", or "load" of a runtime (then no requests)."""
+    """One launch: `kind` is "run", or "load" of a runtime (then without requests)."""
 
     requests: Requests
     setting: int
-    seconds: float  # by the profile
+    seconds: float  # expected, by the profile
     kind: str = "run"
 
 
-def until(request: Request, margin: float) -> float:
-    """By when its launch must have ended: its deadline, less what is kept for the way back to the caller."""
+def latest_end(request: Request, margin: float) -> float:
+    """Return when its launch must have ended: the deadline less `margin`, the share of time reserved for the way back."""
     return request.deadline - margin * (request.deadline - request.arrival)
 
 
 Cost = Callable[[int, int], tuple[int, float]]
-"""(tokens of the longest, texts) -> the launch's setting and seconds."""
+"""From (tokens of the longest text, texts) to the setting and seconds of their launch."""
 
 
 def batch_size(
@@ -38,11 +38,11 @@ def batch_size(
     now: float,
     waiting: float = 0.0,
 ) -> int:
-    """How many of the first `requests` run in one launch: the number of most texts per second, of those in `ladder`.
+    """Return how many of the first `requests` run in one launch: the number in `ladder` with the most texts per second.
 
-    Not so many that these and those behind them would on average end later than if these ran one after the other (`waiting`:
-    requests for this device, these included), and no request misses by it the end that it must have (`ends`, a time) and
-    would have if it ran alone now.
+    Larger numbers are excluded in two cases. One: these requests and those behind them would on average end later than
+    if these ran one after the other (`waiting`: requests for this device, these included). Two: a request would miss
+    the time by which it must end (`ends`) but would meet it if it ran alone now.
     """
     if len(requests) == 1:
         return 1
@@ -62,8 +62,8 @@ def batch_size(
             break
         behind = max(waiting - index, 0.0)
         one_by_one = index * alone * ((index + 1) / 2 + behind)
-        if (index + behind) * seconds > one_by_one:  # no break: 4 texts run as 8 where there is no shape for 4
+        if (index + behind) * seconds > one_by_one:  # No break: 4 texts run as 8 where there is no shape for 4.
             continue
-        if index / seconds >= LEAST_GAIN * rate:
+        if index / seconds >= MIN_GAIN * rate:
             best, rate = index, index / seconds
     return best

@@ -1,11 +1,13 @@
-"""Which of the requests that wait for one model make the next batch: the densest in value, or that with the most urgent.
+"""Chooses the next batch from the requests that wait for one model: the densest in value, or the one with the most
+urgent.
 
-A batch takes as long as its longest text and its size say (`Clock`), and all its requests must be answered in time. For a
-longest length and a size the best batch is exact: of those short enough and not too urgent, the most valuable. Lengths are
-tried at the measured steps only, of every step the longest text there is, and at that of the most urgent. All that wait must
-still be in time by themselves (the scheduler has taken out the others). Pure functions; knows no levels, gates or workers.
+The seconds of a batch follow from its longest text and its size (`BatchTimes`), and all its requests must be answered
+in time. For a given longest length and size the best batch is exact: the most valuable of the requests that are short
+enough and not too urgent. Lengths are tried between every two measured ones, at the longest text that waits there, and
+at the length of the most urgent request. All that wait must still be in time by themselves; the scheduler has taken out
+the others. Pure functions; knows no levels, gates or workers.
 
-Shape suffixes: W waiting requests, most valuable first; B batch size from 1 on; S steps of length.
+Shape suffixes: W waiting requests, most valuable first; B batch sizes from 1 on; S lengths to try.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ Lengths = NDArray[np.integer]
 
 
 class Waiting(Protocol):
-    """One request as far as batching goes. `value`: what its answer is expected to be worth."""
+    """A request as batching sees it: deadline in seconds, length in tokens, and the expected value of its answer."""
 
     @property
     def deadline(self) -> float: ...
@@ -38,7 +40,7 @@ class Waiting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds of one text: as a batch of its own, and its part of a batch of the best size."""
+    """Seconds of one text: `alone` in a batch, and its `least` share of a batch, at the best size."""
 
     alone: float
     least: float
@@ -46,13 +48,15 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    chosen: tuple[int, ...]  # places in the sequence given
+    """A batch to launch."""
+
+    chosen: tuple[int, ...]  # indices into the waiting requests
     seconds: float  # on the device, by the profile
-    density: float  # value per second until the answer
+    density: float  # value a second, up to the answer
 
 
-class Clock:
-    """Seconds of a batch by the profile, for every measured length and every size: made once a model."""
+class BatchTimes:
+    """The seconds of batches of one model, by its profile."""
 
     def __init__(self, latency: LatencyTable) -> None:
         self.lengths = np.asarray(latency.settings)
@@ -61,12 +65,12 @@ class Clock:
         self._costs: dict[int, Cost] = {}
 
     def batch_seconds(self, longest: int) -> Floats:
-        """Of batches of 1 to `most`, padded to `longest` tokens: [B]."""
+        """Return the seconds [B] of batches of 1 to `most` texts, padded to `longest` tokens."""
         seconds_B: Floats = self.table(np.array([longest]))[0]
         return seconds_B
 
     def table(self, longest_S: Lengths) -> Floats:
-        """The same for several lengths, [S, B]: linear between measured ones, in proportion beyond the last."""
+        """Return the same for several lengths [S, B]: linear between measured ones, in proportion beyond the last."""
         last = len(self.lengths) - 1
         high_S = np.minimum(np.searchsorted(self.lengths, longest_S), last)
         low_S = np.maximum(high_S - 1, 0)
@@ -77,7 +81,7 @@ class Clock:
         return beyond
 
     def cost(self, length: int) -> Cost:
-        """Computed once a length."""
+        """Return the cost of one text of this length, which is computed once a length."""
         if length not in self._costs:
             seconds_B = self.batch_seconds(length)
             least = float((seconds_B / np.arange(1, len(seconds_B) + 1)).min())
@@ -85,49 +89,52 @@ class Clock:
         return self._costs[length]
 
     def alone(self, length: int) -> float:
-        """Seconds of one text."""
+        """Return the seconds of one text in a batch of its own."""
         return self.cost(length).alone
 
     def least(self, length: int) -> float:
-        """Seconds of device time per text, at its best size."""
+        """Return the device's seconds for one text in a batch of the best size."""
         return self.cost(length).least
 
 
 def densest(
-    waiting: Sequence[Waiting], clock: Clock, now: float, slowdown: float = 1.0, beyond: float = 0.0
+    waiting: Sequence[Waiting], times: BatchTimes, now: float, slowdown: float = 1.0, beyond: float = 0.0
 ) -> Batch | None:
-    """The feasible batch of the most value per second; None where none is."""
+    """Return the batch of the most value a second; None if no batch is in time.
+
+    `slowdown` and `beyond` (seconds) correct the profile, as learnt by pliant/devices.py.
+    """
     if len(waiting) == 1:
-        return _alone(waiting[0], clock, now, slowdown, beyond)
-    return _best(waiting, clock, now, slowdown, beyond, first=False)
+        return _alone(waiting[0], times, now, slowdown, beyond)
+    return _best(waiting, times, now, slowdown, beyond, first=False)
 
 
 def urgent(
-    waiting: Sequence[Waiting], clock: Clock, now: float, slowdown: float = 1.0, beyond: float = 0.0
+    waiting: Sequence[Waiting], times: BatchTimes, now: float, slowdown: float = 1.0, beyond: float = 0.0
 ) -> Batch | None:
-    """The densest feasible batch that holds the first of `waiting`; None where that can no longer be served."""
+    """Return the densest batch with the first of `waiting`; None if that one can no longer be in time."""
     if len(waiting) == 1:
-        return _alone(waiting[0], clock, now, slowdown, beyond)
-    return _best(waiting, clock, now, slowdown, beyond, first=True)
+        return _alone(waiting[0], times, now, slowdown, beyond)
+    return _best(waiting, times, now, slowdown, beyond, first=True)
 
 
-def _alone(one: Waiting, clock: Clock, now: float, slowdown: float, beyond: float) -> Batch | None:
-    """Most queues hold one or none."""
-    seconds = clock.alone(one.length)
+def _alone(item: Waiting, times: BatchTimes, now: float, slowdown: float, beyond: float) -> Batch | None:
+    """Return the batch of one request, as most queues hold; None if it is too late."""
+    seconds = times.alone(item.length)
     took = seconds * slowdown + beyond
-    return Batch((0,), seconds, one.value / took) if one.deadline >= now + took else None
+    return Batch((0,), seconds, item.value / took) if item.deadline >= now + took else None
 
 
 def _best(
-    waiting: Sequence[Waiting], clock: Clock, now: float, slowdown: float, beyond: float, first: bool
+    waiting: Sequence[Waiting], times: BatchTimes, now: float, slowdown: float, beyond: float, first: bool
 ) -> Batch | None:
     if not waiting:
         return None
     length_W, deadline_W, value_W, order_W = _columns(waiting, first)
-    longest_S = _steps(length_W, clock)
-    if first:  # a longer one of its own step might be too long for it
+    longest_S = _steps(length_W, times)
+    if first:  # a longer text between the same measured lengths might make it late
         longest_S = np.append(longest_S[longest_S > length_W[0]], length_W[0])
-    seconds_SB = clock.table(longest_S)[:, : len(waiting)]
+    seconds_SB = times.table(longest_S)[:, : len(waiting)]
     took_SB = seconds_SB * slowdown + beyond
     size_B = np.arange(1, took_SB.shape[1] + 1, dtype=np.int16)
     fits_SBW = (deadline_W >= (now + took_SB)[:, :, None]) & (length_W <= longest_S[:, None, None])
@@ -138,25 +145,25 @@ def _best(
     s, b = divmod(int(density_SB.argmax()), density_SB.shape[1])
     if not allowed_SB[s, b]:
         return None
-    # Its longest text may be shorter than the one that was tried, and was left out.
+    # Its longest text may be shorter than the length that was tried.
     taken_W = taken_SBW[s, b]
-    seconds = float(clock.batch_seconds(int(length_W[taken_W].max()))[b])
+    seconds = float(times.batch_seconds(int(length_W[taken_W].max()))[b])
     density = float(value_W[taken_W].sum()) / (seconds * slowdown + beyond)
     return Batch(tuple(sorted(order_W[taken_W].tolist())), seconds, density)
 
 
 def _columns(waiting: Sequence[Waiting], first: bool) -> tuple[Lengths, Floats, Floats, Lengths]:
-    """Lengths, deadlines, values and places, most valuable first; `first`: behind the first of all."""
-    value_W = np.array([one.value for one in waiting])
+    """Return lengths, deadlines, values and indices [W], most valuable first. `first` keeps the first one in front."""
+    value_W = np.array([item.value for item in waiting])
     order_W = np.argsort(-value_W, kind="stable")
     if first:
         order_W = np.concatenate([[0], order_W[order_W != 0]])
-    length_W = np.array([one.length for one in waiting])[order_W]
-    deadline_W = np.array([one.deadline for one in waiting])[order_W]
+    length_W = np.array([item.length for item in waiting])[order_W]
+    deadline_W = np.array([item.deadline for item in waiting])[order_W]
     return length_W, deadline_W, value_W[order_W], order_W
 
 
-def _steps(length_W: Lengths, clock: Clock) -> Lengths:
-    """The longest text of every measured step."""
-    step_W = np.searchsorted(clock.lengths, length_W)
+def _steps(length_W: Lengths, times: BatchTimes) -> Lengths:
+    """Return the longest waiting text between every two measured lengths, where there is one."""
+    step_W = np.searchsorted(times.lengths, length_W)
     return np.array([length_W[step_W == step].max() for step in np.unique(step_W)])

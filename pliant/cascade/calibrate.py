@@ -1,8 +1,8 @@
-"""Confidence that means what it says: the temperature of logits, the spread of a regression's errors, calibration errors.
+"""Calibrates confidences: the temperature of logits, the spread of a regression's errors, and the calibration error.
 
 Temperature scaling and the expected calibration error are those of Guo et al. 2017. A regression has no logits: its
-confidence is the probability that the error stays within a tolerance, under a normal error whose variance depends on the
-prediction and the length. Both fits are convex, so Newton's method finds the optimum itself. Plain numpy.
+confidence is the probability that the error stays within a tolerance, for a normal error whose variance depends on the
+prediction and the text's length. Temperature scaling is convex, so Newton's method finds the optimum.
 
 Shape suffixes: R texts, K classes, B bins, F features.
 """
@@ -23,33 +23,34 @@ Numbers = NDArray[np.floating | np.integer]
 Slopes = Callable[[float], tuple[float, float]]
 
 COLDEST, HOTTEST = 0.05, 1000.0
-"""Bounds of a temperature: logits that separate the classes perfectly ask for 0, logits that tell nothing for infinity."""
+"""Bounds of a temperature, which is 0 for logits that separate the classes perfectly and infinite for useless ones."""
 CLOSE, MOST_STEPS = 1e-13, 200
-"""Newton's method ends at a step that is relatively so small; 5 to 10 steps are usual."""
-TINY = 1e-30
+"""Newton's method ends at a relative step this small, or after so many steps; 5 to 10 are usual."""
+TINY = 1e-30  # stands for a zero deviation or error
 LEAST = 1e-4
-"""Share of the mean squared error below which a single one counts as this: its logarithm would outweigh all others."""
+"""Share of the mean squared error that a single one counts as at least, or its logarithm would outweigh all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """A reliability diagram: texts by confidence in bins of equal width over [0, 1]. An empty bin is NaN twice."""
+    """A reliability diagram: texts by confidence in bins of equal width over [0, 1]. Empty bins are NaN."""
 
-    confidence: Floats  # [B] mean of a bin's texts
-    accuracy: Floats  # [B] share of them that is correct
+    confidence: Floats  # [B] mean over a bin's texts
+    accuracy: Floats  # [B] share of a bin's texts that is correct
     count: NDArray[np.int64]  # [B]
     error: float  # expected calibration error
 
 
 def temperature(logits_RK: Numbers, labels_R: Numbers) -> float:
-    """T of softmax(logits / T) with the least negative log-likelihood, from 0.05 to 1000.
+    """Return the T of softmax(logits / T) with the least negative log-likelihood, from 0.05 to 1000.
 
-    The likelihood is convex in 1/T. 1 where every T is as good (equal logits). Raises `InputError`.
+    Where every T is as good (equal logits) it is 1. Raises `InputError` without texts, for logits that are not finite,
+    and for labels out of range.
     """
     margin_RK = _margins(logits_RK, labels_R)
 
     def slopes(inverse: float) -> tuple[float, float]:
-        """First and second derivative of the mean loss by 1/T."""
+        """Return the first and second derivative of the mean loss, which is convex, by 1/T."""
         weight_RK = _softmax(margin_RK * inverse)
         mean_R = (weight_RK * margin_RK).sum(1)
         return float(mean_R.mean()), float(((weight_RK * margin_RK**2).sum(1) - mean_R**2).mean())
@@ -65,22 +66,25 @@ def temperature(logits_RK: Numbers, labels_R: Numbers) -> float:
 
 
 def softmax(logits_RK: Numbers, temperature: float = 1.0) -> Floats:
-    """Class probabilities of logits / temperature."""
+    """Return the class probabilities of logits / temperature."""
     return _softmax(np.asarray(logits_RK, dtype=np.float64) / temperature)
 
 
 def calibration_error(probabilities_RK: Numbers, labels_R: Numbers, bins: int = 15) -> float:
-    """Expected calibration error of the most probable class."""
+    """Return the expected calibration error of the most probable class."""
     return error_of(probabilities_RK.max(1), probabilities_RK.argmax(1) == labels_R, bins)
 
 
 def error_of(confidence_R: Numbers, correct_R: NDArray[np.bool_], bins: int = 15) -> float:
-    """Expected calibration error: the bins' distance of confidence and accuracy, weighted by their texts."""
+    """Return the expected calibration error: the bins' mean distance of confidence and accuracy, weighted by texts."""
     return reliability(confidence_R, correct_R, bins).error
 
 
 def reliability(confidence_R: Numbers, correct_R: NDArray[np.bool_], bins: int = 15) -> Reliability:
-    """Bin i of B holds confidences in (i/B, (i + 1)/B], the first one 0 too. Raises `InputError` without texts."""
+    """Return the diagram: bin i of B holds confidences in (i/B, (i + 1)/B], the first one also 0.
+
+    Raises `InputError` without texts.
+    """
     if not len(confidence_R):
         raise InputError("texts to calibrate on", 0, "at least 1")
     bin_R = np.clip(np.ceil(np.asarray(confidence_R, dtype=np.float64) * bins).astype(np.int64) - 1, 0, bins - 1)
@@ -93,21 +97,22 @@ def reliability(confidence_R: Numbers, correct_R: NDArray[np.bool_], bins: int =
 
 
 def fit_spread(prediction_R: Numbers, label_R: Numbers, length_R: Numbers) -> tuple[float, ...]:
-    """The model of the errors' variance: what `deviation` needs. `length_R` counts tokens. Raises `InputError`.
+    """Return the model of the errors' variance for `deviation`: (centre, scale, weights, bounds). `length_R`: tokens.
 
-    Least squares on the logarithm of the squared error; since the mean of a logarithm is below the logarithm of the
-    mean, the whole is raised so that the mean variance is the mean squared error. (centre, scale, weights, bounds):
-    beyond the log variances met here nothing is extrapolated.
+    It is a least-squares fit of the logarithm of the squared error. Since the mean of a logarithm is below the
+    logarithm of the mean, it is raised until the mean variance is the mean squared error. The bounds are those of the
+    fitted values, so that nothing is extrapolated. Raises `InputError` without texts and for values that are not
+    finite.
     """
     if not len(prediction_R):
         raise InputError("texts to calibrate on", 0, "at least 1")
-    told_R = np.asarray(prediction_R, dtype=np.float64)
-    square_R = (told_R - np.asarray(label_R, dtype=np.float64)) ** 2
+    value_R = np.asarray(prediction_R, dtype=np.float64)
+    square_R = (value_R - np.asarray(label_R, dtype=np.float64)) ** 2
     if not np.isfinite(square_R).all():
         raise InputError("prediction or label", "not a number", "finite for every text")
     mean = max(float(square_R.mean()), TINY)
-    centre, scale = float(told_R.mean()), float(told_R.std()) or 1.0
-    feature_RF = _features(told_R, length_R, centre, scale)
+    centre, scale = float(value_R.mean()), float(value_R.std()) or 1.0
+    feature_RF = _features(value_R, length_R, centre, scale)
     weight_F = np.linalg.lstsq(feature_RF, np.log(np.maximum(square_R, LEAST * mean)), rcond=None)[0]
     weight_F[0] += np.log(mean / np.exp(feature_RF @ weight_F).mean())
     fitted_R = feature_RF @ weight_F
@@ -115,28 +120,28 @@ def fit_spread(prediction_R: Numbers, label_R: Numbers, length_R: Numbers) -> tu
 
 
 def deviation(spread: tuple[float, ...], prediction_R: Numbers, length_R: Numbers) -> Floats:
-    """Standard deviation of the error, in the label's unit."""
+    """Return the standard deviation of the error [R], in the label's unit."""
     centre, scale, *weight_F, lowest, highest = spread
     fitted_R = _features(prediction_R, length_R, centre, scale) @ np.array(weight_F)
     return np.asarray(np.exp(np.clip(fitted_R, lowest, highest) / 2))
 
 
 def within(deviation_R: Numbers, tolerance: float) -> Floats:
-    """Probability that a normal error of this deviation is at most `tolerance` either way."""
+    """Return the probability [R] that a normal error of this deviation is at most `tolerance` either way."""
     return np.asarray(1 - 2 * ndtr(-tolerance / np.maximum(deviation_R, TINY)))
 
 
 def _margins(logits_RK: Numbers, labels_R: Numbers) -> Floats:
-    """Logits less the label's own."""
-    told_RK = np.asarray(logits_RK, dtype=np.float64)
+    """Return the logits minus the one of the label. Raises `InputError` as `temperature` does."""
+    finite_RK = np.asarray(logits_RK, dtype=np.float64)
     label_R = np.asarray(labels_R).astype(np.int64)
-    if not len(told_RK):
+    if not len(finite_RK):
         raise InputError("texts to calibrate on", 0, "at least 1")
-    if not np.isfinite(told_RK).all():
+    if not np.isfinite(finite_RK).all():
         raise InputError("logits", "not a number", "finite for every text")
-    if label_R.min() < 0 or label_R.max() >= told_RK.shape[1]:
-        raise InputError("label", f"{label_R.min()} to {label_R.max()}", f"from 0 to {told_RK.shape[1] - 1}")
-    return told_RK - told_RK[np.arange(len(label_R)), label_R, None]
+    if label_R.min() < 0 or label_R.max() >= finite_RK.shape[1]:
+        raise InputError("label", f"{label_R.min()} to {label_R.max()}", f"from 0 to {finite_RK.shape[1] - 1}")
+    return finite_RK - finite_RK[np.arange(len(label_R)), label_R, None]
 
 
 def _softmax(logits_RK: Floats) -> Floats:
@@ -145,7 +150,7 @@ def _softmax(logits_RK: Floats) -> Floats:
 
 
 def _root(slopes: Slopes, low: float, high: float) -> float:
-    """Where the first of the slopes, negative at `low` and positive at `high`, is zero: Newton's method.
+    """Return where the first of the slopes is zero, by Newton's method; it is negative at `low`, positive at `high`.
 
     A step that would leave the bracket becomes a bisection on the logarithmic scale.
     """
@@ -161,7 +166,7 @@ def _root(slopes: Slopes, low: float, high: float) -> float:
 
 
 def _features(prediction_R: Numbers, length_R: Numbers, centre: float, scale: float) -> Floats:
-    """[R, F]: 1, the prediction on the scale of its kind, its square, and the logarithm of the length."""
+    """Return [R, F]: 1, the standardised prediction, its square, and the logarithm of the length."""
     place_R = (np.asarray(prediction_R, dtype=np.float64) - centre) / scale
     length = np.log(np.maximum(np.asarray(length_R, dtype=np.float64), 1))
     return np.stack([np.ones_like(place_R), place_R, place_R**2, length], axis=1)

@@ -1,9 +1,9 @@
-"""Whether a cascade keeps its promise beyond the texts that it was tuned on: one-sided bounds, and tests in a fixed order.
+"""Tests whether a cascade's accuracy holds beyond the texts that it was tuned on: one-sided bounds, and a fixed order.
 
-A promise is about a mean of differences: correct (0 or 1) less what it is compared with, the large model's correctness on
-the same text or a target. Candidates are tested from the safest down and the first failure ends it, so that all that
-passed hold together at one level (fixed-sequence testing: Angelopoulos et al., Learn then Test, 2021). The order must not
-come from the texts that are tested with.
+A promise is about a mean of differences: correct (0 or 1) minus what it is compared with, which is the large model's
+correctness on the same text, or a target. Candidates are tested from the safest to the riskiest, up to the first
+failure, so that all that passed hold together at one confidence (fixed-sequence testing: Angelopoulos et al., Learn
+then Test, 2021). The order must not come from the texts of the test.
 """
 
 from __future__ import annotations
@@ -17,16 +17,6 @@ from scipy.special import ndtri
 Floats = NDArray[np.float64]
 
 
-def lower_bound(difference_R: Floats, confidence: float, horizon: int | None = None) -> float:
-    """What the mean difference does not fall below, at `confidence`: of the population, or of any `horizon` further texts.
-
-    Normal with a correction for rare losses, and with one loss more than was seen: where nothing has gone wrong yet, not
-    everything is known.
-    """
-    mean, square = float(np.mean(difference_R)), float(np.mean(np.square(difference_R)))
-    return float(lower_bounds(mean, square, len(difference_R), confidence, horizon))
-
-
 def lower_bounds(
     mean: NDArray[np.floating] | float,
     square: NDArray[np.floating] | float,
@@ -34,7 +24,11 @@ def lower_bounds(
     confidence: float,
     horizon: int | None = None,
 ) -> Floats:
-    """`lower_bound` from the mean of differences over `count` texts, and of their squares. Elementwise."""
+    """Return lower bounds at `confidence` of mean differences, in the population or over `horizon` further texts.
+
+    `mean`, `square`: the means of the differences and of their squares over `count` texts. It is a normal bound with a
+    correction for rare losses, and counts one loss more than was seen: that nothing has gone wrong yet is no proof.
+    """
     z = float(ndtri(confidence))
     further = 1 / horizon if horizon else 0.0
     padded, padded_square = (mean * count - 1) / (count + 1), (square * count + 1) / (count + 1)
@@ -46,7 +40,7 @@ def lower_bounds(
 
 
 def last_passing(candidates: int, bound: Callable[[int], float], least: float) -> int | None:
-    """The number of the last candidate before the first whose bound is below `least`; None where the first fails."""
+    """Return the last candidate before the first whose bound is below `least`; None if the first one fails."""
     passed = None
     for number in range(candidates):
         if bound(number) < least:
@@ -56,7 +50,7 @@ def last_passing(candidates: int, bound: Callable[[int], float], least: float) -
 
 
 def wilson(correct_R: NDArray[np.bool_], confidence: float) -> float:
-    """The one-sided lower bound of a share (Wilson 1927)."""
+    """Return the one-sided lower bound of the share of correct texts (Wilson 1927)."""
     count, share, z = len(correct_R), float(np.mean(correct_R)), float(ndtri(confidence))
     centre = share + z * z / (2 * count)
     spread = z * np.sqrt(share * (1 - share) / count + z * z / (4 * count * count))

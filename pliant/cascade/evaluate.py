@@ -1,8 +1,8 @@
-"""What a candidate makes of texts whose outputs were saved: answers, costs, and how far each text goes. Runs no model.
+"""Evaluates candidates on texts whose outputs were saved: answers, seconds, and how far each text goes. Runs no model.
 
-The same walk serves planning (all thresholds at once), reports, the simulator and tests of the service.
+Planning, reports, the simulator and tests of the service all walk through a candidate's levels by `walk`.
 
-Shape suffixes: R texts, K numbers of an answer, S steps of a candidate's path.
+Shape suffixes: R texts, K numbers of an answer (see pliant/cascade/route.py).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ WHOLE = Pruning()  # every word is read
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """Outputs of some texts with calibrated levels: all that is needed to judge a candidate."""
+class EvaluationData:
+    """The outputs of some texts and the calibrated levels: all that a candidate is evaluated by."""
 
     outputs: Outputs
     levels: tuple[LevelProfile, ...]
@@ -47,6 +47,7 @@ class Ground:
         return not self.outputs.classes
 
     def correct(self, answer_RK: Floats) -> Bools:
+        """Return [R], whether each answer is the label, or in a regression within the tolerance of it."""
         labels = self.outputs.labels
         if self.regression:
             return np.asarray(np.abs(answer_RK[:, 0] - labels) <= self.tolerance)
@@ -55,19 +56,19 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Every text's state after one step of a path, if it came so far."""
+    """The state of every text after one level of a path, as if all came so far."""
 
     answer_RK: Floats
     correct_R: Bools
-    gain_R: Floats  # expected of the next step; NaN: the answer suffices
+    gain_R: Floats  # expected of the next level; NaN: the answer suffices
     length_R: NDArray[np.int32]  # tokens read
     kept_R: Floats  # share of words read
-    seconds_R: Floats  # of this step alone
+    seconds_R: Floats  # of this level alone
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What became of every text."""
+    """The results of a candidate, text by text."""
 
     correct_R: Bools
     seconds_R: Floats
@@ -83,58 +84,62 @@ class Evaluation:
         return float(self.seconds_R.mean())
 
     def share(self, step: int) -> float:
-        """Of texts that ran step `step` (0: the first)."""
+        """Return the share of texts that ran step `step` of the path; 0 is the first."""
         return float((self.steps_R > step).mean())
 
 
 def subset(outputs: Outputs, rows: NDArray[np.integer]) -> Outputs:
-    """The outputs of some texts."""
-    levels = tuple(LevelOutputs(one.logits[rows], one.length[rows]) for one in outputs.levels)
+    """Return the outputs of these texts only."""
+    levels = tuple(LevelOutputs(level.logits[rows], level.length[rows]) for level in outputs.levels)
     pruned = tuple(
-        replace(one, logits=one.logits[rows], length=one.length[rows], kept=one.kept[rows]) for one in outputs.pruned
+        replace(run, logits=run.logits[rows], length=run.length[rows], kept=run.kept[rows]) for run in outputs.pruned
     )
     return replace(outputs, labels=outputs.labels[rows], levels=levels, pruned=pruned)
 
 
 def draws(count: int) -> Floats:
-    """Evenly spread numbers in [0, 1) (multiples of the golden ratio), where no generator is passed in."""
+    """Return `count` evenly spread numbers in [0, 1): multiples of the golden ratio, without a random generator."""
     return np.asarray((np.arange(1, count + 1) * 0.6180339887498949) % 1.0)
 
 
-def walk(candidate: Candidate, ground: Ground, draw_R: Floats | None = None) -> list[Step]:
-    """Every text through every step, whether or not it would go so far."""
-    draw_R = draws(len(ground.outputs.labels)) if draw_R is None else draw_R
+def walk(candidate: Candidate, data: EvaluationData, draw_R: Floats | None = None) -> list[Step]:
+    """Return the steps of a candidate over all texts, whether or not a text would go so far.
+
+    `draw_R`: uniform numbers for the published gate; None: those of `draws`. Raises `InputError` as `level_step` does.
+    """
+    draw_R = draws(len(data.outputs.labels)) if draw_R is None else draw_R
     gates = (*candidate.gates, Gate("never"))
     steps: list[Step] = []
     for place, level in enumerate(candidate.levels):
         before = candidate.levels[place - 1] if place else None
-        step = opinion(ground, level, before, gates[place - 1].pruning if place else WHOLE, gates[place].pruning)
+        step = level_step(data, level, before, gates[place - 1].pruning if place else WHOLE, gates[place].pruning)
         answer_RK, correct_R = step.answer_RK, step.correct_R
         if place and gates[place - 1].weight != 1.0:
             answer_RK = route.combine(gates[place - 1], steps[-1].answer_RK, answer_RK)
-            correct_R = ground.correct(answer_RK)
-        gain_R = route.judge(gates[place], answer_RK, draw_R, ground.regression)
+            correct_R = data.correct(answer_RK)
+        gain_R = route.judge(gates[place], answer_RK, draw_R, data.regression)
         steps.append(replace(step, answer_RK=answer_RK, correct_R=correct_R, gain_R=gain_R))
     return steps
 
 
-def opinion(
-    ground: Ground, level: int, before: int | None = None, pruning: Pruning = WHOLE, onward: Pruning = WHOLE
+def level_step(
+    data: EvaluationData, level: int, before: int | None = None, pruning: Pruning = WHOLE, onward: Pruning = WHOLE
 ) -> Step:
-    """What a level says by itself of every text as `pruning` by the level before leaves it; gains are left open.
+    """Return what a level answers by itself after `pruning` by the level before it. The gains are NaN.
 
-    `onward`: what its own importances choose words for. Raises `InputError` for a pruning that was not run.
+    `onward`: the pruning by this level's own importances, which take time to measure. Raises `InputError` for a pruning
+    that was not run.
     """
-    read = _read(ground.outputs, level, before, pruning)
-    answer_RK = route.answers(ground.levels[level], ground.tolerance, read.logits, read.length)
+    read = _read(data.outputs, level, before, pruning)
+    answer_RK = route.answers(data.levels[level], data.tolerance, read.logits, read.length)
     count = len(answer_RK)
     kept_R = read.kept.astype(np.float64) if isinstance(read, PrunedOutputs) else np.ones(count)
-    seconds_R = seconds_of(table_of(ground.levels[level], onward), read.length)
-    return Step(answer_RK, ground.correct(answer_RK), np.full(count, np.nan), read.length, kept_R, seconds_R)
+    seconds_R = seconds_of(table_of(data.levels[level], onward), read.length)
+    return Step(answer_RK, data.correct(answer_RK), np.full(count, np.nan), read.length, kept_R, seconds_R)
 
 
 def settle(steps: Sequence[Step]) -> Evaluation:
-    """Each text goes on as long as a gain is expected."""
+    """Return the results if each text goes on as long as a gain is expected."""
     count = len(steps[0].correct_R)
     correct_R, seconds_R = steps[0].correct_R.copy(), steps[0].seconds_R.copy()
     kept_R, steps_R = steps[0].kept_R.copy(), np.ones(count, dtype=np.int64)
@@ -148,55 +153,56 @@ def settle(steps: Sequence[Step]) -> Evaluation:
     return Evaluation(correct_R, seconds_R, steps_R, kept_R)
 
 
-def evaluate(candidate: Candidate, ground: Ground, draw_R: Floats | None = None) -> Evaluation:
-    return settle(walk(candidate, ground, draw_R))
+def evaluate(candidate: Candidate, data: EvaluationData, draw_R: Floats | None = None) -> Evaluation:
+    """Return the results of a candidate. Arguments and errors are those of `walk`."""
+    return settle(walk(candidate, data, draw_R))
 
 
-def measured(candidate: Candidate, ground: Ground, promised: float = 0.0) -> Candidate:
-    """The candidate with its figures from these texts."""
-    return figured(candidate, evaluate(candidate, ground), promised)
+def measured(candidate: Candidate, data: EvaluationData, promised: float = 0.0) -> Candidate:
+    """Return the candidate with the figures that it has on these texts."""
+    return with_figures(candidate, evaluate(candidate, data), promised)
 
 
-def figured(candidate: Candidate, found: Evaluation, promised: float = 0.0) -> Candidate:
-    """The candidate with the figures of what became of the texts."""
-    shares = tuple(found.share(place) for place in range(len(candidate.levels)))
-    beyond = found.steps_R > 1
-    kept = float(found.kept_R[beyond].mean()) if beyond.any() else 1.0
+def with_figures(candidate: Candidate, evaluation: Evaluation, promised: float = 0.0) -> Candidate:
+    """Return the candidate with the figures of an evaluation. `promised`: its lower bound of the accuracy."""
+    shares = tuple(evaluation.share(place) for place in range(len(candidate.levels)))
+    beyond = evaluation.steps_R > 1
+    kept = float(evaluation.kept_R[beyond].mean()) if beyond.any() else 1.0
     return replace(
-        candidate, accuracy=found.accuracy, promised=promised, seconds=found.seconds, shares=shares, kept=kept
+        candidate, accuracy=evaluation.accuracy, promised=promised, seconds=evaluation.seconds, shares=shares, kept=kept
     )
 
 
-def tested(cascade: Cascade, outputs: Outputs) -> Cascade:
-    """The cascade with its candidates' accuracies on the test split's outputs."""
-    ground = Ground(outputs, cascade.levels, cascade.tolerance)
-    return replace(cascade, test_accuracy={c.name: evaluate(c, ground).accuracy for c in cascade.candidates})
+def with_test_accuracy(cascade: Cascade, outputs: Outputs) -> Cascade:
+    """Return the cascade with its candidates' accuracies on the outputs of the test split."""
+    data = EvaluationData(outputs, cascade.levels, cascade.tolerance)
+    return replace(cascade, test_accuracy={c.name: evaluate(c, data).accuracy for c in cascade.candidates})
 
 
 def seconds_of(table: LatencyTable, length_R: NDArray[np.integer]) -> Floats:
-    """Seconds of each text alone: linear between the measured lengths, in proportion beyond the last."""
+    """Return the seconds [R] of each text alone: linear between measured lengths, in proportion beyond the last."""
     alone = np.array([table.at(setting, 1) for setting in table.settings])
     inside = np.interp(length_R, table.settings, alone)
     return np.asarray(inside * np.maximum(1.0, length_R / table.settings[-1]))
 
 
 def shuffled(count: int, seed: int) -> NDArray[np.int64]:
-    """Rows in random order."""
+    """Return the numbers below `count` in random order."""
     return np.random.default_rng(seed).permutation(count).astype(np.int64)
 
 
 def _read(outputs: Outputs, level: int, before: int | None, pruning: Pruning) -> LevelOutputs | PrunedOutputs:
-    """What the level makes of the texts as the pruning by the level before leaves them."""
+    """Return the saved outputs of a level after this pruning. Raises `InputError` if there are none."""
     if pruning.rule == "none":
         return outputs.levels[level]
-    for one in outputs.pruned:
-        if (one.pruner, one.reader, one.pruning) == (before, level, pruning):
-            return one
+    for pruned in outputs.pruned:
+        if (pruned.pruner, pruned.reader, pruned.pruning) == (before, level, pruning):
+            return pruned
     raise InputError("pruning", f"{pruning.rule} {pruning.value:g} of level {before} for {level}", "one that was run")
 
 
 def table_of(level: LevelProfile, onward: Pruning) -> LatencyTable:
-    """With importance where the next level's words are chosen by it."""
+    """Return the level's latency, with importance if `onward` prunes by it."""
     if onward.rule == "none" or level.importance is None:
         return level.latency
     return level.importance

@@ -1,6 +1,6 @@
-"""What the cascade's scheduler goes by: models with their latencies and workers, and per task the ways through them.
+"""What the cascade's scheduler knows: models with their latencies and workers, and the paths through them by task.
 
-Models are numbered over tasks in order and levels in order; that number is a launch's setting. Plain frozen values.
+Models are numbered through all levels of all tasks, in order. That number is a launch's `setting`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pliant.latency import LatencyTable
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One level of one task. `latency`: settings are tokens."""
+    """One level of one task. The settings of `latency` are tokens."""
 
     latency: LatencyTable
-    workers: tuple[int, ...]  # that have it loaded
+    workers: tuple[int, ...]  # the workers that have it loaded
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One candidate: its models in order, and the accuracy of the first alone."""
+    """One candidate: the numbers of its models in order, and the accuracy of the first one alone."""
 
     models: tuple[int, ...]
     accuracy: float
@@ -31,13 +31,13 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """Path i of a task is its candidate i."""
+    """All models, and by task its paths: path i is candidate i."""
 
     models: tuple[Model, ...]
     tasks: Mapping[str, tuple[Path, ...]]
 
     def check(self, workers: int) -> None:
-        """Raises `InputError` where a path names no model, or a model no worker."""
+        """Raises `InputError` if a path names an unknown model, or a model an unknown worker or none."""
         for number, model in enumerate(self.models):
             if not model.workers or not all(0 <= w < workers for w in model.workers):
                 raise InputError(f"workers of model {number}", model.workers, f"some of 0 to {workers - 1}")
@@ -48,38 +48,41 @@ class Knowledge:
 
 
 def numbers(cascades: Sequence[Cascade]) -> dict[tuple[str, int], int]:
-    """(task, level) -> number of the model."""
+    """Return (task, level) -> number of the model."""
     pairs = [(cascade.task, level) for cascade in cascades for level in range(len(cascade.levels))]
     return {pair: number for number, pair in enumerate(pairs)}
 
 
 def placement(levels: int, workers: int, own: bool) -> list[tuple[int, ...]]:
-    """The workers of every level. `own`: a worker a level, the last one for all larger ones; else everywhere."""
+    """Return the workers of each level: all, or with `own` one for each, where the last one has all larger levels."""
     if not own:
         return [tuple(range(workers))] * levels
     return [(min(level, workers - 1),) for level in range(levels)]
 
 
 def knowledge(cascades: Sequence[Cascade], workers: int = 1, own: bool = False) -> Knowledge:
-    """What stored artifacts say. With importance a level is reckoned at what it then takes."""
-    number = numbers(cascades)
+    """Return what stored artifacts say. A level that some candidate prunes by takes as long as with importance."""
+    number_of = numbers(cascades)
     models: list[Model] = []
     tasks = {}
     for cascade in cascades:
-        where = placement(len(cascade.levels), workers, own)
+        workers_of = placement(len(cascade.levels), workers, own)
         pruning = prunes(cascade)
         for level, profile in enumerate(cascade.levels):
             table = profile.importance if level in pruning and profile.importance else profile.latency
-            models.append(Model(table, where[level]))
+            models.append(Model(table, workers_of[level]))
         tasks[cascade.task] = tuple(
-            Path(tuple(number[cascade.task, level] for level in one.levels), cascade.levels[one.levels[0]].accuracy)
-            for one in cascade.candidates
+            Path(
+                tuple(number_of[cascade.task, level] for level in candidate.levels),
+                cascade.levels[candidate.levels[0]].accuracy,
+            )
+            for candidate in cascade.candidates
         )
     return Knowledge(tuple(models), tasks)
 
 
 def prunes(cascade: Cascade) -> set[int]:
-    """Levels whose attention importance some candidate needs."""
+    """Return the levels whose attention importance some candidate needs."""
     return {
         level
         for candidate in cascade.candidates

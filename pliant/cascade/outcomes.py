@@ -1,16 +1,18 @@
-"""What later labels say of the answers given: accuracy and calibration per level, and whether a promise is broken.
+"""Compares answers with labels that come later: accuracy and calibration by level, and whether a promise is broken.
 
-Pure: an answer and a label come in, figures go out; no clock, no HTTP, no disk. All is in memory: answers that wait for
-labels and the figures end with the process, and the `memory` newest answers alone can still be labelled.
+Pure: answers and labels come in, figures go out, with no clock, HTTP or disk. Everything is in memory and ends with the
+process; only the `memory` newest answers can still be labelled.
 
-The promise of a candidate is an accuracy. It is tested anew with every label, so an ordinary test, repeated, would
-sooner or later raise a false alarm. Here an imaginary gambler bets against the promise instead, at odds that are fair if
-it just holds: were it kept, the fortune would exceed 20 times the stake with a probability of at most 5%, over all of
-time together (Ville's inequality; Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting,
-JRSS B, 2023, whose mixture over a grid of bets this is). Much of the stake is kept in reserve and bet bit by bit, so that
-a promise that was kept for long and then broken is noticed as well: what was lost in the good time is not missed (fixed
-share, Herbster and Warmuth, Tracking the best expert, 1998). The bound is of one (task, version, candidate), and holds
-where the labelled answers are no worse a choice than all: labels that only come with complaints break any promise.
+The promise of a candidate is an accuracy. It is tested again with every label, and an ordinary test would sooner or
+later raise a false alarm. So the test is an e-process: a wealth that starts at 1 and is bet against the promise, at
+odds that are fair if the promise just holds. If it is kept, the wealth ever exceeds 20 with a probability of at most
+5%, over all time (Ville's inequality). The bets are the mixture over a grid of Waudby-Smith and Ramdas, Estimating
+means of bounded random variables by betting, JRSS B, 2023. Part of the wealth is held in reserve and bet bit by bit, so
+that losses in good times do not hide a promise that breaks later (fixed share: Herbster and Warmuth, Tracking the best
+expert, 1998).
+
+The bound is for one (task, version, candidate). It assumes that labelled answers are no worse than the others: if
+labels only come with complaints, any promise breaks.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from numpy.typing import NDArray
 from pliant.errors import InputError
 
 BINS = 15  # of the expected calibration error, as in pliant/cascade/calibrate.py
-CONFIDENCE = 0.95  # of the test; it is over when the fortune is 1 / (1 - CONFIDENCE) times the stake
-BETS = 12  # alternatives to the promise: the odds of a wrong answer are more than promised by a factor
-LEAST, MOST = 1.1, 6.0  # of these factors
-AT_ONCE = 0.5  # share of the stake that is bet from the first label on
-PACE = 200.0  # labels over which the reserve begins to go
-RICH = 1e100  # enough; keeps the fortune finite
-BOOKS = 256  # (task, version, candidate) with figures; those without labels for longest go first
+CONFIDENCE = 0.95  # of the test: a promise is broken when the wealth reaches 1 / (1 - CONFIDENCE)
+BETS = 12  # alternatives to the promise, each multiplying the promised odds of a wrong answer by a factor
+LEAST, MOST = 1.1, 6.0  # the smallest and the largest factor
+BET_AT_ONCE = 0.5  # share of the wealth that is bet from the first label on
+PACE = 200.0  # labels; the reserve is nearly whole before so many
+MAX_WEALTH = 1e100  # keeps the wealth finite
+MAX_RECORDS = 256  # candidates with figures; the one whose last label is oldest goes first
 
 Label = str | float
 Status = Literal["counted", "repeated", "contradicted", "unknown"]
@@ -46,15 +48,18 @@ class Answered:
     task: str
     version: str | int  # of the cascade that was served
     candidate: str
-    level: str  # that answered
-    label: Label  # a regression: the value
+    level: str  # name of the level that answered
+    label: Label  # the class, or in a regression the value
     confidence: float
-    promised: float | None  # accuracy; None for an answer that no promise covers, as it was cut short
+    promised: float | None  # the promised accuracy; None: its path was cut short, so no promise covers it
     tolerance: float = 0.0  # regression: a value this near is correct
     classes: tuple[str, ...] = ()  # empty: a regression
 
     def correct(self, label: Label) -> bool:
-        """Raises `InputError` for a label that is no class of the task, or no finite number in a regression."""
+        """Return whether the answer was correct.
+
+        Raises `InputError` for a label that is no class of the task, or in a regression no finite number.
+        """
         if self.classes:
             if label not in self.classes:
                 raise InputError("label", _shown(label), f"one of {_listed(self.classes)}")
@@ -65,8 +70,8 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What became of a label. Only "counted" changed anything; `broke` is whether this very label broke the promise."""
+class LabelResult:
+    """What a label led to. Only a "counted" one changes figures; `broke`: whether it broke the promise."""
 
     status: Status
     answered: Answered | None = None
@@ -76,7 +81,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class LevelFigures:
-    """Of the labelled answers of one level."""
+    """Figures of the labelled answers of one level."""
 
     level: str
     labels: int
@@ -87,97 +92,100 @@ class LevelFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one candidate: what was promised last, and what it came to. NaN where there are no labels."""
+    """Figures of one candidate. NaN where there are no labels."""
 
     task: str
     version: str | int
     candidate: str
-    promised: float | None
-    labels: int  # of answers under the promise
-    accuracy: float  # of these
-    evidence: float  # the fortune of the bet against the promise; 20 and it is broken
-    broken: bool  # once broken, for good: a new version starts afresh
-    levels: tuple[LevelFigures, ...]  # these count the answers that were cut short, too
+    promised: float | None  # the latest promised accuracy
+    labels: int  # of answers that the promise covers
+    accuracy: float  # of these answers
+    evidence: float  # the wealth of the bets against the promise, which breaks at 20
+    broken: bool  # stays true once it is; a new version starts again
+    levels: tuple[LevelFigures, ...]  # count also the answers that no promise covers
 
 
 class Tracker:
-    """Remembers the `memory` newest answers, takes their labels, and owns the figures."""
+    """Keeps the `memory` newest answers, takes their labels, and counts."""
 
     def __init__(self, memory: int = 100_000) -> None:
         self._memory = memory
         self._answers: OrderedDict[str, Answered] = OrderedDict()
         self._labels: dict[str, Label] = {}
-        self._books: OrderedDict[tuple[str, str | int, str], _Book] = OrderedDict()
+        self._records: OrderedDict[tuple[str, str | int, str], _Record] = OrderedDict()
 
     def remember(self, id: str, answered: Answered) -> None:
+        """Keep an answer, and forget the oldest one if there are too many."""
         self._answers[id] = answered
         while len(self._answers) > self._memory:
             forgotten, _ = self._answers.popitem(last=False)
             self._labels.pop(forgotten, None)
 
-    def take(self, id: str, label: Label) -> Taken:
-        """Count a label once; the same one again changes nothing, and another one does not either.
+    def take(self, id: str, label: Label) -> LabelResult:
+        """Count the label of an answer. A second label for the same answer changes nothing.
 
-        Raises as `Answered.correct`.
+        Raises `InputError` as `Answered.correct` does.
         """
         answered = self._answers.get(id)
         if answered is None:
-            return Taken("unknown")
+            return LabelResult("unknown")
         correct = answered.correct(label)
         if id in self._labels:
             status: Status = "repeated" if self._labels[id] == label else "contradicted"
-            return Taken(status, answered, answered.correct(self._labels[id]))
+            return LabelResult(status, answered, answered.correct(self._labels[id]))
         self._labels[id] = label
-        return Taken("counted", answered, correct, self._book(answered).add(answered, correct))
+        return LabelResult("counted", answered, correct, self._record_of(answered).add(answered, correct))
 
     def figures(self) -> list[Figures]:
-        """Of every candidate with labels, the one labelled last at the end."""
-        return [book.figures(*key) for key, book in self._books.items()]
+        """Return the figures of every candidate with labels; the one labelled last is at the end."""
+        return [record.figures(*key) for key, record in self._records.items()]
 
     def figures_of(self, answered: Answered) -> Figures:
-        """Of the candidate that gave an answer."""
-        return self._book(answered).figures(answered.task, answered.version, answered.candidate)
+        """Return the figures of the candidate that gave an answer."""
+        return self._record_of(answered).figures(answered.task, answered.version, answered.candidate)
 
     def check(self) -> None:
-        assert len(self._answers) <= self._memory, "no more than may be"
+        """Raises AssertionError if more is kept than allowed."""
+        assert len(self._answers) <= self._memory, "too many answers"
         assert self._labels.keys() <= self._answers.keys(), "labels of forgotten answers go with them"
-        assert len(self._books) <= BOOKS, "no more books than may be"
+        assert len(self._records) <= MAX_RECORDS, "too many records"
 
-    def _book(self, answered: Answered) -> _Book:
+    def _record_of(self, answered: Answered) -> _Record:
         key = (answered.task, answered.version, answered.candidate)
-        book = self._books.setdefault(key, _Book())
-        self._books.move_to_end(key)
-        if len(self._books) > BOOKS:
-            self._books.popitem(last=False)
-        return book
+        record = self._records.setdefault(key, _Record())
+        self._records.move_to_end(key)
+        if len(self._records) > MAX_RECORDS:
+            self._records.popitem(last=False)
+        return record
 
 
-def stake() -> Wealth:
-    """What the gambler has in each of the bets before the first label [BETS]; the rest of the 1 is in `reserve`."""
-    return np.full(BETS, AT_ONCE / BETS)
+def initial_wealth() -> Wealth:
+    """Return the wealth in each bet [BETS] before the first label; the rest of the 1 is in `reserve`."""
+    return np.full(BETS, BET_AT_ONCE / BETS)
 
 
 def reserve(labels: int) -> float:
-    """What is not yet bet after so many labels. It never quite ends."""
-    return (1 - AT_ONCE) / (1 + math.log1p(labels / PACE))
+    """Return the wealth that is not yet bet after `labels` labels. It never reaches 0."""
+    return (1 - BET_AT_ONCE) / (1 + math.log1p(labels / PACE))
 
 
 def bet(wealth: Wealth, labels: int, wrong: bool | NDArray[np.bool_], promised: float) -> Wealth:
-    """The bets [..., BETS] after one more answer, the one after `labels` others, was `wrong` [...] or not.
+    """Return the wealth in each bet [..., BETS] after one more answer was `wrong` [...] or not; `labels` came before
+    it.
 
-    Every factor is a ratio of likelihoods, whose mean is 1 if wrong answers are just as frequent as promised and less if
-    they are rarer. `promised` may differ from label to label, but must be known before the label.
+    Every bet is multiplied by a ratio of likelihoods, whose mean is 1 if wrong answers are as frequent as promised, and
+    less if they are rarer. `promised` may differ from label to label, but must be known before the label.
     """
     allowed = float(np.clip(1 - promised, 1e-6, 1 - 1e-6))
     odds = allowed / (1 - allowed) * np.geomspace(LEAST, MOST, BETS)
     rate = odds / (1 + odds)
     factor = np.where(np.expand_dims(wrong, -1), rate / allowed, (1 - rate) / (1 - allowed))
     fresh = (reserve(labels) - reserve(labels + 1)) / BETS
-    return np.minimum(wealth * factor + fresh, RICH)
+    return np.minimum(wealth * factor + fresh, MAX_WEALTH)
 
 
 def evidence(wealth: Wealth, labels: int) -> NDArray[np.float64]:
-    """The whole fortune [...] from bets [..., BETS], as a multiple of the stake."""
+    """Return the whole wealth [...] from the bets [..., BETS]; it starts at 1."""
     total: NDArray[np.float64] = np.sum(wealth, axis=-1) + reserve(labels)
     return total
 
@@ -205,18 +213,18 @@ class _Level:
 
 
 @dataclass(slots=True)
-class _Book:
-    """All that is counted of one candidate."""
+class _Record:
+    """What is counted of one candidate."""
 
     levels: dict[str, _Level] = field(default_factory=dict)
-    wealth: Wealth = field(default_factory=stake)
+    wealth: Wealth = field(default_factory=initial_wealth)
     promised: float | None = None
     labels: int = 0
     correct: int = 0
     broken: bool = False
 
     def add(self, answered: Answered, correct: bool) -> bool:
-        """Whether this broke the promise."""
+        """Count an answer. Returns whether it broke the promise."""
         self.levels.setdefault(answered.level, _Level()).add(answered.confidence, correct)
         if answered.promised is None:
             return False

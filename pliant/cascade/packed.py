@@ -1,4 +1,5 @@
-"""The linear layers of a transformers encoder in the layout that oneDNN multiplies fastest (see pliant/models/packed.py).
+"""The linear layers of a transformers encoder in the layout that oneDNN multiplies fastest (see
+pliant/models/packed.py).
 
 For inference in float32 on a CPU: a packed layer can be neither moved, saved nor trained.
 """
@@ -12,11 +13,14 @@ from pliant.models.classifier import layers
 from pliant.models.packed import PackedLinear
 
 _THEN = {"dense": "intermediate_act_fn", "lin1": "activation"}
-"""A linear layer and what its parent applies to its output, by their names in BERT's and DistilBERT's families."""
+"""Name of a linear layer -> name of the activation behind it, in the families of BERT and DistilBERT."""
 
 
 def pack(model: nn.Module) -> None:
-    """Replace the linear layers of every encoder layer, in place; an exact GELU behind one goes into it."""
+    """Replace the linear layers of every encoder layer, in place, together with an exact GELU behind one.
+
+    Raises `ArtifactError` for a model without a list of layers.
+    """
     for parent in list(layers(model).modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
@@ -28,7 +32,7 @@ def pack(model: nn.Module) -> None:
 
 
 def _exact_gelu(activation: object) -> bool:
-    """Whether it is the GELU that oneDNN knows: torch's, or the wrapper of transformers around it."""
+    """Whether the activation is the GELU that oneDNN has: torch's exact one, or transformers' wrapper of it."""
     if isinstance(activation, nn.GELU):
         return activation.approximate == "none"
     return getattr(activation, "act", None) is gelu

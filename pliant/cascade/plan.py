@@ -1,10 +1,11 @@
-"""Plans a cascade from saved outputs: calibrates the levels, then finds the cheapest way that keeps its promise.
+"""Plans a cascade from saved outputs: calibrates the levels, then finds the cheapest candidate that keeps its promise.
 
-Texts are parted in two: on the first part everything is fitted and chosen (temperatures, gains, weights, pruning, path), on
-the second thresholds are tested from the safest down until the promise would no longer hold (pliant/cascade/certify.py).
-The large model alone is what remains where nothing passes. The published search and the baselines are in tabi.py.
+The texts are split in two. On the first part everything is fitted and chosen (temperatures, gains, weights, pruning,
+path). On the second part the thresholds are tested from the safest on, until the promise no longer holds
+(pliant/cascade/certify.py). If nothing passes, the large model serves alone. The published search and the baselines are
+in tabi.py.
 
-Shape suffixes: R texts, S steps.
+Shape suffixes: R texts.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from numpy.typing import NDArray
 from pliant.cascade.artifact import Candidate, Cascade, LevelProfile, Outputs
 from pliant.cascade.calibrate import calibration_error, error_of, fit_spread, softmax, temperature
 from pliant.cascade.certify import wilson
-from pliant.cascade.evaluate import Ground, evaluate, figured, opinion, shuffled, subset
+from pliant.cascade.evaluate import EvaluationData, evaluate, level_step, shuffled, subset, with_figures
 from pliant.cascade.route import answers, confidence
-from pliant.cascade.search import Promise, SearchConfig, planned, ways
-from pliant.cascade.tabi import TabiConfig, alone, single, tabi, voting
+from pliant.cascade.search import Promise, SearchConfig, plan_candidate, propose
+from pliant.cascade.tabi import TabiConfig, single, single_levels, tabi, voting
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 
@@ -30,10 +31,11 @@ LEAST_TEXTS = 40
 
 @dataclass(frozen=True, slots=True)
 class PlanConfig:
-    """`drop`: how far below the large model's accuracy the target lies, unless `target` says it outright.
+    """What to plan for. `drop`: how far below the large model's accuracy the target lies, unless `target` gives it.
 
-    `horizon`: over so many requests the promise is to hold, at `confidence` (None: in the long run). `further`: drops that
-    candidates are planned for besides.
+    `horizon`: the number of requests over which the promise is to hold at `confidence`; None: in the long run.
+    `further`: other drops, for each of which a candidate is planned too. Raises `InputError` for a value outside its
+    limits.
     """
 
     drop: float = 0.01
@@ -41,7 +43,7 @@ class PlanConfig:
     confidence: float = 0.95
     horizon: int | None = 1000
     further: tuple[float, ...] = (0.0, 0.005, 0.02, 0.05)
-    tuned: float = 0.4  # share of the texts that everything is fitted on
+    tuned: float = 0.4  # share of the texts on which everything is fitted
     seed: int = 0
     search: SearchConfig = field(default_factory=SearchConfig)
     tabi: TabiConfig = field(default_factory=TabiConfig)
@@ -68,17 +70,21 @@ def make(
     pair: bool,
     device: str,
 ) -> Cascade:
-    """The cascade without accuracies on a test split (see evaluate.tested). Raises `InputError` for too few texts."""
-    first, second = parts(len(outputs.labels), config)
+    """Return the planned cascade. Its accuracies on a test split come later (`evaluate.with_test_accuracy`).
+
+    `latency` and `importance`: the tables of each level; `pair`: whether an input is two texts; `device`: the device
+    class. Raises `InputError` for fewer than 40 texts.
+    """
+    first, second = split_rows(len(outputs.labels), config)
     tuning, proving = subset(outputs, first), subset(outputs, second)
     tolerance = tolerance_of(tuning)
     levels = calibrated(tuning, proving, tolerance, latency, importance)
-    grounds = Ground(tuning, levels, tolerance), Ground(proving, levels, tolerance)
-    whole = Ground(outputs, levels, tolerance)
-    large = large_of(grounds[0])
+    halves = EvaluationData(tuning, levels, tolerance), EvaluationData(proving, levels, tolerance)
+    whole = EvaluationData(outputs, levels, tolerance)
+    large = large_of(halves[0])
     target = config.target or levels[large].accuracy - config.drop
-    made = [*_ours(grounds, large, config), *_others(whole, target, config)]
-    candidates = tuple(_proven(one, grounds[1], config) for one in made)
+    proposed = [*_ours(halves, large, config), *_others(whole, target, config)]
+    candidates = tuple(_proven(candidate, halves[1], config) for candidate in proposed)
     return Cascade(
         task=outputs.task,
         classes=outputs.classes,
@@ -86,7 +92,7 @@ def make(
         tolerance=tolerance,
         device=device,
         levels=levels,
-        candidates=candidates[:1] + tuple(sorted(candidates[1:], key=lambda one: one.seconds)),
+        candidates=candidates[:1] + tuple(sorted(candidates[1:], key=lambda candidate: candidate.seconds)),
         target=target,
         confidence=config.confidence,
         test_accuracy={},
@@ -94,8 +100,8 @@ def make(
     )
 
 
-def parts(count: int, config: PlanConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to tune with and rows to prove with."""
+def split_rows(count: int, config: PlanConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows to tune with and the rows to test with. Raises `InputError` for fewer than 40 texts."""
     if count < LEAST_TEXTS:
         raise InputError("texts to plan with", count, f"at least {LEAST_TEXTS}")
     order = shuffled(count, config.seed)
@@ -104,16 +110,16 @@ def parts(count: int, config: PlanConfig) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def tolerance_of(outputs: Outputs) -> float:
-    """Regression: an answer within the best level's root mean square error counts as correct. Else 0."""
+    """Return the tolerance of a regression, the best level's root mean square error; 0 for a classification."""
     if outputs.classes:
         return 0.0
     errors = (level.logits[:, 0] - outputs.labels for level in outputs.levels)
     return min(float(np.sqrt(np.mean(error_R**2))) for error_R in errors)
 
 
-def large_of(tuning: Ground) -> int:
-    """The most accurate level, which promises are measured by; of equal ones the largest. Not from proving texts."""
-    accuracy = [float(opinion(tuning, level).correct_R.mean()) for level in range(len(tuning.levels))]
+def large_of(tuning: EvaluationData) -> int:
+    """Return the most accurate level on the tuning texts, of equal ones the largest. Promises are relative to it."""
+    accuracy = [float(level_step(tuning, level).correct_R.mean()) for level in range(len(tuning.levels))]
     return max(range(len(accuracy)), key=lambda level: (accuracy[level], level))
 
 
@@ -124,7 +130,7 @@ def calibrated(
     latency: Sequence[LatencyTable],
     importance: Sequence[LatencyTable | None],
 ) -> tuple[LevelProfile, ...]:
-    """Every level: fitted on one part, its errors and accuracy told of the other."""
+    """Return every level, calibrated on the tuning texts, with its errors and accuracy on the proving ones."""
     levels = []
     for number, name in enumerate(tuning.names):
         level = LevelProfile(name, tuning.classifiers[number], 1.0, (), 0, 0, 0, latency[number], importance[number])
@@ -134,8 +140,8 @@ def calibrated(
 
 
 def _fit_temperature(level: LevelProfile, tuning: Outputs, number: int) -> LevelProfile:
-    found = temperature(tuning.levels[number].logits, tuning.labels.astype(np.int64))
-    return replace(level, temperature=found)
+    fitted = temperature(tuning.levels[number].logits, tuning.labels.astype(np.int64))
+    return replace(level, temperature=fitted)
 
 
 def _fit_spread(level: LevelProfile, tuning: Outputs, number: int) -> LevelProfile:
@@ -146,7 +152,7 @@ def _fit_spread(level: LevelProfile, tuning: Outputs, number: int) -> LevelProfi
 def _judged(level: LevelProfile, proving: Outputs, number: int, tolerance: float) -> LevelProfile:
     saved = proving.levels[number]
     answer_RK = answers(level, tolerance, saved.logits, saved.length)
-    correct_R = Ground(proving, (), tolerance).correct(answer_RK)
+    correct_R = EvaluationData(proving, (), tolerance).correct(answer_RK)
     error = error_of(confidence(answer_RK, not proving.classes), correct_R)
     before = error
     if proving.classes:
@@ -154,26 +160,26 @@ def _judged(level: LevelProfile, proving: Outputs, number: int, tolerance: float
     return replace(level, accuracy=float(correct_R.mean()), error_before=before, error=error)
 
 
-def _ours(grounds: tuple[Ground, Ground], large: int, config: PlanConfig) -> list[Candidate]:
-    """The default, and one for every further drop; none twice."""
+def _ours(halves: tuple[EvaluationData, EvaluationData], large: int, config: PlanConfig) -> list[Candidate]:
+    """Return the default candidate and one for every further drop, without duplicates."""
     promises = [Promise(config.drop, config.target, config.confidence, config.horizon)]
     promises += [Promise(drop, None, config.confidence, config.horizon) for drop in config.further]
-    known = list(ways(grounds[0], large, config.search))
-    made = [planned(*grounds, large, promise, config.search, known) for promise in promises]
+    proposals = list(propose(halves[0], large, config.search))
+    candidates = [plan_candidate(*halves, large, promise, config.search, proposals) for promise in promises]
     named = ["default", *(f"default {100 * drop:g}%" for drop in config.further)]
     seen: dict[tuple[object, ...], Candidate] = {}
-    for name, one in zip(named, made, strict=True):
-        seen.setdefault((one.levels, one.gates), replace(one, name=name))
+    for name, candidate in zip(named, candidates, strict=True):
+        seen.setdefault((candidate.levels, candidate.gates), replace(candidate, name=name))
     return list(seen.values())
 
 
-def _others(ground: Ground, target: float, config: PlanConfig) -> list[Candidate]:
-    """The published candidate where one meets the target, every level alone, and all of them together."""
-    found = tabi(ground, target, config.tabi)
-    return [*([found] if found else []), single(ground, target), *alone(ground), voting(ground)]
+def _others(data: EvaluationData, target: float, config: PlanConfig) -> list[Candidate]:
+    """Return the published candidate, if one meets the target, every level alone, and all levels together."""
+    published = tabi(data, target, config.tabi)
+    return [*([published] if published else []), single(data, target), *single_levels(data), voting(data)]
 
 
-def _proven(candidate: Candidate, proving: Ground, config: PlanConfig) -> Candidate:
-    """Its figures on texts that it was not tuned on."""
-    found = evaluate(candidate, proving)
-    return figured(candidate, found, wilson(found.correct_R, config.confidence))
+def _proven(candidate: Candidate, proving: EvaluationData, config: PlanConfig) -> Candidate:
+    """Return the candidate with its figures on texts that it was not tuned on."""
+    evaluation = evaluate(candidate, proving)
+    return with_figures(candidate, evaluation, wilson(evaluation.correct_R, config.confidence))

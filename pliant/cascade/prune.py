@@ -1,6 +1,6 @@
-"""Which words the next level still reads (Tabi, Eq. 5), by the attention that their tokens received.
+"""Chooses the words that the next level reads (Tabi, Eq. 5), by the attention that their tokens received.
 
-Pure arithmetic over numbers and word numbers (pliant/models/text.py); knows no text and no model.
+Pure arithmetic over importances and word numbers (pliant/models/text.py); knows no text and no model.
 
 Shape suffixes: N tokens (special ones included), W words over both texts.
 """
@@ -20,11 +20,11 @@ Floats = NDArray[np.float64]
 
 
 def kept_words(importance_N: NDArray[np.float32], words_N: NDArray[np.int32], pruning: Pruning) -> Kept:
-    """kept_W. Special tokens (-1) always stay and do not count; of every text at least the most important word stays.
+    """Return [W], whether each word is kept. Special tokens (word -1) do not count; every text keeps at least one word.
 
-    "mean": a token stays whose importance is above `value` times the mean, a word with any of its tokens (Eq. 5). "mass":
-    the fewest, most important words that hold `value` of the sum; of equal ones the earlier. Raises `InputError` for
-    another rule.
+    "mean" keeps a word if any of its tokens has more than `value` times the mean importance (Eq. 5). "mass" keeps the
+    fewest, most important words that hold the share `value` of the sum; of equal ones the earlier. Raises `InputError`
+    for another rule.
     """
     proper_N = words_N >= 0
     word_T, importance_T = words_N[proper_N], importance_N[proper_N].astype(np.float64)  # T: tokens of words
@@ -51,7 +51,7 @@ def kept_words(importance_N: NDArray[np.float32], words_N: NDArray[np.int32], pr
 
 
 def _mass(strength_W: Floats, share: float) -> Kept:
-    """The first words by descending strength whose sum reaches `share` of all."""
+    """Return [W], the first words by descending strength whose sum reaches `share` of all."""
     order_W = np.argsort(-strength_W, kind="stable")
     sum_W = strength_W[order_W].cumsum()
     count = int(np.searchsorted(sum_W, share * sum_W[-1])) + 1
@@ -61,7 +61,7 @@ def _mass(strength_W: Floats, share: float) -> Kept:
 
 
 def _texts(words_N: NDArray[np.int32]) -> list[tuple[int, int]]:
-    """From which word to before which every text goes. Special tokens stand between texts; without them all are one."""
+    """Return each text's first word and the one behind its last. Without special tokens between, all are one text."""
     ends_N = (words_N[:-1] >= 0) & (words_N[1:] < 0)
     bounds = [0, *(words_N[:-1][ends_N] + 1).tolist()]
     if words_N[-1] >= 0:

@@ -1,6 +1,7 @@
-"""The cascade's reference load: from half to twice the devices' capacity, in quiet and loud stretches, texts at random.
+"""The cascade's reference load: from half to twice the devices' capacity, in quiet and loud stretches, with random
+texts.
 
-Used by the promotion gate (in the simulator) and by the replay over HTTP, so that both speak of the same load.
+The promotion gate simulates it and the replay over HTTP sends it, so that both measure the same.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from pliant.workload import RequestKind, Segment, alternating, piecewise, reques
 
 @dataclass(frozen=True, slots=True)
 class ReferenceConfig:
-    """Shares are of the capacity; every quiet stretch is followed by a loud one."""
+    """Arrival rates as shares of the capacity. Every quiet stretch is followed by a loud one."""
 
     quiet: tuple[float, ...] = (0.5, 0.65, 0.8, 0.95)
     loud: tuple[float, ...] = (1.25, 1.5, 1.75, 2.0)
-    seconds: float = 4.0  # per stretch
-    urgent: tuple[float, float] = (0.3, 1.0)  # deadline in seconds and utility of one half of each task's requests
-    patient: tuple[float, float] = (1.0, 0.5)  # of the other half
+    seconds: float = 4.0  # of a stretch
+    urgent: tuple[float, float] = (0.3, 1.0)  # seconds to the deadline and utility, for half of each task's requests
+    patient: tuple[float, float] = (1.0, 0.5)  # the same for the other half
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLoad:
-    """Requests from time 0 on, the text of each (a row of its task), and which (by id) arrive in a loud stretch."""
+    """Requests from time 0 on. `rows`: the text of each, in its task. `loud`: ids that arrive in a loud stretch."""
 
     requests: tuple[Request, ...]
     rows: tuple[int, ...]
@@ -38,9 +39,9 @@ class ReferenceLoad:
 def reference_load(
     lengths: Mapping[str, Sequence[int]], capacity: float, seed: int, config: ReferenceConfig | None = None
 ) -> ReferenceLoad:
-    """Poisson arrivals at rates relative to `capacity` (requests/s); loud stretches in random order.
+    """Return Poisson arrivals at rates relative to `capacity` (requests/s), the stretches in random order.
 
-    `lengths`: of every task's texts, in tokens that the first level reads.
+    `lengths`: task -> the tokens of its texts, as the first level reads them.
     """
     config = config or ReferenceConfig()
     rng = np.random.default_rng(seed)
@@ -50,9 +51,9 @@ def reference_load(
     times = piecewise(segments, rng)
     where = segment_of(times, segments)
     kinds = [RequestKind(task, *kind) for task in lengths for kind in (config.urgent, config.patient)]
-    asked = requests(times, kinds, rng)
-    rows = [int(rng.integers(len(lengths[request.task]))) for request in asked]
-    made = [replace(request, length=int(lengths[request.task][row])) for request, row in zip(asked, rows, strict=True)]
+    drawn = requests(times, kinds, rng)
+    rows = [int(rng.integers(len(lengths[request.task]))) for request in drawn]
+    sized = [replace(request, length=int(lengths[request.task][row])) for request, row in zip(drawn, rows, strict=True)]
     return ReferenceLoad(
-        tuple(made), tuple(rows), tuple(segments), frozenset(r.id for r, s in zip(made, where, strict=True) if s % 2)
+        tuple(sized), tuple(rows), tuple(segments), frozenset(r.id for r, s in zip(sized, where, strict=True) if s % 2)
     )

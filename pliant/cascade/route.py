@@ -1,8 +1,8 @@
-"""Answer now or go on: confidences, the gain expected of a further level, and answers of several levels in one.
+"""Decides whether to answer or go on: confidences, the expected gain of the next level, and combined answers.
 
-An answer is a row of numbers: calibrated class probabilities [K], or in a regression [value, probability of lying within the
-tolerance]. Pure functions over rows; knows nothing of texts, models or queues. Tabi: section 4.2 and Eq. 4 (re-routing),
-Eq. 6 (ensemble).
+An answer is a row of numbers: calibrated class probabilities [K], or in a regression the value and the probability that
+it lies within the tolerance. Pure functions over rows; knows no texts, models or queues. Tabi: section 4.2 and Eq. 4
+(re-routing), Eq. 6 (ensemble).
 
 Shape suffixes: R texts, K classes, F features.
 """
@@ -19,13 +19,13 @@ from pliant.errors import InputError
 Rows = NDArray[np.float64]
 
 FEATURES = ("one", "confidence", "log doubt", "second", "entropy", "confidence x doubt", "rest")
-DOUBT = 1e-6  # the least doubt that a logarithm is taken of
+MIN_DOUBT = 1e-6  # the least doubt whose logarithm is taken; doubt is 1 minus confidence
 
 
 def answers(
     level: LevelProfile, tolerance: float, logits_RK: NDArray[np.floating], length_R: NDArray[np.integer]
 ) -> Rows:
-    """What a level's outputs say, as rows. `length_R`: tokens that it read."""
+    """Return a level's outputs as answers [R, K]. `length_R`: the tokens that it read."""
     if not level.spread:
         return softmax(logits_RK, level.temperature)
     value_R = logits_RK[:, 0].astype(np.float64)
@@ -33,19 +33,19 @@ def answers(
 
 
 def confidence(answer_RK: Rows, regression: bool) -> Rows:
-    """The calibrated probability that an answer is correct, [R]."""
+    """Return the calibrated probabilities [R] that the answers are correct."""
     return answer_RK[:, 1] if regression else answer_RK.max(axis=1)
 
 
 def combine(gate: Gate, before_RK: Rows, after_RK: Rows) -> Rows:
-    """Eq. 6: the weighted mean of the answer so far and the next level's."""
+    """Return the weighted mean of the answer so far and the next level's (Eq. 6)."""
     if gate.weight == 1.0:
         return after_RK
     return gate.weight * after_RK + (1 - gate.weight) * before_RK
 
 
 def features(answer_RK: Rows, regression: bool) -> Rows:
-    """[R, F], see `FEATURES`. Classes beyond the second count as `rest`."""
+    """Return `FEATURES` of the answers [R, F]. The classes beyond the second count as `rest`."""
     if regression:
         first_R, second_R, entropy_R = answer_RK[:, 1], 1 - answer_RK[:, 1], np.zeros(len(answer_RK))
     else:
@@ -56,7 +56,7 @@ def features(answer_RK: Rows, regression: bool) -> Rows:
     columns = (
         np.ones_like(first_R),
         first_R,
-        np.log(np.maximum(doubt_R, DOUBT)),
+        np.log(np.maximum(doubt_R, MIN_DOUBT)),
         second_R,
         entropy_R,
         first_R * doubt_R,
@@ -66,9 +66,9 @@ def features(answer_RK: Rows, regression: bool) -> Rows:
 
 
 def judge(gate: Gate, answer_RK: Rows, draw_R: Rows, regression: bool) -> Rows:
-    """The gain expected of the next level where a request goes on, NaN where the answer suffices, [R].
+    """Return [R], the expected gain of the next level where a text goes on, and NaN where the answer suffices.
 
-    `draw_R`: uniform in [0, 1); only the published rule uses it. Raises `InputError` for an unknown kind of gate.
+    `draw_R`: uniform numbers in [0, 1), which only the published gate uses. Raises `InputError` for an unknown kind.
     """
     match gate.kind:
         case "gain":
@@ -85,15 +85,19 @@ def judge(gate: Gate, answer_RK: Rows, draw_R: Rows, regression: bool) -> Rows:
 
 
 def reroute_probability(con_R: Rows, c: float, k: float) -> Rows:
-    """Eq. 4: 1 up to confidence `c`; beyond it 1 / (1 + exp(k norm)), norm = (con - c) / (1 - c) - 1/2."""
+    """Return the probabilities [R] of Eq. 4: 1 up to a confidence of `c`, then 1 / (1 + exp(k norm)).
+
+    norm = (con - c) / (1 - c) - 1/2.
+    """
     norm_R = (con_R - c) / max(1 - c, 1e-9) - 0.5
     return np.where(con_R <= c, 1.0, 1 / (1 + np.exp(np.clip(k * norm_R, -700, 700))))
 
 
 def choose(cascade: Cascade, accuracy: float | None = None, latency: float | None = None) -> int:
-    """The number of the cheapest candidate that promises `accuracy` within `latency` mean seconds (None: any).
+    """Return the number of the cheapest candidate that promises `accuracy` within `latency` mean seconds.
 
-    With neither the first: what the plan was made for. Raises `InputError` naming the best there is.
+    With `latency` alone it is the most accurate one, with neither the first, which is the default. Raises `InputError`
+    with the best possible value if there is none.
     """
     if accuracy is None and latency is None:
         return 0
@@ -106,12 +110,14 @@ def choose(cascade: Cascade, accuracy: float | None = None, latency: float | Non
     quick = [i for i in able if latency is None or cascade.candidates[i].seconds <= latency]
     if not quick:
         least = min(cascade.candidates[i].seconds for i in able)
-        raise InputError("latency", latency, f"at least {least:.4f} seconds, which {_told(accuracy)} takes in the mean")
+        raise InputError(
+            "latency", latency, f"at least {least:.4f} seconds, which {_described(accuracy)} takes in the mean"
+        )
     return min(quick, key=lambda i: _order(cascade.candidates[i], accuracy))
 
 
 def number_of(cascade: Cascade, name: str) -> int:
-    """The number of the candidate of that name. Raises `InputError` naming those that there are."""
+    """Return the number of the candidate of this name. Raises `InputError` with the known names for another one."""
     names = [candidate.name for candidate in cascade.candidates]
     if name not in names:
         raise InputError("candidate", name, f"one of {', '.join(dict.fromkeys(names))}")
@@ -119,11 +125,11 @@ def number_of(cascade: Cascade, name: str) -> int:
 
 
 def _order(candidate: Candidate, accuracy: float | None) -> tuple[float, float]:
-    """Where no accuracy is asked for, the most accurate within the time; else the cheapest."""
+    """Return the sort key: without a required accuracy the most accurate goes first, else the cheapest."""
     if accuracy is None:
         return -candidate.promised, candidate.seconds
     return candidate.seconds, -candidate.promised
 
 
-def _told(accuracy: float | None) -> str:
+def _described(accuracy: float | None) -> str:
     return "the quickest candidate" if accuracy is None else f"an accuracy of {accuracy:g}"

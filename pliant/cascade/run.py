@@ -1,6 +1,6 @@
-"""A cascade run plainly: one text after the other, one level after the other. What the service does, without its queues.
+"""Runs a cascade offline: one text after the other, one level after the other, as the service does but without queues.
 
-For clients of the registry and as a reference for tests. Knows neither deadlines nor batches.
+For clients of the registry, and as a reference for tests. Knows no deadlines and no batches.
 
 Shape suffixes: R texts, K numbers of an answer.
 """
@@ -28,7 +28,7 @@ Text = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """A cascade's classifiers, ready to run, by level."""
+    """A cascade's classifiers, ready to run: their readers by level, and one runtime."""
 
     readers: tuple[Reader, ...]
     runtime: CascadeRuntime
@@ -36,15 +36,15 @@ class Models:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a cascade said of one text, and how."""
+    """A cascade's answer to one text."""
 
     label: str | float  # a class, or a regression's value
     confidence: float  # the calibrated probability that the label is correct
-    level: int  # that ran last
-    answer: NDArray[np.float64]  # [K] as in pliant/cascade/route.py
-    lengths: tuple[int, ...]  # tokens read by each level that ran
-    read: Text  # what the last level was given
-    truncated: bool  # some level read less than it was given
+    level: int  # the one that ran last
+    answer: NDArray[np.float64]  # [K] see pliant/cascade/route.py
+    lengths: tuple[int, ...]  # tokens that each level read, of those that ran
+    read: Text  # the words that the last level was given
+    truncated: bool  # whether some level read less than it was given
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class _Step:
 
 
 def load(cascade: Cascade, classifiers: Sequence[Classifier], device: str = "cpu") -> Models:
-    """`classifiers`: those of the cascade's levels, in order."""
-    names, given = [level.name for level in cascade.levels], [one.name for one in classifiers]
+    """Load the classifiers of the cascade's levels, in order. Raises `ArtifactError` if they are others."""
+    names, given = [level.name for level in cascade.levels], [classifier.name for classifier in classifiers]
     if names != given:
         raise ArtifactError(
             f"the cascade {cascade.task} has the levels {', '.join(names)}, but was given {', '.join(given)}"
         )
-    readers = tuple(Reader(one.tokenizer, one.max_length) for one in classifiers)
+    readers = tuple(Reader(classifier.tokenizer, classifier.max_length) for classifier in classifiers)
     return Models(readers, CascadeRuntime(dict(enumerate(classifiers)), device))
 
 
@@ -74,9 +74,10 @@ def run(
     candidate: int = 0,
     draw_R: NDArray[np.float64] | None = None,
 ) -> list[Answered]:
-    """`draw_R`: one number a text, uniform in [0, 1), which only "tabi" gates use; None: those of evaluate.py.
+    """Return the answer of a candidate (by number) to each text, in order.
 
-    Raises `InputError` for a candidate that there is not, or a text of the wrong shape.
+    `draw_R`: a uniform number in [0, 1) for each text, which only "tabi" gates use; None: those of `evaluate.draws`.
+    Raises `InputError` for an unknown candidate, and for a pair where the task takes one text or the reverse.
     """
     if not 0 <= candidate < len(cascade.candidates):
         raise InputError("candidate", candidate, f"from 0 to {len(cascade.candidates) - 1}")
@@ -89,7 +90,8 @@ def _answer(
     cascade: Cascade, models: Models, text: Text, candidate: Candidate, draw_1: NDArray[np.float64]
 ) -> Answered:
     if (text[1] is not None) != cascade.pair:
-        raise InputError("text", "a pair" if text[1] is not None else "single", _wanted(cascade))
+        given, wanted = ("single", "a pair of texts") if cascade.pair else ("a pair", "one text")
+        raise InputError("text", given, f"{wanted}, as the task {cascade.task} takes")
     first, *rest = candidate.levels
     steps = [_step(cascade, models, first, text, candidate.gates[:1])]
     answer_RK, level = steps[0].answer_RK, first
@@ -103,11 +105,12 @@ def _answer(
     lengths = tuple(len(step.reading.ids) for step in steps)
     truncated = any(step.reading.truncated for step in steps)
     sure = float(confidence(answer_RK, not cascade.classes)[0])
-    return Answered(_label(cascade, answer_RK[0]), sure, level, answer_RK[0], lengths, text, truncated)
+    label = cascade.classes[int(answer_RK[0].argmax())] if cascade.classes else float(answer_RK[0, 0])
+    return Answered(label, sure, level, answer_RK[0], lengths, text, truncated)
 
 
 def _step(cascade: Cascade, models: Models, level: int, text: Text, gates: Sequence[Gate]) -> _Step:
-    """`gates`: the one after this level, if there is one; where it prunes, attention importance is measured."""
+    """Run one level. `gates`: the gate behind it, if there is one; if that prunes, importance is measured."""
     reading = models.readers[level].read(*text)
     pruning = any(gate.pruning.rule != "none" for gate in gates)
     ran = models.runtime.run(level, [(reading.ids, reading.types)], pruning)
@@ -121,11 +124,3 @@ def _shortened(text: Text, step: _Step, gate: Gate) -> Text:
         return text
     kept_W = kept_words(step.importance, step.reading.words, gate.pruning)
     return shorten(*text, step.reading.spans, kept_W)
-
-
-def _label(cascade: Cascade, answer_K: NDArray[np.float64]) -> str | float:
-    return cascade.classes[int(answer_K.argmax())] if cascade.classes else float(answer_K[0])
-
-
-def _wanted(cascade: Cascade) -> str:
-    return f"{'a pair of texts' if cascade.pair else 'one text'}, as the task {cascade.task} takes"

@@ -1,6 +1,6 @@
-"""Runs a batch of tokenized texts through one of several classifiers on a device. Decides nothing, tokenizes nothing.
+"""Runs batches of tokenized texts through one of several classifiers on a device. Decides nothing, tokenizes nothing.
 
-In float32, on a CPU with packed weights; on a GPU in bfloat16 where told so.
+Computes in float32 with packed weights on a CPU, and in float32 or bfloat16 on a GPU.
 
 Shape suffixes: B batch, N tokens, K outputs.
 """
@@ -27,12 +27,12 @@ from pliant.models.packed import can_pack
 from pliant.precision import check_precision
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
-"""Ids and types of the tokens of one text, special ones included: both [N]."""
+"""The ids [N] and the types [N] of the tokens of one text, special ones included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How a runtime computes. `precision` of the products (bfloat16 on a GPU alone); `packed`: weights on a CPU."""
+    """How to compute: the precision of products (bfloat16 only on a GPU), and whether a CPU packs its weights."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
     packed: bool = True
@@ -40,10 +40,10 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one launch gave, a row a text, and the seconds it took, copies to and from the device included."""
+    """The results of one launch, one for each text. `seconds` include copies to and from the device."""
 
     logits: list[NDArray[np.float32]]  # [K] each
-    importance: list[NDArray[np.float32]] | None  # [N] each: attention received, over heads and layers; None: not asked
+    importance: list[NDArray[np.float32]] | None  # [N] each: attention that tokens received, over heads and layers
     seconds: float
 
 
@@ -52,13 +52,16 @@ class _Loaded:
     name: str
     module: nn.Module
     typed: bool  # takes token types
-    most: int | None  # tokens; None: no limit
-    pad: int
-    watched: bool  # could be asked for importance
+    most: int | None  # tokens that it can read; None: any number
+    pad: int  # id of the padding token
+    watched: bool  # can measure importance
 
 
 class CascadeRuntime:
-    """Classifiers by number on one device. Threads may call `run` at the same time."""
+    """Classifiers by number on one device. Several threads may call `run` at once.
+
+    Raises `InputError` for a precision that the device lacks, `ArtifactError` for weights that do not fit.
+    """
 
     def __init__(
         self, classifiers: Mapping[int, Classifier], device: str = "cpu", execution: Execution = Execution()
@@ -69,24 +72,24 @@ class CascadeRuntime:
             raise InputError("precision", execution.precision, "float32 on a CPU")
         check_precision(execution.precision, self._device)
         packed = execution.packed and self._device.type == "cpu" and can_pack()
-        self._models = {number: _load(each, self._device, packed) for number, each in classifiers.items()}
+        self._models = {number: _load(classifier, self._device, packed) for number, classifier in classifiers.items()}
 
     def run(self, model: int, payloads: Sequence[Payload], importance: bool = False) -> Run:
-        """Logits of a batch, padded to its longest text, and with `importance` what Tabi prunes by (Eq. 5).
+        """Return the logits of a batch, padded to its longest text, and if asked the importance of its tokens (Eq. 5).
 
-        Raises `InputError` for an unknown model, no text, a text longer than the model's positions, and where importance
-        is asked of a model that does not use transformers' attention interface.
+        Raises `InputError` for an unknown model, no texts, a text longer than the model can read, and for `importance`
+        of a model without transformers' attention interface.
         """
         start = time.perf_counter()
         loaded = self._check(model, payloads)
         if importance and not loaded.watched:
             raise _unwatched(loaded)
         with torch.inference_mode(), torch.autocast(self._device.type, torch.bfloat16, enabled=self._lowered):
-            told, valid_BN = self._pad(loaded, payloads)
+            arguments, valid_BN = self._pad(loaded, payloads)
             received = Received(valid_BN) if importance else None
             if received is not None:
-                told["received"] = received
-            logit_BK = loaded.module(**told).logits.float().cpu().numpy()  # waits for the device
+                arguments["received"] = received
+            logit_BK = loaded.module(**arguments).logits.float().cpu().numpy()  # waits for the device
         rows = None if received is None else _cut(_total(received, loaded), payloads)
         return Run(list(logit_BK), rows, time.perf_counter() - start)
 
@@ -102,19 +105,19 @@ class CascadeRuntime:
         return loaded
 
     def _pad(self, loaded: _Loaded, payloads: Sequence[Payload]) -> tuple[dict[str, Any], Tensor | None]:
-        """The model's arguments, and where there are tokens; no mask where nothing is padded (it costs time)."""
+        """Return the model's arguments and the mask of tokens [B, N], or None without padding: a mask costs time."""
         lengths = [len(ids) for ids, _ in payloads]
         id_BN = np.full((len(lengths), max(lengths)), loaded.pad, dtype=np.int64)
         type_BN = np.zeros_like(id_BN)
         for row, (ids, types) in enumerate(payloads):
             id_BN[row, : len(ids)], type_BN[row, : len(ids)] = ids, types
-        told = {"input_ids": self._move(id_BN)}
+        arguments = {"input_ids": self._move(id_BN)}
         if loaded.typed:
-            told["token_type_ids"] = self._move(type_BN)
+            arguments["token_type_ids"] = self._move(type_BN)
         if min(lengths) == max(lengths):
-            return told, None
+            return arguments, None
         valid_BN = self._move(np.arange(max(lengths)) < np.asarray(lengths)[:, None])
-        return told | {"attention_mask": valid_BN.long()}, valid_BN
+        return arguments | {"attention_mask": valid_BN.long()}, valid_BN
 
     def _move(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._device)
@@ -127,7 +130,7 @@ def _load(classifier: Classifier, device: torch.device, packed: bool) -> _Loaded
     typed = "token_type_ids" in parameters and getattr(config, "type_vocab_size", 2) > 1
     pad = getattr(config, "pad_token_id", None) or 0
     most = positions(model)
-    watched = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    watched = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     watch(model)
     if packed:
         model = _packed(model, classifier)
@@ -136,7 +139,7 @@ def _load(classifier: Classifier, device: torch.device, packed: bool) -> _Loaded
 
 
 def _packed(model: nn.Module, classifier: Classifier) -> nn.Module:
-    """With packed weights, unless the model's code looks into its linear layers, as T5's does."""
+    """Return the model with packed weights, unless its code accesses the linear layers, as T5's does."""
     pack(model)
     try:
         with torch.inference_mode():
@@ -149,9 +152,7 @@ def _packed(model: nn.Module, classifier: Classifier) -> nn.Module:
 
 def _total(received: Received, loaded: _Loaded) -> NDArray[np.float32]:
     if received.total_BM is None:
-        raise InputError(
-            "importance", f"asked of {loaded.name}", "asked of a model with transformers' attention interface"
-        )
+        raise _unwatched(loaded)
     total_BN: NDArray[np.float32] = received.total_BM.cpu().numpy()
     return total_BN
 

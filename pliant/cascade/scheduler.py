@@ -1,13 +1,14 @@
-"""The cascade scheduler: a queue a model, batches by length, deadline and value, and answers that need not go on.
+"""The cascade scheduler: a queue for each model, and batches by length, deadline and value.
 
-A pure state machine (see pliant/protocol.py) over the books of pliant/devices.py. What a level found reaches it as data: a
-result's `gain` (None: the answer suffices) and `length`. A request whose deadline cannot bear the next level is given the
-answer that it has, and the action says so; the promise of a deadline comes before that of the last percent.
+A pure state machine (see pliant/protocol.py) that keeps its devices by pliant/devices.py. What a level found reaches it
+as data: a result's `gain` (None: the answer suffices) and the `length` that the next level would read. A request
+without time for its next level gets the answer that it has, with the reason: keeping the deadline comes before the last
+percent.
 
-A worker that comes free takes the batch of the most value per second among the models that it has loaded. Value: at the
-first level its accuracy times utility, beyond it the expected gain times utility. So under load gains wait behind first
-answers. While little waits (`CALM`) there is time for all, and then a batch whose most urgent request would be too late
-behind the densest goes before it: what is worth little is served at last, and nothing starves.
+A free worker takes the batch of the most value a second among the models that it has loaded. The value of a request is
+its utility times the first level's accuracy, and beyond the first level its utility times the expected gain. So under
+load further levels wait behind first answers. While little waits (`CALM`) there is time for all: a batch whose most
+urgent request would be late behind the densest batch goes first, so that requests of little value do not starve.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from itertools import chain, takewhile
 
 import numpy as np
 
-from pliant.cascade.batching import Batch, Clock, densest, urgent
+from pliant.cascade.batching import Batch, BatchTimes, densest, urgent
 from pliant.cascade.knowledge import Knowledge, Path
 from pliant.devices import Devices
 from pliant.errors import InputError
@@ -38,38 +39,40 @@ from pliant.protocol import (
     Woke,
 )
 
-POOL = 64  # requests of a model, from which a batch is taken
-CALM = 0.25  # share of the time left, in the mean, up to which the work that waits lets urgency decide
-LEAST_VALUE = 1e-3  # of a gain, so that what is promised is not put off for ever
+POOL = 64  # requests of one model that are considered for a batch
+CALM = 0.25  # of the mean time left: up to so much waiting work, urgency decides
+LEAST_VALUE = 1e-3  # that a gain counts as, so that no promised level waits for ever
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
-    max_waiting: int = 2048  # requests per worker; more are dropped as "full", or answered with what they have
-    attempts: int = 2  # launches of one level a request may be part of before a worker's failure ends its way
+    """Limits of the scheduler."""
+
+    margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the client
+    max_waiting: int = 2048  # requests a worker; further ones are "full": dropped, or answered with what they have
+    attempts: int = 2  # launches of one level that may fail for a request before it goes no further
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Item:
-    """A request at one level of its path. Ordered by deadline."""
+    """A request that waits at one level of its path, ordered by deadline."""
 
-    deadline: float  # without the margin
+    deadline: float  # in seconds, earlier than the request's by the margin
     id: int
     request: Request = field(compare=False)
-    step: int = field(compare=False)  # place in its path
-    length: int = field(compare=False)
+    step: int = field(compare=False)  # index in its path
+    length: int = field(compare=False)  # tokens
     value: float = field(compare=False)
-    alone: float = field(default=0.0, compare=False)  # seconds by itself, by the profile
-    work: float = field(default=0.0, compare=False)  # seconds of device time at its best, by the profile
-    former: int | None = field(default=None, compare=False)  # the launch that gave the answer it has
+    alone: float = field(default=0.0, compare=False)  # seconds in a batch of its own, by the profile
+    work: float = field(default=0.0, compare=False)  # seconds of the device in a batch of the best size, by the profile
+    former: int | None = field(default=None, compare=False)  # the launch that gave the answer so far
     tries: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class _Proposal:
-    """A model's batch; `latest`: when it must start at the latest for its most urgent request."""
+    """A batch of one model. `latest`: the time by which it must start for its most urgent request."""
 
     model: int
     batch: Batch
@@ -77,20 +80,23 @@ class _Proposal:
     latest: float
 
 
-_Find = Callable[[Sequence[Item], Clock, float, float, float], Batch | None]
+_Find = Callable[[Sequence[Item], BatchTimes, float, float, float], Batch | None]
 
 
 class CascadeScheduler:
-    """See the module's head. `workers` devices, numbered from 0, all free at the start."""
+    """Sends requests through the levels of cascades, in batches of the most value per second; `handle` takes events.
+
+    It has `workers` devices, numbered from 0, all free at the start. The module's head says how it decides.
+    """
 
     def __init__(self, knowledge: Knowledge, workers: int = 1, options: Options | None = None) -> None:
         knowledge.check(workers)
         self._knowledge, self._options = knowledge, options or Options()
         self._limit = self._options.max_waiting * workers
         self._devices: Devices[tuple[Item, ...]] = Devices(workers, self._options.restart_pause)
-        self._clocks = [Clock(model.latency) for model in knowledge.models]
+        self._times = [BatchTimes(model.latency) for model in knowledge.models]
         self._queues: list[list[Item]] = [[] for _ in knowledge.models]
-        self._longest = [0.0 for _ in knowledge.models]  # no text that waits takes more seconds by itself
+        self._longest = [0.0 for _ in knowledge.models]  # bound of `Item.alone` in each queue, in seconds
 
     @property
     def waiting(self) -> int:
@@ -119,7 +125,7 @@ class CascadeScheduler:
         return min((at for at in times if at is not None), default=None)
 
     def _first_latest(self, model: int) -> float | None:
-        """The earliest of all `_latest` of a queue, which is in order of deadlines: most of it need not be looked at."""
+        """Return the earliest `_latest` of a queue. As it is sorted by deadline, most of it need not be looked at."""
         longest = self._devices.seconds(self._longest[model])
         first: float | None = None
         for item in self._queues[model]:
@@ -145,16 +151,16 @@ class CascadeScheduler:
 
     def _queue(self, item: Item) -> None:
         model = self._path(item.request).models[item.step]
-        queue, cost = self._queues[model], self._clocks[model].cost(item.length)
+        queue, cost = self._queues[model], self._times[model].cost(item.length)
         self._longest[model] = max(self._longest[model], cost.alone) if queue else cost.alone
         insort(queue, replace(item, alone=cost.alone, work=cost.least))
 
     def _finish(self, event: Finished, now: float) -> list[Action]:
-        one = self._devices.finish(event, now)
-        found = {result.request: result for result in event.results}
+        running = self._devices.finish(event, now)
+        results = {result.request: result for result in event.results}
         actions: list[Action] = []
-        for item in one.carried:
-            actions += self._go_on(item, found.get(item.id, Result(item.id)), event.launch)
+        for item in running.carried:
+            actions += self._go_on(item, results.get(item.id, Result(item.id)), event.launch)
         return actions
 
     def _go_on(self, item: Item, result: Result, launch: int) -> list[Action]:
@@ -169,9 +175,9 @@ class CascadeScheduler:
         return []
 
     def _fail(self, event: Failed, now: float) -> list[Action]:
-        one = self._devices.fail(event, now)
+        running = self._devices.fail(event, now)
         actions: list[Action] = []
-        for item in one.carried:
+        for item in running.carried:
             if item.tries + 1 < self._options.attempts:
                 self._queue(replace(item, tries=item.tries + 1))
             else:
@@ -179,7 +185,7 @@ class CascadeScheduler:
         return actions
 
     def _expire(self, now: float) -> list[Action]:
-        """Those that no launch decided now could serve in time."""
+        """Drop or answer the requests that no launch from now on could serve in time."""
         actions: list[Action] = []
         for model, queue in enumerate(self._queues):
             longest = self._devices.seconds(self._longest[model])
@@ -191,23 +197,23 @@ class CascadeScheduler:
         return actions
 
     def _latest(self, item: Item) -> float:
-        """When it would have to be launched at the latest."""
+        """Return the latest time at which the request can be launched to be in time."""
         return item.deadline - self._devices.seconds(item.alone)
 
     def _launch(self, worker: int, now: float) -> list[Launch]:
-        """The worker's next batch, if there is one."""
-        found = self._decide(worker, now)
-        if found is None:
+        """Launch the worker's next batch, if there is one."""
+        proposal = self._decide(worker, now)
+        if proposal is None:
             return []
-        ids = tuple(item.id for item in found.items)
-        self._take_out(found.model, set(ids))
-        return [self._devices.launch(worker, ids, found.items, found.batch.seconds, now, found.model)]
+        ids = tuple(item.id for item in proposal.items)
+        self._take_out(proposal.model, set(ids))
+        return [self._devices.launch(worker, ids, proposal.items, proposal.batch.seconds, now, proposal.model)]
 
     def _take_out(self, model: int, ids: Set[int]) -> None:
         self._queues[model] = [item for item in self._queues[model] if item.id not in ids]
 
     def _decide(self, worker: int, now: float) -> _Proposal | None:
-        """The densest batch, or while it is calm the most urgent one that would be too late behind it."""
+        """Return the densest batch or, while it is calm, the most urgent one that would be late behind it."""
         served = [n for n, model in enumerate(self._knowledge.models) if self._queues[n] and worker in model.workers]
         dense = max(
             (p for model in served for p in self._dense(model, now)), key=lambda p: p.batch.density, default=None
@@ -219,14 +225,14 @@ class CascadeScheduler:
         return min(pressing, key=lambda p: p.latest, default=dense)
 
     def _calm(self, served: list[int], now: float) -> bool:
-        """Whether the work that waits for these models is small beside the time that is left for it."""
+        """Whether the work that waits for these models is small compared with the time left for it."""
         items = list(chain.from_iterable(self._queues[model] for model in served))
         work = sum(sum(i.work for i in self._queues[n]) / len(self._knowledge.models[n].workers) for n in served)
         left = sum(item.deadline for item in items) / len(items) - now
         return work * self._devices.slowdown <= CALM * left
 
     def _dense(self, model: int, now: float) -> Iterator[_Proposal]:
-        """The model's densest batch, of those that are worth most for the time they take."""
+        """Yield the model's densest batch, if any, from the POOL requests of the most value for their seconds."""
         queue = self._queues[model]
         places = range(len(queue))
         if len(queue) > POOL:
@@ -235,22 +241,22 @@ class CascadeScheduler:
         yield from self._propose(model, densest, places, now)
 
     def _urgent(self, model: int, now: float) -> Iterator[_Proposal]:
-        """The model's batch with its most urgent request."""
+        """Yield the model's batch with its most urgent request, if any."""
         yield from self._propose(model, urgent, range(min(POOL, len(self._queues[model]))), now)
 
     def _propose(self, model: int, find: _Find, places: Sequence[int], now: float) -> Iterator[_Proposal]:
         queue, devices = self._queues[model], self._devices
         pool = [queue[place] for place in places]
-        batch = find(pool, self._clocks[model], now, devices.slowdown, devices.turnaround)
+        batch = find(pool, self._times[model], now, devices.slowdown, devices.turnaround)
         if batch is not None:
             items = tuple(pool[at] for at in batch.chosen)
             yield _Proposal(model, batch, items, min(i.deadline for i in items) - devices.seconds(batch.seconds))
 
     def check(self) -> None:
-        """Workers are accounted for; each request waits once or runs; queues are in order."""
+        """Raises AssertionError unless workers are accounted for, requests wait or run once, and queues are sorted."""
         self._devices.check()
         places = [item.id for queue in self._queues for item in queue]
-        places += [item.id for one in self._devices.running for item in one.carried]
+        places += [item.id for running in self._devices.running for item in running.carried]
         assert len(set(places)) == len(places), "a request is in two places"
         assert all(queue == sorted(queue) for queue in self._queues), "a queue is out of order"
         for model, queue in enumerate(self._queues):
@@ -259,5 +265,5 @@ class CascadeScheduler:
 
 
 def _give_up(item: Item, reason: str) -> Action:
-    """The answer that it has, if it has one."""
+    """Answer with what the request has so far, or drop it if it has nothing."""
     return Drop(item.id, reason) if item.former is None else Answer(item.id, item.former, reason)

@@ -1,6 +1,7 @@
-"""Candidates as published (Tabi, offline search), and the baselines: the best single model (INFaaS), all models (Cocktail).
+"""The published search (Tabi), and the baselines: the best single model (INFaaS) and all models together (Cocktail).
 
-Kept apart from our own planning (pliant/cascade/search.py): a grid of c and alpha, no bounds, weights by accuracy.
+Unlike our own planning (pliant/cascade/search.py) it goes through a grid of c (the confidence up to which texts go on)
+and alpha (the pruning's multiple of the mean importance), has no bounds, and weights answers by accuracy.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from pliant.cascade.artifact import Candidate, Gate, Pruning
 from pliant.cascade.ensemble import published
 from pliant.cascade.evaluate import (
     Evaluation,
-    Ground,
+    EvaluationData,
     Step,
     draws,
-    figured,
+    level_step,
     measured,
-    opinion,
     seconds_of,
     settle,
     table_of,
+    with_figures,
 )
 from pliant.cascade.route import combine, confidence, reroute_probability
 
@@ -35,65 +36,67 @@ ALWAYS = Gate("always")
 
 @dataclass(frozen=True, slots=True)
 class TabiConfig:
-    """The published grid. The slope k is not published: the cheapest of `slopes` is taken, in the baseline's favour."""
+    """The published grid. The slope k is not published, so the cheapest of `slopes` counts, in its favour."""
 
     slopes: tuple[float, ...] = (5.0, 10.0, 20.0)
-    first: float = 0.95  # of c, which falls by ...
-    step: float = 0.05
-    loss: float = 0.02  # of the large model's accuracy, up to which alpha rises
-    slowest: float = 1.5  # times the 75th percentile of the slowest model, within which that of a candidate must lie
-    levels: int = 3  # most in one candidate
-    whole: bool = True  # also without pruning, in the baseline's favour: on short texts it costs more than it saves
+    first: float = 0.95  # value of c
+    step: float = 0.05  # by which c falls
+    loss: float = 0.02  # of the last model's accuracy, up to which alpha rises
+    slowest: float = 1.5  # limit of a candidate's 75th percentile of seconds, over that of its slowest model
+    levels: int = 3  # of one candidate, at most
+    whole: bool = True  # try no pruning too, in the baseline's favour: on short texts pruning costs more than it saves
 
 
-def single(ground: Ground, target: float) -> Candidate:
-    """INFaaS: the cheapest model that meets the target on these texts by itself; else the most accurate."""
-    every = alone(ground)
-    able = [one for one in every if one.accuracy >= target]
-    chosen = min(able, key=lambda one: one.seconds) if able else max(every, key=lambda one: one.accuracy)
+def single(data: EvaluationData, target: float) -> Candidate:
+    """Return the cheapest model that meets the target by itself, or else the most accurate one (INFaaS)."""
+    levels = single_levels(data)
+    able = [level for level in levels if level.accuracy >= target]
+    chosen = min(able, key=lambda level: level.seconds) if able else max(levels, key=lambda level: level.accuracy)
     return replace(chosen, name="single")
 
 
-def alone(ground: Ground) -> list[Candidate]:
-    """Each level by itself."""
-    made = [
-        Candidate(f"only {level.name}", (number,), (), 0, 0, 0, (1.0,)) for number, level in enumerate(ground.levels)
+def single_levels(data: EvaluationData) -> list[Candidate]:
+    """Return each level by itself as a candidate."""
+    candidates = [
+        Candidate(f"only {level.name}", (number,), (), 0, 0, 0, (1.0,)) for number, level in enumerate(data.levels)
     ]
-    return [measured(one, ground) for one in made]
+    return [measured(candidate, data) for candidate in candidates]
 
 
-def voting(ground: Ground) -> Candidate:
-    """Cocktail: every model answers, weighted by its accuracy. (Of probabilities, which votes are a coarser form of.)"""
-    accuracy = [level.accuracy for level in ground.levels]
+def voting(data: EvaluationData) -> Candidate:
+    """Return the candidate in which every model answers, weighted by its accuracy (Cocktail).
+
+    It mixes probabilities, of which Cocktail's votes are a coarser form.
+    """
+    accuracy = [level.accuracy for level in data.levels]
     gates = tuple(
         replace(ALWAYS, weight=accuracy[i] / sum(accuracy[: i + 1]) if sum(accuracy[: i + 1]) else 1.0)
         for i in range(1, len(accuracy))
     )
-    return measured(Candidate("voting", tuple(range(len(accuracy))), gates, 0, 0, 0, ()), ground)
+    return measured(Candidate("voting", tuple(range(len(accuracy))), gates, 0, 0, 0, ()), data)
 
 
-def tabi(ground: Ground, target: float, config: TabiConfig = TabiConfig()) -> Candidate | None:
-    """The cheapest published candidate that meets the target on these texts; None where none does."""
-    able = [one for one in candidates(ground, config) if one.accuracy >= target]
-    return replace(min(able, key=lambda one: one.seconds), name="tabi") if able else None
+def tabi(data: EvaluationData, target: float, config: TabiConfig = TabiConfig()) -> Candidate | None:
+    """Return the cheapest published candidate that meets the target on these texts; None if none does."""
+    able = [candidate for candidate in candidates(data, config) if candidate.accuracy >= target]
+    return replace(min(able, key=lambda candidate: candidate.seconds), name="tabi") if able else None
 
 
-def candidates(ground: Ground, config: TabiConfig = TabiConfig()) -> list[Candidate]:
-    """Every combination of models and settings that the published search keeps."""
-    steps = [opinion(ground, level) for level in range(len(ground.levels))]
+def candidates(data: EvaluationData, config: TabiConfig = TabiConfig()) -> list[Candidate]:
+    """Return every combination of models and settings that the published search keeps."""
+    steps = [level_step(data, level) for level in range(len(data.levels))]
     singles = [settle([step]) for step in steps]
     kept = []
-    for path in _paths(ground, config):
-        for pruning in _prunings(ground, path, singles, config):
-            states = _states(ground, path, pruning, steps)
+    for path in _paths(data, config):
+        for pruning in _prunings(data, path, singles, config):
+            states = _states(data, path, pruning, steps)
             for slope in config.slopes:
-                kept += list(_falling(states, slope, ground, singles, config))
+                kept += list(_falling(states, slope, data, singles, config))
     return kept
 
 
-def _paths(ground: Ground, config: TabiConfig) -> Iterator[tuple[int, ...]]:
-    """Two or more levels in ascending accuracy."""
-    accuracy = [level.accuracy for level in ground.levels]
+def _paths(data: EvaluationData, config: TabiConfig) -> Iterator[tuple[int, ...]]:
+    accuracy = [level.accuracy for level in data.levels]
     for size in range(2, config.levels + 1):
         for path in combinations(range(len(accuracy)), size):
             if all(accuracy[a] < accuracy[b] for a, b in pairwise(path)):
@@ -101,21 +104,21 @@ def _paths(ground: Ground, config: TabiConfig) -> Iterator[tuple[int, ...]]:
 
 
 def _prunings(
-    ground: Ground, path: tuple[int, ...], singles: Sequence[Evaluation], config: TabiConfig
+    data: EvaluationData, path: tuple[int, ...], singles: Sequence[Evaluation], config: TabiConfig
 ) -> Iterator[Pruning]:
-    """alpha rises until the last model loses more than `loss`; before it, no pruning at all."""
+    """Yield no pruning, then the prunings of rising alpha until the last model loses more than `loss`."""
     if config.whole:
         yield Pruning()
-    found = [o for o in ground.outputs.pruned if (o.pruner, o.reader, o.pruning.rule) == (path[-2], path[-1], "mean")]
-    for one in sorted(found, key=lambda one: one.pruning.value):
-        if ground.correct(one.logits.astype(np.float64)).mean() < singles[path[-1]].accuracy - config.loss:
+    runs = [o for o in data.outputs.pruned if (o.pruner, o.reader, o.pruning.rule) == (path[-2], path[-1], "mean")]
+    for run in sorted(runs, key=lambda run: run.pruning.value):
+        if data.correct(run.logits.astype(np.float64)).mean() < singles[path[-1]].accuracy - config.loss:
             return
-        yield one.pruning
+        yield run.pruning
 
 
 @dataclass(frozen=True, slots=True)
 class _States:
-    """What every level of a path says by itself: no threshold changes it."""
+    """What every level of a path answers by itself, whatever the thresholds."""
 
     path: tuple[int, ...]
     pruning: Pruning  # before the last level
@@ -124,38 +127,41 @@ class _States:
     draw_R: Floats
 
 
-def _states(ground: Ground, path: tuple[int, ...], pruning: Pruning, alone: Sequence[Step]) -> _States:
-    steps = [alone[level] for level in path]
+def _states(data: EvaluationData, path: tuple[int, ...], pruning: Pruning, single_steps: Sequence[Step]) -> _States:
+    steps = [single_steps[level] for level in path]
     if pruning.rule != "none":
-        table = table_of(ground.levels[path[-2]], pruning)
+        table = table_of(data.levels[path[-2]], pruning)
         steps[-2] = replace(steps[-2], seconds_R=seconds_of(table, steps[-2].length_R))
-        steps[-1] = opinion(ground, path[-1], path[-2], pruning)
-    sure_GR = [confidence(step.answer_RK, ground.regression) for step in steps[:-1]]
-    return _States(path, pruning, steps, sure_GR, draws(len(ground.outputs.labels)))
+        steps[-1] = level_step(data, path[-1], path[-2], pruning)
+    sure_GR = [confidence(step.answer_RK, data.regression) for step in steps[:-1]]
+    return _States(path, pruning, steps, sure_GR, draws(len(data.outputs.labels)))
 
 
 def _falling(
-    states: _States, slope: float, ground: Ground, singles: Sequence[Evaluation], config: TabiConfig
+    states: _States, slope: float, data: EvaluationData, singles: Sequence[Evaluation], config: TabiConfig
 ) -> Iterator[Candidate]:
-    """c falls until accuracy is below the mean of the models used."""
+    """Yield the candidates of falling c until the accuracy is below the mean of the path's models."""
     mean = float(np.mean([singles[level].accuracy for level in states.path]))
     slowest = max(float(np.quantile(singles[level].seconds_R, 0.75)) for level in states.path)
     for c in (config.first - config.step * i for i in range(round(config.first / config.step))):
-        candidate, found = _at(states, round(c, 6), slope, ground)
-        if found.accuracy < mean:
+        candidate, evaluation = _at(states, round(c, 6), slope, data)
+        if evaluation.accuracy < mean:
             return
-        if float(np.quantile(found.seconds_R, 0.75)) <= config.slowest * slowest:
-            yield figured(candidate, found)
+        if float(np.quantile(evaluation.seconds_R, 0.75)) <= config.slowest * slowest:
+            yield with_figures(candidate, evaluation)
 
 
-def _at(states: _States, c: float, slope: float, ground: Ground) -> tuple[Candidate, Evaluation]:
-    """One candidate, its last level weighted by the accuracies on texts that come so far; words are pruned before it."""
+def _at(states: _States, c: float, slope: float, data: EvaluationData) -> tuple[Candidate, Evaluation]:
+    """Return the candidate for one c, and its evaluation.
+
+    The last level reads pruned texts, and its weight follows from the accuracies on the texts that come so far.
+    """
     gate = Gate("tabi", c, slope)
     going_GR = [states.draw_R < reroute_probability(sure_R, c, slope) for sure_R in states.confidence_GR]
     on_R = np.logical_and.reduce(going_GR)
     before, after = states.steps[-2:]
-    before_RK, after_RK, label_R = before.answer_RK[on_R], after.answer_RK[on_R], ground.outputs.labels[on_R]
-    weight = 1.0 if ground.regression else published(before_RK, after_RK, label_R.astype(np.int64))
+    before_RK, after_RK, label_R = before.answer_RK[on_R], after.answer_RK[on_R], data.outputs.labels[on_R]
+    weight = 1.0 if data.regression else published(before_RK, after_RK, label_R.astype(np.int64))
     last = replace(gate, pruning=states.pruning, weight=weight)
     correct_R = after.correct_R
     if weight != 1.0:

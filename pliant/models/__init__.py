@@ -1,1 +1,1 @@
-"""What the models of several systems have in common."""
+"""Parts of models that several systems share: text encoders, packed linear layers, CUDA graphs."""

@@ -1,4 +1,4 @@
-"""What several systems store and read: a text classifier as plain frozen values. Needs no torch."""
+"""The artifact of a text classifier, which several systems store and read. Needs no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """A sequence classifier (or, without classes, a regressor with one output) of transformers with its tokenizer."""
+    """A sequence classifier of transformers with its tokenizer; without classes it is a regressor with one output."""
 
     KIND: ClassVar[str] = "cascade-classifier"
     SCHEMA: ClassVar[int] = 1
@@ -22,6 +22,6 @@ class Classifier:
     classes: tuple[str, ...]  # empty: a regressor
     config: str  # transformers' config.json
     tokenizer: str  # tokenizer.json of the tokenizers library
-    max_length: int  # tokens, special ones included; more are cut off
-    data: str  # fingerprint of the data set it was trained on
+    max_length: int  # tokens that it reads, special ones included; further ones are cut off
+    data: str  # fingerprint of its training data
     weights: Mapping[str, NDArray[np.float32]]

@@ -1,4 +1,4 @@
-"""Classifiers and regressors of transformers as artifacts hold them: from values to a module and back.
+"""Turns artifacts of classifiers and regressors into modules of transformers, and modules into weights.
 
 Knows transformers' configurations and nothing of training, devices or scheduling.
 """
@@ -19,17 +19,17 @@ from pliant.models.artifact import Classifier
 
 
 def module(config: Mapping[str, Any]) -> nn.Module:
-    """An untrained classifier of transformers for a configuration as its config.json holds it."""
+    """Return an untrained classifier of transformers; `config` is the content of its config.json."""
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    told = dict(config)
-    made: Any = AutoModelForSequenceClassification
-    model: nn.Module = made.from_config(AutoConfig.for_model(**told), attn_implementation="sdpa")
+    values = dict(config)
+    auto: Any = AutoModelForSequenceClassification
+    model: nn.Module = auto.from_config(AutoConfig.for_model(**values), attn_implementation="sdpa")
     return model.eval()
 
 
 def load_model(classifier: Classifier) -> nn.Module:
-    """The classifier with its weights, on the CPU. Raises `ArtifactError` where they do not fit its configuration."""
+    """Return the classifier with its weights, on the CPU. Raises `ArtifactError` if they do not fit it."""
     model = module(json.loads(classifier.config))
     weights = {name: torch.from_numpy(np.array(array)) for name, array in classifier.weights.items()}
     try:
@@ -37,18 +37,18 @@ def load_model(classifier: Classifier) -> nn.Module:
     except RuntimeError as error:
         raise ArtifactError(f"the weights of {classifier.name} do not fit its configuration: {error}") from error
     if missing or unexpected:
-        told = ", ".join([*missing, *unexpected][:4])
-        raise ArtifactError(f"the weights of {classifier.name} do not fit its configuration: {told}")
+        names = ", ".join([*missing, *unexpected][:4])
+        raise ArtifactError(f"the weights of {classifier.name} do not fit its configuration: {names}")
     return model
 
 
 def weights(model: nn.Module) -> dict[str, NDArray[np.float32]]:
-    """Every parameter and persistent buffer as float32."""
+    """Return every parameter and persistent buffer as float32."""
     return {name: tensor.detach().float().cpu().numpy().copy() for name, tensor in model.state_dict().items()}
 
 
 def layers(model: nn.Module) -> nn.ModuleList:
-    """The encoder's layers. Raises `ArtifactError` for a model without one list of them."""
+    """Return the encoder's layers. Raises `ArtifactError` for a model without a list of layers."""
     lists = [child for child in model.modules() if isinstance(child, nn.ModuleList) and len(child)]
     if not lists:
         raise ArtifactError(f"{type(model).__name__} has no list of layers")
@@ -56,12 +56,12 @@ def layers(model: nn.Module) -> nn.ModuleList:
 
 
 def positions(model: nn.Module) -> int | None:
-    """How many tokens the model can read at most; None where it has no table of positions (nor a configured limit).
+    """Return the most tokens that the model can read; None without a table of positions or a configured limit.
 
-    RoBERTa's family counts positions from behind the padding's number on.
+    The family of RoBERTa starts its positions behind the number of the padding token.
     """
     for name, child in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(child, nn.Embedding):
             return child.num_embeddings - (0 if child.padding_idx is None else child.padding_idx + 1)
-    found = getattr(model.config, "max_position_embeddings", None)
-    return found if isinstance(found, int) and found > 0 else None
+    limit = getattr(model.config, "max_position_embeddings", None)
+    return limit if isinstance(limit, int) and limit > 0 else None

@@ -1,10 +1,11 @@
-"""One captured graph per (gamma, batch bucket), replayed over buffers that never move. Knows tensors, no task and no model.
+"""One captured graph per (gamma, batch bucket), replayed over buffers that never move. Knows tensors, no task and no
+model.
 
-Launching some 400 small kernels from Python costs more than a GPU needs for a batch at gamma -20; a graph is one
-launch. CUDA graphs by themselves and not through `torch.compile`: capturing takes well under a second a shape against
-some 20 seconds of compiling (8 gammas x 7 buckets), and needs no compiler on the machine.
+Launching some 400 small kernels from Python takes longer than a GPU needs for a batch at gamma -20, and a graph is one
+launch. Plain CUDA graphs serve better than `torch.compile`: capturing a shape takes well under a second instead of some
+20 seconds of compiling (8 gammas x 7 buckets), and needs no compiler on the machine.
 
-Shape suffixes: B rows of the largest bucket, K classes.
+Shape suffixes: B rows of the largest bucket, H and W pixels, C channels, K classes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)
+"""Batch sizes to which batches are padded."""
 
 Replay = Callable[[], Tensor]
 Forward = Callable[[int, Tensor, Tensor], Tensor]
@@ -24,12 +26,14 @@ Forward = Callable[[int, Tensor, Tensor], Tensor]
 
 
 class Capture(Protocol):
+    """Records the work of a call, so that it can be replayed."""
+
     def __call__(self, call: Callable[[], Tensor]) -> Replay:
-        """Record what `call` does; the replay does it again on the same addresses. Raises `RuntimeError` if it cannot."""
+        """Record what `call` does and return its replay on the same addresses. Raises `RuntimeError` if it fails."""
 
 
 class CudaCapture:
-    """Graphs of one device in one memory pool: they run one at a time, and a result is read before the next run."""
+    """Captures graphs of one device in one memory pool. They run one at a time, each result read before the next."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -49,7 +53,7 @@ class CudaCapture:
         return replay
 
     def _warm_up(self, call: Callable[[], Tensor]) -> None:
-        """Libraries choose kernels and take workspaces in the first calls, which must not be recorded; on a stream apart."""
+        """Run the call first on another stream, as libraries choose kernels and allocate then: not to be recorded."""
         apart, present = torch.cuda.Stream(), torch.cuda.current_stream()
         apart.wait_stream(present)
         with torch.cuda.stream(apart):
@@ -60,9 +64,9 @@ class CudaCapture:
 
 
 class Graphs:
-    """Runs `forward` on the first rows of its own input buffers, padded to the next bucket.
+    """Runs `forward` on the first rows of fixed input buffers, padded to the next bucket.
 
-    `pixel_BHWC` and `task_B` are those buffers; the caller writes a batch into their first rows before `run`.
+    The caller writes a batch into the first rows of the buffers `pixel_BHWC` and `task_B` before `run`.
     """
 
     def __init__(
@@ -73,22 +77,17 @@ class Graphs:
         self._replays: dict[tuple[int, int], Replay] = {}
         self._works = True
 
-    @property
-    def captured(self) -> frozenset[tuple[int, int]]:
-        """(gamma, bucket) of all graphs there are."""
-        return frozenset(self._replays)
-
     def run(self, gamma: int, count: int) -> Tensor:
-        """Probabilities [count, K] of the first `count` rows. Valid until the next run. Captures what it lacks."""
+        """Return the outputs of the first `count` rows, valid until the next run. Captures a missing graph."""
         size = bucket(count, self._buckets)
         self._pixel_BHWC[count:size] = self._pixel_BHWC[:1]
         self._task_B[count:size] = self._task_B[:1]
         return self._replay(gamma, size)()[:count]
 
     def renew(self) -> None:
-        """What the graphs read was replaced: capture all of them again.
+        """Capture all graphs again, after tensors that they read were replaced.
 
-        The former ones live until then: their pool must not fall empty, and the new ones take what is free in it.
+        The former graphs live until then, so that their memory pool stays and the new ones reuse what is free in it.
         """
         former, self._replays = self._replays, {}
         for gamma, size in former:
@@ -101,7 +100,7 @@ class Graphs:
         return self._replays[gamma, size]
 
     def _recorded(self, call: Callable[[], Tensor]) -> Replay:
-        """The call itself where capturing failed once: slower, and right."""
+        """Return the replay, or the call itself once capturing has failed, which is slower but right."""
         if self._works:
             try:
                 return self._capture(call)
@@ -112,5 +111,5 @@ class Graphs:
 
 
 def bucket(count: int, buckets: Sequence[int] = BUCKETS) -> int:
-    """The smallest bucket that holds `count` rows; `count` itself beyond the largest."""
+    """Return the smallest bucket that holds `count` rows, or `count` itself beyond the largest."""
     return next((size for size in buckets if size >= count), count)

@@ -1,4 +1,4 @@
-"""From a decoded picture to the pixels that a backbone sees. The same for training, profiling and serving."""
+"""Turns a decoded picture into the pixels that a backbone reads, alike in training, profiling and serving."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from PIL import Image
 
 
 def to_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
-    """RGB pixels uint8 [size, size, 3], resized bilinearly whatever the shape was."""
-    if image.mode.startswith("I;16"):  # 16 bits a pixel: PIL's own conversion would clip at 255
+    """Return RGB pixels, uint8 [size, size, 3], resized bilinearly without keeping the proportions."""
+    if image.mode.startswith("I;16"):  # 16 bits a pixel, which PIL's own conversion would clip at 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     resized = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(resized, dtype=np.uint8)

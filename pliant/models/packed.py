@@ -1,8 +1,9 @@
-"""Linear layers of a frozen model in the form in which this processor multiplies fastest. Knows modules only.
+"""Linear layers of a frozen model in the layout that this processor multiplies fastest. Knows modules only.
 
-On x86 torch sends `linear` to MKL, which stays with 256-bit instructions on processors that are not Intel's; oneDNN takes
-512-bit ones wherever they are, adds the bias and applies GELU while a result is still in the cache. Weights are laid out in
-its blocks once (torch's compiler does the same when it freezes a model). For inference alone: no gradients.
+On x86 torch sends `linear` to MKL, which keeps to 256-bit instructions on processors other than Intel's. oneDNN uses
+512-bit ones wherever they exist, and adds the bias and applies GELU while a result is still in the cache. Weights are
+put into its blocked layout once, as torch's compiler does when it freezes a model. For inference alone: there are no
+gradients.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from torch.nn.functional import gelu, linear
 from pliant.precision import X86
 
 _FEW = 800_000
-"""Below this many multiplications a call of oneDNN costs more (about 10 microseconds) than it saves."""
+"""Multiplications below which a call of oneDNN costs more time (about 10 microseconds) than it saves."""
 
 
 class PackedLinear(nn.Module):
-    """`activation(x @ weight.T + bias)` without gradients; `activation` is "none" or "gelu" (the exact one)."""
+    """Computes `activation(x @ weight.T + bias)` without gradients. `activation`: "none" or "gelu" (the exact one)."""
 
     def __init__(self, layer: nn.Linear, activation: str = "none") -> None:
         super().__init__()
-        # Plain attributes: a weight in oneDNN's layout can be neither moved nor saved like a parameter.
+        # Plain attributes, since a weight in oneDNN's layout can be neither moved nor saved like a parameter.
         weight = layer.weight.detach()
         self._few = _FEW // weight.numel()
         self._plain = weight if self._few else None
@@ -42,7 +43,7 @@ class PackedLinear(nn.Module):
 
 
 def can_pack() -> bool:
-    """Whether this build of torch and this processor have what `pack` needs."""
+    """Return whether this build of torch and this processor have what `PackedLinear` needs."""
     return (
         platform.machine() in X86
         and torch.backends.mkldnn.is_available()

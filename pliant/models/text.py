@@ -1,10 +1,11 @@
-"""From texts to tokens and words, and back from words to a shorter text.
+"""Turns texts into tokens and words, and kept words back into a shorter text.
 
-Every level has a tokenizer of its own, so what a level drops has to reach the next one as text (Tabi, section 4.2): tokens
-are grouped into words that know where in the text they stand. Knows the tokenizers library; no model, no importance.
+Each classifier of a cascade has its own tokenizer, so a pruned text reaches the next one as text (Tabi, section 4.2).
+For that, tokens are grouped into words that know their place in the text. Knows the tokenizers library; no model, no
+importance.
 
-Truncation is done here and not by the library: of a pair it makes every combination of the parts that it cuts off, which
-takes a second for two texts of 30 kB and all memory for two of 1 MB. The tokens are those of training: longest first.
+Truncation is done here, since the library computes every combination of the parts that it cuts off a pair: that takes a
+second for two texts of 30 kB, and all memory for two of 1 MB. The tokens are the same: the longer text is cut first.
 
 Shape suffixes: N tokens (special ones included), W words over both texts.
 """
@@ -21,28 +22,28 @@ from tokenizers import Encoding, Tokenizer
 
 from pliant.errors import ArtifactError, InputError
 
-SHORTEST = 8  # tokens: a pair's special ones and at least two of each text
+SHORTEST = 8  # least `max_length` in tokens: a pair's special ones and at least two of each text
 USUAL, LONGEST = 8, 64
-"""Characters a token: of a longer text first so many are tokenized, and never more than so many."""
+"""Characters for each token of `max_length` that are tokenized of a longer text: at first, and at most."""
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Span = tuple[int, int, int]
-"""Which text (0 or 1), and from which character of it to before which."""
+"""The text (0 or 1), its first character, and the one behind its last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Spans ascend, do not overlap, and neither begin nor end with white space."""
+    """A text or a pair as tokens and words. Spans ascend, do not overlap, and have no white space at their ends."""
 
     ids: NDArray[np.int32]  # [N], at least one
     types: NDArray[np.int8]  # [N]
-    words: NDArray[np.int32]  # [N] number of the token's word; -1: of none, as special tokens are
+    words: NDArray[np.int32]  # [N] number of the token's word; -1 for special tokens
     spans: tuple[Span, ...]  # [W]
-    truncated: bool  # a part of a text was not read
+    truncated: bool  # whether a part of a text was not read
 
 
 class Reader:
-    """Reads texts as one level does. Immutable, so threads may share it.
+    """Reads texts for one classifier. Immutable, so that threads may share it.
 
     `tokenizer_json` is the content of a tokenizer.json; `max_length` counts tokens, special ones included. Raises
     `ArtifactError` for a tokenizer that cannot be used, `InputError` for a `max_length` below 8.
@@ -60,7 +61,7 @@ class Reader:
         self._max_length = max_length
 
     def read(self, first: str, second: str | None = None) -> Reading:
-        """Any text can be read: what the tokenizer does not know or leaves nothing of is no error."""
+        """Return the tokens and words of a text or a pair. Any text can be read, also one without any known token."""
         texts = (first,) if second is None else (first, second)
         heads, encoding = self._encode(texts)
         sequences = encoding.sequence_ids
@@ -70,26 +71,26 @@ class Reader:
         if len(kept) < len(ids):
             ids, types = [ids[i] for i in kept], [types[i] for i in kept]
         truncated = len(kept) < len(sequences) or any(map(_shorter, heads, texts))
-        if not ids:  # a tokenizer without special tokens: a model needs something to read
+        if not ids:  # without special tokens nothing may be left, and a model needs a token
             ids, types, numbers = [0], [0], [-1]
         return Reading(np.array(ids, np.int32), np.array(types, np.int8), np.array(numbers, np.int32), spans, truncated)
 
     def _encode(self, texts: Sequence[str]) -> tuple[list[str], Encoding]:
-        """The texts, cut where they are far too long, and their tokens."""
-        for most in (USUAL * self._max_length, LONGEST * self._max_length):
-            heads = [_head(text, most) for text in texts]
+        """Return the texts, cut if they are far too long, and their tokens."""
+        for limit in (USUAL * self._max_length, LONGEST * self._max_length):
+            heads = [_head(text, limit) for text in texts]
             encoding = self._tokenizer.encode(heads[0], heads[1] if len(heads) > 1 else None)
             if not any(map(_shorter, heads, texts)) or self._enough(heads, texts, encoding.sequence_ids):
                 break
         return heads, encoding
 
     def _enough(self, heads: Sequence[str], texts: Sequence[str], sequences: Sequence[int | None]) -> bool:
-        """Whether every text that was cut gives more tokens than can be read anyway."""
+        """Whether every text that was cut has more tokens than can be read."""
         cut = [number for number, pair in enumerate(zip(heads, texts, strict=True)) if _shorter(*pair)]
         return all(sequences.count(number) > self._max_length for number in cut)
 
     def _kept(self, sequences: Sequence[int | None]) -> Sequence[int]:
-        """Places of the tokens that are read."""
+        """Return the indices of the tokens that are read."""
         count = len(sequences)
         if count <= self._max_length:
             return range(count)
@@ -105,9 +106,9 @@ class Reader:
 
 
 def shorten(first: str, second: str | None, spans: Sequence[Span], kept_W: NDArray[np.bool_]) -> tuple[str, str | None]:
-    """The texts with their kept words only, in the original order; a gap becomes one space.
+    """Return the texts with their kept words only, in the original order; a gap becomes one space.
 
-    A text that loses no word stays as it is, whatever of it has not been read.
+    A text that loses no word stays as it is, the part that was not read included.
     """
     kept = kept_W.tolist()
     return _shorten(first, 0, spans, kept), None if second is None else _shorten(second, 1, spans, kept)
@@ -129,11 +130,11 @@ def _shorten(text: str, number: int, spans: Sequence[Span], kept: Sequence[bool]
     return " ".join(text[start:end] for start, end in pieces) if lost else text
 
 
-def _head(text: str, most: int) -> str:
-    """At most so many characters, cut before a word where there is one; what no tokenizer takes is replaced."""
-    if len(text) > most:
-        space = text.rfind(" ", most // 2, most)
-        text = text[: space if space > 0 else most]
+def _head(text: str, limit: int) -> str:
+    """Return at most `limit` characters, cut before a word if possible, with lone surrogates replaced."""
+    if len(text) > limit:
+        space = text.rfind(" ", limit // 2, limit)
+        text = text[: space if space > 0 else limit]
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -146,7 +147,7 @@ def _shorter(head: str, text: str) -> bool:
 
 
 def _rooms(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens of each text are read: the longer is cut down to the shorter, then both alike."""
+    """Return how many tokens of each text are read: the longer is cut down to the shorter, then both alike."""
     if first + second <= room:
         return first, second
     if first > second:
@@ -162,13 +163,13 @@ def _words(
     offsets: Sequence[tuple[int, int]],
     kept: Sequence[int],
 ) -> tuple[list[int], tuple[Span, ...]]:
-    """Word numbers of the kept tokens, and the words' spans.
+    """Return the word numbers of the kept tokens, and the words' spans.
 
-    A word begins where the tokenizer says so and where a token begins with white space (some tokenizers take a whole
-    text for one word), unless the characters belong to the word before ("…" becomes three).
+    A word begins where the tokenizer says so and where a token begins with white space (for some tokenizers a whole
+    text is one word), unless its characters belong to the word before ("…" becomes three tokens).
     """
     numbers: list[int] = []
-    found: list[Span] = []
+    spans: list[Span] = []
     before: tuple[int, int | None] | None = None
     for place in kept:
         sequence = sequences[place]
@@ -177,23 +178,23 @@ def _words(
             before = None
             continue
         start, end = offsets[place]
-        told = (sequence, word_ids[place])
-        fresh = told != before or texts[sequence][start : start + 1].isspace()
-        if before is None or before[0] != sequence or (fresh and start >= found[-1][2]):
-            found.append((sequence, start, end))
-        elif end > found[-1][2]:
-            found[-1] = (sequence, found[-1][1], end)
-        before = told
-        numbers.append(len(found) - 1)
-    return _stripped(texts, numbers, found)
+        word = (sequence, word_ids[place])
+        fresh = word != before or texts[sequence][start : start + 1].isspace()
+        if before is None or before[0] != sequence or (fresh and start >= spans[-1][2]):
+            spans.append((sequence, start, end))
+        elif end > spans[-1][2]:
+            spans[-1] = (sequence, spans[-1][1], end)
+        before = word
+        numbers.append(len(spans) - 1)
+    return _stripped(texts, numbers, spans)
 
 
-def _stripped(texts: Sequence[str], numbers: list[int], found: list[Span]) -> tuple[list[int], tuple[Span, ...]]:
-    """Without the white space around words. Words of nothing else belong to the next word, or else the one before."""
-    spans = [_strip(texts[which], which, start, end) for which, start, end in found]
+def _stripped(texts: Sequence[str], numbers: list[int], raw_spans: list[Span]) -> tuple[list[int], tuple[Span, ...]]:
+    """Strip white space around words. A word of white space alone joins the next word, or else the one before."""
+    spans = [_strip(texts[which], which, start, end) for which, start, end in raw_spans]
     if all(start < end for _, start, end in spans):
         return numbers, tuple(spans)
-    renumbered = [*_joined(spans), -1]  # the last one for special tokens
+    renumbered = [*_joined(spans), -1]  # the last entry is for special tokens, whose number is -1
     return [renumbered[number] for number in numbers], tuple(span for span in spans if span[1] < span[2])
 
 
@@ -205,7 +206,7 @@ def _strip(text: str, which: int, start: int, end: int) -> Span:
 
 
 def _joined(spans: Sequence[Span]) -> Iterator[int]:
-    """Per word, the number of the word with characters in the same text that it belongs to; -1 if there is none."""
+    """Yield for each word the number of the word with characters that it joins in the same text; -1: none."""
     owners = [which for which, start, end in spans if start < end]
     after = 0
     for which, start, end in spans:

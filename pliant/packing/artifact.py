@@ -1,7 +1,8 @@
-"""What the packing system stores: generators, predictors of their output lengths, and per device class how they are run.
+"""The artifacts of packing: generators, predictors of their output lengths, and plans of a generator on a device class.
 
-Plain frozen values over numpy arrays: registry/codec.py writes them to disk, nothing here does. Shapes in comments use
-R requests and L levels of a forecast.
+They are plain frozen values over numpy arrays, which registry/codec.py writes to disk.
+
+Shape suffixes: R requests, L quantiles of a forecast.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.forecast import LEVELS
-from pliant.packing.scheduling.iteration_cost import LinearSteps
+from pliant.packing.scheduling.forecast import QUANTILES
+from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.request import Memory
 
-BUCKETS = 10  # equal classes of the longest output (S3, section 3.1)
+BUCKETS = 10  # classes of length, of equal width up to the longest output (S3, section 3.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,59 +32,60 @@ class Generator:
     name: str
     config: str  # transformers' config.json
     tokenizer: str  # tokenizer.json of the tokenizers library
-    chat_template: str  # Jinja, as transformers' tokenizers have it; empty: contents joined by newlines
-    context: int  # tokens of a prompt and its output together, at most
-    ends: tuple[int, ...]  # ids, each of which ends an output
-    data: str  # fingerprint of what it was trained on
+    chat_template: str  # Jinja, as in transformers' tokenizers; empty: messages are joined by newlines
+    context: int  # most tokens of a prompt and its output together
+    ends: tuple[int, ...]  # token ids, each of which ends an output
+    data: str  # fingerprint of its training data
     weights: Mapping[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """An encoder with two heads: quantiles of the log of the output's tokens, and the published classes of length.
+    """An encoder with two heads: quantiles of the log of an output's tokens, and the class of its length (S3).
 
-    Its last hidden state, mean-pooled, beside the largest of its word embeddings, goes into `quantile.*` (L outputs) and
-    `bucket.*` (BUCKETS outputs), linear each; `shift` calibrates the quantiles; its own keys begin with `encoder.`.
+    The linear heads `quantile.*` (L outputs) and `bucket.*` (BUCKETS outputs) read the mean of its last hidden states
+    and the largest of its word embeddings. `shift` calibrates the quantiles. The encoder's weights begin with
+    `encoder.`. Raises `InputError` for levels other than `forecast.QUANTILES`.
     """
 
     KIND: ClassVar[str] = "packing-predictor"
     SCHEMA: ClassVar[int] = 1
 
     name: str
-    generator: str  # digest of the Generator whose lengths it predicts; empty: of lengths that a data set gives
+    generator: str  # digest of the Generator whose lengths it predicts; empty: those of a data set
     config: str  # transformers' config.json of the encoder
     tokenizer: str  # tokenizer.json
-    max_length: int  # tokens of a prompt that are read; of a longer one the last are
-    levels: tuple[float, ...]  # of the quantiles
-    bucket_tokens: int  # width of a class; class k says an output of at most (k + 1) * bucket_tokens
-    marginal: tuple[float, ...]  # tokens: the training lengths' own quantiles at `levels`, for who is not predicted
+    max_length: int  # tokens that it reads of a prompt: the last ones
+    levels: tuple[float, ...]  # the probabilities of the quantiles
+    bucket_tokens: int  # width of a class; outputs of class k have at most (k + 1) * bucket_tokens tokens
+    marginal: tuple[float, ...]  # quantiles of the training lengths in tokens, for requests without a prediction
     metrics: Mapping[str, float]  # on held-out prompts
     data: str  # fingerprint of the prompts and lengths
     weights: Mapping[str, NDArray[np.float32]]
 
     def __post_init__(self) -> None:
-        if self.levels != LEVELS:
-            raise InputError("levels", self.levels, f"{LEVELS}")
+        if self.levels != QUANTILES:
+            raise InputError("levels", self.levels, f"{QUANTILES}")
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """One generator on one class of device: its memory, how long an iteration takes, and the policy's parameters."""
+    """The plan of one generator on one class of device: memory, the cost of iterations, the policy's parameters."""
 
     KIND: ClassVar[str] = "packing-plan"
     SCHEMA: ClassVar[int] = 1
 
-    name: str  # of the model as clients call it
+    name: str  # of the model, as clients call it
     generator: str  # digest of the Generator
     predictor: str  # digest of the Predictor
     device_class: str
     memory: Memory
-    kv_bytes: int  # of the keys and values of one token in all layers
-    steps: LinearSteps
-    level: float  # where the adaptive confidence of admission starts (pliant/packing/scheduling/policy.py)
-    patience: float  # times the delay of late by which a request of typical size is put back in the line
-    prompt_tokens: NDArray[np.int32]  # [R] of observed requests, which the reference workload draws from
-    output_tokens: NDArray[np.int32]  # [R] what the generator made of them
-    forecasts: NDArray[np.float32]  # [R, L] what the predictor said, in tokens
+    kv_bytes: int  # bytes of one token's keys and values in all layers
+    steps: LinearCost
+    level: float  # `Rules.safety`: where the safety of admission starts, in standard deviations
+    patience: float  # `Rules.reorder_patience`: recent delays by which a typical request is put back
+    prompt_tokens: NDArray[np.int32]  # [R] of observed requests, from which the reference load draws
+    output_tokens: NDArray[np.int32]  # [R] that the generator generated
+    forecasts: NDArray[np.float32]  # [R, L] the predicted quantiles, in tokens
     buckets: NDArray[np.int32]  # [R] upper bound of the predicted class, in tokens
-    seconds: float = 2.0  # that a request may take from arrival to its end in the reference workload
+    seconds: float = 2.0  # from arrival to deadline in the reference load

@@ -1,6 +1,6 @@
-"""From a conversation to the text that its model continues, by the model's own template. Knows Jinja; no tokens.
+"""Renders a conversation as the text that a model continues, by the model's own Jinja template. Knows no tokens.
 
-A template is run as transformers runs one: in Jinja's sandbox, with the same settings, names and filters.
+Templates run as in transformers: in Jinja's sandbox, with the same settings, names and filters.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from tokenizers import Tokenizer
 from pliant.errors import ArtifactError, InputError
 
 Message = Mapping[str, Any]
-"""`role` and `content`, both texts; maybe `name`."""
-
+"""`role` and `content`, both texts; perhaps `name`."""
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 class ChatTemplate:
-    """`source` empty: the contents, joined by newlines. `special`: bos_token, eos_token and so on, as texts."""
+    """The template `source`; an empty one joins the contents by newlines. `special`: bos_token and so on, as texts."""
 
     def __init__(self, source: str, special: Mapping[str, str]) -> None:
-        """Raises `ArtifactError` for a template that cannot be read."""
+        """Raises `ArtifactError` for a template that cannot be parsed."""
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _raise
@@ -41,30 +40,30 @@ class ChatTemplate:
 
     @property
     def given(self) -> bool:
-        """Whether it sets special tokens itself."""
+        """Whether there is a template, which then sets special tokens itself."""
         return self._template is not None
 
     def render(self, messages: Sequence[Message]) -> str:
-        """Raises `InputError` for a conversation that the template refuses."""
+        """Return the text to continue. Raises `InputError` for a conversation that the template rejects."""
         if self._template is None:
             return "\n".join(message["content"] for message in messages)
         try:
             return self._template.render(messages=messages, add_generation_prompt=True, **self._special)
-        except Exception as error:  # a template is a programme, and the messages are the client's
-            told = str(error) or type(error).__name__
+        except Exception as error:  # a template is a program, and it runs on the client's messages
+            reason = str(error) or type(error).__name__
             raise InputError(
-                "messages", f"refused by the model's template ({told})", "a conversation that it takes"
+                "messages", f"refused by the model's template ({reason})", "a conversation that it takes"
             ) from None
 
 
 def special_tokens(config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, str]:
-    """A template's names for special tokens; a model's configuration gives their ids."""
-    found = {}
+    """Return a template's names of special tokens with their texts, by the ids in a model's configuration."""
+    tokens = {}
     for name in SPECIAL:
-        told = config.get(f"{name}_id")
-        id = told[0] if isinstance(told, list) and told else told
-        found[name] = (tokenizer.id_to_token(id) or "") if isinstance(id, int) else ""
-    return found
+        ids = config.get(f"{name}_id")
+        token_id = ids[0] if isinstance(ids, list) and ids else ids
+        tokens[name] = (tokenizer.id_to_token(token_id) or "") if isinstance(token_id, int) else ""
+    return tokens
 
 
 def _tojson(value: Any, indent: int | None = None) -> str:

@@ -1,7 +1,7 @@
-"""What the tokens system stores: a backbone, one adapter a task, one profile a device class, and variants to compare with.
+"""What the tokens system stores: backbones, an adapter per task, a profile per device class, variants of other sizes.
 
-Plain frozen values over numpy arrays: registry/codec.py writes them to disk, nothing here does. Shapes in comments use
-L layers, G prompts, D width, K classes.
+Plain frozen values over numpy arrays; registry/codec.py writes them to disk. Shapes in comments: L layers, G prompts, D
+width, K classes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from pliant.latency import LatencyTable
 
 GAMMAS = (-20, -15, -10, -5, 0, 2, 4, 8)
-"""The published gamma list: tokens merged away per layer (negative), nothing (0), prompts added per layer (positive)."""
+"""The published gammas: tokens merged away per layer (negative), none (0), or prompts added per layer (positive)."""
 
 Option = int | float | str | bool
 
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """A frozen vision transformer: which timm architecture, how its input is normalised, and its weights."""
+    """A frozen vision transformer: its timm architecture, the normalisation of its input, and its weights."""
 
     KIND: ClassVar[str] = "tokens-backbone"
     SCHEMA: ClassVar[int] = 1
@@ -33,7 +33,7 @@ class Backbone:
     image_size: int  # pixels, square
     mean: tuple[float, float, float]  # of pixel values in 0..1
     std: tuple[float, float, float]
-    source: str  # where the weights come from, for people
+    source: str  # where the weights come from, in words
     weights: Mapping[str, NDArray[np.float32]]
 
 
@@ -47,7 +47,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One classification task on a backbone: a head, deep prompts per gamma > 0, and what they were measured to reach.
+    """One classification task on a backbone: a head, deep prompts per gamma > 0, and measured accuracies.
 
     `heads[0]` serves gamma 0 and every merged setting; `heads[gamma]` was trained together with `prompts[gamma]`.
     """
@@ -65,24 +65,25 @@ class Task:
     data: str  # fingerprint of the data set it was trained on
 
     def head(self, gamma: int) -> Head:
+        """Return the head that serves this gamma."""
         return self.heads[max(gamma, 0)]
 
 
 @dataclass(frozen=True, slots=True)
 class RateRule:
-    """From an arrival rate to a gamma (OTAS, Table I): `gammas[i]` below `below[i]` requests/s, the last beyond all."""
+    """From an arrival rate to a gamma (OTAS, Table I): `gammas[i]` below `below[i]` requests a second, else the last."""
 
     below: tuple[float, ...]  # ascending, one fewer than gammas
     gammas: tuple[int, ...]
 
     def gamma(self, rate: float) -> int:
-        """The gamma for `rate` requests per second."""
+        """Return the gamma for `rate` requests a second."""
         return self.gammas[int(np.searchsorted(self.below, rate, side="right"))]
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What one class of device was measured to need for a backbone at every (gamma, batch)."""
+    """What one class of device was measured to need for a backbone, at every (gamma, batch)."""
 
     KIND: ClassVar[str] = "tokens-profile"
     SCHEMA: ClassVar[int] = 1
@@ -90,14 +91,14 @@ class Profile:
     backbone: str  # digest of the backbone artifact
     device: str  # device class, see pliant/device.py
     latency: LatencyTable  # settings are gammas; median seconds
-    spread: tuple[tuple[float, ...], ...]  # interquartile range in seconds, like latency.seconds
-    memory: tuple[tuple[int, ...], ...]  # peak bytes beyond the weights, like latency.seconds; 0 where unmeasured
+    spread: tuple[tuple[float, ...], ...]  # interquartile range in seconds, arranged as latency.seconds
+    memory: tuple[tuple[int, ...], ...]  # peak bytes beyond the weights, arranged so too; 0 where unmeasured
     rule: RateRule
 
 
 @dataclass(frozen=True, slots=True)
 class VariantTask:
-    """One classification task of a variant, at gamma 0 alone."""
+    """One classification task of a variant, at gamma 0 only."""
 
     classes: tuple[str, ...]
     head: Head
@@ -108,7 +109,7 @@ class VariantTask:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One model of another size as a whole: what model switching loads in place of the present one (baseline infaas)."""
+    """A complete model of another size: what the baseline `infaas` loads in place of the present one."""
 
     KIND: ClassVar[str] = "tokens-variant"
     SCHEMA: ClassVar[int] = 1
@@ -121,7 +122,7 @@ class Variant:
     loading: float  # seconds from the file to the first answer after warm-up
 
     def adapters(self, digest: str) -> list[Task]:
-        """Its tasks as such on the backbone that `digest` names, with gamma 0 and the merged settings alone."""
+        """Return its tasks for the backbone of this digest; they have gamma 0 and the merged settings only."""
         return [
             Task(name, t.classes, digest, {0: t.head}, {}, {0: t.accuracy}, {0: t.test_accuracy}, t.data)
             for name, t in self.tasks.items()

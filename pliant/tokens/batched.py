@@ -1,6 +1,6 @@
-"""Policies over batches that are frozen when formed (OTAS, Algorithm 1): what the baselines have in common.
+"""What the baselines have in common: policies over batches that are frozen when formed (OTAS, Algorithm 1).
 
-Owns the queue and hands one batch to the worker; which batch and at which setting is the chooser's business.
+The policy owns the queue; a chooser says which batch runs next and at which setting.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from pliant.protocol import Request
 from pliant.tokens.batching import Batch, BatchingConfig, Queue
-from pliant.tokens.policy import Decision, Fleet, Knowledge, check_tasks
+from pliant.tokens.policy import Decision, Knowledge, PoolState, check_tasks
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Run `batch` at `setting`; or load variant `setting` first; batches in `evict` are given up."""
+    """Run `batch` at `setting`, or first load variant `setting`; the batches in `evict` are dropped."""
 
     batch: Batch | None
     setting: int = 0
@@ -31,31 +31,38 @@ class Choice:
 
 
 class Chooser(Protocol):
+    """Which batch runs next, and at which setting."""
+
     trims: bool
     """Whether requests that would be late are dropped before their batch runs."""
 
-    def arrived(self, request: Request, now: float) -> None: ...
+    def arrived(self, request: Request, now: float) -> None:
+        """Note that a request arrived."""
 
-    def lost(self, worker: int) -> None: ...
+    def lost(self, worker: int) -> None:
+        """Note that a worker is restarted, so that what it had loaded is gone."""
 
-    def learn(self, knowledge: Knowledge) -> None: ...
+    def learn(self, knowledge: Knowledge) -> None:
+        """Use this profile from now on. Raises `InputError` where it lacks what the chooser needs."""
 
-    def choose(self, batches: Sequence[Batch], fleet: Fleet, now: float) -> Choice:
-        """`batches` by earliest deadline, at least one."""
+    def choose(self, batches: Sequence[Batch], pool: PoolState, now: float) -> Choice:
+        """Return the choice for the free worker. `batches`: all waiting ones by earliest deadline, at least one."""
 
 
 class ArrivalRate:
-    """Requests per second over the last `window` seconds."""
+    """Requests a second over the last `window` seconds."""
 
     def __init__(self, window: float = 1.0) -> None:
         self._window = window
         self._times: deque[float] = deque()
 
     def add(self, now: float) -> None:
+        """Note that a request arrives now."""
         self._times.append(now)
         self._forget(now)
 
     def at(self, now: float) -> float:
+        """Return the requests a second at time `now`."""
         self._forget(now)
         return len(self._times) / self._window
 
@@ -65,24 +72,24 @@ class ArrivalRate:
 
 
 class BatchedPolicy:
-    """A policy (see policy.py) over Algorithm 1's queue."""
+    """A policy (see policy.py) over the queue of Algorithm 1."""
 
     def __init__(self, knowledge: Knowledge, chooser: Chooser, batching: BatchingConfig | None = None) -> None:
         self._batching = batching or BatchingConfig()
         self._queue = Queue(self._batching)
         self._chooser = chooser
-        self._take_in(knowledge)
+        self._set_knowledge(knowledge)
 
-    def _take_in(self, knowledge: Knowledge) -> None:
+    def _set_knowledge(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
-        self._seconds_GN = knowledge.latency.dense(self._batching.most)
+        self._seconds_GN = knowledge.latency.dense(self._batching.max_batch)
         self._index = {setting: i for i, setting in enumerate(knowledge.latency.settings)}
         self._fastest = float(self._seconds_GN[:, 1].min())
 
     def learn(self, knowledge: Knowledge) -> None:
         check_tasks(knowledge, (r.task for batch in self._queue.batches for r in batch.requests.values()))
         self._chooser.learn(knowledge)
-        self._take_in(knowledge)
+        self._set_knowledge(knowledge)
         self._queue.forget_worth()
 
     def __len__(self) -> int:
@@ -108,8 +115,8 @@ class BatchedPolicy:
     def lost(self, worker: int) -> None:
         self._chooser.lost(worker)
 
-    def decide(self, fleet: Fleet, now: float) -> Decision:
-        choice = self._chooser.choose(self._queue.batches, fleet, now)
+    def decide(self, pool: PoolState, now: float) -> Decision:
+        choice = self._chooser.choose(self._queue.batches, pool, now)
         evicted = tuple(request.id for batch in choice.evict for request in self._queue.take(batch))
         if choice.load is not None:
             return Decision((), choice.setting, choice.load, evicted, load=True)
@@ -117,21 +124,21 @@ class BatchedPolicy:
             return Decision(drop=evicted)
         served = self._queue.take(choice.batch)
         if self._chooser.trims:
-            served, late = self._in_time(served, choice.setting, fleet, now)
+            served, late = self._in_time(served, choice.setting, pool, now)
             evicted += tuple(request.id for request in late)
         seconds = float(self._seconds_GN[self._index[choice.setting], len(served)])
         return Decision(tuple(served), choice.setting, seconds, evicted)
 
     def _in_time(
-        self, requests: list[Request], setting: int, fleet: Fleet, now: float
+        self, requests: list[Request], setting: int, pool: PoolState, now: float
     ) -> tuple[list[Request], list[Request]]:
-        """Split by whether the whole batch, without the late ones, ends by their deadline."""
-        row = self._seconds_GN[self._index[setting]] * fleet.slowdown
+        """Split the requests into those that one launch can answer in time and the late ones."""
+        row = self._seconds_GN[self._index[setting]] * pool.slowdown
         served = sorted(requests, key=lambda r: r.deadline)
         while served and now + row[len(served)] > served[0].deadline:
             served.pop(0)
-        kept = {request.id for request in served}
-        return [r for r in requests if r.id in kept], [r for r in requests if r.id not in kept]
+        ids = {request.id for request in served}
+        return [r for r in requests if r.id in ids], [r for r in requests if r.id not in ids]
 
     def ids(self) -> Iterable[int]:
         return self._queue.ids()

@@ -1,7 +1,7 @@
-"""One setting whatever the load: PetS (gamma 0), a fixed ToMe (gamma < 0) and a fixed VPT (gamma > 0).
+"""Baselines with one setting whatever the load: PetS (gamma 0), ToMe (one gamma < 0) and VPT (one gamma > 0).
 
-Algorithm 1's batches run by earliest deadline. Requests that would be late are dropped before they cost time, which is
-more than those systems do by themselves: the baseline is to be beaten at its best.
+Batches are those of OTAS' Algorithm 1 and run by earliest deadline. Requests that would be late are dropped before they
+cost time. The published systems do not do that: it makes the baselines stronger.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from pliant.protocol import Request
 from pliant.tokens.batched import Choice
 from pliant.tokens.batching import Batch
-from pliant.tokens.policy import Fleet, Knowledge
+from pliant.tokens.policy import Knowledge, PoolState
 
 
 class FixedChooser:
+    """Run the batch of the earliest deadline at one setting."""
+
     trims = True
 
     def __init__(self, setting: int) -> None:
@@ -27,6 +29,6 @@ class FixedChooser:
     def learn(self, knowledge: Knowledge) -> None:
         knowledge.latency.row(self._setting)
 
-    def choose(self, batches: Sequence[Batch], fleet: Fleet, now: float) -> Choice:
-        del fleet, now
+    def choose(self, batches: Sequence[Batch], pool: PoolState, now: float) -> Choice:
+        del pool, now
         return Choice(batches[0], self._setting)

@@ -1,4 +1,4 @@
-"""What a tokens scheduler is told, from what is stored."""
+"""What a tokens scheduler knows, from stored artifacts."""
 
 from __future__ import annotations
 

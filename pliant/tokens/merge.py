@@ -1,7 +1,7 @@
 """Token merging by bipartite soft matching (ToMe, Bolya et al. 2023, section 3 and appendix D).
 
-Knows tensors only: no model, no task, no schedule. Shape suffixes: B batch, N tokens, D width, H heads, E head width,
-A tokens of the even half, M tokens of the odd half, R tokens merged away.
+Functions of tensors only. Shape suffixes: B batch, N tokens, D width, H heads, E head width, A tokens of the even half,
+M tokens of the odd half, R tokens merged away.
 """
 
 from __future__ import annotations
@@ -13,26 +13,16 @@ from torch import Tensor
 
 
 def merged_count(tokens: int, wanted: int, protected: int = 1) -> int:
-    """How many tokens one layer really merges: at most half of those that are not protected (ToMe, section 3).
+    """Return how many tokens one layer merges: `wanted`, but at most half of the unprotected ones (ToMe, section 3).
 
     A 12-layer ViT of 197 tokens therefore ends at 137, 77, 17 and 4 tokens when 5, 10, 15 and 20 are wanted.
     """
     return max(0, min(wanted, (tokens - protected) // 2))
 
 
-def tokens_per_layer(tokens: int, gamma: int, depth: int) -> tuple[int, ...]:
-    """Token count inside the MLP of every layer for one gamma: merged away if negative, prompts added if positive."""
-    counts = []
-    for _ in range(depth):
-        if gamma < 0:
-            tokens -= merged_count(tokens, -gamma)
-        counts.append(tokens + max(gamma, 0))
-    return tuple(counts)
-
-
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Which even tokens go (`source_BR`), into which odd tokens (`target_BR`), and which even tokens stay (`kept_BK`)."""
+    """Which even tokens are merged away (`source_BR`), into which odd ones (`target_BR`), and which stay (`kept_BK`)."""
 
     source_BR: Tensor
     target_BR: Tensor
@@ -40,11 +30,11 @@ class Matching:
 
 
 def match(metric_BNE: Tensor, merged: int) -> Matching:
-    """Pair each even token with its most similar odd token and take the `merged` most similar pairs.
+    """Pair each even token with its most similar odd token, and take the `merged` most similar pairs.
 
-    `metric_BNE` is the attention keys averaged over heads, at any scale: only directions count. Token 0 (the class token)
-    never goes. No full sort: a top-k chooses the pairs, a second one lists those that stay in their order (as fast as
-    `nonzero`, and unlike it no device has to be waited for).
+    `metric_BNE` holds the attention keys averaged over heads, at any scale: only directions count. Token 0 (the class
+    token) is never merged away. There is no full sort: one top-k chooses the pairs, a second one lists the tokens that
+    stay, in their order (as fast as `nonzero`, which would have to wait for the device).
     """
     metric_BNE = metric_BNE / metric_BNE.norm(dim=-1, keepdim=True).clamp_min(1e-6)
     score_BAM = metric_BNE[:, ::2] @ metric_BNE[:, 1::2].transpose(1, 2)
@@ -57,10 +47,10 @@ def match(metric_BNE: Tensor, merged: int) -> Matching:
 
 
 def merge(x_BND: Tensor, size_BN1: Tensor, matching: Matching) -> tuple[Tensor, Tensor]:
-    """Average the matched tokens, weighted by how many tokens each already stands for.
+    """Average the matched tokens, weighted by how many tokens each stands for.
 
-    Returns tokens and sizes after merging, kept even tokens first (the class token at index 0), odd tokens behind. Sums are
-    taken in the type of `size_BN1` where that is the wider one. Kept tokens are moved, not computed with.
+    Returns tokens and sizes: the even tokens that stay first (the class token at index 0), odd tokens behind. Sums are
+    computed in the type of `size_BN1` where it is the wider one. Tokens that stay are copied unchanged.
     """
     stay = matching.kept_BK.shape[1]
     rows = _row_numbers(x_BND, torch.cat([matching.kept_BK, matching.source_BR], dim=1))
@@ -76,12 +66,12 @@ def merge(x_BND: Tensor, size_BN1: Tensor, matching: Matching) -> tuple[Tensor, 
 
 
 def _row_numbers(x_BND: Tensor, even_BA: Tensor) -> Tensor:
-    """Where these even tokens lie among all rows of the batch, [B * A]."""
+    """Return the positions of these even tokens among all rows of the batch, [B * A]."""
     batch, tokens, _ = x_BND.shape
     return (2 * even_BA + torch.arange(0, batch * tokens, tokens, device=x_BND.device)[:, None]).flatten()
 
 
 def _rows(x_BND: Tensor, rows: Tensor) -> Tensor:
-    """[B, A, D]. Whole rows by one index: twice as fast as `gather`, which takes one for each value."""
+    """Return these rows as [B, A, D]. Selecting whole rows is twice as fast as `gather`, which indexes every value."""
     batch, tokens, width = x_BND.shape
     return x_BND.reshape(batch * tokens, width).index_select(0, rows).view(batch, -1, width)

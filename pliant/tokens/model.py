@@ -1,9 +1,9 @@
-"""One frozen vision transformer that runs at any gamma: prompts added (gamma > 0), tokens merged (gamma < 0) or plain (0).
+"""One frozen vision transformer at any gamma: prompts added (gamma > 0), tokens merged (gamma < 0), or plain (0).
 
-Written over timm's blocks, whose modules stay as they are. Prompts follow VPT-deep (Jia et al. 2022, Eq. 5): each layer
-replaces the prompts of the layer before, so a layer sees n + gamma tokens and no more. Merging follows ToMe: between
-attention and MLP, on the keys averaged over heads. Tasks are mixed in one batch: prompts and heads are gathered per sample.
-Knows nothing of requests, deadlines or where weights come from.
+It runs timm's blocks, whose modules stay unchanged. Prompts follow VPT-deep (Jia et al. 2022, Eq. 5): each layer
+replaces the prompts of the layer before, so every layer sees n + gamma tokens. Merging follows ToMe (Bolya et al.
+2023): between attention and MLP, by the keys averaged over heads. A batch may mix tasks: prompts and heads are gathered
+per sample. The module does not know about requests, deadlines or where weights come from.
 
 Shape suffixes: B batch, C colour, N tokens, D width, H heads, E head width, L layers, G prompts, T tasks, K classes.
 """
@@ -25,16 +25,19 @@ from pliant.tokens.merge import match, merge, merged_count
 
 
 def create_vit(architecture: str, options: Mapping[str, Any], pretrained: bool = False) -> Any:
-    """A timm vision transformer without its classifier. `pretrained=True` needs the hub (training/tokens/foundation.py)."""
-    # Any: attribute types of timm's modules are not declared.
+    """Return a timm vision transformer without its classifier.
+
+    `pretrained=True` downloads its weights from the hub (see training/tokens/foundation.py).
+    """
+    # Any: timm does not declare the attribute types of its modules.
     return timm.create_model(architecture, pretrained=pretrained, num_classes=0, **options)
 
 
 class AdaptiveViT(nn.Module):
-    """Class-token features of a timm ViT at a given gamma.
+    """The class token's features of a timm ViT, at any gamma.
 
-    Raises `BackboneError` for a net of another shape: with another pooling or more tokens in front its features would
-    be wrong without any sign of it.
+    Raises `BackboneError` for a net without exactly one class token in front and pooling by it: its features would be
+    wrong without any error.
     """
 
     def __init__(self, vit: Any) -> None:
@@ -51,18 +54,21 @@ class AdaptiveViT(nn.Module):
 
     @property
     def depth(self) -> int:
+        """Number of layers."""
         return len(self.vit.blocks)
 
     @property
     def width(self) -> int:
+        """Width of a token, and of the features."""
         return int(self.vit.embed_dim)
 
     def forward(
         self, image_BCHW: Tensor, merged: int = 0, prompts_BLGD: Tensor | None = None, proportional: bool = True
     ) -> Tensor:
-        """Features [B, D] of normalised images, merging `merged` tokens in every layer, or with prompts, or neither.
+        """Return the features [B, D] of normalised images.
 
-        `proportional=False` lets a merged token count once in attention, whatever it stands for (ToMe has both).
+        Every layer merges `merged` tokens away, or sees the prompts of its layer in `prompts_BLGD`, or neither. With
+        `proportional=False` a merged token counts once in attention, however many it stands for (ToMe has both).
         """
         x_BND = self._embed(image_BCHW)
         size_BN1: Tensor | None = None
@@ -80,7 +86,10 @@ class AdaptiveViT(nn.Module):
 
 
 def _check_block(block: Any) -> None:
-    """Another block (relative positions, gates, parallel branches) computes something that `_run_block` would leave out."""
+    """Raise `BackboneError` unless `_run_block` computes all that this block does.
+
+    Relative positions, gates and parallel branches would be left out silently.
+    """
     attn: Any = getattr(block, "attn", None)
     plain = (
         type(block) is Block and type(attn) is Attention and isinstance(attn.norm, nn.Identity) and attn.gate is None
@@ -92,7 +101,7 @@ def _check_block(block: Any) -> None:
 
 
 def _place_prompts(x_BND: Tensor, prompts_BGD: Tensor, replace: bool) -> Tensor:
-    """[class, prompts, patches]; the prompts of the layer before are dropped (VPT-deep)."""
+    """Return [class, prompts, patches]; with `replace` the prompts take the place of the former layer's (VPT-deep)."""
     if not replace:
         return torch.cat([x_BND[:, :1], prompts_BGD, x_BND[:, 1:]], dim=1)
     # In place: between two layers nothing else holds these tokens, and the patches need not be copied.
@@ -103,7 +112,10 @@ def _place_prompts(x_BND: Tensor, prompts_BGD: Tensor, replace: bool) -> Tensor:
 def _run_block(
     block: Any, x_BND: Tensor, size_BN1: Tensor | None, merged: int, proportional: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Sizes are None, and attention has no mask, for as long as all tokens stand for one."""
+    """Return the tokens after one block, and how many each of them stands for.
+
+    Sizes are None, and attention needs no mask, as long as no token has been merged.
+    """
     attended_BND, key_BHNE = _attend(block.attn, block.norm1(x_BND), size_BN1 if proportional else None)
     x_BND = x_BND + block.ls1(attended_BND)
     count = merged_count(x_BND.shape[1], merged)
@@ -115,7 +127,10 @@ def _run_block(
 
 
 def _over_heads(key_BHNE: Tensor) -> Tensor:
-    """The sum over heads; as a direction the same as their mean. One by one a CPU adds them up to five times faster."""
+    """Return the keys summed over heads, in float32; their direction is that of the mean.
+
+    Adding the heads one by one is up to five times faster on a CPU than one sum.
+    """
     if key_BHNE.is_cuda:
         return key_BHNE.sum(1, dtype=torch.float32)
     first, *rest = key_BHNE.unbind(1)
@@ -123,7 +138,7 @@ def _over_heads(key_BHNE: Tensor) -> Tensor:
 
 
 def _attend(attn: Any, x_BND: Tensor, size_BN1: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Attention output and its keys. A merged token counts as often as the tokens it stands for (ToMe, Eq. 1)."""
+    """Return the attention output and the keys. A token counts as often as the tokens it stands for (ToMe, Eq. 1)."""
     batch, tokens, width = x_BND.shape
     qkv = attn.qkv(x_BND).view(batch, tokens, 3, attn.num_heads, width // attn.num_heads).permute(2, 0, 3, 1, 4)
     query, key, value = qkv.unbind(0)
@@ -136,6 +151,6 @@ def _attend(attn: Any, x_BND: Tensor, size_BN1: Tensor | None) -> tuple[Tensor, 
 
 
 def _attend_in_half(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, scale: float) -> Tensor:
-    """Written out: on a CPU torch's fused attention takes more than twice the time for bfloat16."""
+    """Attention in bfloat16 on a CPU, written out: torch's fused attention takes more than twice the time there."""
     score = (query * scale) @ key.transpose(-2, -1)
     return (score if attn_mask is None else score + attn_mask).softmax(-1) @ value

@@ -1,10 +1,10 @@
-"""The published token adaptation, OTAS Algorithm 2, as the baseline that the planner of plan.py is measured against.
+"""Token adaptation as published (OTAS, Algorithm 2): the baseline for the planner of plan.py.
 
-Its defect is kept on purpose: per (batch, gamma) it remembers one state, the one that earned most, with its clock. A
-state that earned less but ended earlier is forgotten, though it may leave room for more later on; so the plan need not be
-the best, even by its own count. Two coarse assumptions belong to it as well: a batch has one deadline, that of its
-earliest request, so it counts as a whole or not at all, and it takes as many seconds as its requests one by one (sum over
-tasks of count times seconds per sample), whatever the device saves on larger batches. Reads no clock, knows no queue.
+Its defect is kept on purpose. Per (batch, gamma) it keeps one state with its clock, the one that earned most. A state
+that earned less but ended earlier is discarded, though it may leave room for more later, so the plan need not be the
+best even by its own estimate. Two coarse assumptions belong to it as well. A batch has one deadline, that of its
+earliest request, so it counts as a whole or not at all. It takes the sum of its requests' single times, whatever the
+device saves on larger batches.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 DROP = -1
-"""A choice for a batch that does not run; the published index 0."""
+"""A choice for a batch that does not run (index 0 in the paper)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtasBatch:
-    """A batch as Algorithm 2 sees it, by index into the gammas (G of them)."""
+    """A batch as Algorithm 2 sees it; arrays have one value per gamma (G of them)."""
 
     deadline: float  # of its earliest request, seconds on the planner's clock
     seconds_G: Floats  # predicted: sum over tasks of count x seconds per sample
@@ -31,16 +31,16 @@ class OtasBatch:
 
 
 def otas_plan(batches: Sequence[OtasBatch], clock: float) -> tuple[int, ...]:
-    """Per batch, in the order given, the index of its gamma or DROP; the device falls free at `clock`.
+    """Return the index of each batch's gamma, or DROP, in the order given; the device becomes free at time `clock`.
 
-    Batches run by deadline (among equals in the order given). A gamma is possible after a state if the batch then ends by
-    its deadline. Of several states that lead to the same (batch, gamma) with the same utility the first is kept: not
+    Batches run by deadline (among equals in the order given). A gamma is allowed after a state if the batch then ends
+    by its deadline. Of several states that lead to the same (batch, gamma) with the same utility the first is kept: not
     running comes first, then the gammas in their order.
     """
     if not batches:
         return ()
     order = sorted(range(len(batches)), key=lambda i: batches[i].deadline)
-    utility_K, clock_K = np.zeros(1), np.full(1, clock)  # K: the choices for the batch before, 0 is "do not run"
+    utility_K, clock_K = np.zeros(1), np.full(1, clock)  # K: the choices for the batch before; 0 means "do not run"
     came_from = []
     for i in order:
         utility_K, clock_K, parent_K = _step(batches[i], utility_K, clock_K)
@@ -49,7 +49,7 @@ def otas_plan(batches: Sequence[OtasBatch], clock: float) -> tuple[int, ...]:
 
 
 def _step(batch: OtasBatch, utility_K: Floats, clock_K: Floats) -> tuple[Floats, Floats, NDArray[np.intp]]:
-    """Utility, clock and parent of the best way to every choice [1 + G] for this batch; -inf where there is none."""
+    """Return utility, clock and parent of the best way to every choice [1 + G] for this batch; -inf: there is none."""
     choices = len(batch.seconds_G) + 1
     end_KC = np.empty((len(clock_K), choices))
     end_KC[:, 0] = clock_K

@@ -1,4 +1,4 @@
-"""The linear layers of a vision transformer, packed (pliant/models/packed.py): each block's, with its GELU inside."""
+"""The linear layers of a vision transformer's blocks in oneDNN's packed layout (pliant/models/packed.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pliant.tokens.model import AdaptiveViT
 
 
 def pack(model: AdaptiveViT) -> None:
-    """Replace the linear layers of every block, in place; a GELU between those of an MLP goes into the first."""
+    """Replace the linear layers of every block, in place; an MLP's exact GELU is computed by its first layer."""
     for block in model.vit.blocks:
         block.attn.qkv, block.attn.proj = PackedLinear(block.attn.qkv), PackedLinear(block.attn.proj)
         mlp = block.mlp

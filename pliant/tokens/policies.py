@@ -1,6 +1,9 @@
-"""All policies by name: ours and the baselines, behind one contract, so that one word picks one."""
+"""All policies of the tokens system by name, ours and the baselines, behind one interface."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from pliant.errors import InputError
 from pliant.tokens.adaptive import AdaptivePolicy
@@ -8,58 +11,69 @@ from pliant.tokens.batched import BatchedPolicy, Chooser
 from pliant.tokens.fixed import FixedChooser
 from pliant.tokens.infaas import InfaasChooser
 from pliant.tokens.otas import OtasChooser, OtasConfig
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.policy import Knowledge, Policy
 from pliant.tokens.scheduler import Options, TokensScheduler
 
-POLICIES = {
-    "default": "prices device time, plans over all that waits; with a gamma: that gamma alone, everything else the same",
-    "otas": "token adaptation as published (OTAS, Algorithms 1, 2 and 3)",
-    "otas-kept": "the same, every plan carried out whole before the next is made",
-    "pets": "gamma 0 always (PetS)",
-    "infaas": "several backbones, switched by load (INFaaS)",
-    "tome": "one fixed gamma below 0 (ToMe), by default -15",
-    "vpt": "one fixed gamma above 0 (VPT), by default 8",
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A policy that can be chosen by its name."""
+
+    summary: str
+    make: Callable[[Knowledge, int, int | None], Policy]  # of knowledge, workers, and the gamma to keep to, if any
+    gamma: int | None = None  # that it keeps to, unless another one is given
+    allows: Callable[[int], bool] = lambda _: False  # whether it can be given this gamma to keep to
+    variants: bool = False  # whether it switches between models of several sizes: settings are numbers of variants
+
+
+def _adaptive(knowledge: Knowledge, _workers: int, gamma: int | None) -> Policy:
+    return AdaptivePolicy(knowledge, only=None if gamma is None else (gamma,))
+
+
+def _batched(chooser: Callable[[Knowledge, int], Chooser]) -> Callable[[Knowledge, int, int | None], Policy]:
+    return lambda knowledge, workers, _gamma: BatchedPolicy(knowledge, chooser(knowledge, workers))
+
+
+def _otas(keeps: bool) -> Callable[[Knowledge, int], Chooser]:
+    return lambda knowledge, workers: OtasChooser(knowledge, workers, OtasConfig(keeps=keeps))
+
+
+def _fixed(knowledge: Knowledge, _workers: int, gamma: int | None) -> Policy:
+    assert gamma is not None, "there is always one to keep to"
+    return BatchedPolicy(knowledge, FixedChooser(gamma))
+
+
+CHOICES = {
+    "default": Choice(
+        "prices device time, plans over all that waits; with a gamma: that gamma alone, everything else the same",
+        _adaptive,
+        allows=lambda _: True,
+    ),
+    "otas": Choice("token adaptation as published (OTAS, Algorithms 1, 2 and 3)", _batched(_otas(keeps=False))),
+    "otas-kept": Choice("the same, every plan carried out whole before the next is made", _batched(_otas(keeps=True))),
+    "pets": Choice("gamma 0 always (PetS)", _fixed, 0, lambda gamma: gamma == 0),
+    "infaas": Choice("several backbones, switched by load (INFaaS)", _batched(InfaasChooser), variants=True),
+    "tome": Choice("one fixed gamma below 0 (ToMe), by default -15", _fixed, -15, lambda gamma: gamma < 0),
+    "vpt": Choice("one fixed gamma above 0 (VPT), by default 8", _fixed, 8, lambda gamma: gamma > 0),
 }
 
-FIXED = {"pets": 0, "tome": -15, "vpt": 8}
+POLICIES = {name: choice.summary for name, choice in CHOICES.items()}
 
 
 def make(
     policy: str, knowledge: Knowledge, workers: int = 1, gamma: int | None = None, options: Options | None = None
 ) -> TokensScheduler:
-    """A fresh scheduler. Raises `InputError` for an unknown policy, or a gamma that it or the profile does not know.
+    """Return a new scheduler with this policy. With `gamma` it keeps to that gamma, where the policy allows it.
 
-    For `infaas` the settings of `knowledge` are numbers of variants (see policy.py).
+    For a policy that switches between variants the settings of `knowledge` are their numbers (see policy.py). Raises
+    `InputError` for an unknown policy, and for a gamma that the policy or the profile does not have.
     """
-    if policy not in POLICIES:
-        raise InputError("policy", repr(policy), f"one of {', '.join(POLICIES)}")
-    _check_gamma(policy, gamma)
-    if policy != "infaas":
-        _check_known(FIXED.get(policy) if gamma is None else gamma, knowledge)
-    if policy == "default":
-        only = None if gamma is None else (gamma,)
-        return TokensScheduler(AdaptivePolicy(knowledge, only=only), workers, options)
-    return TokensScheduler(BatchedPolicy(knowledge, _chooser(policy, knowledge, workers, gamma)), workers, options)
-
-
-def _check_gamma(policy: str, gamma: int | None) -> None:
-    if gamma is None:
-        return
-    fits = {"default": True, "pets": gamma == 0, "tome": gamma < 0, "vpt": gamma > 0}
-    if not fits.get(policy, False):
-        raise InputError("gamma", gamma, f"left out, or one that fits the policy {policy}: {POLICIES[policy]}")
-
-
-def _check_known(gamma: int | None, knowledge: Knowledge) -> None:
-    known = knowledge.latency.settings
-    if gamma is not None and gamma not in known:
-        raise InputError("gamma", gamma, f"one of {known}")
-
-
-def _chooser(policy: str, knowledge: Knowledge, workers: int, gamma: int | None) -> Chooser:
-    match policy:
-        case "otas" | "otas-kept":
-            return OtasChooser(knowledge, workers, OtasConfig(keeps=policy == "otas-kept"))
-        case "infaas":
-            return InfaasChooser(knowledge, workers)
-    return FixedChooser(FIXED[policy] if gamma is None else gamma)
+    if policy not in CHOICES:
+        raise InputError("policy", repr(policy), f"one of {', '.join(CHOICES)}")
+    choice = CHOICES[policy]
+    if gamma is not None and not choice.allows(gamma):
+        raise InputError("gamma", gamma, f"left out, or one that fits the policy {policy}: {choice.summary}")
+    gamma, profiled = choice.gamma if gamma is None else gamma, knowledge.latency.settings
+    if gamma is not None and gamma not in profiled:
+        raise InputError("gamma", gamma, f"one of {profiled}")
+    return TokensScheduler(choice.make(knowledge, workers, gamma), workers, options)

@@ -1,7 +1,7 @@
-"""What a tokens scheduler knows, what a policy decides, and the one interface behind which all policies stand.
+"""What a tokens scheduler knows, what a policy decides, and the interface of all policies.
 
-A policy owns the requests that wait and says what a free worker does next; TokensScheduler keeps the books of workers and
-launches around it. Default and baselines differ in nothing else, so a comparison compares decisions alone.
+A policy owns the waiting requests and says what a free worker does next. TokensScheduler keeps account of workers and
+launches. The default and the baselines differ in the policy alone, so comparing them compares decisions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pliant.tokens.artifact import RateRule
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """Latencies and accuracies per setting: a gamma, or for `infaas` the number of a variant, cheapest first."""
+    """Latencies and accuracies per setting: a gamma, or for `infaas` the index of a variant, cheapest first."""
 
     latency: LatencyTable
     accuracy: Mapping[str, Mapping[int, float]]  # task -> setting -> share answered correctly
@@ -26,20 +26,20 @@ class Knowledge:
     loading: Mapping[int, float] = field(default_factory=dict)  # seconds to load a variant (infaas)
 
     def __post_init__(self) -> None:
-        for task, known in self.accuracy.items():
-            lacking = [setting for setting in self.latency.settings if setting not in known]
+        for task, shares in self.accuracy.items():
+            lacking = [setting for setting in self.latency.settings if setting not in shares]
             if lacking:
                 raise InputError(f"accuracy of task {task}", f"without gamma {lacking}", "given for every gamma")
 
     def only(self, settings: Sequence[int]) -> Knowledge:
-        """The same restricted to some settings. Raises `InputError` for one that is not known."""
+        """Return the same restricted to these settings. Raises `InputError` for an unknown one."""
         chosen = tuple(sorted(settings))
         rows = tuple(self.latency.row(setting) for setting in chosen)
-        accuracy = {task: {s: known[s] for s in chosen} for task, known in self.accuracy.items()}
+        accuracy = {task: {s: shares[s] for s in chosen} for task, shares in self.accuracy.items()}
         return Knowledge(LatencyTable(chosen, self.latency.batches, rows), accuracy, self.rule, self.loading)
 
     def plain(self) -> dict[str, Any]:
-        """As the facts of a `Changed` event: JSON values alone."""
+        """Return it as the facts of a `Changed` event: JSON values only."""
         table, rule = self.latency, self.rule
         return {
             "latency": {
@@ -47,19 +47,19 @@ class Knowledge:
                 "batches": list(table.batches),
                 "seconds": [list(row) for row in table.seconds],
             },
-            "accuracy": {task: [[s, share] for s, share in known.items()] for task, known in self.accuracy.items()},
+            "accuracy": {task: [[s, share] for s, share in shares.items()] for task, shares in self.accuracy.items()},
             "rule": {"below": list(rule.below), "gammas": list(rule.gammas)},
             "loading": [[setting, seconds] for setting, seconds in self.loading.items()],
         }
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Knowledge:
-        """Raises `InputError` for facts that `plain` did not give."""
+        """Return what `plain` turned into facts. Raises `InputError` for other facts."""
         try:
             table, rule = plain["latency"], plain["rule"]
             rows = tuple(tuple(row) for row in table["seconds"])
             latency = LatencyTable(tuple(table["settings"]), tuple(table["batches"]), rows)
-            accuracy = {task: dict(known) for task, known in plain["accuracy"].items()}
+            accuracy = {task: dict(shares) for task, shares in plain["accuracy"].items()}
             loading = dict(plain["loading"])
             return cls(latency, accuracy, RateRule(tuple(rule["below"]), tuple(rule["gammas"])), loading)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -67,11 +67,11 @@ class Knowledge:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
-    """Which worker is to be given something, when every worker falls free (it first), and how slow they are.
+class PoolState:
+    """The devices at a decision: the free worker, when every worker becomes free (this one first), how slow they are.
 
-    `slowdown` is measured over predicted seconds, smoothed; policies multiply their predictions by it. `turnaround`:
-    seconds that a launch takes beyond those of the device, on the way there and back; nothing in a simulation.
+    `slowdown`: measured over predicted seconds, smoothed; policies multiply their predictions by it. `turnaround`:
+    seconds of a launch beyond those of the device, on the way there and back; 0 in a simulation.
     """
 
     worker: int
@@ -82,9 +82,9 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the worker does: run requests at a setting (`seconds` by the profile), or load a variant, or neither.
+    """What the worker does next: run requests at a setting (`seconds` by the profile), load a variant, or neither.
 
-    Requests in `run` and `drop` have left the policy's queue. Nothing at all means: not before `wake_at`.
+    Requests in `run` and `drop` have left the policy's queue. An idle decision holds until `wake_at` or the next event.
     """
 
     run: tuple[Request, ...] = ()
@@ -95,44 +95,47 @@ class Decision:
 
     @property
     def idle(self) -> bool:
+        """Whether there is nothing to do."""
         return not (self.run or self.drop or self.load)
 
 
 def check_tasks(knowledge: Knowledge, tasks: Iterable[str]) -> None:
-    """Raises `InputError` for a task of which nothing is known."""
+    """Raise `InputError` for a task that the profile does not have."""
     for task in tasks:
         if task not in knowledge.accuracy:
             raise InputError("task", task, f"one of {', '.join(knowledge.accuracy)}")
 
 
 class Policy(Protocol):
-    """Pure like the scheduler: time is an argument. Every added request leaves by `expire` or by a decision."""
+    """A pure state machine, like the scheduler. Every added request leaves by `expire` or by a decision."""
 
     def __len__(self) -> int:
-        """Requests that wait."""
+        """Return the number of waiting requests."""
 
     @property
     def batches(self) -> int:
-        """Batches that wait."""
+        """Number of waiting batches."""
 
     def add(self, request: Request, now: float, again: bool = False) -> None:
-        """A request arrived, or (`again`) its launch failed and it waits once more."""
+        """Add a request that arrived, or (`again`) one whose launch failed. Raises `InputError` for an unknown task."""
 
     def expire(self, now: float, slowdown: float) -> list[int]:
-        """Take out the requests that can no longer be in time, earliest deadline first."""
+        """Remove the requests that can no longer be in time, and return their ids, earliest deadline first."""
 
     def wake_at(self, slowdown: float) -> float | None:
-        """When `expire` will next have something to take out, or an idle decision should be taken again."""
+        """Return when `expire` will next remove something, or when to call `decide` again; None for neither."""
 
-    def decide(self, fleet: Fleet, now: float) -> Decision: ...
+    def decide(self, pool: PoolState, now: float) -> Decision:
+        """Return what the free worker `pool.worker` does next."""
 
     def lost(self, worker: int) -> None:
-        """The worker is restarted: whatever it had loaded beyond what it starts with is gone."""
+        """Note that the worker is restarted, so that whatever it had loaded since its start is gone."""
 
     def learn(self, knowledge: Knowledge) -> None:
-        """Go by this from now on. Raises `InputError`, changing nothing, where it lacks a task or setting in use."""
+        """Use this profile from now on. Raises `InputError`, changing nothing, where it lacks a task or setting in use."""
 
-    def ids(self) -> Iterable[int]: ...
+    def ids(self) -> Iterable[int]:
+        """Return the ids of all waiting requests."""
 
     def check(self) -> None:
-        """AssertionError if the queue's books do not balance."""
+        """Raise `AssertionError` if the queue is inconsistent."""

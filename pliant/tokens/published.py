@@ -1,10 +1,10 @@
-"""The ground on which OTAS was published: its device, its rule and its workload, as far as the paper gives them.
+"""The conditions under which OTAS was published: its device, its rule and its workload, as far as the paper gives them.
 
-Throughputs are read off Figure 4b (requests/s at gamma -25, 0 and +32, about 1000 at -15) or off Table I, whose thresholds
-are taken for capacities. Seconds per sample are interpolated linearly over gamma between those points, and a batch takes
-count x seconds per sample: the paper's own model of time. The paper plots accuracies without giving them as numbers:
-`ACCURACY` is ours, shaped after the published results of VPT (Jia et al. 2022: what prompts add to a frozen ViT-B/16) and
-ToMe (Bolya et al. 2023: little is lost up to about 13 merged tokens a layer of ViT-B, much beyond). Reports from it say so.
+Throughputs are read off Figure 4b (requests a second at gamma -25, 0 and +32, about 1000 at -15) or off Table I, whose
+thresholds are taken as capacities. Seconds per sample are interpolated linearly over gamma, and a batch takes count x
+seconds per sample: the paper's own model of time. The paper plots accuracies without numbers. `ACCURACY` is ours,
+shaped after the published results of VPT (Jia et al. 2022: what prompts add to a frozen ViT-B/16) and ToMe (Bolya et
+al. 2023: little is lost up to about 13 merged tokens a layer of ViT-B, much beyond). Reports based on it say so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ACCURACY: Mapping[str, Mapping[int, float]] = {
     "eurosat": {-20: 0.70, -15: 0.83, -10: 0.885, -5: 0.905, 0: 0.91, 2: 0.94, 4: 0.95, 8: 0.96},
 }
 
-KINDS = (  # task, seconds to the deadline, utility; drawn uniformly
+KINDS = (  # task, seconds to the deadline, utility; all equally frequent
     RequestKind("cifar10", 0.6, 0.3),
     RequestKind("cifar10", 1.0, 0.01),
     RequestKind("cifar100", 0.6, 1.0),
@@ -39,33 +39,33 @@ KINDS = (  # task, seconds to the deadline, utility; drawn uniformly
     RequestKind("eurosat", 1.0, 0.01),
 )
 
-VARIANTS: Mapping[
-    str, tuple[float, float, float]
-] = {  # relative throughput and accuracy of ViT-S, B, L; seconds to load
+VARIANTS: Mapping[str, tuple[float, float, float]] = {
     "small": (2.6, -0.03, 0.4),
     "base": (1.0, 0.0, 0.8),
     "large": (0.31, 0.015, 2.0),
 }
+"""ViT-S, B and L: throughput relative to B, accuracy less that of B, and seconds to load."""
 
 
 def profile(throughput: Mapping[int, float], gammas: tuple[int, ...] = GAMMAS) -> Knowledge:
-    """What a scheduler would know on the paper's device (`FIGURE_4B` or `TABLE_I`)."""
-    known = sorted(throughput)
-    sample = np.interp(gammas, known, [1 / throughput[gamma] for gamma in known])
+    """Return what a scheduler would know about the paper's device; `throughput` is `FIGURE_4B` or `TABLE_I`."""
+    read_off = sorted(throughput)
+    sample = np.interp(gammas, read_off, [1 / throughput[gamma] for gamma in read_off])
     return Knowledge(_linear(gammas, [float(s) for s in sample]), ACCURACY, RULE)
 
 
 def variants(throughput: Mapping[int, float]) -> Knowledge:
-    """The same for INFaaS: settings are the numbers of VARIANTS.
+    """Return what INFaaS would know about backbones of three sizes; settings are indices into `VARIANTS`.
 
-    Ours too: speeds after the arithmetic of ViT-S, B and L, accuracies shifted alike for all tasks, loading times.
+    These numbers are ours: speeds from the arithmetic of ViT-S, B and L, one shift of accuracy for all tasks, loading
+    times.
     """
     base = 1 / throughput[0]
     sample = [base / speed for speed, _, _ in VARIANTS.values()]
     numbers = tuple(range(len(VARIANTS)))
     accuracy = {
-        task: {i: min(0.99, known[0] + shift) for i, (_, shift, _) in enumerate(VARIANTS.values())}
-        for task, known in ACCURACY.items()
+        task: {i: min(0.99, shares[0] + shift) for i, (_, shift, _) in enumerate(VARIANTS.values())}
+        for task, shares in ACCURACY.items()
     }
     loading = {i: seconds for i, (_, _, seconds) in enumerate(VARIANTS.values())}
     return Knowledge(_linear(numbers, sample), accuracy, RULE, loading)
@@ -78,29 +78,32 @@ def _linear(settings: tuple[int, ...], sample: list[float]) -> LatencyTable:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticConfig:
-    """30 minutes at 200 to 700 requests/s, 630,000 requests: a mean of 350, so low rates are the more frequent ones."""
+    """The paper's workload: 30 minutes at 200 to 700 requests a second, 630,000 in all, so 350 a second on average."""
 
     seconds: float = 1800.0
-    lowest: float = 200.0
+    lowest: float = 200.0  # requests a second
     highest: float = 700.0
     mean: float = 350.0
     stretch: float = 10.0  # seconds at one rate
 
 
 def synthetic(scale: float, seed: int, config: SyntheticConfig | None = None) -> list[Request]:
-    """Poisson arrivals whose rate is drawn anew for every stretch, all rates times `scale`."""
+    """Return Poisson arrivals whose rate is drawn for every stretch of time; all rates are multiplied by `scale`."""
     config = config or SyntheticConfig()
     rng = np.random.default_rng(seed)
     share = (config.mean - config.lowest) / (config.highest - config.lowest)
     count = max(1, round(config.seconds / config.stretch))
     drawn = rng.beta(2 * share, 2 * (1 - share), count)
-    drawn *= share / drawn.mean()  # the mean is kept whatever was drawn, but where a rate is cut off at the highest
+    drawn *= share / drawn.mean()  # keeps the mean whatever was drawn, except where a rate is cut off at the highest
     rates = scale * (config.lowest + (config.highest - config.lowest) * np.minimum(drawn, 1.0))
     return _requests(piecewise([Segment(float(rate), config.seconds / count) for rate in rates], rng), rng)
 
 
 def compressed(per_minute: list[float], scale: float, seed: int, mean: float = 350.0) -> list[Request]:
-    """A trace of invocations per minute with two minutes in one second (OTAS, section 5), at `mean` x `scale` requests/s."""
+    """Return requests that follow a trace of invocations per minute, two minutes in one second (OTAS, section 5).
+
+    Their mean rate is `mean` x `scale` requests a second.
+    """
     pairs = [a + b for a, b in zip(per_minute[::2], per_minute[1::2], strict=False)]
     factor = scale * mean / max(float(np.mean(pairs)), 1e-9)
     rng = np.random.default_rng(seed)

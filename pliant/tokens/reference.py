@@ -1,6 +1,7 @@
-"""The tokens system's reference load: from half to twice the device's capacity at gamma 0, in quiet and loud stretches.
+"""The reference load of the tokens system: calm stretches below the capacity and loud ones at up to twice of it.
 
-Used by the promotion gate (in the simulator) and by the replay over HTTP, so that both speak of the same load.
+The promotion gate simulates it and the replay over HTTP sends it, so both judge by the same load. Capacity is that of
+the device at gamma 0.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from pliant.workload import RequestKind, Segment, alternating, piecewise, reques
 
 @dataclass(frozen=True, slots=True)
 class ReferenceConfig:
-    """Shares are of the capacity at gamma 0; every quiet stretch is followed by a loud one."""
+    """Rates as shares of the capacity at gamma 0; a quiet and a loud (overloaded) stretch alternate."""
 
     quiet: tuple[float, ...] = (0.5, 0.65, 0.8, 0.95)
     loud: tuple[float, ...] = (1.25, 1.5, 1.75, 2.0)
     seconds: float = 4.0  # per stretch
-    urgent: tuple[float, float] = (0.6, 1.0)  # deadline in seconds and utility of one half of each task's requests
-    patient: tuple[float, float] = (1.0, 0.3)  # of the other half
+    urgent: tuple[float, float] = (0.6, 1.0)  # seconds to the deadline, and utility, of half of each task's requests
+    patient: tuple[float, float] = (1.0, 0.3)  # the same of the other half
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLoad:
-    """Requests from time 0 on, and which of them (by id) arrive in a loud stretch."""
+    """Requests from time 0 on, the stretches of their rate, and the ids of those that arrive in a loud stretch."""
 
     requests: tuple[Request, ...]
     segments: tuple[Segment, ...]
@@ -35,22 +36,27 @@ class ReferenceLoad:
 
 
 def kinds(tasks: Sequence[str], config: ReferenceConfig) -> list[RequestKind]:
-    """Each task once urgent and once patient; all kinds are equally frequent."""
+    """Return one urgent and one patient kind of request a task; all are equally frequent."""
     return [RequestKind(task, *kind) for task in tasks for kind in (config.urgent, config.patient)]
 
 
 def reference_load(
     tasks: Sequence[str], capacity: float, seed: int, config: ReferenceConfig | None = None
 ) -> ReferenceLoad:
-    """Poisson arrivals at rates relative to `capacity` (requests/s at gamma 0); loud stretches in random order."""
+    """Return Poisson arrivals at rates relative to `capacity` (requests a second at gamma 0).
+
+    Quiet and loud rates are each taken in an order drawn from `seed`.
+    """
     config = config or ReferenceConfig()
     rng = np.random.default_rng(seed)
     loud = [share * capacity for share in rng.permutation(config.loud)]
     quiet = [share * capacity for share in rng.permutation(config.quiet)]
     segments = alternating(quiet, loud, config.seconds)
     times = piecewise(segments, rng)
-    where = segment_of(times, segments)
-    made = requests(times, kinds(tasks, config), rng)
+    segment_N = segment_of(times, segments)
+    arrived = requests(times, kinds(tasks, config), rng)
     return ReferenceLoad(
-        tuple(made), tuple(segments), frozenset(r.id for r, s in zip(made, where, strict=True) if s % 2)
+        tuple(arrived),
+        tuple(segments),
+        frozenset(request.id for request, segment in zip(arrived, segment_N, strict=True) if segment % 2),
     )

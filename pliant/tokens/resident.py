@@ -1,6 +1,7 @@
-"""Prompts and heads of all tasks on the device, padded to one shape, to be gathered per sample. Knows no model and no batch.
+"""Prompts and heads of all tasks on the device, padded to one shape, so that a mixed batch can gather them per sample.
 
-Where a captured graph reads them, tensors keep their addresses: there is spare room, and a task that fits is copied in.
+A captured CUDA graph reads tensors by address. There, tensors have spare room, and a task that fits is copied in. The
+module does not know about models or batches.
 
 Shape suffixes: T tasks (rows), L layers, G prompts, K classes, D width.
 """
@@ -18,49 +19,57 @@ from pliant.tokens.artifact import Task
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """Of all tasks at one gamma. Classes that a task lacks have weight 0 and bias -inf, so probability 0."""
+    """Prompts and heads of all tasks at one gamma. A class that a task lacks has weight 0 and bias -inf: probability 0."""
 
     weight_TKD: Tensor
     bias_TK: Tensor
-    prompts_TLGD: Tensor  # G is 0 for the plain head
+    prompts_TLGD: Tensor  # no prompts (G = 0) at gamma 0
 
-    def like(self, other: Adapters) -> bool:
-        pairs = zip(self._all(), other._all(), strict=True)
+    def has_shapes_of(self, other: Adapters) -> bool:
+        """Return whether all tensors have the shapes of the other's."""
+        pairs = zip(self._tensors(), other._tensors(), strict=True)
         return all(own.shape == others.shape for own, others in pairs)
 
-    def take(self, other: Adapters) -> None:
-        for own, others in zip(self._all(), other._all(), strict=True):
+    def copy_from(self, other: Adapters) -> None:
+        """Copy the values of the other's tensors into these, which keep their addresses."""
+        for own, others in zip(self._tensors(), other._tensors(), strict=True):
             own.copy_(others)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Adapters:
-        """Prompts in the model's type; heads stay in float32, they cost next to nothing."""
-        weight_TKD, bias_TK, prompts_TLGD = self._all()
+        """Return them on the device: prompts in the model's type, heads in float32, which costs next to nothing."""
+        weight_TKD, bias_TK, prompts_TLGD = self._tensors()
         return Adapters(weight_TKD.to(device), bias_TK.to(device), prompts_TLGD.to(device, dtype))
 
-    def _all(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.weight_TKD, self.bias_TK, self.prompts_TLGD
 
 
-class Resident:
-    """`at[gamma]`: the adapters of each gamma that all tasks share. `spare`: leave room for more tasks."""
+class ResidentAdapters:
+    """The adapters on the device: `at[gamma]` for every gamma that all tasks share.
+
+    With `spare`, tensors have room for more tasks and classes than there are.
+    """
 
     def __init__(self, device: torch.device, dtype: torch.dtype, spare: bool) -> None:
         self.at: dict[int, Adapters] = {}
         self._device, self._dtype, self._spare = device, dtype, spare
 
     def fill(self, tasks: Sequence[Task]) -> bool:
-        """Take these tasks, in this order of rows, in place of all former ones.
+        """Replace all tasks by these; their order is the order of the rows. All of them are taken, or none.
 
-        True where tensors had to be replaced: whatever holds their addresses must be made anew. All or nothing.
+        Returns True where tensors were replaced, so that a captured graph, which holds their addresses, must be
+        renewed.
         """
         gammas = set.intersection(*(set(task.heads) for task in tasks)) if tasks else set()
-        made = {gamma: self._stacked(tasks, gamma).to(self._device, self._dtype) for gamma in gammas}
-        fits = made.keys() == self.at.keys() and all(self.at[gamma].like(one) for gamma, one in made.items())
+        stacked = {gamma: self._stacked(tasks, gamma).to(self._device, self._dtype) for gamma in gammas}
+        fits = stacked.keys() == self.at.keys() and all(
+            self.at[gamma].has_shapes_of(adapters) for gamma, adapters in stacked.items()
+        )
         if not (self._spare and fits):
-            self.at = made
+            self.at = stacked
             return True
-        for gamma, adapters in made.items():
-            self.at[gamma].take(adapters)
+        for gamma, adapters in stacked.items():
+            self.at[gamma].copy_from(adapters)
         return False
 
     def _stacked(self, tasks: Sequence[Task], gamma: int) -> Adapters:
@@ -82,5 +91,5 @@ class Resident:
         return torch.cat([known_TLGD, known_TLGD.new_zeros(rows - len(tasks), *known_TLGD.shape[1:])])
 
     def _room(self, count: int) -> int:
-        """The next power of two, at least 8, where room is left."""
+        """Return how many rows to reserve for `count`: the next power of two, at least 8, where room is spared."""
         return max(8, 1 << (count - 1).bit_length()) if self._spare else count

@@ -1,7 +1,7 @@
-"""Runs a batch of mixed tasks on a device at one gamma. Knows tensors and the device; decides nothing.
+"""Runs a batch of mixed tasks on a device at one gamma.
 
-On a GPU in bfloat16 (where it has that) and through captured graphs, on a CPU in float32 with packed weights, unless told
-otherwise.
+By default a GPU computes in bfloat16 (where it can) through captured CUDA graphs, and a CPU in float32 with packed
+weights. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pliant.precision import check_precision, has_bfloat16
 from pliant.tokens.artifact import Backbone, Task
 from pliant.tokens.model import AdaptiveViT, create_vit
 from pliant.tokens.packed import pack
-from pliant.tokens.resident import Resident
+from pliant.tokens.resident import ResidentAdapters
 from pliant.tokens.staging import Staging
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One image to classify: uint8 [H, W, 3], already at the backbone's image size."""
+    """One image to classify: uint8 [H, W, 3], already of the backbone's image size."""
 
     task: str
     image: NDArray[np.uint8]
@@ -37,7 +37,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one launch gave: class probabilities per payload, and the seconds it took on the device."""
+    """The result of one launch: class probabilities per payload, and the seconds it took on the device."""
 
     probabilities: tuple[NDArray[np.float32], ...]
     seconds: float
@@ -48,12 +48,13 @@ Precision = Literal["float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How a runtime computes; the defaults are what was measured to be best and to keep every label.
+    """How a runtime computes. The defaults were measured to be fastest without changing any label.
 
-    `precision`: of weights and tokens; None is bfloat16 on a GPU that has it, float32 elsewhere. `packed`: weights in
-    oneDNN's layout (CPU). `buckets`: batch sizes, ascending, for which graphs are captured, empty for none; a larger batch
-    runs without. `capture`: how; None is CUDA's own on a GPU and no graphs elsewhere. `unmasked`: gammas at which a merged
-    token counts once in attention, whatever it stands for (profiling/tokens/mask.py says where that keeps the labels).
+    `precision`: of weights and tokens; None means bfloat16 on a GPU that has it, float32 elsewhere. `packed`: whether
+    weights are stored in oneDNN's layout (CPU). `buckets`: ascending batch sizes for which CUDA graphs are captured,
+    empty for none; a larger batch runs without a graph. `capture`: how graphs are captured; None means CUDA's own way
+    on a GPU and no graphs elsewhere. `unmasked`: gammas at which a merged token counts once in attention, however many
+    it stands for (profiling/tokens/mask.py finds those that keep the labels).
     """
 
     precision: Precision | None = None
@@ -64,10 +65,10 @@ class Execution:
 
 
 class TokensRuntime:
-    """A backbone on a device with every task's prompts and heads resident.
+    """A backbone on a device, with the prompts and heads of every task beside it.
 
-    Serves the gammas that all its tasks were trained for. Raises `BackboneError` for a task made for another backbone and
-    `InputError` for bfloat16 on a device without instructions for it.
+    It serves the gammas that all its tasks were trained for. Raises `BackboneError` for a task made for another
+    backbone, and `InputError` for bfloat16 on a device without instructions for it.
     """
 
     def __init__(
@@ -79,7 +80,8 @@ class TokensRuntime:
         execution: Execution = Execution(),
     ) -> None:
         self._device, self._execution = torch.device(device), execution
-        precision = execution.precision or self._best_precision()
+        half = self._device.type == "cuda" and has_bfloat16(self._device)
+        precision = execution.precision or ("bfloat16" if half else "float32")
         check_precision(precision, self._device)
         self._dtype: torch.dtype = getattr(torch, precision)
         self._digest = digest
@@ -97,23 +99,20 @@ class TokensRuntime:
             pack(self._model)
         self._tasks: dict[str, Task] = {}
         self._row: dict[str, int] = {}
-        self._resident = Resident(self._device, self._dtype, spare=self._graphs is not None)
+        self._resident = ResidentAdapters(self._device, self._dtype, spare=self._graphs is not None)
         self.update(tasks)
 
-    def _best_precision(self) -> Precision:
-        return "bfloat16" if self._device.type == "cuda" and has_bfloat16(self._device) else "float32"
-
     def update(self, tasks: Sequence[Task]) -> None:
-        """Add tasks, or replace those of the same name; takes effect with the next run.
+        """Add tasks, or replace those of the same name, from the next run on. All of them are taken, or none.
 
-        All or nothing. Raises `InputError` for a task that lacks a gamma which is being served. Graphs that read what had to
-        be replaced are captured again before this returns.
+        Graphs that read a replaced tensor are captured again before this returns. Raises `InputError` for a task that
+        lacks a gamma that is served, and `BackboneError` for one made for another backbone.
         """
         for task in tasks:
             self._check(task)
-        known = self._tasks | {task.name: task for task in tasks}
-        replaced = self._resident.fill(list(known.values()))
-        self._tasks, self._row = known, {name: row for row, name in enumerate(known)}
+        tasks_by_name = self._tasks | {task.name: task for task in tasks}
+        replaced = self._resident.fill(list(tasks_by_name.values()))
+        self._tasks, self._row = tasks_by_name, {name: row for row, name in enumerate(tasks_by_name)}
         if replaced and self._graphs is not None:
             with torch.inference_mode():
                 self._graphs.renew()
@@ -129,9 +128,10 @@ class TokensRuntime:
             raise InputError(f"task {task.name}", f"without gamma {lacking}", f"trained for all of {sorted(served)}")
 
     def warm(self, gammas: Sequence[int]) -> None:
-        """Capture the graphs of all buckets at these gammas, the largest first (the others fit into its memory).
+        """Capture the graphs of all buckets at these gammas, the largest first: the others fit into its memory.
 
-        Nothing where there are no graphs. What is not captured here is captured by the first run that needs it.
+        Does nothing where there are no graphs. A graph that is not captured here is captured by the first run that
+        needs it.
         """
         if self._graphs is not None:
             with torch.inference_mode():
@@ -140,12 +140,15 @@ class TokensRuntime:
                         self._graphs.run(gamma, size)
 
     def run(self, gamma: int, payloads: Sequence[Payload]) -> Run:
-        """Classify a batch at one gamma, tasks mixed as they come."""
+        """Classify a batch, mixed tasks or not, at one gamma.
+
+        Raises `InputError` for an unknown gamma or task, and for an image of another shape.
+        """
         start = time.perf_counter()
         self._check_known(gamma, payloads)
         images, task_rows = [p.image for p in payloads], [self._row[p.task] for p in payloads]
         with torch.inference_mode():
-            probability_BK = self._probabilities(gamma, images, task_rows).cpu().numpy()  # waits for the device
+            probability_BK = self._probabilities(gamma, images, task_rows).cpu().numpy()  # .cpu() waits for the device
         classes = [len(self._tasks[p.task].classes) for p in payloads]
         rows = tuple(row[:count].copy() for row, count in zip(probability_BK, classes, strict=True))
         return Run(rows, time.perf_counter() - start)
@@ -158,7 +161,10 @@ class TokensRuntime:
         return self._graphs.run(gamma, len(images))
 
     def _classify(self, gamma: int, pixel_BHWC: Tensor, task_B: Tensor) -> Tensor:
-        """Probabilities [B, K] in float32. Recorded by graphs: never waits for the device, reads no tensor of the host."""
+        """Return probabilities [B, K] in float32.
+
+        Graphs record this function, so it never waits for the device and reads no tensor of the host.
+        """
         adapters = self._resident.at[max(gamma, 0)]
         prompts_BLGD = adapters.prompts_TLGD.index_select(0, task_B) if gamma > 0 else None
         image_BCHW = self._normalise(pixel_BHWC).to(self._dtype)
@@ -169,10 +175,11 @@ class TokensRuntime:
 
     @property
     def width(self) -> int:
+        """Width of the features."""
         return self._model.width
 
     def features(self, image_BHWC: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """The backbone's own output at gamma 0, [B, D], without any task."""
+        """Return the backbone's own features [B, D] at gamma 0, without any task."""
         with torch.inference_mode():
             pixel_BHWC = torch.from_numpy(np.ascontiguousarray(image_BHWC)).to(self._device)
             image_BCHW = self._normalise(pixel_BHWC).to(self._dtype)
@@ -187,19 +194,19 @@ class TokensRuntime:
             if payload.task not in self._row:
                 raise InputError("task", payload.task, f"one of {', '.join(self._row)}")
             if payload.image.shape != shape or payload.image.dtype != np.uint8:
-                found = f"{payload.image.dtype} of shape {payload.image.shape}"
-                raise InputError("image", found, f"uint8 of shape {shape}")
+                given = f"{payload.image.dtype} of shape {payload.image.shape}"
+                raise InputError("image", given, f"uint8 of shape {shape}")
 
 
 def normaliser(backbone: Backbone, device: torch.device | str) -> Callable[[Tensor], Tensor]:
-    """From pixels, uint8 [B, H, W, C], to the backbone's input, float [B, C, H, W]."""
+    """Return the function from pixels, uint8 [B, H, W, C], to the backbone's input, float [B, C, H, W]."""
     mean_C11 = torch.tensor(backbone.mean, device=device).view(3, 1, 1)
     std_C11 = torch.tensor(backbone.std, device=device).view(3, 1, 1)
     return lambda pixel_BHWC: (pixel_BHWC.permute(0, 3, 1, 2).float() / 255 - mean_C11) / std_C11
 
 
 def load_model(backbone: Backbone) -> AdaptiveViT:
-    """The backbone as a module, frozen and in evaluation mode."""
+    """Return the backbone as a module, frozen and in evaluation mode."""
     vit = create_vit(backbone.architecture, backbone.options)
     vit.load_state_dict({name: torch.from_numpy(np.array(w)) for name, w in backbone.weights.items()})
     model = AdaptiveViT(vit).eval()

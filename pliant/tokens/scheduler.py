@@ -1,7 +1,7 @@
-"""The tokens scheduler: books of workers, launches and failures around a policy that decides what runs.
+"""The tokens scheduler: it keeps account of workers, launches and failures, and a policy decides what runs.
 
-A pure state machine (see pliant/protocol.py) over the books of pliant/devices.py. Knows nothing of gammas, batches or
-plans: pliant/tokens/policies.py puts a policy in.
+A pure state machine (see pliant/protocol.py) over pliant/devices.py. It does not know about gammas, batches or plans;
+see pliant/tokens/policies.py for the policies.
 """
 
 from __future__ import annotations
@@ -12,52 +12,56 @@ from pliant.devices import Devices, Running
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.protocol import Action, Answer, Arrived, Changed, Drop, Event, Failed, Finished, Request, Woke
-from pliant.tokens.policy import Decision, Fleet, Knowledge, Policy, check_tasks
+from pliant.tokens.policy import Decision, Knowledge, Policy, PoolState, check_tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What holds whatever the policy."""
+    """Limits that hold whatever the policy."""
 
-    margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
-    max_waiting: int = 2048  # requests per worker; more are dropped as "full"
-    attempts: int = 2  # launches a request may be part of before a worker's failure drops it
+    margin: float = 0.15  # share of the time to a deadline that is reserved for the way back to the client
+    max_waiting: int = 2048  # waiting requests per worker; more are dropped as "full"
+    attempts: int = 2  # launches of a request; it is dropped when the last one fails
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
 
 
 class TokensScheduler:
-    """See the module's head. `workers` devices, numbered from 0, all free at the start."""
+    """`workers` devices, numbered from 0 and all free at the start, under one policy."""
 
     def __init__(self, policy: Policy, workers: int = 1, options: Options | None = None) -> None:
         self._policy, self._options = policy, options or Options()
         self._workers = workers
         self._devices: Devices[tuple[Request, ...]] = Devices(workers, self._options.restart_pause)
-        self._tries: dict[int, int] = {}  # of requests that a failed launch gave back
-        self._latency: LatencyTable | None = None  # as last told
+        self._tries: dict[int, int] = {}  # failed launches of the requests that had any
+        self._latency: LatencyTable | None = None  # of the latest profile
 
     @property
     def waiting(self) -> int:
+        """Number of waiting requests."""
         return len(self._policy)
 
     @property
     def batches_waiting(self) -> int:
+        """Number of waiting batches."""
         return self._policy.batches
 
     @property
     def slowdown(self) -> float:
-        """Measured over expected seconds, as learnt."""
+        """Measured over expected seconds of a launch, smoothed."""
         return self._devices.slowdown
 
     @property
     def turnaround(self) -> float:
-        """Seconds of a launch beyond the device's own, as learnt."""
+        """Seconds of a launch beyond those of the device, smoothed."""
         return self._devices.turnaround
 
     @property
     def running(self) -> list[Running[tuple[Request, ...]]]:
+        """The launches that run now."""
         return self._devices.running
 
     def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event and return what is to be done now."""
         match event:
             case Arrived(request):
                 actions = self._arrive(request, now)
@@ -73,7 +77,7 @@ class TokensScheduler:
         actions += [Drop(request, "late") for request in self._policy.expire(now, self._devices.slowdown)]
         actions += self._devices.restarts((), now)
         while self._devices.free and len(self._policy):
-            decision = self._policy.decide(self._fleet(now), now)
+            decision = self._policy.decide(self._pool_state(now), now)
             if decision.idle:
                 break
             actions += self._carry_out(decision, now)
@@ -82,6 +86,7 @@ class TokensScheduler:
         return actions
 
     def wake_at(self) -> float | None:
+        """Return when `Woke` should come if nothing else happens before; None for never."""
         times = (self._devices.wake_at(), self._policy.wake_at(self._devices.slowdown))
         return min((at for at in times if at is not None), default=None)
 
@@ -93,17 +98,17 @@ class TokensScheduler:
         return []
 
     def _learn(self, knowledge: Knowledge) -> None:
-        # What runs may fail and wait again, so its tasks are in use too.
+        # A running request may fail and wait again, so its task is in use too.
         check_tasks(knowledge, (r.task for running in self._devices.running for r in running.carried))
         self._policy.learn(knowledge)
-        if knowledge.latency != self._latency:  # what was learnt of the old table says nothing of the new one
+        if knowledge.latency != self._latency:  # the old table's correction does not hold for the new one
             self._devices.slowdown = 1.0
         self._latency = knowledge.latency
 
-    def _fleet(self, now: float) -> Fleet:
+    def _pool_state(self, now: float) -> PoolState:
         devices = self._devices
         clocks = (*[now] * len(devices.free), *devices.busy(now))
-        return Fleet(next(iter(devices.free)), clocks, devices.slowdown, devices.turnaround)
+        return PoolState(next(iter(devices.free)), clocks, devices.slowdown, devices.turnaround)
 
     def _carry_out(self, decision: Decision, now: float) -> list[Action]:
         actions: list[Action] = [Drop(request, "late") for request in decision.drop]
@@ -123,7 +128,7 @@ class TokensScheduler:
         return [Answer(request.id, event.launch) for request in running.carried]
 
     def _fail(self, event: Failed, now: float) -> list[Action]:
-        """The worker restarts; its requests wait again unless they failed too often."""
+        """Restart the worker; its requests wait again unless they have failed too often."""
         running = self._devices.fail(event, now)
         self._policy.lost(running.launch.worker)
         actions: list[Action] = []
@@ -134,12 +139,12 @@ class TokensScheduler:
         return actions
 
     def _wait_again(self, request: Request, now: float) -> bool:
-        """Whether it may; `expire` drops it at once where it is too late."""
+        """Return whether the request waits again. One that is too late is dropped by the next `expire`."""
         if self._tries[request.id] >= self._options.attempts:
             return False
         try:
             self._policy.add(request, now, again=True)
-        except InputError:  # its task has gone since it was launched
+        except InputError:  # its task was removed after the launch
             return False
         return True
 
@@ -149,7 +154,7 @@ class TokensScheduler:
                 self._tries.pop(action.request, None)
 
     def check(self) -> None:
-        """Each worker is free, busy or broken; each request waits or runs; nothing is in two places."""
+        """Assert that workers are accounted for and that each request either waits or runs, in one place."""
         self._policy.check()
         self._devices.check()
         running = [r.id for run in self._devices.running for r in run.carried]

@@ -1,7 +1,7 @@
-"""A device that exists only as a profile: for simulations of the tokens system.
+"""A simulated device of the tokens system: durations and accuracies come from its profile.
 
-Durations are the profile's medians, optionally scattered (log-normally); answers are right as often as the task's accuracy
-at that gamma says. All draws use the generator passed in.
+A launch takes the profile's median seconds, optionally scattered log-normally. An answer is right with the probability
+of the task's accuracy at that gamma. All draws use the generator that is passed in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pliant.protocol import Failed, Finished, Launch, Request, Result
 
 
 class SimulatedDevice:
-    """Call it as `simulate`'s `execute`."""
+    """A function from a launch to its duration and end; pass it to `simulate` as `execute`."""
 
     def __init__(
         self,
@@ -31,7 +31,10 @@ class SimulatedDevice:
         self._task = {request.id: request.task for request in requests}
 
     def __call__(self, launch: Launch) -> tuple[float, Finished | Failed]:
-        """Seconds on the device, and its end. A restart takes one second, and so does a load of which nothing is known."""
+        """Return the seconds that the launch takes, and the event that ends it.
+
+        A restart takes one second, and so does loading a variant whose seconds are unknown.
+        """
         if launch.kind != "run":
             seconds = self._loading.get(launch.setting, 1.0) if launch.kind == "load" else 1.0
             return seconds, Finished(launch.id, seconds)

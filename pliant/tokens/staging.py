@@ -1,6 +1,6 @@
-"""Brings a batch of images to the device. Knows buffers and streams, no task and no model.
+"""Copies a batch of images to the device.
 
-Images are packed into pinned memory in chunks; a side stream carries each chunk over while the next one is packed, since
+Images are packed into pinned memory in chunks. While one chunk is packed, a second CUDA stream copies the one before:
 packing 64 images of 224 x 224 takes about as long as their transfer.
 
 Shape suffixes: B rows of the buffers.
@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-CHUNK = 8
+CHUNK = 8  # images
 
 
 class Staging:
-    """Writes batches into the first rows of `pixel_BHWC` (uint8) and `task_B` (int64), which stay where they are."""
+    """Device buffers `pixel_BHWC` (uint8) and `task_B` (int64) at fixed addresses; a batch fills their first rows."""
 
     def __init__(self, rows: int, image_size: int, device: torch.device) -> None:
         cuda = device.type == "cuda"
@@ -32,7 +32,10 @@ class Staging:
         self._device, self._side = device, torch.cuda.Stream(device) if cuda else None
 
     def load(self, images: Sequence[NDArray[np.uint8]], tasks: Sequence[int]) -> None:
-        """The present stream may read the buffers afterwards. The batch before must be over: its pinned rows are reused."""
+        """Copy images and the tasks' row numbers into the buffers, for work queued on the current stream afterwards.
+
+        The batch before must have ended, as its pinned memory is used again.
+        """
         if self._side is not None:
             self._side.wait_stream(torch.cuda.current_stream(self._device))
         self._task_B[: len(tasks)] = torch.tensor(tasks)

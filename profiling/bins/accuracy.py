@@ -1,4 +1,4 @@
-"""How often an encoder with a classifier's head is right on texts that it has not seen."""
+"""Measures how often an encoder with a classifier's head is right on texts that it has not seen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def accuracy(
     threads: int = 1,
     progress: Progress = silent,
 ) -> float:
-    """Share of texts whose largest logit is the label's class. Texts of like length share a batch."""
+    """Return the share of texts whose largest logit is the label's class. Texts of like length share a batch."""
     if not encoder.classes or not texts:
         raise InputError("encoder", encoder.name, "a classifier, and texts to test it on")
     reader = Reader(encoder.tokenizer, encoder.max_length)

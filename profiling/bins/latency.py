@@ -20,6 +20,7 @@ from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.progress import Progress, share, silent
+from profiling.timer import monotonic
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class LatencyConfig:
             )
 
     def within(self, max_length: int) -> tuple[int, ...]:
-        """Candidates for an encoder that reads that many tokens."""
+        """Return the candidates for an encoder that reads `max_length` tokens."""
         return (*(n for n in self.lengths if n < max_length), max_length)
 
 
@@ -86,7 +87,7 @@ def profile(
         *(_call(runtime, len(static), shape, full=True) for shape in static),
     ]
     medians = in_turns(calls, config, progress, clock)
-    static_LB, dynamic_LB = (_levelled(one) for one in medians.reshape(2, len(lengths), len(config.batches)))
+    static_LB, dynamic_LB = map(monotonic, medians.reshape(2, len(lengths), len(config.batches)))
     rows = tuple(tuple(float(s) for s in row) for row in dynamic_LB)
     seconds = {shape: float(s) for shape, s in zip(static, static_LB.ravel(), strict=True)}
     return Measured(seconds, LatencyTable(lengths, config.batches, rows), files)
@@ -95,7 +96,7 @@ def profile(
 def in_turns(
     calls: list[Callable[[], object]], config: LatencyConfig, progress: Progress, clock: Callable[[], float]
 ) -> NDArray[np.float64]:
-    """Median seconds of each call, every one once a round. A call that has had its budget is left out of later rounds."""
+    """Return the median seconds of each call, each run once a round until its budget of seconds is spent."""
     samples: list[list[float]] = [[] for _ in calls]
     for number in range(config.warmup + config.repeats):
         for call, taken in zip(calls, samples, strict=True):
@@ -108,16 +109,9 @@ def in_turns(
 
 
 def _call(runtime: BinsRuntime, setting: int, shape: Shape, full: bool) -> Callable[[], object]:
-    """A launch of the same token over and over. Not full: one text is a token shorter, so that there is padding."""
+    """Return a launch of the same token over and over; unless `full`, one text is a token shorter, for some padding."""
     lengths = [shape.length] * shape.batch
     if not full:
         lengths[-1] = max(1, shape.length - 1)
     payloads: list[Payload] = [(np.ones(n, dtype=np.int32), np.zeros(n, dtype=np.int8)) for n in lengths]
     return lambda: runtime.run(setting, payloads)
-
-
-def _levelled(seconds_LB: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The least of all that are at least as long and as many."""
-    backwards = seconds_LB[::-1, ::-1]
-    lowest = np.minimum.accumulate(np.minimum.accumulate(backwards, axis=0), axis=1)
-    return lowest[::-1, ::-1]

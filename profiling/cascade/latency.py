@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pliant.cascade.runtime import CascadeRuntime, Execution, Payload
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
 from pliant.progress import Progress, silent
-from profiling.timer import TimerConfig, measure
+from profiling.timer import TimerConfig, measure, monotonic
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ def profile(
     progress: Progress = silent,
     importance: bool = False,
 ) -> LatencyTable:
-    """Median seconds of `CascadeRuntime.run` at every length and batch, on the same token over and over, unpadded.
+    """Measure the median seconds of `CascadeRuntime.run` at every length and batch, on one token over and over, unpadded.
 
     Made monotonic: no length and no batch takes longer than a larger one, to which it could be padded; the rest is noise.
     """
@@ -51,12 +50,5 @@ def profile(
             timing = measure(lambda p=payloads: runtime.run(0, p, importance), config.timer, device)  # type: ignore[misc]
             seconds_LB[row, column] = timing.median
             progress(row * len(config.batches) + column + 1, seconds_LB.size)
-    rows = tuple(tuple(float(s) for s in row) for row in _levelled(seconds_LB))
+    rows = tuple(tuple(float(s) for s in row) for row in monotonic(seconds_LB))
     return LatencyTable(lengths, config.batches, rows)
-
-
-def _levelled(seconds_LB: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The least of all that are at least as long and as many."""
-    backwards = seconds_LB[::-1, ::-1]
-    lowest = np.minimum.accumulate(np.minimum.accumulate(backwards, axis=0), axis=1)
-    return lowest[::-1, ::-1]

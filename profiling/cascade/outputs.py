@@ -1,4 +1,4 @@
-"""What every level of a cascade makes of held-out texts, whole and pruned: all that calibration and planning need.
+"""Runs every level of a cascade on held-out texts, whole and pruned: all that calibration and planning need.
 
 Every level runs once over all texts (Tabi, section 5); then the levels behind it run over what every pruning leaves of
 them. A text that was read before, whatever pruning made it, is not read again. Knows no loader and no planning.
@@ -33,7 +33,7 @@ PRUNINGS = (
 
 
 class LabelledTexts(Protocol):
-    """What this needs of a data set; training/texts.py has it."""
+    """The part of a data set that is needed here; training/texts.py has it."""
 
     @property
     def name(self) -> str: ...
@@ -72,23 +72,23 @@ def run_all(
     progress: Progress = silent,
     digests: Sequence[str] = (),
 ) -> Outputs:
-    """Outputs of all levels, smallest first, for the texts of `index`. `digests` of the classifiers are passed on.
+    """Return the outputs of all levels, smallest first, for the texts of `index`, with the classifiers' `digests`.
 
     Raises `InputError` without texts or levels, and where levels have other classes than the data.
     """
     _check(classifiers, data, index)
     texts = data.texts(index)
-    levels = [_Level(each, config, device) for each in classifiers]
-    last, parts = len(levels) - 1, 2 * len(levels) - 1
+    levels = [_Level(classifier, config, device) for classifier in classifiers]
+    last, steps = len(levels) - 1, 2 * len(levels) - 1
     for number, level in enumerate(levels):
-        level.read(texts, number < last, share(progress, 100 * number // parts, 100 * (number + 1) // parts))
+        level.read(texts, number < last, share(progress, 100 * number // steps, 100 * (number + 1) // steps))
     shortened = {number: _shortened(level, texts, config.prunings) for number, level in enumerate(levels[:-1])}
     pruned: list[PrunedOutputs] = []
     for number, level in enumerate(levels[1:], 1):
         at = len(levels) + number - 1
-        told = share(progress, 100 * at // parts, 100 * (at + 1) // parts)
-        pruned += _reread(number, level, shortened, told)
-    labels, names = data.labels[index].astype(np.float64), tuple(each.name for each in classifiers)
+        part = share(progress, 100 * at // steps, 100 * (at + 1) // steps)
+        pruned += _reread(number, level, shortened, part)
+    labels, names = data.labels[index].astype(np.float64), tuple(classifier.name for classifier in classifiers)
     whole = tuple(LevelOutputs(*level.outputs(texts)) for level in levels)
     return Outputs(data.name, data.classes, names, tuple(digests), labels, whole, tuple(pruned), data.fingerprint)
 
@@ -96,9 +96,9 @@ def run_all(
 def _check(classifiers: Sequence[Classifier], data: LabelledTexts, index: Index) -> None:
     if not classifiers or not len(index):
         raise InputError("levels or texts", "none", "at least one of each")
-    for each in classifiers:
-        if each.classes != data.classes:
-            raise InputError(f"classes of {each.name}", len(each.classes), f"the {len(data.classes)} of {data.name}")
+    for level in classifiers:
+        if level.classes != data.classes:
+            raise InputError(f"classes of {level.name}", len(level.classes), f"the {len(data.classes)} of {data.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +127,9 @@ class _Level:
         readings = {text: self._reader.read(*text) for text in fresh}
         fresh.sort(key=lambda text: len(readings[text].ids))
         for start in range(0, len(fresh), self._batch):
-            some = fresh[start : start + self._batch]
-            self._run(some, [readings[text] for text in some], importance)
-            progress(start + len(some), len(fresh))
+            batch = fresh[start : start + self._batch]
+            self._run(batch, [readings[text] for text in batch], importance)
+            progress(start + len(batch), len(fresh))
         if not fresh:
             progress(1, 1)
 
@@ -142,23 +142,23 @@ class _Level:
                 self.importance[text] = reading, run.importance[row]
 
     def outputs(self, texts: Sequence[Text]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-        """logits [R, K] and length [R] of texts that were read."""
+        """Return logits [R, K] and length [R] of texts that were read."""
         logits_RK = np.stack([self._logits[text] for text in texts])
         return logits_RK, np.array([self._length[text] for text in texts], dtype=np.int32)
 
 
 def _shortened(level: _Level, texts: Sequence[Text], prunings: Sequence[Pruning]) -> list[_Shortened]:
-    """By the importances of one level, in the order of the prunings."""
-    made = []
+    """Shorten the texts by one level's importances, in the order of the prunings."""
+    shortened = []
     for pruning in prunings:
         pairs = {text: _shorten(text, *level.importance[text], pruning) for text in dict.fromkeys(texts)}
         kept_R = np.array([pairs[text][1] for text in texts], dtype=np.float32)
-        made.append(_Shortened(pruning, [pairs[text][0] for text in texts], kept_R))
-    return made
+        shortened.append(_Shortened(pruning, [pairs[text][0] for text in texts], kept_R))
+    return shortened
 
 
 def _shorten(text: Text, reading: Reading, importance: NDArray[np.float32], pruning: Pruning) -> tuple[Text, float]:
-    """The text and the share of its words that is left."""
+    """Return the text without its pruned words, and the share of its words that is left."""
     kept_W = kept_words(importance, reading.words, pruning)
     if kept_W.all():
         return text, 1.0
@@ -168,9 +168,10 @@ def _shorten(text: Text, reading: Reading, importance: NDArray[np.float32], prun
 def _reread(
     reader: int, level: _Level, shortened: Mapping[int, Sequence[_Shortened]], progress: Progress
 ) -> Iterator[PrunedOutputs]:
-    """What level `reader` makes of the texts that the levels before it shortened."""
-    before = {pruner: each for pruner, each in shortened.items() if pruner < reader}
-    level.read([text for each in before.values() for one in each for text in one.texts], False, progress)
-    for pruner, each in before.items():
-        for one in each:
-            yield PrunedOutputs(pruner, reader, one.pruning, *level.outputs(one.texts), one.kept_R)
+    """Yield level `reader`'s outputs for the texts that the levels before it shortened."""
+    before = {pruner: prunings for pruner, prunings in shortened.items() if pruner < reader}
+    texts = [text for prunings in before.values() for pruned in prunings for text in pruned.texts]
+    level.read(texts, False, progress)
+    for pruner, prunings in before.items():
+        for pruned in prunings:
+            yield PrunedOutputs(pruner, reader, pruned.pruning, *level.outputs(pruned.texts), pruned.kept_R)

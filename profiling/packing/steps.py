@@ -1,7 +1,7 @@
-"""How long an iteration of generation takes on the device at hand, by what it reads and what is cached.
+"""Measures how long an iteration of generation takes on the device, by what it reads and what is cached.
 
-Every point is a state of the engine's cache: so many sequences, each as long, that all generate; and beside them one prompt
-of so many tokens, or none. What is timed is the engine's iteration with its own bookkeeping
+Every point is a state of the engine's cache: a number of sequences of one length that all generate, and beside them one
+prompt of some tokens, or none. What is timed is the engine's iteration with its own bookkeeping
 (pliant/packing/engine/adapter.py), without the scheduler.
 The same tokens over and over: what they are does not change how long it takes.
 """
@@ -83,7 +83,7 @@ def profile(
 
 
 def _states(config: StepsConfig, memory: Memory, context: int) -> Iterator[tuple[int, int]]:
-    """(sequences, tokens cached of each): without repeats, with room for the iterations that are measured."""
+    """Yield (sequences, tokens cached of each), without repeats and with room for the iterations that are measured."""
     seen = set()
     grown = (config.warmup + config.repeats) * (1 + len(config.prompts)) + 1
     for sequences, fill in itertools.product(config.sequences, config.fills):
@@ -106,7 +106,7 @@ class _Lab:
         self._engine.enter(threads)
 
     def measure(self, sequences: int, length: int) -> list[Point]:
-        """One point for each share of a prompt that finds room beside these sequences."""
+        """Measure one point for each share of a prompt that finds room beside these sequences."""
         for id in range(sequences):
             self._read(id, length)
         points, cached = [], sequences * length
@@ -121,7 +121,7 @@ class _Lab:
         return points
 
     def swap(self) -> float:
-        """With a sequence of half the host's pages, or of all that the context allows."""
+        """Measure a sequence of half the host's pages, or as long as the context allows; seconds a token and way."""
         memory = self._memory
         length = min(memory.host_pages // 2, memory.pages - 1) * memory.page_tokens
         length = min(length, self._context - 2)
@@ -136,17 +136,17 @@ class _Lab:
         self._engine.close()
 
     def _read(self, id: int, length: int) -> None:
-        """A sequence with so many tokens in the cache; those before it wait meanwhile."""
+        """Read a sequence of `length` tokens into the cache; those before it wait meanwhile."""
         self._engine.add(id, [1] * length, 1 << 30, (), {})
         admitted: tuple[int, ...] = (id,)
         for start in range(0, length, self._memory.step_tokens):
             chunk = Chunk(id, min(self._memory.step_tokens, length - start))
-            self._engine.carry_out(StepPlan(admitted=admitted, chunks=(chunk,), idle=tuple(range(id))))
+            self._engine.carry_out(StepPlan(admitted=admitted, prefill_chunks=(chunk,), stalled=tuple(range(id))))
             self._engine.step()
             admitted = ()
 
     def _prompts(self, sequences: int) -> list[int]:
-        """Tokens of the prompts that find room: in the iteration, in the context, and in the pages that will be free."""
+        """Return the tokens of prompts that find room: in the iteration, the context, and the pages that will be free."""
         if sequences == self._memory.sequences:
             return [0]
         spare = self._memory.step_tokens - sequences
@@ -157,11 +157,11 @@ class _Lab:
         return sorted(tokens for tokens in wanted if tokens <= max(most, 0))
 
     def _iteration(self, tokens: int) -> float:
-        """Seconds; everybody generates and a prompt of `tokens` is read, and forgotten after."""
+        """Return the seconds while all sequences generate and a prompt of `tokens` is read, which is dropped afterwards."""
         decision = StepPlan()
         if tokens:
             self._engine.add(NEWCOMER, [1] * tokens, 2, (), {})
-            decision = StepPlan(admitted=(NEWCOMER,), chunks=(Chunk(NEWCOMER, tokens),))
+            decision = StepPlan(admitted=(NEWCOMER,), prefill_chunks=(Chunk(NEWCOMER, tokens),))
         start = self._clock()
         self._engine.carry_out(decision)
         self._engine.step()
@@ -172,7 +172,7 @@ class _Lab:
     def _there_and_back(self) -> float:
         start = self._clock()
         self._engine.carry_out(StepPlan(offloaded=(0,)))
-        self._engine.carry_out(StepPlan(admitted=(0,), idle=(0,)))
+        self._engine.carry_out(StepPlan(admitted=(0,), stalled=(0,)))
         if self._engine.device.type == "cuda":
             torch.cuda.synchronize(self._engine.device)  # copies to and from pinned memory are not waited for
         return self._clock() - start

@@ -1,6 +1,6 @@
-"""Accuracy of a task at every gamma, on the profiling split (what planners use) and the test split (what reports quote).
+"""Measures a task's accuracy at every gamma, on the profiling split (for planners) and the test split (for reports).
 
-Knows no loader: `LabelledImages` is what it needs of a data set, and training/data.py's `ImageData` is one.
+Knows no loader: `LabelledImages` is the part of a data set that it needs, and training/data.py's `ImageData` is one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Index = NDArray[np.int64]
 
 class Images(Protocol):
     def batch(self, index: Index, size: int) -> NDArray[np.uint8]:
-        """Pictures as the backbone sees them, [n, size, size, 3]."""
+        """Return pictures as the backbone sees them, [n, size, size, 3]."""
 
 
 class LabelledImages(Protocol):
@@ -34,7 +34,7 @@ class LabelledImages(Protocol):
 
     @property
     def split(self) -> Any:
-        """With index arrays `profiling` and `test`."""
+        """The split, with index arrays `profiling` and `test`."""
 
 
 def profile(
@@ -46,24 +46,24 @@ def profile(
     progress: Progress = silent,
     limit: int | None = None,
 ) -> Task:
-    """The task with its measured accuracies, on the first `limit` pictures of each split (None: on all)."""
+    """Return the task with its measured accuracies, on the first `limit` pictures of each split (None: on all)."""
     runtime = TokensRuntime(backbone, task.backbone, [task], device)
     measured: list[dict[int, float]] = []
-    for part in (data.split.profiling, data.split.test):
+    for split in (data.split.profiling, data.split.test):
         measured.append({})
         for gamma in gammas:
-            measured[-1][gamma] = accuracy(runtime, task.name, data, part[:limit], gamma, backbone.image_size)
+            measured[-1][gamma] = accuracy(runtime, task.name, data, split[:limit], gamma, backbone.image_size)
             progress(sum(map(len, measured)), 2 * len(gammas))
     return replace(task, accuracy=measured[0], test_accuracy=measured[1])
 
 
 def accuracy(
-    runtime: TokensRuntime, task: str, data: LabelledImages, part: Index, gamma: int, size: int, batch: int = 64
+    runtime: TokensRuntime, task: str, data: LabelledImages, rows: Index, gamma: int, size: int, batch: int = 64
 ) -> float:
-    """Share of `part` whose most probable class is its label."""
+    """Return the share of the pictures `rows` whose most probable class is their label."""
     right = 0
-    for start in range(0, len(part), batch):
-        index = part[start : start + batch]
+    for start in range(0, len(rows), batch):
+        index = rows[start : start + batch]
         run = runtime.run(gamma, [Payload(task, image) for image in data.images.batch(index, size)])
         right += sum(int(np.argmax(p)) == label for p, label in zip(run.probabilities, data.labels[index], strict=True))
-    return right / len(part)
+    return right / len(rows)

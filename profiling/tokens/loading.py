@@ -1,4 +1,4 @@
-"""How long a device takes to change to another model: from the file to the first answer after warm-up.
+"""Measures how long a device takes to change to another model: from the file to the first answer after warm-up.
 
 What model switching (INFaaS) pays at every change, and token adaptation does not. Knows no file format: `read` brings the
 variant in, verification included.
@@ -16,7 +16,7 @@ from pliant.tokens.runtime import Payload, TokensRuntime
 
 
 def loading(read: Callable[[], Variant], batches: Sequence[int], device: str = "cpu", repeats: int = 3) -> float:
-    """Median seconds over `repeats`; each warms up at every one of `batches` and then answers one request.
+    """Return the median seconds over `repeats`; each warms up at every one of `batches` and then answers one request.
 
     From the second time on the operating system may hold the file in memory; on a service that switches it does too.
     """

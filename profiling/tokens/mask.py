@@ -1,4 +1,4 @@
-"""Where proportional attention may be left out: how many labels change without it, and what it costs, per gamma below 0.
+"""Measures per gamma below 0 how many labels change without proportional attention, and what it costs.
 
 In proportional attention (ToMe, Eq. 1) a merged token counts as often as the tokens it stands for; here that is a mask.
 """
@@ -39,7 +39,10 @@ def compare(
     batch: int = 32,
     progress: Progress = silent,
 ) -> tuple[MaskEffect, ...]:
-    """`images` (and `labels`) by task, [n, size, size, 3]. Raises `InputError` as the runtime does."""
+    """Compare both at every gamma below 0.
+
+    `images` (and `labels`) are by task, [n, size, size, 3]. Raises `InputError` as the runtime does.
+    """
     merging = [gamma for gamma in gammas if gamma < 0]
     masked, plain = (
         TokensRuntime(backbone, tasks[0].backbone, tasks, device, Execution(unmasked=frozenset(unmasked)))
@@ -62,23 +65,25 @@ def _effect(
     right: NDArray[np.int64] | None,
     batch: int,
 ) -> MaskEffect:
-    """Every batch runs on both, one after the other, the first batch once more in front to warm up."""
-    parts = [payloads[start : start + batch] for start in range(0, len(payloads), batch)]
+    """Run every batch on both, one after the other, and the first batch once more in front to warm up."""
+    batches = [payloads[start : start + batch] for start in range(0, len(payloads), batch)]
     for runtime in (masked, plain):
-        runtime.run(gamma, parts[0])
-    found: tuple[list[int], list[int]] = ([], [])
+        runtime.run(gamma, batches[0])
+    with_mask: list[int] = []
+    without: list[int] = []
     ratios = []
-    for part in parts:
-        seconds = [_labels(runtime, gamma, part, kept) for runtime, kept in zip((masked, plain), found, strict=True)]
-        ratios.append(seconds[0] / seconds[1])
-    agreement = float(np.mean(np.equal(*found)))
-    accuracies = None if right is None else (float(np.mean(found[0] == right)), float(np.mean(found[1] == right)))
+    for part in batches:
+        slow = _add_labels(with_mask, masked, gamma, part)
+        ratios.append(slow / _add_labels(without, plain, gamma, part))
+    agreement = float(np.mean(np.equal(with_mask, without)))
+    accuracies = None if right is None else (float(np.mean(with_mask == right)), float(np.mean(without == right)))
     return MaskEffect(gamma, agreement, float(np.median(ratios)), accuracies)
 
 
-def _labels(runtime: TokensRuntime, gamma: int, part: Sequence[Payload], kept: list[int]) -> float:
+def _add_labels(labels: list[int], runtime: TokensRuntime, gamma: int, part: Sequence[Payload]) -> float:
+    """Add one batch's labels to `labels`, and return the seconds that it took."""
     start = time.perf_counter()
     run = runtime.run(gamma, part)
     seconds = time.perf_counter() - start
-    kept.extend(int(p.argmax()) for p in run.probabilities)
+    labels.extend(int(p.argmax()) for p in run.probabilities)
     return seconds

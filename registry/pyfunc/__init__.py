@@ -1,1 +1,1 @@
-"""The code that answers for an artifact in an MLflow client, one file a kind of artifact."""
+"""The code that runs an artifact in an MLflow client, one file a kind of artifact."""

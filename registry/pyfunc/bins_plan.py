@@ -26,28 +26,28 @@ class BinsPlan(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLflow is no
         self.bins = codec.load(Bins, Path(context.artifacts["bundle"]))
 
     def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
-        asked = zip(model_input["length"], model_input["batch"], strict=True)
-        answers = [_fastest(self.bins, int(length), int(batch)) for length, batch in asked]
+        rows = zip(model_input["length"], model_input["batch"], strict=True)
+        answers = [_fastest(self.bins, int(length), int(batch)) for length, batch in rows]
         return pd.DataFrame(answers, columns=["seconds", "padded_length", "padded_batch", "runtime"])
 
 
 def _fastest(bins: Bins, length: int, batch: int) -> Answer:
-    most = bins.shapes[-1]
-    if not (1 <= length <= most.length and 1 <= batch <= most.batch):
-        raise InputError("texts", f"{batch} of {length} tokens", f"1 to {most.batch} of 1 to {most.length}")
-    fit = [_answer(bins, place, length, batch) for place, one in enumerate(bins.shapes) if _fits(one, length, batch)]
-    return min(fit)
+    largest = bins.shapes[-1]
+    if not (1 <= length <= largest.length and 1 <= batch <= largest.batch):
+        raise InputError("texts", f"{batch} of {length} tokens", f"1 to {largest.batch} of 1 to {largest.length}")
+    fitting = (index for index, shape in enumerate(bins.shapes) if _fits(shape, length, batch))
+    return min(_answer(bins, index, length, batch) for index in fitting)
 
 
 def _fits(shape: Shape, length: int, batch: int) -> bool:
     return length <= shape.length and batch <= shape.batch
 
 
-def _answer(bins: Bins, place: int, length: int, batch: int) -> Answer:
-    shape = bins.shapes[place]
+def _answer(bins: Bins, index: int, length: int, batch: int) -> Answer:
+    shape = bins.shapes[index]
     if shape.dynamic:
         return bins.dynamic.between(length, batch), length, batch, "dynamic"
-    return bins.seconds[place], shape.length, shape.batch, "static"
+    return bins.seconds[index], shape.length, shape.batch, "static"
 
 
 mlflow.models.set_model(BinsPlan())

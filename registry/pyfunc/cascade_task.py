@@ -32,11 +32,11 @@ class CascadeTask(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLflow is
         self.models = run.load(self.cascade, classifiers, config.get("device", "cpu"))
 
     def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        told = params or {}
-        candidate = _candidate(self.cascade, told.get("candidate") or self.cascade.candidates[0].name)
+        options = params or {}
+        candidate = _candidate(self.cascade, options.get("candidate") or self.cascade.candidates[0].name)
         seconds = model_input["text_pair"] if self.cascade.pair else [None] * len(model_input)
         texts = list(zip(model_input["text"], seconds, strict=True))
-        draw_R = np.random.default_rng(int(told.get("seed", 0))).random(len(texts))
+        draw_R = np.random.default_rng(int(options.get("seed", 0))).random(len(texts))
         answers = run.run(self.cascade, self.models, texts, candidate, draw_R)
         return pd.DataFrame(
             {
@@ -55,7 +55,10 @@ def _candidate(cascade: Cascade, name: str) -> int:
 
 
 def _classifier(cascade: Cascade, level: LevelProfile, config: dict[str, Any]) -> Classifier:
-    """Raises `BackboneError` for another model than the cascade's, `RegistryError` where it cannot be fetched."""
+    """Return a level's classifier.
+
+    Raises `BackboneError` for another model than the cascade's, `RegistryError` where it cannot be fetched.
+    """
     uri = config[f"model.{level.name}"]
     try:
         folder = mlflow.artifacts.download_artifacts(f"{uri}/artifacts/bundle")

@@ -38,12 +38,13 @@ class PackingGenerator(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLfl
             raise InputError("max_tokens", limit, "at least 1")
         prompts = [tuple(self.tokenizer.encode(text).ids) for text in model_input["text"]]
         pages = SEQUENCES * -(-self.generator.context // PAGE_TOKENS)
-        made = complete(self.generator, prompts, Memory(pages, PAGE_TOKENS), limit, device=self.device)
-        return pd.DataFrame([self._row(one) for one in made], columns=["completion", "tokens", "finished"])
+        completions = complete(self.generator, prompts, Memory(pages, PAGE_TOKENS), limit, device=self.device)
+        rows = [self._row(completion) for completion in completions]
+        return pd.DataFrame(rows, columns=["completion", "tokens", "finished"])
 
-    def _row(self, one: Completion) -> tuple[str, int, str]:
-        said = one.tokens[:-1] if one.finished == "stop" else one.tokens
-        return self.tokenizer.decode(list(said)), len(one.tokens), one.finished
+    def _row(self, completion: Completion) -> tuple[str, int, str]:
+        text_tokens = completion.tokens[:-1] if completion.finished == "stop" else completion.tokens
+        return self.tokenizer.decode(list(text_tokens)), len(completion.tokens), completion.finished
 
 
 mlflow.models.set_model(PackingGenerator())

@@ -32,11 +32,11 @@ class PackingPlan(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLflow is
 
     def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         policy = str((params or {}).get("policy", "default"))
-        rules = Rules(policy, self.context, level=self.packing.level, patience=self.packing.patience)
+        rules = Rules(policy, self.context, safety=self.packing.level, reorder_patience=self.packing.patience)
         columns = (model_input[name] for name in ("arrival", "prompt_tokens", "output_tokens"))
         rows = list(zip(*columns, strict=True))
         prompts = [_prompt(self.packing, self.context, number, *row) for number, row in enumerate(rows)]
-        lengths = {one.id: one.exact for one in prompts}
+        lengths = {prompt.id: prompt.exact for prompt in prompts}
         fates = simulate(prompts, lengths, rules, self.packing.memory, self.packing.steps).fates
         return pd.DataFrame(
             {
@@ -47,16 +47,20 @@ class PackingPlan(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLflow is
         )
 
 
-def _prompt(packing: Packing, context: int, number: int, arrival: float, asked: int, made: int) -> Prompt:
-    """Raises `InputError` for a request that the model or its memory cannot hold."""
-    most = min(context, packing.memory.pages * packing.memory.page_tokens)
-    if not (asked >= 1 and made >= 1 and asked + made <= most and np.isfinite(arrival)):
-        told = f"a finite arrival and at least 1 token each, together at most {most}"
-        raise InputError(f"row {number}", (float(arrival), int(asked), int(made)), told)
-    near = np.abs(packing.prompt_tokens - asked) + np.abs(packing.output_tokens - made)
-    row = int(near.argmin())
+def _prompt(
+    packing: Packing, context: int, number: int, arrival: float, prompt_tokens: int, output_tokens: int
+) -> Prompt:
+    """Return row `number` as a prompt. Raises `InputError` for a request that the model or its memory cannot hold."""
+    longest = min(context, packing.memory.pages * packing.memory.page_tokens)
+    shortest = min(prompt_tokens, output_tokens)
+    if not (shortest >= 1 and prompt_tokens + output_tokens <= longest and np.isfinite(arrival)):
+        wanted = f"a finite arrival and at least 1 token each, together at most {longest}"
+        raise InputError(f"row {number}", (float(arrival), int(prompt_tokens), int(output_tokens)), wanted)
+    distance = np.abs(packing.prompt_tokens - prompt_tokens) + np.abs(packing.output_tokens - output_tokens)
+    row = int(distance.argmin())
     forecast, bucket = tuple(packing.forecasts[row].tolist()), int(packing.buckets[row])
-    return Prompt(number, float(arrival), int(asked), most - int(asked), forecast, bucket, exact=int(made))
+    limit, exact = longest - int(prompt_tokens), int(output_tokens)
+    return Prompt(number, float(arrival), int(prompt_tokens), limit, forecast, bucket, exact=exact)
 
 
 mlflow.models.set_model(PackingPlan())

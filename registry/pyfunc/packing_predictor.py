@@ -26,11 +26,12 @@ class PackingPredictor(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLfl
         self.model = PredictorModel.of(self.predictor)
 
     def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
-        found = self.model.predict(list(model_input["text"]))
+        predictions = self.model.predict(list(model_input["text"]))
         columns: dict[str, list[float] | list[int]] = {
-            f"q{level:g}": [float(one.tokens[at]) for one in found] for at, level in enumerate(self.predictor.levels)
+            f"q{level:g}": [float(prediction.tokens[at]) for prediction in predictions]
+            for at, level in enumerate(self.predictor.levels)
         }
-        return pd.DataFrame(columns | {"bucket": [one.bucket for one in found]})
+        return pd.DataFrame(columns | {"bucket": [prediction.bucket for prediction in predictions]})
 
 
 mlflow.models.set_model(PackingPredictor())

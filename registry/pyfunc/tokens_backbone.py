@@ -26,8 +26,8 @@ class TokensBackbone(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLflow
         self.runtime = TokensRuntime(backbone, codec.digest(Path(context.artifacts["bundle"])), [], device)
 
     def predict(self, model_input: np.ndarray) -> np.ndarray[Any, Any]:
-        parts = [self.runtime.features(model_input[i : i + BATCH]) for i in range(0, len(model_input), BATCH)]
-        return np.concatenate(parts) if parts else np.zeros((0, self.runtime.width), np.float32)
+        features = [self.runtime.features(model_input[i : i + BATCH]) for i in range(0, len(model_input), BATCH)]
+        return np.concatenate(features) if features else np.zeros((0, self.runtime.width), np.float32)
 
 
 mlflow.models.set_model(TokensBackbone())

@@ -22,8 +22,8 @@ class TokensProfile(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLflow 
         self.latency = codec.load(Profile, Path(context.artifacts["bundle"])).latency
 
     def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
-        asked = zip(model_input["gamma"], model_input["batch"], strict=True)
-        return pd.DataFrame({"seconds": [_seconds(self.latency, int(gamma), int(batch)) for gamma, batch in asked]})
+        rows = zip(model_input["gamma"], model_input["batch"], strict=True)
+        return pd.DataFrame({"seconds": [_seconds(self.latency, int(gamma), int(batch)) for gamma, batch in rows]})
 
 
 def _seconds(latency: LatencyTable, gamma: int, batch: int) -> float:

@@ -39,7 +39,10 @@ class TokensTask(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLflow is 
 
 
 def _backbone(task: Task, uri: str) -> Backbone:
-    """Raises `BackboneError` for another backbone than the task's, `RegistryError` where it cannot be fetched."""
+    """Return the task's backbone.
+
+    Raises `BackboneError` for another backbone than the task's, `RegistryError` where it cannot be fetched.
+    """
     try:
         folder = mlflow.artifacts.download_artifacts(f"{uri}/artifacts/bundle")
     except Exception as error:  # whatever the artifact store may raise

@@ -1,6 +1,6 @@
-"""What BentoML 1.4.39 must be told before it serves. Each part says when it can go; a test notices that moment.
+"""Patches of BentoML 1.4.39, applied before it serves. A test notices when a patch is no longer needed.
 
-Knows private parts of BentoML, hence its exact pin in pyproject.toml.
+They use private parts of BentoML, hence its exact pin in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ def patch_timeouts() -> None:
     """Make the timeout middleware cancel its timer when a response begins.
 
     As shipped, each request leaves a timer, and with it a future, a context and a span, alive for `traffic.timeout`
-    seconds; at some hundred requests a second the garbage collector then stops the world for 50 to 800 ms. It also
-    lets a client wait that long when a mounted app raises. Remove when test_bentoml_patches.py says so.
+    seconds; at some hundred requests per second, garbage collection then pauses the process for 50 to 800 ms. A client
+    also waits that long when a mounted app raises. Remove this when test_bentoml_patches.py says so.
     """
     TimeoutMiddleware.__call__ = _call_within_timeout
 
 
 def switch_off_tracing() -> None:
-    """BentoML makes an OpenTelemetry span a request, for nobody here: a fifth of its time. Call before it serves."""
+    """Switch off OpenTelemetry: BentoML makes a span per request, which nobody reads, in a fifth of the request's time."""
     os.environ.setdefault("OTEL_SDK_DISABLED", "true")
 
 
 def freeze_gc() -> None:
-    """After start-up: no later collection walks the objects that stay for good anyway."""
+    """Exempt all present objects from later garbage collections. Called after start-up."""
     gc.collect()
     gc.freeze()
 

@@ -1,54 +1,78 @@
-"""How BentoML hosts a system: the app that it mounts, what all services are told alike, and the parts' way up.
+"""How BentoML hosts every system: the options of its service, the app that it mounts, and the start.
 
-BentoML's supervisor imports this file and the services' too, so whatever is heavy is imported in a start-up hook, which runs
-in the service process alone. Knows no system.
+BentoML's supervisor imports this file and the services' files too, so heavy modules are imported in a start-up hook, which
+runs in the service process only.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
+import bentoml
 from fastapi import FastAPI
 
 from serving.bento.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
 
-if TYPE_CHECKING:
-    from serving.settings import Settings
-
 OPTIONS: Mapping[str, Any] = {
-    "workers": 1,  # the scheduler's state is this process's own
+    "workers": 1,  # the scheduler's state is in one process
     "metrics": {"enabled": True},
-    "tracing": {"excluded_urls": ".*"},  # see switch_off_tracing: even a span that goes nowhere costs time
+    "tracing": {"excluded_urls": ".*"},  # see switch_off_tracing: even an unused span costs time
     "logging": {"access": {"enabled": False}},
 }
-"""Of every service."""
+"""Options of every BentoML service."""
+
+
+class Endpoint(Protocol):
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def alive(self) -> bool: ...
 
 
 class Assembly(Protocol):
     @property
-    def endpoint(self) -> Any: ...
+    def endpoint(self) -> Endpoint: ...
+    async def stop(self) -> None: ...
 
 
-A = TypeVar("A", bound=Assembly)
-S = TypeVar("S", bound="Settings")
-
-
-def hosted(create_app: Callable[[Path], FastAPI]) -> FastAPI:
-    """The app, with BentoML ready to serve it. Before the service is told of."""
+def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
+    """Patch BentoML and return the app. Called before the service class is defined."""
     switch_off_tracing()
     patch_timeouts()
     return create_app(Path(str(files("bentoml"))) / "_internal" / "server" / "static_content")
 
 
-async def begin(app: FastAPI, assemble: Callable[[S], Awaitable[A]], kind: type[S]) -> A:
-    """The parts, all started. BentoML accepts connections only after this."""
-    from serving.settings import from_environment
+class HostedService:
+    """What BentoML calls in the service process of any system."""
 
-    assembly = await assemble(from_environment(os.environ, kind))
-    app.state.endpoint = assembly.endpoint
-    freeze_gc()
-    return assembly
+    SYSTEM: ClassVar[str]  # its name in pliant/systems.py
+    APP: ClassVar[FastAPI]
+    _assembly: Assembly
+
+    @bentoml.on_startup  # type: ignore[untyped-decorator]
+    async def start(self) -> None:
+        """Start by the environment's settings; return when every model has run. BentoML accepts connections only then."""
+        from pliant.systems import system
+        from serving.settings import from_environment
+
+        stage = partial(system(self.SYSTEM).part, "serving")
+        settings = from_environment(os.environ, stage("settings").SETTINGS)
+        self._assembly = await stage("assembly").assemble(settings)
+        self.APP.state.endpoint = self._assembly.endpoint
+        freeze_gc()
+
+    @bentoml.on_shutdown  # type: ignore[untyped-decorator]
+    async def stop(self) -> None:
+        """Stop the service, after all connections are closed."""
+        await self._assembly.stop()
+
+    def __is_ready__(self) -> bool:
+        return self._assembly.endpoint.ready
+
+    def __is_alive__(self) -> bool:
+        return self._assembly.endpoint.alive

@@ -1,1 +1,1 @@
-"""The endpoint of bins."""
+"""The service of the system bins."""

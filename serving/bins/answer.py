@@ -1,4 +1,4 @@
-"""From an encoder's outputs to what is said of a text: embeddings of length 1, scores of classes; and back as JSON.
+"""Turns an encoder's outputs into answers: embeddings of length 1, or scores of classes, and writes them as JSON.
 
 Shape suffixes: H width of an embedding, K classes.
 """
@@ -15,32 +15,35 @@ from starlette.responses import Response
 
 from pliant.errors import InputError
 from serving.bins.messages import Output
-from serving.bins.question import Answer, Encoder
+from serving.bins.request import Answer, Encoder
 
 
 def embeddings(answer: Answer, normalize: bool = True) -> list[Output]:
-    """[H] of each text."""
+    """Return the embedding [H] of each text; `normalize` scales it to length 1."""
     if normalize and not answer.encoder.normalize:
         return [_unit(output_H) for output_H in answer.outputs]
     return list(answer.outputs)
 
 
 def check_normalize(encoder: Encoder, normalize: bool) -> None:
-    """Raises `InputError` where what is asked for is not at hand: the encoder's own last step cannot be left out."""
+    """Raise `InputError` if embeddings of any length are requested, but the encoder itself normalizes them."""
     if encoder.normalize and not normalize:
         raise InputError("normalize", "false", "true or left out, as this encoder normalizes its embeddings itself")
 
 
-def scores(logits_K: Output, classes: tuple[str, ...], raw: bool, most: int | None) -> list[dict[str, Any]]:
-    """Best first, as TEI has them: softmax over classes; of a single output the sigmoid; raw the logits themselves."""
+def scores(logits_K: Output, classes: tuple[str, ...], raw: bool, max_classes: int | None) -> list[dict[str, Any]]:
+    """Return scores as TEI does, best first: the softmax over classes, or the sigmoid of a single output.
+
+    `raw`: the logits instead. `max_classes`: only the best of them; None: all.
+    """
     scores_K = logits_K if raw else _shares(logits_K)
     names = classes or ("LABEL_0",)
-    best = np.argsort(-scores_K, kind="stable")[:most]
-    return [{"score": scores_K[place], "label": names[place]} for place in best.tolist()]
+    best = np.argsort(-scores_K, kind="stable")[:max_classes]
+    return [{"score": scores_K[index], "label": names[index]} for index in best.tolist()]
 
 
 def respond(content: Any, headers: Mapping[str, str]) -> Response:
-    """Arrays are written as the shortest numbers that give their 32-bit floats again: a sixtieth of json's time."""
+    """Return JSON in which 32-bit floats have as few digits as needed. It takes a sixtieth of the json module's time."""
     body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(body, 200, headers, media_type="application/json")
 
@@ -51,7 +54,7 @@ def _unit(output_H: Output) -> Output:
 
 
 def _shares(logits_K: Output) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # of a sigmoid's exp: 1 / inf is the 0 that it should be
+    with np.errstate(over="ignore"):  # exp may be inf, and 1 / inf is the 0 that is right
         if len(logits_K) == 1:
             return np.asarray(1 / (1 + np.exp(-logits_K)), np.float32)
         powers_K = np.exp(logits_K - logits_K.max())

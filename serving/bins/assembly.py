@@ -1,11 +1,7 @@
-"""Puts the bins service together: registry, generations with their schedulers and workers, refresher, endpoint.
-
-The one place that turns settings and artifacts into a scheduler and into a device's build plan.
-"""
+"""Assembles the bins service: turns settings and artifacts into a scheduler, build plans and an endpoint."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -21,13 +17,14 @@ from pliant.bins.scheduler import BinsScheduler
 from pliant.errors import WorkerError
 from registry.names import BINS_PREFIX
 from serving.bins.catalog import Catalog, ServedStream, load_catalog
-from serving.bins.endpoint import ORIGINS, BinsEndpoint, Dependencies, Way, bin_name, ways
+from serving.bins.endpoint import ORIGINS, BinsEndpoint, Handler, bin_name, handlers_of
 from serving.bins.messages import BinsBuild, StreamBuild
 from serving.bins.settings import BinsSettings
 from serving.clock import loop_clock
+from serving.lifecycle import assembly
 from serving.lifecycle.artifacts import Registry, open_registry
-from serving.lifecycle.assembly import Assembly, Blueprint, Builder, WorkerFactory
-from serving.lifecycle.refresh import Source, follow
+from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
+from serving.lifecycle.refresh import Source
 from serving.metrics import Metrics
 from serving.workers.device_plan import DevicePlan
 from serving.workers.devices import SameDevice, check_devices, devices
@@ -36,10 +33,13 @@ from serving.workers.worker import ProcessWorker
 
 
 def check(settings: BinsSettings) -> None:
-    """What launch.py's `check` says, for this system. Ray's nodes look at their own devices and files."""
+    """Check settings, artifacts and devices before the service starts. Raises `PliantError`.
+
+    Devices and compiled files on Ray's nodes are checked there, when they start.
+    """
     catalog = load_catalog(open_registry(settings), settings.alias)
     make_scheduler(settings, catalog)
-    ways(catalog)
+    handlers_of(catalog)
     if settings.pool == "ray":
         if find_spec("ray") is None:
             raise WorkerError("the pool is ray, but Ray is missing here: pip install 'pliant[ray]'")
@@ -54,77 +54,78 @@ async def assemble(
     registry: Registry | None = None,
     worker_factory: WorkerFactory | None = None,
     counted: CollectorRegistry = REGISTRY,
-) -> Assembly[BinsEndpoint, Catalog, Way]:
-    """A service whose models have run. Raises `PliantError`."""
+) -> Assembly[BinsEndpoint, Catalog, Handler]:
+    """Return a running service, whose models have run. Raises `PliantError`."""
     registry, clock, metrics = registry or open_registry(settings), loop_clock(), Metrics("bin", ORIGINS, counted)
     worker_factory, close = (worker_factory, _nothing) if worker_factory else open_pool(settings)
-    source = Source(registry, settings.alias, BINS_PREFIX, load_catalog)
-    same = SameDevice("streams", settings.any_profile)
-    builder = Builder(settings, clock, metrics, worker_factory, partial(blueprint, settings), same)
-    try:
-        refresher = await follow(source, builder.start, settings.refresh_seconds, metrics)
-    except BaseException:
-        close()
-        raise
-    endpoint = BinsEndpoint(Dependencies(settings, refresher, metrics, clock))
-    return Assembly(endpoint, refresher, asyncio.create_task(refresher.poller.run()), close)
+    return await assembly.assemble(
+        Source(registry, settings.alias, BINS_PREFIX, load_catalog),
+        generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings)),
+        SameDevice("streams", settings.any_profile),
+        lambda refresher: BinsEndpoint(settings, refresher, metrics, clock),
+        settings.refresh_seconds,
+        metrics,
+        close=close,
+    )
 
 
 def open_pool(settings: BinsSettings) -> tuple[WorkerFactory, Callable[[], None]]:
-    """Where devices come from, and what ends that. Raises `WorkerError` where Ray cannot be reached."""
+    """Return a function that makes workers, and one that closes their pool. Raises `WorkerError` if Ray fails."""
     if settings.pool == "processes":
         return ProcessWorker, _nothing
     from serving.workers.ray_pool import RayPool
 
     pool = RayPool(settings.ray_address, Resources(num_gpus=float(settings.device.startswith("cuda"))))
-    return pool.worker_factory, pool.close
+    return pool.make_worker, pool.close
 
 
-def blueprint(settings: BinsSettings, catalog: Catalog) -> Blueprint[Way]:
+def blueprint(settings: BinsSettings, catalog: Catalog) -> Blueprint[Handler]:
+    """Return what a generation of this catalog needs."""
+    names = [f"{stream}/{bin_name(shape)}" for stream, shape in catalog.shapes]
     return Blueprint(
         scheduler=make_scheduler(settings, catalog),
-        ways=ways(catalog),
+        handlers=handlers_of(catalog),
         builds=[build_plan(settings, catalog, worker) for worker in range(settings.workers)],
-        names=[f"{stream}/{bin_name(shape)}" for stream, shape in catalog.shapes],
+        setting_name=names.__getitem__,
         waiting=lambda driver: driver.waiting,
     )
 
 
 def make_scheduler(settings: BinsSettings, catalog: Catalog) -> BinsScheduler:
-    """The settings' most waiting requests are shared out evenly to the workers."""
+    """Return the scheduler. Each worker may have an equal share of the waiting requests, rounded up."""
     config = Config(
         workers=settings.workers,
         dispatch=settings.dispatch,
         margin=settings.margin,
         max_waiting=-(-settings.max_waiting // settings.workers),
         deployed=deployed(settings, catalog),
-        scaling=Scaling(least=settings.least_workers) if settings.least_workers else None,
+        scaling=Scaling(min_devices=settings.least_workers) if settings.least_workers else None,
     )
     return make(settings.policy, catalog.plans, config)
 
 
 def deployed(settings: BinsSettings, catalog: Catalog) -> tuple[int, ...]:
-    """Under placement "single" the runtime that each worker begins with, by its number in the scheduler's knowledge."""
+    """Return the first runtime of each worker under the placement "single", by its number; empty under "shared"."""
     return () if catalog.placement == "shared" else tuple(start_plan(knowledge_of(catalog.plans), settings.workers))
 
 
 def build_plan(settings: BinsSettings, catalog: Catalog, worker: int) -> BinsBuild:
-    """What the device of one worker is told."""
-    insisted = None if settings.any_profile else catalog.device
-    every = devices(settings)
-    plan = DevicePlan(every[worker % len(every)], settings.threads, insisted, ())
+    """Return the build plan of one worker's device."""
+    required_device = None if settings.any_profile else catalog.device
+    all_devices = devices(settings)
+    plan = DevicePlan(all_devices[worker % len(all_devices)], settings.threads, required_device, ())
     streams = tuple(_stream_build(settings, served) for served in catalog.streams.values())
     return BinsBuild(streams, catalog.placement, _first(settings, catalog, worker), plan)
 
 
 def compiled(settings: BinsSettings, served: ServedStream) -> Path:
-    """The folder of a stream's compiled files."""
+    """Return the folder of a stream's compiled files."""
     return cache_folder(settings.home, served.encoder.digest, served.bins.device_class)
 
 
 def _first(settings: BinsSettings, catalog: Catalog, worker: int) -> int | None:
-    begun = deployed(settings, catalog)
-    return knowledge_of(catalog.plans).runtimes[begun[worker]].settings[0] if begun else None
+    runtimes = deployed(settings, catalog)
+    return knowledge_of(catalog.plans).runtimes[runtimes[worker]].settings[0] if runtimes else None
 
 
 def _stream_build(settings: BinsSettings, served: ServedStream) -> StreamBuild:

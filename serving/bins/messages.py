@@ -1,4 +1,4 @@
-"""What passes between the bins service and its device processes. Plain values: the service needs no torch for them."""
+"""The messages between the bins service and its device processes. They need no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pliant.bins.artifact import Shape
 from serving.workers.device_plan import BuildPlan, DevicePlan
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
-"""One text as its encoder reads it: token numbers [N] and which of the two texts each belongs to [N]."""
+"""A text as its encoder reads it: token ids [N], and for each the text of a pair that it belongs to (0 or 1) [N]."""
 
 Output = NDArray[np.float32]
 """Logits [K] or an embedding [H]."""
@@ -22,7 +22,7 @@ Output = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class StreamBuild:
-    """One encoder to load, and what it was compiled to."""
+    """An encoder to load, and its compiled runtimes."""
 
     folder: Path
     digest: str
@@ -34,11 +34,11 @@ class StreamBuild:
 
 @dataclass(frozen=True, slots=True)
 class BinsBuild(BuildPlan):
-    """How a device process makes its runtimes; called there. A launch's setting counts the shapes of all streams."""
+    """Makes the runtimes in a device process. A launch's setting numbers the shapes of all streams in order."""
 
     BUILDER: ClassVar[str] = "serving.bins.device:build"
 
     streams: tuple[StreamBuild, ...]
     placement: str  # one of pliant.bins.artifact.PLACEMENTS
-    first: int | None  # under "single" the setting whose length is loaded at the start
+    first: int | None  # under "single" the setting whose runtime is loaded at the start
     plan: DevicePlan

@@ -1,7 +1,7 @@
-"""From a text to the tokens that an encoder reads, quickly: it is on the path of every request.
+"""Tokenizes texts for an encoder, quickly, as it happens in every request.
 
-The usual text, which is not cut, takes the tokenizers library's way without offsets; all others take the cascade's
-`Reader`, whose tokens are the same. Knows tokenizers; no models. Shape suffix: N tokens (special ones included).
+A text that need not be truncated is tokenized without offsets, which is faster; any other goes through `Reader`
+(pliant/models/text.py), which gives the same tokens. Shape suffix: N tokens (special ones included).
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from pliant.models.text import LONGEST, USUAL, Reader
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
+    """A text, or a pair of texts, as token ids."""
+
     ids: NDArray[np.int32]  # [N], at least one
-    types: NDArray[np.int8]  # [N]
-    truncated: bool  # a part of a text was not read
+    types: NDArray[np.int8]  # [N], the text of a pair that each token belongs to
+    truncated: bool  # some of the text is missing
 
 
 class TokenReader:
-    """Immutable. Raises as `Reader`."""
+    """The tokenizer of one encoder; immutable. Raises as `Reader`."""
 
     def __init__(self, tokenizer_json: str, max_length: int) -> None:
         self._reader = Reader(tokenizer_json, max_length)
@@ -33,7 +35,7 @@ class TokenReader:
         self._max_length = max_length
 
     def read(self, first: str, second: str | None = None, left: bool = False) -> Tokens:
-        """At most `max_length` tokens. `left`: a single text is cut at its beginning; a pair never is."""
+        """Return at most `max_length` tokens. `left`: truncate at the beginning, which only a single text allows."""
         if len(first) + len(second or "") <= USUAL * self._max_length:
             encoding = self._encode(first, second)
             if 0 < len(encoding) <= self._max_length:
@@ -44,13 +46,13 @@ class TokenReader:
         return Tokens(reading.ids, reading.types, reading.truncated)
 
     def _end(self, text: str) -> Tokens:
-        """The last tokens of a text, between the special ones."""
+        """Return the last tokens of a text, between the special ones."""
         tail = text[-LONGEST * self._max_length :]
         encoding = self._encode(tail, None)
         over, kept = len(encoding) - self._max_length, []
-        for place, sequence in enumerate(encoding.sequence_ids):
+        for index, sequence in enumerate(encoding.sequence_ids):
             if sequence is None or over <= 0:
-                kept.append(place)
+                kept.append(index)
             else:
                 over -= 1
         ids, types = np.array(encoding.ids, np.int32)[kept], np.array(encoding.type_ids, np.int8)[kept]

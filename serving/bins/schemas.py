@@ -1,4 +1,4 @@
-"""The shapes of the bins endpoint's questions and answers, for its OpenAPI page alone; nothing is parsed with them."""
+"""Schemas of the bins service, for its OpenAPI page only: nothing is parsed with them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from serving.http.schemas import (
     PARAMETERS,
     TEXT,
     Artifact,
+    CommonStatus,
     OpenaiErrorAnswer,
     OpenaiModels,
-    Refresh,
     Score,
     TeiError,
     object_body,
@@ -48,29 +48,21 @@ class Stream(BaseModel):
     encoder: Artifact
     head: str
     classes: list[str]
-    max_length: int = Field(description="tokens that are read of a text")
-    slo: float = Field(description="seconds from arrival to answer, where a request says nothing else")
+    max_length: int = Field(description="tokens of a text that are read")
+    slo: float = Field(description="deadline in seconds from arrival, for requests without one")
     device: str
     engine: str
-    bins: list[str] = Field(description="length x batch of each runtime; dynamic: any up to the longest")
-    seconds: list[float] = Field(description="of one launch of each of them but the dynamic one")
+    bins: list[str] = Field(description="length x batch of each runtime; dynamic: any length up to the longest")
+    seconds: list[float] = Field(description="measured seconds of one launch, for each runtime except the dynamic one")
 
 
-class Status(BaseModel):
-    ready: bool
-    alias: str
-    generation: int = Field(description="counts what was taken up since the start")
-    leaving: int = Field(description="earlier generations with requests in hand")
+class Status(CommonStatus):
     workers: int
     pool: str
     policy: str
     dispatch: str
     placement: str
     streams: list[Stream]
-    refresh: Refresh
-    refresh_seconds: float = Field(description="between two looks; 0 for none")
-    waiting: int = Field(description="requests that no worker has in hand")
-    pending: int = Field(description="requests without an answer")
 
 
 _TEXTS = {"oneOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}], "example": "What is Deep Learning?"}
@@ -89,7 +81,7 @@ _PREDICT = {
 }
 _OPENAI = {
     "input": _TEXTS,
-    "model": {"type": "string", "description": "the stream; may be left out where just one has embeddings"},
+    "model": {"type": "string", "description": "the stream; optional if only one gives embeddings"},
     "encoding_format": {"type": "string", "enum": ["float", "base64"], "default": "float"},
     "deadline": _DEADLINE,
 }
@@ -98,32 +90,32 @@ _BODIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "/predict": ("inputs", _PREDICT),
     "/v1/embeddings": ("input", _OPENAI),
 }
-_SAID: Mapping[str, tuple[str, Any]] = {
+_SUMMARIES: Mapping[str, tuple[str, Any]] = {
     "/embed": ("Embeddings of one or many texts, as text-embeddings-inference gives them", list[list[float]]),
     "/predict": ("Classify one or many texts, as text-embeddings-inference does", list[Score] | list[list[Score]]),
     "/info": ("The model, as text-embeddings-inference describes it", dict[str, Any]),
-    "/health": ("Whether it can answer", None),
+    "/health": ("Whether the service can answer", None),
     "/v1/embeddings": ("Embeddings of one or many texts, as OpenAI gives them", OpenaiEmbeddings),
     "/v1/models": ("The streams, as OpenAI lists models", OpenaiModels),
 }
 _ERRORS = {
-    400: "The body is no JSON; for OpenAI: a field is outside its limit.",
+    400: "The body is not JSON; on OpenAI's routes also: a field is outside its limit.",
     404: "The stream is not served.",
-    413: "The body, a text or a list is over its limit, or a text is too long and truncate is false.",
+    413: "The body, a text or a list exceeds its limit, or a text is too long and truncate is false.",
     422: "A field is outside its limit.",
-    424: "The stream's head does not do this, or its model failed.",
+    424: "The stream's model does not do this (embed or classify), or it failed.",
     429: "Overload. See Retry-After.",
-    503: "A device was lost, or (OpenAI) the deadline cannot be met. See Retry-After.",
+    503: "A device failed, or (on OpenAI's routes) the deadline cannot be met. See Retry-After.",
 }
 
 
-def documents(path: str, posted: bool) -> dict[str, Any]:
-    """What FastAPI is told of a route."""
-    base, at = ("/{task}", path.removeprefix("/{task}")) if path.startswith("/{task}") else ("", path)
-    summary, answer = _SAID[at]
-    openai = at.startswith("/v1")
+def route_options(path: str, posted: bool) -> dict[str, Any]:
+    """Return the arguments of `add_api_route` for a route."""
+    base, path = ("/{task}", path.removeprefix("/{task}")) if path.startswith("/{task}") else ("", path)
+    summary, answer = _SUMMARIES[path]
+    openai = path.startswith("/v1")
     error = OpenaiErrorAnswer if openai else TeiError
-    said: dict[str, Any] = {
+    options: dict[str, Any] = {
         "methods": ["POST" if posted else "GET"],
         "summary": summary,
         "tags": ["openai" if openai else "text-embeddings-inference"],
@@ -131,9 +123,9 @@ def documents(path: str, posted: bool) -> dict[str, Any]:
         "openapi_extra": {"parameters": _parameters(base, posted)},
     }
     if posted:
-        said["responses"] |= {status: {"model": error, "description": text} for status, text in _ERRORS.items()}
-        said["openapi_extra"]["requestBody"] = object_body(*_BODIES[at])
-    return said
+        options["responses"] |= {status: {"model": error, "description": text} for status, text in _ERRORS.items()}
+        options["openapi_extra"]["requestBody"] = object_body(*_BODIES[path])
+    return options
 
 
 def _parameters(base: str, posted: bool) -> list[dict[str, Any]]:

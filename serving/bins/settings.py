@@ -1,4 +1,4 @@
-"""The settings of the bins service, beside those of every service (serving/settings.py)."""
+"""The settings of the bins service, besides those of every service (serving/settings.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POOLS = ("processes", "ray")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinsSettings(Settings):
-    """`home`: `compiled` in it holds what the flow compiled."""
+    """The settings of the bins service. The folder `compiled` in `home` holds the compiled runtimes."""
 
     SYSTEM: ClassVar[str] = "bins"
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": POLICIES, "dispatch": DISPATCHES, "pool": POOLS}
@@ -26,11 +26,11 @@ class BinsSettings(Settings):
     experiment: str = names.experiment("bins")
     policy: str = "default"  # one of pliant/bins/policies.py
     workers: int = 1  # devices
-    least_workers: int | None = None  # fewest that are in use at low load; None: always all
-    pool: str = "processes"  # where devices are: processes of this machine's, or actors of Ray's nodes
-    ray_address: str = ""  # of the cluster that this machine is a node of (host:port, auto); empty: a local one
-    dispatch: str = "completion"  # one of pliant/bins/dispatch.py, where each device holds one runtime
-    margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
+    least_workers: int | None = None  # the fewest devices in use at low load; None: always all
+    pool: str = "processes"  # devices are processes of this machine, or actors on Ray's nodes
+    ray_address: str = ""  # host:port or auto, of the cluster that this machine is a node of; empty: a local one
+    dispatch: str = "completion"  # one of pliant/bins/dispatch.py, if each device holds one runtime
+    margin: float = 0.15  # share of the time to a deadline that is reserved for returning the answer
     max_texts: int = 256  # in one request
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
-"""The bins in the shape of text-embeddings-inference: /embed, /predict, /info and /health, for its clients.
+"""The API of text-embeddings-inference (TEI) for bins: /embed, /predict, /info and /health.
 
-What TEI's shapes are says serving/http/tei.py. At the root, for the only stream, and below /{task} for each of them; a base
-address without a path (POST) does what the stream's head does, as TEI's does.
+serving/http/tei.py describes its requests and answers. The routes are at the root, for a service of one stream, and below
+/{task} for each stream. A POST to the base address embeds or classifies, whichever the stream does, as in TEI.
 """
 
 from __future__ import annotations
@@ -15,43 +15,46 @@ from starlette.responses import Response
 
 from pliant.errors import InputError
 from serving.bins.answer import check_normalize, embeddings, respond, scores
-from serving.bins.question import Answer, Endpoint, Question, read_deadline
+from serving.bins.request import Endpoint, TextRequest, read_deadline
 from serving.http import tei
 from serving.http.api_errors import json_response
 from serving.http.json_body import shorten
-from serving.http.questions import read_fields
+from serving.http.routing import read_fields
 from serving.http.texts import Texts, check_count, clean
 
 error_response = partial(tei.error_response, kinds={**tei.KINDS, 503: (503, "Unhealthy")})
-"""A lost device comes back: its clients shall try again."""
+"""Returns an error in TEI's shape. A lost device is restarted, so its clients should retry: 503."""
 CLASSIFICATION, EMBEDDING = "classification", "embedding"
 
 
 async def embed(request: Request, endpoint: Endpoint) -> Response:
+    """Answer /embed with an embedding per text."""
     arrived = endpoint.now
     fields = await read_fields(request, endpoint.settings)
-    task = endpoint.which(request.path_params.get("task"), "task", EMBEDDING)
+    task = endpoint.select(request.path_params.get("task"), "task", EMBEDDING)
     return await _embed(request, endpoint, task, fields, arrived)
 
 
 async def predict(request: Request, endpoint: Endpoint) -> Response:
+    """Answer /predict with the scores of classes per text."""
     arrived = endpoint.now
     fields = await read_fields(request, endpoint.settings)
-    task = endpoint.which(request.path_params.get("task"), "task", CLASSIFICATION)
+    task = endpoint.select(request.path_params.get("task"), "task", CLASSIFICATION)
     return await _predict(request, endpoint, task, fields, arrived)
 
 
 async def answer(request: Request, endpoint: Endpoint) -> Response:
-    """Whatever the stream's head does."""
+    """Embed or classify, whichever the stream does."""
     arrived = endpoint.now
     fields = await read_fields(request, endpoint.settings)
-    task = endpoint.which(request.path_params.get("task"), "task", None)
+    task = endpoint.select(request.path_params.get("task"), "task", None)
     handle = _embed if endpoint.describe(task).head == EMBEDDING else _predict
     return await handle(request, endpoint, task, fields, arrived)
 
 
 async def info(request: Request, endpoint: Endpoint) -> Response:
-    task, limits = endpoint.which(request.path_params.get("task"), "task", None), endpoint.settings
+    """Answer /info with a description of the model."""
+    task, limits = endpoint.select(request.path_params.get("task"), "task", None), endpoint.settings
     encoder = endpoint.describe(task)
     kind: Mapping[str, Any] = {EMBEDDING: {"pooling": encoder.pooling}}
     if encoder.head == CLASSIFICATION:
@@ -70,15 +73,15 @@ async def _embed(
         raise no_dimensions(fields["dimensions"])
     normalize = tei.flag(fields, "normalize", True)
     check_normalize(endpoint.describe(task), normalize)
-    question = Question(
+    body = TextRequest(
         task,
         plain_texts("inputs", fields.get("inputs"), endpoint.settings.max_texts),
         read_deadline(request, fields, endpoint.settings.max_deadline),
         tei.flag(fields, "truncate", True),
         tei.is_left(fields.get("truncation_direction")),
     )
-    found = await endpoint.run(question, arrived)
-    return respond(embeddings(found, normalize), found.headers)
+    result = await endpoint.run(body, arrived)
+    return respond(embeddings(result, normalize), result.headers)
 
 
 async def _predict(
@@ -87,35 +90,35 @@ async def _predict(
     form = tei.read_form(fields)
     texts = _sequences(fields.get("inputs"), endpoint.settings.max_texts)
     limit = read_deadline(request, fields, endpoint.settings.max_deadline)
-    found = await endpoint.run(Question(task, texts, limit, form.truncate, form.left), arrived)
-    return respond(tei.shaped(_scores(found, form), form), found.headers)
+    result = await endpoint.run(TextRequest(task, texts, limit, form.truncate, form.left), arrived)
+    lists = [scores(logits_K, result.encoder.classes, form.raw, form.top_k) for logits_K in result.outputs]
+    return respond(tei.shaped(lists, form), result.headers)
 
 
-def plain_texts(name: str, value: object, most: int) -> Texts:
-    """A text or a list of texts, as both APIs take them for embeddings. Raises as `check_count` and `clean`."""
+def plain_texts(name: str, value: object, max_texts: int) -> Texts:
+    """Return a text or a list of texts, as both APIs accept them for embeddings.
+
+    Raises `InputError`, and as `check_count` and `clean`.
+    """
     if isinstance(value, str):
         return ((clean(name, value)[0], None),)
     if not isinstance(value, list):
         raise InputError(name, shorten(value), "a text or a list of texts")
-    check_count(name, value, most)
-    if any(isinstance(one, int | list) for one in value):
+    check_count(name, value, max_texts)
+    if any(isinstance(item, int | list) for item in value):
         hint = "(langchain: check_embedding_ctx_length=False)"
         raise InputError(name, "given as numbers of tokens", f"texts: every tokenizer has numbers of its own {hint}")
-    return tuple((clean(f"{name}[{index}]", one)[0], None) for index, one in enumerate(value))
+    return tuple((clean(f"{name}[{index}]", item)[0], None) for index, item in enumerate(value))
 
 
 def no_dimensions(value: object) -> InputError:
+    """Return the error for the field `dimensions`, which is not supported."""
     return InputError("dimensions", shorten(value), "left out: embeddings come in the encoder's own width")
 
 
-def _sequences(inputs: object, most: int) -> Texts:
+def _sequences(inputs: object, max_texts: int) -> Texts:
     texts = []
-    for one in tei.sequences(inputs, most):
-        parts = [clean(name, part)[0] for name, part in zip(one.names, one.parts, strict=True)]
+    for raw in tei.sequences(inputs, max_texts):
+        parts = [clean(name, part)[0] for name, part in zip(raw.part_names, raw.parts, strict=True)]
         texts.append((parts[0], parts[1] if len(parts) > 1 else None))
     return tuple(texts)
-
-
-def _scores(found: Answer, form: tei.Form) -> list[list[dict[str, Any]]]:
-    classes = found.encoder.classes
-    return [scores(logits_K, classes, form.raw, form.most) for logits_K in found.outputs]

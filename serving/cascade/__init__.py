@@ -1,1 +1,1 @@
-"""The endpoint of cascade."""
+"""The service of the system cascade."""

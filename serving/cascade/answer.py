@@ -1,4 +1,4 @@
-"""What an answer says of one text, as plain values. Knows what was asked and what came of it; decides nothing.
+"""Writes the answer for one text as JSON values.
 
 Shape suffixes: K classes.
 """
@@ -10,85 +10,86 @@ from typing import Any
 from pliant.cascade.outcomes import Answered
 from pliant.cascade.route import confidence
 from serving.answers import Completed
-from serving.cascade.reading import Asked
+from serving.cascade.reading import TextInProgress
 
 
-def answer(id: str, asked: Asked, served: Completed) -> dict[str, Any]:
-    """Of a text that at least one level ran for. `label` is a class, or in a regression the value."""
-    cascade, names = asked.way.cascade, levels_run(asked)
+def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str, Any]:
+    """Return the answer for a text that at least one level ran for. `label` is a class, or a regression's value."""
+    cascade, names = progress.handler.cascade, levels_run(progress)
     return {
         "id": id,
         "task": cascade.task,
-        **_said(asked),
-        "confidence": sure(asked),
+        **_label(progress),
+        "confidence": confidence_of(progress),
         "level": names[-1],
         "levels": names,
-        "candidate": asked.candidate.name,
-        "cut_short": bool(served.reason),
-        "reason": served.reason,
-        "pruned": [_word(asked, *span) for span in sorted(asked.dropped)],
-        "truncated": asked.truncated,
-        "on_time": served.on_time,
-        **_times(served),
-        "versions": versions(asked),
+        "candidate": progress.candidate.name,
+        "cut_short": bool(completed.reason),
+        "reason": completed.reason,
+        "pruned": [_word(progress, *span) for span in sorted(progress.dropped)],
+        "truncated": progress.truncated,
+        "on_time": completed.on_time,
+        **_times(completed),
+        "versions": versions(progress),
     }
 
 
-def remembered(asked: Asked, served: Completed) -> Answered:
-    """The same for those who later learn of the right label. No promise covers what was cut short."""
-    cascade, candidate = asked.way.cascade, asked.candidate
+def to_answered(progress: TextInProgress, completed: Completed) -> Answered:
+    """Return what must be remembered until the right label comes. An answer that was cut short has no promise."""
+    cascade, candidate = progress.handler.cascade, progress.candidate
     return Answered(
         task=cascade.task,
-        version=asked.way.served.version,
+        version=progress.handler.served.version,
         candidate=candidate.name,
-        level=levels_run(asked)[-1],
-        label=_said(asked)["label"],
-        confidence=sure(asked),
-        promised=None if served.reason else candidate.promised,
+        level=levels_run(progress)[-1],
+        label=_label(progress)["label"],
+        confidence=confidence_of(progress),
+        promised=None if completed.reason else candidate.promised,
         tolerance=cascade.tolerance,
         classes=cascade.classes,
     )
 
 
-def levels_run(asked: Asked) -> list[str]:
-    return [asked.way.cascade.levels[level].name for level in asked.candidate.levels[: asked.ran]]
+def levels_run(progress: TextInProgress) -> list[str]:
+    """Return the names of the levels that ran, in order."""
+    return [progress.handler.cascade.levels[level].name for level in progress.candidate.levels[: progress.levels_done]]
 
 
-def versions(asked: Asked) -> dict[str, Any]:
-    """Of the task, and of the classifiers that ran, by level."""
-    served = asked.way.served
-    ran = asked.candidate.levels[: asked.ran]
+def versions(progress: TextInProgress) -> dict[str, Any]:
+    """Return the versions of the task, and of the classifiers that ran, by level."""
+    served = progress.handler.served
+    done = progress.candidate.levels[: progress.levels_done]
     return {
         "task": served.version,
-        "models": {served.cascade.levels[level].name: served.levels[level].version for level in ran},
+        "models": {served.cascade.levels[level].name: served.levels[level].version for level in done},
     }
 
 
-def sure(asked: Asked) -> float:
-    """The calibrated probability that the answer is correct (a regression: within the tolerance)."""
-    return round(float(confidence(asked.answer, not asked.way.cascade.classes)[0]), 6)
+def confidence_of(progress: TextInProgress) -> float:
+    """Return the calibrated probability that the answer is correct (a regression: within the tolerance)."""
+    return round(float(confidence(progress.answer, not progress.handler.cascade.classes)[0]), 6)
 
 
-def _said(asked: Asked) -> dict[str, Any]:
-    cascade, answer_K = asked.way.cascade, asked.answer[0]
+def _label(progress: TextInProgress) -> dict[str, Any]:
+    cascade, answer_K = progress.handler.cascade, progress.answer[0]
     if cascade.classes:
         shares = [round(share, 6) for share in answer_K.tolist()]
-        told = dict(zip(cascade.classes, shares, strict=True))
-        return {"label": cascade.classes[int(answer_K.argmax())], "probabilities": told, "interval": None}
+        probabilities = dict(zip(cascade.classes, shares, strict=True))
+        return {"label": cascade.classes[int(answer_K.argmax())], "probabilities": probabilities, "interval": None}
     value = float(answer_K[0])
     return {"label": value, "probabilities": None, "interval": [value - cascade.tolerance, value + cascade.tolerance]}
 
 
-def _word(asked: Asked, which: int, start: int, end: int) -> dict[str, Any]:
-    text = asked.original[which] or ""
+def _word(progress: TextInProgress, which: int, start: int, end: int) -> dict[str, Any]:
+    text = progress.original[which] or ""
     return {"text": which, "start": start, "end": end, "word": text[start:end]}
 
 
-def _times(served: Completed) -> dict[str, float]:
-    """Over all its launches: on the device, and before and between them in queues."""
-    *former, last = served.ran
-    earlier = sum(ran.seconds for ran in former)
+def _times(completed: Completed) -> dict[str, float]:
+    """Return the seconds in queues and on devices, over all launches."""
+    *former, last = completed.launches
+    earlier = sum(launch.seconds for launch in former)
     return {
-        "queue_seconds": max(0.0, served.queue_seconds - earlier),
+        "queue_seconds": max(0.0, completed.queue_seconds - earlier),
         "run_seconds": earlier + last.seconds,
     }

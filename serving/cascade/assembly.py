@@ -1,11 +1,7 @@
-"""Puts the cascade service together: registry, generations with their schedulers and workers, refresher, endpoint.
-
-The one place that turns settings and artifacts into a scheduler and into a device process's build plan.
-"""
+"""Assembles the cascade service: turns settings and artifacts into a scheduler, build plans and an endpoint."""
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -14,29 +10,30 @@ from pliant.cascade.knowledge import Knowledge, knowledge, numbers, prunes
 from pliant.cascade.scheduler import CascadeScheduler, Options
 from registry.names import CASCADE_PREFIX
 from serving.cascade.catalog import Catalog, load_catalog
-from serving.cascade.endpoint import ORIGINS, CascadeEndpoint, Dependencies
+from serving.cascade.endpoint import ORIGINS, CascadeEndpoint
 from serving.cascade.messages import CascadeBuild, ModelBuild
 from serving.cascade.outcomes import Outcomes
-from serving.cascade.reading import Way, read, way
+from serving.cascade.reading import Handler, handler_of, read
 from serving.cascade.settings import CascadeSettings
 from serving.clock import loop_clock
+from serving.lifecycle import assembly
 from serving.lifecycle.artifacts import Registry, open_registry
-from serving.lifecycle.assembly import Assembly, Blueprint, Builder, WorkerFactory
-from serving.lifecycle.refresh import Source, follow
+from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
+from serving.lifecycle.refresh import Source
 from serving.metrics import Metrics
 from serving.workers.device_plan import DevicePlan
 from serving.workers.devices import SameDevice, check_devices, devices
 from serving.workers.worker import ProcessWorker
 
-WARM_BATCHES = (1, 16)  # that every classifier runs before the first request
+WARM_BATCHES = (1, 16)  # every classifier runs these batch sizes before the first request
 
 
 def check(settings: CascadeSettings) -> None:
-    """What launch.py's `check` says, for this system."""
+    """Check settings, artifacts and devices before the service starts. Raises `PliantError`."""
     catalog = load_catalog(open_registry(settings), settings.alias)
     make_scheduler(settings, make_knowledge(settings, catalog))
     for served in catalog.tasks.values():
-        way(served)
+        handler_of(served)
     check_devices(settings, catalog)
 
 
@@ -45,24 +42,28 @@ async def assemble(
     registry: Registry | None = None,
     worker_factory: WorkerFactory = ProcessWorker,
     counted: CollectorRegistry = REGISTRY,
-) -> Assembly[CascadeEndpoint, Catalog, Way]:
-    """A service whose models have run. Raises `PliantError`."""
+) -> Assembly[CascadeEndpoint, Catalog, Handler]:
+    """Return a running service, whose models have run. Raises `PliantError`."""
     registry, clock, metrics = registry or open_registry(settings), loop_clock(), Metrics("model", ORIGINS, counted)
-    source = Source(registry, settings.alias, CASCADE_PREFIX, load_catalog)
-    same = SameDevice("tasks", settings.any_profile)
-    builder = Builder(settings, clock, metrics, worker_factory, partial(blueprint, settings), same)
-    refresher = await follow(source, builder.start, settings.refresh_seconds, metrics)
-    parts = Dependencies(settings, refresher, metrics, Outcomes(counted), clock)
-    return Assembly(CascadeEndpoint(parts), refresher, asyncio.create_task(refresher.poller.run()))
+    outcomes = Outcomes(counted)
+    return await assembly.assemble(
+        Source(registry, settings.alias, CASCADE_PREFIX, load_catalog),
+        generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings)),
+        SameDevice("tasks", settings.any_profile),
+        lambda refresher: CascadeEndpoint(settings, refresher, metrics, outcomes, clock),
+        settings.refresh_seconds,
+        metrics,
+    )
 
 
-def blueprint(settings: CascadeSettings, catalog: Catalog) -> Blueprint[Way]:
+def blueprint(settings: CascadeSettings, catalog: Catalog) -> Blueprint[Handler]:
+    """Return what a generation of this catalog needs."""
     scheduler = make_scheduler(settings, make_knowledge(settings, catalog))
     return Blueprint(
         scheduler=scheduler,
-        ways={name: way(served) for name, served in catalog.tasks.items()},
+        handlers={name: handler_of(served) for name, served in catalog.tasks.items()},
         builds=[build_plan(settings, catalog, worker) for worker in range(settings.workers)],
-        names=model_names(catalog),
+        setting_name=model_names(catalog).__getitem__,
         waiting=lambda _: scheduler.waiting,
         read=read,
     )
@@ -78,18 +79,19 @@ def make_scheduler(settings: CascadeSettings, known: Knowledge) -> CascadeSchedu
 
 
 def build_plan(settings: CascadeSettings, catalog: Catalog, worker: int) -> CascadeBuild:
-    """What the device process of one worker is told: the classifiers that launches may send it to."""
+    """Return the build plan of one worker's device process, with the classifiers that it may run."""
     models, known = [], make_knowledge(settings, catalog).models
     for (task, level), number in numbers(catalog.cascades).items():
         served = catalog.tasks[task]
         if worker in known[number].workers:
-            held = served.levels[level]
-            models.append(ModelBuild(number, held.folder, held.digest, level in prunes(served.cascade)))
-    insisted = None if settings.any_profile else catalog.device
-    every = devices(settings)
-    return CascadeBuild(tuple(models), DevicePlan(every[worker % len(every)], settings.threads, insisted, WARM_BATCHES))
+            model = served.levels[level]
+            models.append(ModelBuild(number, model.folder, model.digest, level in prunes(served.cascade)))
+    required_device = None if settings.any_profile else catalog.device
+    all_devices = devices(settings)
+    plan = DevicePlan(all_devices[worker % len(all_devices)], settings.threads, required_device, WARM_BATCHES)
+    return CascadeBuild(tuple(models), plan)
 
 
 def model_names(catalog: Catalog) -> list[str]:
-    """What metrics call the models, by their numbers."""
+    """Return the label of each model in metrics, by its number."""
     return [f"{cascade.task}/{level.name}" for cascade in catalog.cascades for level in cascade.levels]

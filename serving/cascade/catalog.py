@@ -1,7 +1,7 @@
-"""What the cascade service serves: which tasks and classifiers, of which versions, and whether they fit each other.
+"""The artifacts that the cascade service serves, their versions, and whether they fit each other.
 
-Knows the registry's names and the artifacts; knows nothing of HTTP, processes or schedules. Weights are verified here and
-dropped again: the device processes load them themselves, so this one stays small.
+A task has several classifiers (levels). Weights are verified here and not kept: the device processes load them, and this
+process stays small.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pliant.cascade.artifact import Cascade, LevelProfile
-from pliant.errors import ArtifactError, DeviceError, RegistryError
+from pliant.errors import ArtifactError, RegistryError
 from pliant.models.artifact import Classifier
 from registry import codec
 from registry.names import CASCADE_PREFIX, CASCADE_TASK, cascade_level
 from serving.lifecycle.artifacts import Registry
-from serving.lifecycle.catalog import Fetcher, fetching
+from serving.lifecycle.catalog import Fetcher, fetching, only_class
 
 
 @dataclass(frozen=True, slots=True)
 class ServedLevel:
-    """All of a classifier but its weights, which the device process reads from the folder."""
+    """A classifier without its weights, which the device process reads from the folder."""
 
     folder: Path
     version: int
@@ -32,6 +32,8 @@ class ServedLevel:
 
 @dataclass(frozen=True, slots=True)
 class ServedTask:
+    """A task with its levels and their versions."""
+
     cascade: Cascade
     version: int
     digest: str
@@ -39,47 +41,42 @@ class ServedTask:
 
     @property
     def max_length(self) -> int:
-        """Tokens that every level reads; a longer text is cut, and its answer says so."""
+        """Return how many tokens every level reads. A longer text is truncated, and its answer says so."""
         return min(level.max_length for level in self.levels)
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Tasks by name, in order of names, and the registry's pointers that they were found by."""
+    """Tasks by name, in order of names, and the versions that they were loaded by."""
 
     tasks: Mapping[str, ServedTask]
     pointers: Mapping[str, int]
 
     @property
     def cascades(self) -> Sequence[Cascade]:
-        """In the order that numbers models (pliant/cascade/knowledge.py)."""
+        """Return the tasks' cascades, in the order in which models are numbered (pliant/cascade/knowledge.py)."""
         return [served.cascade for served in self.tasks.values()]
 
     @property
     def folders(self) -> set[Path]:
-        """That the device processes read."""
+        """The folders that the device processes read."""
         return {level.folder for served in self.tasks.values() for level in served.levels}
 
     @property
     def device(self) -> str:
-        """The device class that all was profiled on. Raises `DeviceError` where tasks differ in it."""
+        """The class of device that everything was profiled on. Raises `DeviceError` if there are several."""
         classes = {cascade.device for cascade in self.cascades}
-        if len(classes) > 1:
-            raise DeviceError(
-                f"the tasks were profiled on {len(classes)} classes of device ({', '.join(sorted(classes))}): "
-                "profile them on one, or serve regardless (--any-profile)"
-            )
-        return classes.pop()
+        return only_class(classes, "the tasks", "profile them on one, or serve regardless (--any-profile)")
 
     def serves_as(self, other: Catalog) -> bool:
         """Whether both serve the same artifacts under the same versions."""
-        return {n: _mark(t) for n, t in self.tasks.items()} == {n: _mark(t) for n, t in other.tasks.items()}
+        return {n: _identity(t) for n, t in self.tasks.items()} == {n: _identity(t) for n, t in other.tasks.items()}
 
 
 def load_catalog(registry: Registry, alias: str, running: Catalog | None = None) -> Catalog:
-    """What `alias` points to. What `running` holds already is not fetched again.
+    """Return what `alias` points to. Artifacts that `running` has are not fetched again.
 
-    Raises `RegistryError` for what is not there, `ArtifactError` for what cannot be used or does not fit together.
+    Raises `RegistryError` for what is missing, `ArtifactError` for what cannot be used or does not fit together.
     """
     with fetching(registry, alias, CASCADE_PREFIX) as fetcher:
         pointers = fetcher.pointers
@@ -92,7 +89,7 @@ def load_catalog(registry: Registry, alias: str, running: Catalog | None = None)
 
 @dataclass(frozen=True, slots=True)
 class _Loader:
-    """Fetches what the running catalog lacks."""
+    """Loads tasks, and fetches what the running catalog lacks."""
 
     fetcher: Fetcher
     running: Mapping[str, ServedTask]
@@ -132,9 +129,9 @@ class _Loader:
             )
         classifier = codec.load(Classifier, folder, published.digest)
         if classifier.classes != cascade.classes:
-            raise ArtifactError(f"{name} knows other classes than task {cascade.task}")
+            raise ArtifactError(f"{name} has other classes than task {cascade.task}: train them on the same data")
         return ServedLevel(folder, published.version, published.digest, classifier.tokenizer, classifier.max_length)
 
 
-def _mark(served: ServedTask) -> tuple[object, ...]:
+def _identity(served: ServedTask) -> tuple[object, ...]:
     return served.version, served.digest, *((level.version, level.digest) for level in served.levels)

@@ -1,4 +1,4 @@
-"""What the service tells of a task: its classes, levels and candidates, and what is promised. Plain values."""
+"""Describes a task as JSON values: its classes, levels, candidates and promised accuracy."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from serving.cascade.catalog import ServedLevel, ServedTask
 
 
 def described(served: ServedTask) -> dict[str, Any]:
+    """Return a task as GET /tasks lists it."""
     cascade = served.cascade
     levels = zip(cascade.levels, served.levels, strict=True)
     return {

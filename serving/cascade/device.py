@@ -1,4 +1,4 @@
-"""The cascade's classifiers in a device process: load, warm up, run. Knows the runtime; knows nothing of texts or gates."""
+"""The classifiers of cascade in a device process: load, warm up, run."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from registry import codec
 from serving.cascade.messages import CascadeBuild, Output, Payload
-from serving.workers.on_device import prepare, room
+from serving.workers.on_device import prepare, reporting_memory
 
-WARM_TOKENS = (8, 32)
+WARM_TOKENS = (8, 32)  # lengths of the texts that every classifier runs before the first request
 
 
-def build(told: CascadeBuild) -> CascadeModel:
-    """Raises `DigestError` where a folder changed since it was verified, `DeviceError` on another class of device.
+def build(spec: CascadeBuild) -> CascadeModel:
+    """Return the model, loaded and warmed up.
 
-    `WorkerError` where the device has no room.
+    Raises `DigestError` if a folder has changed since it was verified, `DeviceError` on another class of device,
+    `WorkerError` if the device lacks memory.
     """
-    prepare(told.plan)
-    with room(told.plan.device):
-        loaded = {one.number: codec.load(Classifier, one.folder, one.digest) for one in told.models}
-        model = CascadeModel(CascadeRuntime(loaded, told.plan.device), told)
+    prepare(spec.plan)
+    with reporting_memory(spec.plan.device):
+        loaded = {model.number: codec.load(Classifier, model.folder, model.digest) for model in spec.models}
+        model = CascadeModel(CascadeRuntime(loaded, spec.plan.device), spec)
         for number, classifier in loaded.items():
-            model.warm_up(number, classifier.max_length, told.plan.warm_batches)
+            model.warm_up(number, classifier.max_length, spec.plan.warm_batches)
     return model
 
 
 class CascadeModel:
-    """The runtime as a device_process.Model: a launch's setting is the number of the classifier that it runs."""
+    """The runtime as a `Model` of device_process.py. A launch's setting is the number of its classifier."""
 
-    def __init__(self, runtime: CascadeRuntime, told: CascadeBuild) -> None:
+    def __init__(self, runtime: CascadeRuntime, spec: CascadeBuild) -> None:
         self._runtime = runtime
-        self._importance = {one.number: one.importance for one in told.models}
+        self._importance = {model.number: model.importance for model in spec.models}
 
     def run(self, setting: int, payloads: Sequence[Payload]) -> tuple[Sequence[Output], float]:
         if setting not in self._importance:
@@ -46,14 +47,14 @@ class CascadeModel:
         return list(zip(run.logits, run.importance, strict=True)), run.seconds
 
     def warm_up(self, number: int, max_length: int, batches: Sequence[int]) -> None:
-        """The first run of a shape is slow (kernels are chosen, memory is taken): let no request meet it."""
+        """Run some shapes before the first request: first runs are slow, as kernels are chosen and memory allocated."""
         for tokens in WARM_TOKENS:
             size = min(tokens, max_length)
             for batch in batches:
                 self.run(number, [(np.zeros(size, np.int32), np.zeros(size, np.int8))] * batch)
 
     def update(self, value: object) -> None:
-        raise InputError("model", value, "left as it is: what changes is served by processes of its own")
+        raise InputError("model", value, "left as it is: a new version runs in a new process")
 
     def load(self, number: int) -> None:
-        raise InputError("model", number, "left as it is: this device process has loaded all that it runs")
+        raise InputError("model", number, "left as it is: this device process has loaded all of its models")

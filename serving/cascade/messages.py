@@ -1,4 +1,4 @@
-"""What passes between the cascade service and its device processes. Plain values: the service needs no torch for them."""
+"""The messages between the cascade service and its device processes. They need no torch."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from serving.workers.device_plan import BuildPlan, DevicePlan
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
-"""One text as a level reads it: token numbers [N] and which of the two texts each belongs to [N]."""
+"""A text as a level reads it: token ids [N], and for each the text of a pair that it belongs to (0 or 1) [N]."""
 
 Output = tuple[NDArray[np.float32], NDArray[np.float32] | None]
-"""Logits [K], and the importance of every token [N] where a candidate of the task prunes by it."""
+"""Logits [K], and the importance of every token [N] if a candidate of the task prunes by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelBuild:
-    """One classifier to load. `number` is a launch's setting."""
+    """A classifier to load. `number` is a launch's setting; `importance`: also return the importance of tokens."""
 
     number: int
     folder: Path
@@ -30,7 +30,7 @@ class ModelBuild:
 
 @dataclass(frozen=True, slots=True)
 class CascadeBuild(BuildPlan):
-    """How a device process makes its models; called there."""
+    """Makes the models in a device process."""
 
     BUILDER: ClassVar[str] = "serving.cascade.device:build"
 

@@ -1,6 +1,6 @@
-"""Labels that come later, as the service takes them: from HTTP's values to pliant/cascade/outcomes.py and its metrics.
+"""Takes the right labels of earlier answers, and reports whether the promised accuracy holds.
 
-In memory alone: what was answered before a restart can no longer be labelled, and the figures begin anew.
+Everything is in memory only: after a restart, earlier answers can no longer be labelled, and the figures start anew.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
-from pliant.cascade.outcomes import CONFIDENCE, Answered, Figures, Label, Taken, Tracker
+from pliant.cascade.outcomes import CONFIDENCE, Answered, Figures, Label, LabelResult, Tracker
 from pliant.errors import InputError, PliantError
-from serving.http.api_errors import ApiError, error_content, refusal_of
+from serving.http.api_errors import ApiError, api_error_of, error_content
 from serving.http.json_body import SHOWN, check_names, number, shorten, text
 
 FIELDS = ("id", "label")
 MEMORY = 100_000  # answers that can still be labelled, about 40 MB
-MOST = 1_000  # labels in one request
+MAX_LABELS = 1_000  # labels in one request
 
 logger = logging.getLogger("pliant.serving")
 
 
 class Outcomes:
-    """Remembers answers, takes labels, and says which promises are broken."""
+    """Remembers answers, takes their labels, and finds promises of accuracy that are broken."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY, memory: int = MEMORY) -> None:
         def gauge(name: str, meaning: str, *labels: str) -> Gauge:
@@ -34,10 +34,12 @@ class Outcomes:
 
         self._tracker = Tracker(memory)
         by_level, by_candidate = ("task", "candidate", "level"), ("task", "version", "candidate")
-        # Not pliant_outcomes: that is what became of the requests.
-        self._labels = Counter("pliant_labels", "Answers whose label came", (*by_level, "correct"), registry=registry)
-        self._error = gauge("calibration_error", "Expected, of labelled answers, 15 bins", *by_candidate, "level")
-        self._broken = gauge("promise_broken", "1 where accuracy is below what was promised", *by_candidate)
+        # The name pliant_outcomes is taken: it counts how requests ended.
+        meaning = "Labels that were reported, by whether the answer was correct"
+        self._labels = Counter("pliant_labels", meaning, (*by_level, "correct"), registry=registry)
+        meaning = "Expected calibration error of labelled answers, in 15 bins"
+        self._error = gauge("calibration_error", meaning, *by_candidate, "level")
+        self._broken = gauge("promise_broken", "1 if the accuracy is below the promised one, else 0", *by_candidate)
 
     def remember(self, id: str, answered: Answered) -> None:
         self._tracker.remember(id, answered)
@@ -45,26 +47,26 @@ class Outcomes:
     def take(self, id: str, label: Label) -> dict[str, Any]:
         """Count the label of an answer.
 
-        Raises `ApiError` for an unknown id (404) and for another label than before (409), and `InputError` for a label
-        that the task does not know. The same label once more is well, and counts once.
+        The same label may come again, and counts once. Raises `ApiError` for an unknown id (404) and for another label
+        than before (409), `InputError` for a label that the task does not have.
         """
         taken = self._tracker.take(id, label)
         if taken.answered is None:
-            message = f"id is {shorten(id)}, but must be of an answer that was given lately, since the service started"
+            message = f"id is {shorten(id)}, but must be of a recent answer, given since the service started"
             raise ApiError(404, "unknown_id", message, "id")
         if taken.status == "contradicted":
-            message = f"label is {shorten(label)}, but must be the one that was taken before: a label cannot be changed"
+            message = f"label is {shorten(label)}, but must be the one reported before: a label cannot be changed"
             raise ApiError(409, "other_label", message, "label")
         figures = self._tracker.figures_of(taken.answered)
         if taken.status == "counted":
             self._observe(taken.answered, taken, figures)
         return _taken(id, taken.answered, taken, figures)
 
-    def plain(self) -> list[dict[str, Any]]:
-        """The figures of every candidate with labels, for a status."""
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the figures of every candidate with labels, as JSON values."""
         return [_finite(asdict(figures)) for figures in self._tracker.figures()]
 
-    def _observe(self, answered: Answered, taken: Taken, figures: Figures) -> None:
+    def _observe(self, answered: Answered, taken: LabelResult, figures: Figures) -> None:
         self._labels.labels(answered.task, answered.candidate, answered.level, str(taken.correct).lower()).inc()
         names = (answered.task, str(answered.version), answered.candidate)
         level = next(level for level in figures.levels if level.level == answered.level)
@@ -75,7 +77,7 @@ class Outcomes:
 
 
 def promise_sentence(figures: Figures) -> str:
-    """What a broken promise means, for a person."""
+    """Return a sentence that explains a broken promise."""
     return (
         f"the promise of {figures.candidate} for {figures.task} (version {figures.version}) is broken: of "
         f"{figures.labels} labelled answers {figures.accuracy:.1%} are correct, but {figures.promised:.1%} were promised; "
@@ -84,7 +86,7 @@ def promise_sentence(figures: Figures) -> str:
 
 
 def read_outcome(value: object) -> tuple[str, Label]:
-    """An answer's id and its label. Raises `InputError`."""
+    """Return the id and the label in a report. Raises `InputError`."""
     if not isinstance(value, dict):
         raise InputError("outcome", shorten(value), "an object with id and label")
     check_names(value, FIELDS, FIELDS)
@@ -93,27 +95,30 @@ def read_outcome(value: object) -> tuple[str, Label]:
 
 
 def take_all(outcomes: list[Any], take: Callable[[str, Label], dict[str, Any]]) -> tuple[int, dict[str, Any]]:
-    """Status and answer for a list, each of which succeeds or fails by itself. Raises `InputError` for its length."""
-    if not 0 < len(outcomes) <= MOST:
-        raise InputError("outcomes", f"a list of {len(outcomes)}", f"a list of 1 to {MOST}")
-    results, refusals = [], []
+    """Return status and answer for a list of labels, each of which succeeds or fails by itself.
+
+    Raises `InputError` for an empty list and for one of more than `MAX_LABELS`.
+    """
+    if not 0 < len(outcomes) <= MAX_LABELS:
+        raise InputError("outcomes", f"a list of {len(outcomes)}", f"a list of 1 to {MAX_LABELS}")
+    results, api_errors = [], []
     for value in outcomes:
         try:
             results.append(take(*read_outcome(value)))
         except (ApiError, PliantError) as error:
-            refusals.append(refusal_of(error))
-            results.append({"id": _id(value), **error_content(refusals[-1])})
-    status = refusals[0].status if len(refusals) == len(outcomes) else 200
-    return status, {"taken": len(outcomes) - len(refusals), "refused": len(refusals), "outcomes": results}
+            api_errors.append(api_error_of(error))
+            results.append({"id": _id(value), **error_content(api_errors[-1])})
+    status = api_errors[0].status if len(api_errors) == len(outcomes) else 200
+    return status, {"taken": len(outcomes) - len(api_errors), "refused": len(api_errors), "outcomes": results}
 
 
 def _id(value: object) -> str | None:
-    """As far as there is one that can be repeated."""
+    """Return the id in an invalid report, if it has one."""
     id = value.get("id") if isinstance(value, dict) else None
     return id[:SHOWN] if isinstance(id, str) else None
 
 
-def _taken(id: str, answered: Answered, taken: Taken, figures: Figures) -> dict[str, Any]:
+def _taken(id: str, answered: Answered, taken: LabelResult, figures: Figures) -> dict[str, Any]:
     promise = {
         "promised": figures.promised,
         "accuracy": figures.accuracy,
@@ -134,5 +139,5 @@ def _taken(id: str, answered: Answered, taken: Taken, figures: Figures) -> dict[
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN."""
+    """Replace NaN by None, since JSON has no NaN."""
     return {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in values.items()}

@@ -1,7 +1,7 @@
-"""One text on its way through the levels: what each reads, the answer so far, and whether the next one is worth asking.
+"""The state of a text between the levels of a cascade: what each level reads, and the answer so far.
 
-The decisions are functions of pliant/cascade (route.py, prune.py, text.py); here is what has to be kept between them, and
-the driver's `read` that calls them after each launch. Knows nothing of clocks, queues or HTTP.
+The decisions are functions of pliant/cascade (route.py, prune.py) and pliant/models/text.py. The driver calls `read` here
+after each launch.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from serving.cascade.catalog import ServedTask
 from serving.cascade.messages import Payload
 
 Draw = Callable[[], float]
-"""Uniform in [0, 1); what the published gates toss."""
+"""Draws a number from [0, 1) uniformly, for the gates of the published baselines that decide at random."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A task as it is served, with a reader for every level. Levels that read alike share one."""
+class Handler:
+    """A task that is served, with a tokenizing reader for every level. Levels with equal tokenizers share one."""
 
     served: ServedTask
     readers: tuple[Reader, ...]
@@ -38,29 +38,29 @@ class Way:
         return self.served.cascade
 
 
-def way(served: ServedTask) -> Way:
-    """Raises `ArtifactError` for a tokenizer that cannot be used."""
+def handler_of(served: ServedTask) -> Handler:
+    """Return a task with its readers. Raises `ArtifactError` for an unusable tokenizer."""
     keys = [(level.tokenizer, level.max_length) for level in served.levels]
-    made = {key: Reader(*key) for key in dict.fromkeys(keys)}
-    return Way(served, tuple(made[key] for key in keys))
+    readers = {key: Reader(*key) for key in dict.fromkeys(keys)}
+    return Handler(served, tuple(readers[key] for key in keys))
 
 
 @dataclass(slots=True)
-class Asked:
-    """One text, and the second one of a pair. `begin` makes it; `read` changes it after each of its launches."""
+class TextInProgress:
+    """A text, or a pair of texts, between launches. `begin` makes it; `read` updates it after each launch."""
 
-    way: Way
+    handler: Handler
     candidate: Candidate
     original: tuple[str, str | None]
-    text: tuple[str, str | None]  # what the level reads that runs next: without the words dropped
+    text: tuple[str, str | None]  # what the next level reads: without the dropped words
     reading: Reading
     draw: Draw
-    ran: int = 0  # levels
-    answer: Rows = field(default_factory=lambda: np.empty((0, 0)))  # [1, K] of the levels that ran, see route.py
-    truncated: bool = False  # some level that ran was given more than it reads
-    dropped: tuple[Span, ...] = ()  # words of `original` that the level that ran last was not shown
-    leaving: tuple[Span, ...] = ()  # those that the next one is not to be shown
-    spots: tuple[_Spot, ...] = ()  # where the words of `text` stand in `original`; empty: where they do in `text`
+    levels_done: int = 0
+    answer: Rows = field(default_factory=lambda: np.empty((0, 0)))  # [1, K], of the levels that ran, see route.py
+    truncated: bool = False  # a level that ran has not read all of its text
+    dropped: tuple[Span, ...] = ()  # words of `original` that the last level did not read
+    next_dropped: tuple[Span, ...] = ()  # further words that the next level does not read
+    positions: tuple[_Position, ...] = ()  # of the words of `text` in `original`; empty: the same as in `text`
 
     @property
     def payload(self) -> Payload:
@@ -71,23 +71,27 @@ class Asked:
         return len(self.reading.ids)
 
     def take(self, logits: NDArray[np.float32]) -> float:
-        """A level's output: the gain expected of the next one, NaN where there is none or it need not be asked."""
-        cascade, candidate = self.way.cascade, self.candidate
-        level = cascade.levels[candidate.levels[self.ran]]
+        """Take a level's output. Return the gain expected of the next level; NaN: the text is answered."""
+        cascade, candidate, done = self.handler.cascade, self.candidate, self.levels_done
+        level = cascade.levels[candidate.levels[done]]
         answer = answers(level, cascade.tolerance, logits[None], np.array([self.length]))
-        self.answer = combine(candidate.gates[self.ran - 1], self.answer, answer) if self.ran else answer
+        self.answer = combine(candidate.gates[done - 1], self.answer, answer) if done else answer
         self.truncated = self.truncated or self.reading.truncated
-        self.dropped, self.leaving = self.dropped + self.leaving, ()
-        self.ran += 1
-        if self.ran == len(candidate.levels):
+        self.dropped, self.next_dropped = self.dropped + self.next_dropped, ()
+        self.levels_done += 1
+        if self.levels_done == len(candidate.levels):
             return math.nan
-        gate = candidate.gates[self.ran - 1]
+        gate = candidate.gates[self.levels_done - 1]
         return float(judge(gate, self.answer, np.array([self.draw()]), not cascade.classes)[0])
 
-    def go_on(self, importance: NDArray[np.float32] | None) -> None:
-        """Prune by the importance of every token that was read, and read what is left as the next level does."""
-        levels, pruning = self.candidate.levels, self.candidate.gates[self.ran - 1].pruning
-        former, reader = self.way.readers[levels[self.ran - 1]], self.way.readers[levels[self.ran]]
+    def prepare_next(self, importance: NDArray[np.float32] | None) -> None:
+        """Prune words by the importance of the tokens read, and tokenize the rest for the next level."""
+        levels, readers, done = self.candidate.levels, self.handler.readers, self.levels_done
+        former, reader, pruning = (
+            readers[levels[done - 1]],
+            readers[levels[done]],
+            self.candidate.gates[done - 1].pruning,
+        )
         pruned = False
         if pruning.rule != "none" and importance is not None:
             pruned = self._prune(kept_words(importance, self.reading.words, pruning))
@@ -98,53 +102,54 @@ class Asked:
         if kept.all():
             return False
         spans, stays = self.reading.spans, kept.tolist()
-        self.leaving = tuple(self._origin(span) for span, stay in zip(spans, stays, strict=True) if not stay)
+        self.next_dropped = tuple(self._origin(span) for span, stay in zip(spans, stays, strict=True) if not stay)
         text = shorten(*self.text, spans, kept)
-        if self.ran < len(self.candidate.gates):  # words may be dropped once more
+        if self.levels_done < len(self.candidate.gates):  # words may be dropped once more
             left = [span for span, stay in zip(spans, stays, strict=True) if stay]
-            self.spots = tuple(_Spot(new, *self._origin(old)[1:]) for new, old in _found(self.text, text, left))
+            words = _locate_words(self.text, text, left)
+            self.positions = tuple(_Position(new, *self._origin(old)[1:]) for new, old in words)
         self.text = text
         return True
 
     def _origin(self, span: Span) -> Span:
-        """Where a word of `text` stands in `original`: from the first of the spots that it covers to the last."""
-        if not self.spots:
+        """Return where a word of `text` is in `original`: from the first to the last position that it covers."""
+        if not self.positions:
             return span
         which, start, end = span
-        covered = [spot for spot in self.spots if spot.here[0] == which and spot.here[1] < end and spot.here[2] > start]
-        return which, min(spot.start for spot in covered), max(spot.end for spot in covered)
+        covered = [p for p in self.positions if p.here[0] == which and p.here[1] < end and p.here[2] > start]
+        return which, min(p.start for p in covered), max(p.end for p in covered)
 
 
 @dataclass(frozen=True, slots=True)
-class _Spot:
-    here: Span
+class _Position:
+    here: Span  # in `text`
     start: int  # in `original`
     end: int
 
 
-def begin(way: Way, number: int, first: str, second: str | None, draw: Draw) -> Asked:
-    """Before any level ran. `number`: of the candidate."""
-    candidate = way.cascade.candidates[number]
-    reading = way.readers[candidate.levels[0]].read(first, second)
-    return Asked(way, candidate, (first, second), (first, second), reading, draw)
+def begin(handler: Handler, number: int, first: str, second: str | None, draw: Draw) -> TextInProgress:
+    """Return a text before any level ran. `number` is that of its candidate."""
+    candidate = handler.cascade.candidates[number]
+    reading = handler.readers[candidate.levels[0]].read(first, second)
+    return TextInProgress(handler, candidate, (first, second), (first, second), reading, draw)
 
 
 def read(pending: Pending, result: Result) -> Result:
-    """The driver's `read`, for requests whose `state` is an `Asked`."""
-    asked: Asked = pending.state
+    """Update a request after a launch, as the driver's `read`; its `state` is a `TextInProgress`."""
+    progress: TextInProgress = pending.state
     logits, importance = pending.last.output
-    gain = asked.take(logits)
+    gain = progress.take(logits)
     if math.isnan(gain):
         return result
-    asked.go_on(importance)
-    pending.payload = asked.payload
-    return Result(result.request, gain=gain, length=asked.length)
+    progress.prepare_next(importance)
+    pending.payload = progress.payload
+    return Result(result.request, gain=gain, length=progress.length)
 
 
-def _found(
+def _locate_words(
     before: tuple[str, str | None], after: tuple[str, str | None], words: Sequence[Span]
 ) -> list[tuple[Span, Span]]:
-    """Each word of `before` that is left, in the order of the text, with where it stands in `after`: (there, here)."""
+    """Return for each of the remaining words its place in `after` and its place in `before`, in order."""
     pairs, cursor = [], [0, 0]
     for which, start, end in words:
         old, new = before[which], after[which]

@@ -1,4 +1,4 @@
-"""The settings of the cascade service, beside those of every service (serving/settings.py)."""
+"""The settings of the cascade service, besides those of every service (serving/settings.py)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ PLACEMENTS = ("shared", "own")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeSettings(Settings):
+    """The settings of the cascade service."""
+
     SYSTEM: ClassVar[str] = "cascade"
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"placement": PLACEMENTS}
     POSITIVE: ClassVar[tuple[str, ...]] = (*Settings.POSITIVE, "workers", "max_texts")
 
     experiment: str = names.experiment("cascade")
     workers: int = 1  # devices
-    placement: str = "shared"  # every worker runs every level, or ("own") the first the first one, and so on
-    margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
+    placement: str = "shared"  # every worker runs every level; "own": each level has a worker of its own
+    margin: float = 0.15  # share of the time to a deadline that is reserved for returning the answer
     max_texts: int = 256  # in one request
 
     def __post_init__(self) -> None:

@@ -1,9 +1,8 @@
-"""The cascade in the shape of Hugging Face's text-embeddings-inference: /predict, /info and /health, for its clients.
+"""The API of Hugging Face's text-embeddings-inference (TEI) for cascade: /predict, /info and /health.
 
-What TEI's shapes are says serving/http/tei.py. The answer is a list of {score, label}, best first.
-
-What is different, as a cascade has no logits of its own: raw scores are the logarithms of the calibrated probabilities,
-whose softmax gives these again. Texts are only ever cut at their end.
+serving/http/tei.py describes its requests and answers. The answer is a list of {score, label}, best first. Two things
+differ from TEI: raw scores are the logarithms of the calibrated probabilities (a cascade has no logits; their softmax gives
+the probabilities again), and texts are truncated at their end only.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serving.cascade.question import Described, Endpoint, Question, read_texts, which_task
+from serving.cascade.request import Described, Endpoint, TextRequest, read_texts, select_task
 from serving.cascade.schemas import task_parameter, tei_body, tei_responses
 from serving.http import tei
 from serving.http.api_errors import ApiError, json_response
-from serving.http.questions import guarded, read_fields
+from serving.http.routing import guarded, read_fields
 from serving.http.tei import Form
 
-LEAST = 1e-12  # the smallest probability whose logarithm is given
+MIN_PROBABILITY = 1e-12  # smaller probabilities count as this one in raw scores
 STATUS: Mapping[str, int] = {"full": 429, "invalid": 422}
-"""The code of one text's error -> our status."""
+"""The code of a text's error -> the status of the response."""
 
 SUMMARIES: Mapping[str, str] = {
     "/predict": "Classify one or many texts, as text-embeddings-inference does",
-    "/info": "The model, as its clients want to know it",
-    "/health": "Whether it can answer",
+    "/info": "The model, as text-embeddings-inference describes it",
+    "/health": "Whether the service can answer",
 }
 
 
 def add_tei(app: FastAPI, endpoint_of: Callable[[Request], Endpoint]) -> None:
-    """/tei and, for a service of several tasks, /tei/{task}: base addresses to give to a client."""
+    """Add the routes below /tei and, for a service of several tasks, below /tei/{task}."""
     routes: tuple[tuple[str, str, Callable[[Request, Endpoint], Awaitable[Response]]], ...] = (
         ("POST", "/predict", _predict),
         ("GET", "/info", _info),
@@ -45,7 +44,7 @@ def add_tei(app: FastAPI, endpoint_of: Callable[[Request], Endpoint]) -> None:
     )
     for base in ("/tei", "/tei/{task}"):
         for method, path, handle in routes:
-            documents = tei_body() if method == "POST" else {}
+            body_schema = tei_body() if method == "POST" else {}
             app.add_api_route(
                 base + path,
                 guarded(handle, endpoint_of, tei.error_response),
@@ -55,19 +54,19 @@ def add_tei(app: FastAPI, endpoint_of: Callable[[Request], Endpoint]) -> None:
                 tags=["text-embeddings-inference"],
                 name=f"{method} {base}{path}",
                 summary=SUMMARIES.get(path),
-                openapi_extra=documents | ({"parameters": task_parameter()} if "{" in base else {}),
+                openapi_extra=body_schema | ({"parameters": task_parameter()} if "{" in base else {}),
             )
 
 
 async def _predict(request: Request, endpoint: Endpoint) -> Response:
     arrived = endpoint.now
     fields = await read_fields(request, endpoint.settings)
-    task = which_task(request.path_params.get("task"), endpoint)
+    task = select_task(request.path_params.get("task"), endpoint)
     described, form = endpoint.describe(task), tei.read_form(fields)
-    given = tei.sequences(fields.get("inputs"), endpoint.settings.max_texts)
-    texts, _ = read_texts(given, task, described.pair)
-    question = Question(task, texts, deadline=endpoint.settings.max_deadline)
-    answers = (await endpoint.predict(question, arrived))["answers"]
+    raw_texts = tei.sequences(fields.get("inputs"), endpoint.settings.max_texts)
+    texts, _ = read_texts(raw_texts, task, described.pair)
+    body = TextRequest(task, texts, deadline=endpoint.settings.max_deadline)
+    answers = (await endpoint.predict(body, arrived))["answers"]
     _check_errors(answers)
     _check_cut(answers, form, described)
     lists = [scores(answer, form) for answer in answers]
@@ -75,7 +74,7 @@ async def _predict(request: Request, endpoint: Endpoint) -> Response:
 
 
 async def _info(request: Request, endpoint: Endpoint) -> Response:
-    task, limits = which_task(request.path_params.get("task"), endpoint), endpoint.settings
+    task, limits = select_task(request.path_params.get("task"), endpoint), endpoint.settings
     described = endpoint.describe(task)
     kind = tei.classifier_type(described.classes)
     return json_response(tei.info(task, kind, described.max_length, limits.max_waiting, limits.max_texts))
@@ -86,15 +85,17 @@ async def _health(_: Request, endpoint: Endpoint) -> Response:
 
 
 def scores(answer: Mapping[str, Any], form: Form) -> list[dict[str, Any]]:
-    """Of all classes (or the best `form.most`), best first; of a regression the value."""
+    """Return the scores of all classes (or the best `form.top_k`), best first, or a regression's value."""
     if not answer["probabilities"]:
         return [{"score": answer["label"], "label": "LABEL_0"}]
-    best = sorted(answer["probabilities"].items(), key=lambda item: -item[1])[: form.most]
-    return [{"score": math.log(max(share, LEAST)) if form.raw else share, "label": label} for label, share in best]
+    best = sorted(answer["probabilities"].items(), key=lambda item: -item[1])[: form.top_k]
+    return [
+        {"score": math.log(max(share, MIN_PROBABILITY)) if form.raw else share, "label": label} for label, share in best
+    ]
 
 
 def _check_errors(answers: list[Mapping[str, Any]]) -> None:
-    """TEI's batches succeed or fail as a whole."""
+    """Raise the first error among the answers: in TEI, a batch succeeds or fails as a whole."""
     for answer in answers:
         if "error" in answer:
             code, message = answer["error"]["code"], answer["error"]["message"]
@@ -102,7 +103,7 @@ def _check_errors(answers: list[Mapping[str, Any]]) -> None:
 
 
 def _check_cut(answers: list[Mapping[str, Any]], form: Form, described: Described) -> None:
-    """Known only now, as the models' tokenizers tell."""
+    """Raise `ApiError` if a text was truncated that must not be, which the models' tokenizers decide."""
     if not any(answer["truncated"] for answer in answers):
         return
     if not form.truncate:

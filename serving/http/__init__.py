@@ -1,1 +1,1 @@
-"""What every endpoint needs of HTTP: its app, bodies, errors and texts. Knows no system."""
+"""HTTP for every service: the app, request bodies, errors and texts."""

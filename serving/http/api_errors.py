@@ -1,7 +1,4 @@
-"""Why a request gets no output, as HTTP says it: one shape of error for all endpoints.
-
-Knows status codes and the exception tree; knows nothing of bodies or images.
-"""
+"""Errors of the API: which status, code and message a client gets for which exception."""
 
 from __future__ import annotations
 
@@ -13,19 +10,19 @@ from starlette.responses import Response
 from pliant.errors import ArtifactError, BackboneError, InputError, PliantError, RegistryError, WorkerError
 from serving.answers import Rejected
 
-RETRY_AFTER = "1"  # seconds; a queue empties or expires within about one
+RETRY_AFTER = "1"  # seconds, about the time in which a queue empties or its requests expire
 
 
 class ApiError(Exception):
-    """`code` is for programmes, `message` for people: it names field, value and limit."""
+    """An error with an HTTP status. `code` is for programs; `message` is for people and names field, value and limit."""
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         super().__init__(message)
         self.status, self.code, self.field = status, code, field
 
 
-def refusal_of(error: Exception) -> ApiError:
-    """The refusal that fits an exception."""
+def api_error_of(error: Exception) -> ApiError:
+    """Return the API error that tells a client of an exception."""
     match error:
         case ApiError():
             return error
@@ -41,29 +38,31 @@ def refusal_of(error: Exception) -> ApiError:
             return ApiError(503, "worker_unavailable", str(error))
         case PliantError():
             return ApiError(500, "internal", str(error))
-    return ApiError(500, "internal", "an unexpected error; the service's log has it")
+    return ApiError(500, "internal", "an unexpected error; see the service's log")
 
 
-def refusal_of_drop(dropped: Rejected, deadline: float) -> ApiError:
-    """Overload: too many requests in line, or none of the ways to serve this one would be in time."""
-    match dropped.reason:
+def api_error_of_drop(rejected: Rejected, deadline: float) -> ApiError:
+    """Return the API error for a request that the scheduler rejected. `deadline` is in seconds from arrival."""
+    match rejected.reason:
         case "full":
-            return ApiError(429, "full", "as many requests wait as may; try again later")
+            return ApiError(429, "full", "the queue is full; try again later")
         case "late":
-            message = f"deadline is {deadline:g} seconds, within which the queue leaves no way to answer"
+            message = f"deadline is {deadline:g} seconds, but the queue is too long to answer within it"
             return ApiError(503, "late", message, "deadline")
-    return ApiError(503, dropped.reason, "its worker failed and the deadline leaves no time for another try")
+    return ApiError(503, rejected.reason, "the worker failed, and the deadline leaves no time for another attempt")
 
 
-def error_content(refusal: ApiError) -> dict[str, Any]:
-    """The body of an error, and the entry of one among several answers."""
-    return {"error": {"code": refusal.code, "field": refusal.field, "message": str(refusal)}}
+def error_content(api_error: ApiError) -> dict[str, Any]:
+    """Return an error as JSON: a response's body, or one entry of a list of answers."""
+    return {"error": {"code": api_error.code, "field": api_error.field, "message": str(api_error)}}
 
 
-def error_response(refusal: ApiError) -> Response:
-    headers = {"retry-after": RETRY_AFTER} if refusal.status in (429, 503) else None
-    return json_response(error_content(refusal), refusal.status, headers)
+def error_response(api_error: ApiError) -> Response:
+    """Return an error as a response; 429 and 503 have the header Retry-After."""
+    headers = {"retry-after": RETRY_AFTER} if api_error.status in (429, 503) else None
+    return json_response(error_content(api_error), api_error.status, headers)
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a JSON response."""
     return Response(json.dumps(content), status, headers, media_type="application/json")

@@ -1,16 +1,18 @@
-"""What every service's app has besides its own routes: the quick way to its hot routes, its page, one shape of error.
+"""The parts of the app that all services share: fast routes, the OpenAPI page, POST /refresh and the shape of errors.
 
-Knows HTTP and FastAPI; knows no system. The service puts the endpoint into `app.state.endpoint` when it is up.
+The service puts its endpoint into `app.state.endpoint` before it accepts requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -18,24 +20,25 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from pliant.errors import PliantError
-from serving.http.api_errors import ApiError, error_response, json_response, refusal_of
+from serving.http.api_errors import ApiError, api_error_of, error_response, json_response
 from serving.http.schemas import Refresh
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def new_app(title: str) -> FastAPI:
-    """An app without routes; `complete` it when it has its own."""
+    """Return an app without routes. Call `complete` once its own routes are added."""
     return FastAPI(title=title, version="1", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
 
 
 def complete(app: FastAPI, hot: Mapping[str, Handler], swagger: Path) -> FastAPI:
-    """`swagger` is a folder with Swagger UI's files, so that its page needs no internet.
+    """Add what all services have in common, and return the app.
 
-    `hot`: what is posted with every request, by path.
+    `hot`: handlers of the most frequent POST routes, by path. `swagger`: a folder with the files of Swagger UI, so that
+    the page needs no internet.
     """
-    # Requests go straight to the function; FastAPI's route of the same path, behind it, only documents. Its machinery
-    # of dependencies, unused here, was a sixth of the time of a request.
+    # These routes come before FastAPI's of the same path, which only serve as documentation: its dependency injection,
+    # unused here, took a sixth of a request's time.
     app.router.routes[:0] = [Route(path, handler, methods=["POST"]) for path, handler in hot.items()]
     app.add_api_route("/docs", _docs, include_in_schema=False)
     app.mount("/swagger", StaticFiles(directory=swagger), name="swagger")
@@ -45,23 +48,38 @@ def complete(app: FastAPI, hot: Mapping[str, Handler], swagger: Path) -> FastAPI
 
 
 def add_refresh(app: FastAPI, errors: Mapping[int | str, dict[str, Any]] | None = None) -> Handler:
-    """The same for all systems, but for the `errors` that are documented."""
+    """Add POST /refresh, documented with these `errors`, and return its handler."""
     app.add_api_route(
         "/refresh",
         _refresh,
         methods=["POST"],
-        summary="Take up what the registry's alias points to",
+        summary="Load the versions that the registry's alias points to, and serve them",
         responses={200: {"model": Refresh}, **(errors or {})},
     )
     return _refresh
 
 
+def add_status(app: FastAPI, schema: type[BaseModel], summary: str = "Status of the service") -> None:
+    """Add GET /status, documented with the `schema` of its answer."""
+    app.add_api_route("/status", _status, methods=["GET"], summary=summary, responses={200: {"model": schema}})
+
+
+def endpoint_of(request: Request) -> Any:
+    """Return the service's endpoint."""
+    return request.app.state.endpoint
+
+
 async def _refresh(request: Request) -> Response:
-    return json_response(await request.app.state.endpoint.refresh())
+    return json_response(await endpoint_of(request).refresh())
+
+
+async def _status(request: Request) -> Response:
+    status = endpoint_of(request).status()
+    return json_response(await status if isawaitable(status) else status)
 
 
 async def _docs(request: Request) -> Response:
-    """Addresses are relative, so the page works wherever the app is mounted."""
+    """Return the OpenAPI page. Its addresses are relative, so it works wherever the app is mounted."""
     return get_swagger_ui_html(
         openapi_url="openapi.json",
         title=request.app.title,
@@ -72,10 +90,9 @@ async def _docs(request: Request) -> Response:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    refusal = _of_http(error) if isinstance(error, HTTPException) else refusal_of(error)
-    request.app.state.endpoint.metrics.refused(refusal.code)
-    return error_response(refusal)
-
-
-def _of_http(error: HTTPException) -> ApiError:
-    return ApiError(error.status_code, "http", str(error.detail))
+    if isinstance(error, HTTPException):
+        api_error = ApiError(error.status_code, "http", str(error.detail))
+    else:
+        api_error = api_error_of(error)
+    endpoint_of(request).metrics.errored(api_error.code)
+    return error_response(api_error)

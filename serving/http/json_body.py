@@ -1,7 +1,7 @@
-"""From a request's body to checked JSON fields: what all endpoints that take JSON have in common.
+"""Reads a request's body and checks its JSON fields, for all endpoints that take JSON.
 
-Parsed by hand and not by a schema library: it is on the path of every request, and each refusal must name the field,
-the value and the limit. Every byte is counted as it comes, so a chunked body cannot pass the limit either.
+Parsed by hand instead of by a schema library: this runs for every request, and each error must name the field, the value
+and the limit. Bytes are counted as they arrive, so a chunked body cannot exceed the limit either.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from starlette.requests import Request
 from pliant.errors import InputError
 from serving.http.api_errors import ApiError
 
-SHOWN = 80  # characters of a refused value that a message repeats
-DIGITS = 18  # of a length; the first ones of a longer number are too large as well
+SHOWN = 80  # characters of an invalid value that a message repeats
+DIGITS = 18  # of content-length that are read: already far above any limit
 
 
 def content_type(request: Request) -> str:
+    """Return the media type in lower case, without parameters; empty if missing."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def check_type(request: Request, accepted: tuple[str, ...], sentence: str) -> str:
-    """The content type. Raises `ApiError` (415) for another than the `accepted`, which the `sentence` lists."""
+    """Return the content type. Raises `ApiError` (415) unless it is `accepted`; `sentence` lists these for people."""
     kind = content_type(request)
     if kind not in accepted:
-        found = kind[:SHOWN] or "missing"
-        raise ApiError(
-            415, "unsupported_media_type", f"content-type is {found}, but must be {sentence}", "content-type"
-        )
+        message = f"content-type is {kind[:SHOWN] or 'missing'}, but must be {sentence}"
+        raise ApiError(415, "unsupported_media_type", message, "content-type")
     return kind
 
 
-async def read_body(request: Request, most_bytes: int) -> bytes:
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """Return the whole body. Raises `ApiError` (413) for more than `max_bytes`."""
     announced = request.headers.get("content-length", "0")[:DIGITS]
-    if announced.isdecimal() and int(announced) > most_bytes:
-        raise _too_large(f"{announced} bytes", most_bytes)
+    if announced.isdecimal() and int(announced) > max_bytes:
+        raise _too_large(f"{announced} bytes", max_bytes)
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > most_bytes:
-            raise _too_large("longer", most_bytes)
+        if len(body) > max_bytes:
+            raise _too_large("longer", max_bytes)
     return bytes(body)
 
 
 def parse_value(body: bytes) -> Any:
-    """Any JSON value in UTF-8. NaN and Infinity are parsed, and left to the limit of their field.
+    """Return the JSON value of a UTF-8 body. NaN and Infinity pass, and fail the check of their field.
 
-    Raises `ApiError` (400) for what is no JSON, and `InputError` for an object that names a field twice.
+    Raises `ApiError` (400) if it is not JSON, `InputError` for an object that has a field twice.
     """
     try:
         return json.loads(body.decode("utf-8-sig"), object_pairs_hook=_unique)
@@ -60,7 +60,7 @@ def parse_value(body: bytes) -> Any:
 
 
 def parse_json(body: bytes) -> Mapping[str, Any]:
-    """Raises as `parse_value`, and for anything but an object."""
+    """Return the fields of a JSON object. Raises as `parse_value`, and `ApiError` (400) for any other value."""
     fields = parse_value(body)
     if not isinstance(fields, dict):
         raise ApiError(400, "malformed", f"body is a JSON {type(fields).__name__}, but must be an object", "body")
@@ -68,6 +68,7 @@ def parse_json(body: bytes) -> Mapping[str, Any]:
 
 
 def check_names(fields: Mapping[str, Any], known: tuple[str, ...], required: tuple[str, ...]) -> None:
+    """Raise `InputError` for a field that is not `known`, and for a `required` one that is missing."""
     for name in fields:
         if name not in known:
             raise InputError(shorten(name), "unknown", f"one of the fields {', '.join(known)}")
@@ -77,6 +78,7 @@ def check_names(fields: Mapping[str, Any], known: tuple[str, ...], required: tup
 
 
 def text(fields: Mapping[str, Any], name: str) -> str:
+    """Return a text field. Raises `InputError` unless it is a text that is not empty."""
     value = fields[name]
     if not isinstance(value, str) or not value:
         raise InputError(name, shorten(value), "a text that is not empty")
@@ -84,7 +86,7 @@ def text(fields: Mapping[str, Any], name: str) -> str:
 
 
 def number(name: str, value: object) -> float:
-    """NaN passes here and fails its limit; JSON's true is no number."""
+    """Return a number as a float; NaN passes. Raises `InputError` for anything else, also for true and false."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(name, shorten(value), "a number")
     try:
@@ -93,14 +95,16 @@ def number(name: str, value: object) -> float:
         raise InputError(name, shorten(value), "a number of reasonable size") from None
 
 
-def deadline(value: object, most: float, name: str = "deadline") -> float:
+def deadline(value: object, maximum: float, name: str = "deadline") -> float:
+    """Return a deadline in seconds from now. Raises `InputError` unless it is above 0 and at most `maximum`."""
     seconds = number(name, value)
-    if not 0 < seconds <= most:
-        raise InputError(name, f"{seconds:g}", f"more than 0 and at most {most:g} seconds from now")
+    if not 0 < seconds <= maximum:
+        raise InputError(name, f"{seconds:g}", f"more than 0 and at most {maximum:g} seconds from now")
     return seconds
 
 
 def utility(value: object) -> float:
+    """Return what an answer in time is worth. Raises `InputError` unless it is at least 0 and finite."""
     worth = number("utility", value)
     if not 0 <= worth < float("inf"):
         raise InputError("utility", f"{worth:g}", "0 or more, and finite")
@@ -108,17 +112,18 @@ def utility(value: object) -> float:
 
 
 def shorten(value: object) -> str:
-    shown = reprlib.repr(value) if isinstance(value, dict | list) else repr(value)  # nested too deep for repr, maybe
+    """Return a value as a message shows it: at most `SHOWN` characters and three dots."""
+    shown = reprlib.repr(value) if isinstance(value, dict | list) else repr(value)  # repr fails if nested too deep
     return shown if len(shown) <= SHOWN else shown[:SHOWN] + "..."
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        (twice, times), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise InputError(shorten(twice), f"given {times} times", "given once")
+        (name, times), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise InputError(shorten(name), f"given {times} times", "given once")
     return fields
 
 
-def _too_large(found: str, most_bytes: int) -> ApiError:
-    return ApiError(413, "body_too_large", f"body is {found}, but must be at most {most_bytes} bytes", "body")
+def _too_large(size: str, max_bytes: int) -> ApiError:
+    return ApiError(413, "body_too_large", f"body is {size}, but must be at most {max_bytes} bytes", "body")

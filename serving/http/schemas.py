@@ -1,4 +1,4 @@
-"""What several systems' questions and answers look like, for their OpenAPI pages alone; nothing is parsed with it."""
+"""Schemas of requests and answers that several systems share, for the OpenAPI pages only: nothing is parsed with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CUT: Mapping[str, Any] = {
 }
 PARAMETERS = {
     "type": "object",
-    "description": "of Hugging Face's inference API: top_k, function_to_apply; the answer is then one list deeper",
+    "description": "top_k and function_to_apply, as in Hugging Face's inference API; the answer is then one list deeper",
 }
 
 
@@ -28,17 +28,30 @@ class Artifact(BaseModel):
 
 
 class Refresh(BaseModel):
-    """The last look at what the alias points to."""
+    """The result of the last poll of the registry."""
 
-    outcome: str = Field(description="unchanged, changed, held (does not fit together, yet) or failed")
+    outcome: str = Field(description="unchanged, changed, held (the new versions do not fit together yet) or failed")
     message: str
-    changed: dict[str, int] = Field(description="registered model -> version, of what was taken up")
+    changed: dict[str, int] = Field(description="registered model -> version, of the versions that are now served")
+
+
+class CommonStatus(BaseModel):
+    """The part of the status that all systems have."""
+
+    ready: bool
+    alias: str
+    generation: int = Field(description="number of the present generation, from 1")
+    leaving: int = Field(description="former generations that still answer requests")
+    refresh: Refresh
+    refresh_seconds: float = Field(description="seconds between two polls of the registry; 0: none")
+    waiting: int = Field(description="requests (or outputs of requests) that the device has not started")
+    pending: int = Field(description="requests (or outputs of requests) that have not ended")
 
 
 class Error(BaseModel):
     code: str
-    field: str | None = Field(description="the part of the request that is at fault, if one is")
-    message: str = Field(description="a sentence naming the field, the value and the limit")
+    field: str | None = Field(description="the field of the request that is wrong, if any")
+    message: str = Field(description="a sentence that names the field, the value and the limit")
 
 
 class ErrorAnswer(BaseModel):
@@ -79,6 +92,6 @@ class OpenaiModels(BaseModel):
 
 
 def object_body(required: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The `requestBody` of a route that takes a JSON object."""
+    """Return the `requestBody` of a route that takes a JSON object with one required field."""
     schema = {"type": "object", "required": [required], "properties": fields}
     return {"required": True, "content": {"application/json": {"schema": schema}}}

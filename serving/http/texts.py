@@ -1,8 +1,8 @@
-"""What a text is in any request, and how many of them one may hold. Knows fields' names and limits; no systems, no models.
+"""Checks the texts of a request, and how many there are.
 
-A text has at least one visible character and at most TEXT_BYTES in UTF-8. Control characters other than tab and the ends of
-lines become spaces, one for one; lone halves of surrogate pairs, which UTF-8 cannot hold, are refused. Texts with more
-tokens than a model reads are no matter of this file.
+A text has at least one visible character and at most TEXT_BYTES in UTF-8. Each control character other than tab and line
+ends becomes a space; a lone half of a surrogate pair, which UTF-8 cannot hold, is an error. How many tokens a model reads
+is checked later, by each system.
 """
 
 from __future__ import annotations
@@ -24,23 +24,28 @@ Texts = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """One text or pair of a question, unchecked, with the names that errors call them by."""
+class RawText:
+    """A text, or a pair of texts, as the request has it: not yet checked."""
 
-    name: str
-    names: tuple[str, ...]
+    name: str  # in errors
+    part_names: tuple[str, ...]  # in errors, of each part
     parts: tuple[object, ...]  # one or two
 
 
-def check_count(name: str, texts: Sequence[object], most: int) -> None:
-    if len(texts) > most:
-        raise ApiError(413, "too_many_texts", f"{name} is a list of {len(texts)}, but must be at most {most}", name)
+def check_count(name: str, texts: Sequence[object], maximum: int) -> None:
+    """Raise `ApiError` (413) for more than `maximum` texts, `InputError` for none."""
+    if len(texts) > maximum:
+        message = f"{name} is a list of {len(texts)}, but must be at most {maximum}"
+        raise ApiError(413, "too_many_texts", message, name)
     if not texts:
         raise InputError(name, "empty", "a list of at least one text")
 
 
 def clean(name: str, value: object) -> tuple[str, int]:
-    """The text, and how many characters of it were cleaned. Raises `InputError`, or `ApiError` (413) for a long one."""
+    """Return the text, and how many control characters of it became spaces.
+
+    Raises `InputError` for what is no text, `ApiError` (413) for one of more than TEXT_BYTES.
+    """
     if not isinstance(value, str):
         raise InputError(name, shorten(value), "a text")
     size = _bytes(name, value)
@@ -56,5 +61,5 @@ def _bytes(name: str, text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError as error:
-        found = f"a text with the lone surrogate {shorten(text[error.start])} at character {error.start}"
-        raise InputError(name, found, "a text that UTF-8 can hold") from None
+        value = f"a text with the lone surrogate {shorten(text[error.start])} at character {error.start}"
+        raise InputError(name, value, "a text that UTF-8 can hold") from None

@@ -1,1 +1,1 @@
-"""How a service gets its artifacts, becomes ready, and takes up the next champion. Knows no system."""
+"""How a service loads its artifacts, starts, and replaces them with the next champion."""

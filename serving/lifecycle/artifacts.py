@@ -1,4 +1,4 @@
-"""Where a service gets its artifacts from. Knows the registry by what serving needs of it, and its address."""
+"""The registry, as far as a service needs it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from serving.settings import Settings
 
 
 class Registry(Protocol):
-    """The part of registry/mlflow_store.py that serving needs."""
+    """The methods of registry/mlflow_store.py that serving uses."""
 
     def fetch(self, name: str, which: str | int) -> tuple[Path, Published]: ...
     def version(self, name: str, alias: str) -> Published | None: ...
@@ -22,4 +22,5 @@ class Registry(Protocol):
 
 
 def open_registry(settings: Settings) -> Registry:
+    """Return the registry that the settings name."""
     return MlflowRegistry(settings.registry_uri, settings.experiment, Path(settings.artifact_root))

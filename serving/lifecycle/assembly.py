@@ -1,7 +1,6 @@
-"""What systems' assemblies have in common: a generation made from a catalog, the first one, and those that follow it.
+"""Assembles a service: loads a catalog from the registry, starts its first generation, and polls for the next.
 
-Knows schedulers, workers and the registry by their protocols; knows no system. How a catalog becomes a scheduler and build
-plans says each system's own assembly.
+How a catalog becomes a scheduler and build plans is in each system's own assembly.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
@@ -18,9 +17,10 @@ from pliant.protocol import JournalEntry, Scheduler
 from serving.clock import Clock
 from serving.driver import Driver, Limits, Read, Record
 from serving.journal import FileRecorder
-from serving.lifecycle.catalog import Catalog
-from serving.lifecycle.generation import Generation, Generations, Running, numbered
-from serving.lifecycle.refresh import Refresher
+from serving.lifecycle.catalog import Catalog, discard
+from serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
+from serving.lifecycle.poller import RefreshCounter
+from serving.lifecycle.refresh import Extend, Refresher, Source, extend_never
 from serving.metrics import Metrics
 from serving.settings import Settings
 from serving.workers.device_process import Build
@@ -29,91 +29,122 @@ from serving.workers.worker import Worker
 
 C = TypeVar("C", bound=Catalog)
 E = TypeVar("E")
-W = TypeVar("W")
+H = TypeVar("H")
 D = TypeVar("D", bound=Running, default=Driver)
 
 WorkerFactory = Callable[[Build], Worker]
-"""A worker, not yet started, for a build plan."""
+"""Makes a worker for a build plan; the worker is not started."""
+
+Make = Callable[[int, C], Generation[C, H, D]]
+"""Makes the generation with a number and a catalog; it is not started. Raises `PliantError`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Assembly(Generic[E, C, W, D]):
-    """A service that runs and keeps up with the registry."""
+class Assembly(Generic[E, C, H, D]):
+    """A running service that follows the registry."""
 
     endpoint: E
-    refresher: Refresher[C, W, D]
-    polling: asyncio.Task[None]  # its own
-    close: Callable[[], None] = lambda: None  # the pool of devices
+    refresher: Refresher[C, H, D]
+    polling: asyncio.Task[None]  # polls the registry
+    close: Callable[[], None]  # releases what the workers need, such as a connection to Ray
 
     @property
-    def generations(self) -> Generations[C, W, D]:
+    def generations(self) -> Generations[C, H, D]:
         return self.refresher.generations
 
     async def stop(self) -> None:
-        await end(self.polling)
+        """Answer all pending requests, then end the device processes."""
+        self.polling.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.polling
         await self.generations.stop()
         self.close()
 
 
-async def end(polling: asyncio.Task[None]) -> None:
-    polling.cancel()
-    with suppress(asyncio.CancelledError):
-        await polling
+async def assemble(
+    source: Source[C],
+    make: Make[C, H, D],
+    same_device: SameDevice,
+    endpoint: Callable[[Refresher[C, H, D]], E],
+    seconds: float,
+    metrics: RefreshCounter,
+    extend: Extend[C, H, D] = extend_never,
+    close: Callable[[], None] = lambda: None,
+) -> Assembly[E, C, H, D]:
+    """Start the versions that the alias points to, and poll it every `seconds` from then on.
+
+    Raises `PliantError`; then nothing is left running, and `close` has been called.
+    """
+    builder = Builder(make, same_device)
+    try:
+        first = await builder.start(source.load(None))
+    except BaseException:
+        close()
+        raise
+    generations = Generations(first, lambda former, present: discard(source.registry, former.catalog, present.catalog))
+    refresher = Refresher(generations, source, builder.start, seconds, metrics, extend)
+    return Assembly(endpoint(refresher), refresher, asyncio.create_task(refresher.poller.run()), close)
+
+
+class Builder(Generic[C, H, D]):
+    """Starts generations and numbers them."""
+
+    def __init__(self, make: Make[C, H, D], same_device: SameDevice) -> None:
+        self._make, self._same_device, self._number = make, same_device, 0
+
+    async def start(self, catalog: C) -> Generation[C, H, D]:
+        """Return the next generation, started.
+
+        Raises `DeviceError` for another class of device than the first one's, and as `make` and `Generation.start`.
+        """
+        self._same_device.check(catalog)
+        generation = self._make(self._number + 1, catalog)
+        self._number = generation.number
+        await generation.start()
+        return generation
 
 
 @dataclass(frozen=True, slots=True)
-class Blueprint(Generic[W]):
-    """What a system makes of a catalog, before anything runs."""
+class Blueprint(Generic[H]):
+    """What a generation with a scheduler is made of, for one catalog."""
 
     scheduler: Scheduler
-    ways: Mapping[str, W]  # by task
-    builds: Sequence[Build]  # a worker each
-    names: Sequence[str]  # what metrics call the settings of launches
-    waiting: Callable[[Driver], int]  # requests that no worker has in hand
+    handlers: Mapping[str, H]  # by task
+    builds: Sequence[Build]  # one for each worker
+    waiting: Callable[[Driver], int]  # requests that wait for a launch
+    setting_name: Callable[[int], str] = str  # the label of a launch's setting in metrics
     read: Read = lambda _pending, result: result
+    facts: Mapping[str, Any] | None = None  # the scheduler's first event, so that the journal is complete
 
 
-class Builder(Generic[C, W]):
-    """Makes one generation after the other."""
+def generation_maker(
+    settings: Settings,
+    clock: Clock,
+    metrics: Metrics,
+    worker_factory: WorkerFactory,
+    blueprint: Callable[[C], Blueprint[H]],
+) -> Make[C, H, Driver]:
+    """Return a function that makes generations in which a `Driver` runs a scheduler."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        metrics: Metrics,
-        worker_factory: WorkerFactory,
-        blueprint: Callable[[C], Blueprint[W]],
-        same: SameDevice,
-    ) -> None:
-        self._settings, self._clock, self._metrics = settings, clock, metrics
-        self._worker_factory, self._draw, self._same = worker_factory, blueprint, same
-        self._made = 0
-
-    async def start(self, catalog: C) -> Generation[C, W]:
-        """Raises `DeviceError` for another class of device than the first one's, and as `Generation.start`."""
-        self._same.check(catalog)
-        made = self._make(catalog, self._draw(catalog))
-        self._made = made.number
-        await made.start()
-        return made
-
-    def _make(self, catalog: C, blueprint: Blueprint[W]) -> Generation[C, W]:
-        settings, metrics, number = self._settings, self._metrics, self._made + 1
-        workers = [self._worker_factory(build) for build in blueprint.builds]
-        recorder = FileRecorder(numbered(settings.journal, number)) if settings.journal else None
-        record = recording(metrics, lambda: blueprint.waiting(driver), recorder, blueprint.names.__getitem__)
+    def make(number: int, catalog: C) -> Generation[C, H, Driver]:
+        plan = blueprint(catalog)
+        workers = [worker_factory(build) for build in plan.builds]
+        recorder = FileRecorder(numbered_journal(settings.journal, number)) if settings.journal else None
+        record = journal_recorder(metrics, lambda: plan.waiting(driver), recorder, plan.setting_name)
         limits = Limits(launch=settings.launch_limit)
-        driver = Driver(blueprint.scheduler, workers, record, self._clock, limits, metrics.died_idle, blueprint.read)
-        return Generation(number, catalog, blueprint.ways, driver, recorder)
+        driver = Driver(plan.scheduler, workers, record, clock, limits, metrics.died_idle, plan.read, plan.facts)
+        return Generation(number, catalog, plan.handlers, driver, recorder)
+
+    return make
 
 
-def recording(
-    metrics: Metrics, waiting: Callable[[], int], recorder: FileRecorder | None, named: Callable[[int], str] = str
+def journal_recorder(
+    metrics: Metrics, waiting: Callable[[], int], recorder: FileRecorder | None, setting_name: Callable[[int], str]
 ) -> Record:
-    """Each entry of the journal to metrics and file; `named` says what a launch's setting is called."""
+    """Return a function that passes each journal entry to the metrics and to the file."""
 
     def record(entry: JournalEntry) -> None:
-        metrics.observe(entry, named)
+        metrics.observe(entry, setting_name)
         metrics.waiting(waiting())
         if recorder is not None:
             recorder(entry)

@@ -1,7 +1,4 @@
-"""What systems' catalogs have in common: pointers of the registry, artifacts fetched by them, folders given back.
-
-Knows the registry; knows no system, and not what makes a catalog whole.
-"""
+"""What the catalogs of all systems share: the registry's versions, and the artifacts that are fetched by them."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
+from pliant.errors import DeviceError
 from registry import codec
 from registry.package import Published
 from serving.lifecycle.artifacts import Registry
@@ -19,19 +17,19 @@ T = TypeVar("T", bound=codec.Artifact)
 
 
 class Catalog(Protocol):
-    """What a service serves, and the registry's pointers that it was found by."""
+    """The artifacts that a service serves, with their versions in the registry."""
 
     @property
     def pointers(self) -> Mapping[str, int]:
-        """Registered model -> version."""
+        """The versions that are served, by registered model."""
 
     @property
     def folders(self) -> set[Path]:
-        """That the device processes read."""
+        """The folders that the device processes read."""
 
     @property
     def device(self) -> str:
-        """The device class that all was profiled on. Raises `DeviceError` where its parts differ in it."""
+        """The class of device that everything was profiled on. Raises `DeviceError` if there are several."""
 
     def serves_as(self, other: Self) -> bool:
         """Whether both serve the same artifacts under the same versions."""
@@ -39,7 +37,7 @@ class Catalog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Fetches what `pointers` name, or else `alias`, and remembers the folders."""
+    """Fetches models by the version in `pointers`, or else by `alias`, and records their folders."""
 
     registry: Registry
     alias: str
@@ -47,22 +45,40 @@ class Fetcher:
     folders: list[Path] = field(default_factory=list)
 
     def fetch(self, name: str) -> tuple[Path, Published]:
+        """Return the folder of a model's files, and its version. Raises `RegistryError`."""
         folder, published = self.registry.fetch(name, self.which(name))
         self.folders.append(folder)
         return folder, published
 
     def load(self, kind: type[T], name: str) -> tuple[T, Published]:
+        """Return an artifact and its version. Raises `RegistryError` and `ArtifactError`."""
         return load(self.registry, kind, name, self.which(name))
 
     def which(self, name: str) -> str | int:
+        """Return the version of a model that is fetched, or the alias."""
         return self.pointers.get(name, self.alias)
+
+    def versions(self, *names: str) -> tuple[int | None, ...]:
+        """Return the versions of these models in `pointers`; None for one that is not among them."""
+        return tuple(map(self.pointers.get, names))
+
+
+def only_class(classes: set[str], profiled: str, advice: str) -> str:
+    """Return the one class of device that all of `profiled` (such as "the tasks") were profiled on.
+
+    Raises `DeviceError` with `advice` if there are several.
+    """
+    if len(classes) > 1:
+        listed = ", ".join(sorted(classes))
+        raise DeviceError(f"{profiled} were profiled on {len(classes)} classes of device ({listed}): {advice}")
+    return classes.pop()
 
 
 @contextmanager
 def fetching(
     registry: Registry, alias: str, prefix: str, pointers: Mapping[str, int] | None = None
 ) -> Iterator[Fetcher]:
-    """By `pointers`, or what `alias` points to now. Where the block raises, nothing that was fetched stays."""
+    """Give a fetcher for `pointers`, or for what `alias` points to now. If the block raises, fetched files are deleted."""
     fetcher = Fetcher(registry, alias, registry.versions(prefix, alias) if pointers is None else pointers)
     try:
         yield fetcher
@@ -73,7 +89,7 @@ def fetching(
 
 
 def load(registry: Registry, kind: type[T], name: str, which: str | int) -> tuple[T, Published]:
-    """Verified, and all of it in memory: no folder stays."""
+    """Return a verified artifact, held in memory only, and its version. Raises `RegistryError` and `ArtifactError`."""
     folder, published = registry.fetch(name, which)
     try:
         return codec.load(kind, folder, published.digest), published
@@ -81,7 +97,7 @@ def load(registry: Registry, kind: type[T], name: str, which: str | int) -> tupl
         registry.discard(folder)
 
 
-def discard(registry: Registry, idle: Catalog, kept: Catalog) -> None:
-    """Files that only `idle` needs go."""
-    for folder in idle.folders - kept.folders:
+def discard(registry: Registry, unused: Catalog, used: Catalog) -> None:
+    """Delete the files that only `unused` needs."""
+    for folder in unused.folders - used.folders:
         registry.discard(folder)

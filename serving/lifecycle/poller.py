@@ -1,4 +1,4 @@
-"""Looks at the registry now and then, one look at a time, and tells how each ended. Knows nothing of what a look does."""
+"""Polls the registry at intervals, one poll at a time, and records how each ended."""
 
 from __future__ import annotations
 
@@ -13,57 +13,60 @@ from pliant.errors import PliantError
 logger = logging.getLogger("pliant.serving")
 
 
-class Counter(Protocol):
+class RefreshCounter(Protocol):
+    """Counts polls by their outcome."""
+
     def refreshed(self, outcome: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one look. `changed`: registered model -> version, of what is served newly since."""
+    """The result of one poll. `changed`: registered model -> version, of the versions that are now served."""
 
-    outcome: str  # unchanged, changed, held (does not fit together, yet) or failed
+    outcome: str  # unchanged, changed, held (the new versions do not fit together yet) or failed
     message: str
     changed: Mapping[str, int]
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome as JSON has it."""
         return asdict(self)
 
 
-Look = Callable[[bool], Awaitable[Outcome]]
-"""One look; patient: what did not fit together at the last one need not be tried again before something moves."""
+Poll = Callable[[bool], Awaitable[Outcome]]
+"""Polls once. The argument `retry_held` says whether versions that the last poll held are tried again."""
 
 
 class Poller:
-    """`seconds` between two looks; 0 for none but those that are asked for. Whoever holds `busy` keeps looks off."""
+    """Polls every `seconds`; 0: only when `poll` is called. No poll runs while somebody holds the lock `busy`."""
 
-    def __init__(self, look: Look, seconds: float, metrics: Counter) -> None:
-        self._look, self.seconds, self._metrics = look, seconds, metrics
+    def __init__(self, poll: Poll, seconds: float, metrics: RefreshCounter) -> None:
+        self._poll, self.seconds, self._metrics = poll, seconds, metrics
         self.busy = asyncio.Lock()
-        self.last = Outcome("unchanged", "not looked yet", {})
+        self.last = Outcome("unchanged", "not polled yet", {})
 
     async def run(self) -> None:
-        """Look for ever. No fault of registry or artifacts ends it, and none of ours."""
+        """Poll until cancelled. No exception ends it."""
         while self.seconds:
             await asyncio.sleep(self.seconds)
             try:
-                await self.poll(patient=True)
-            except Exception as error:  # told by `last`, the metric and the log
+                await self.poll(retry_held=False)
+            except Exception as error:  # `last`, the metric and the log report it
                 if not isinstance(error, PliantError):
-                    logger.error("the look at the registry failed", exc_info=error)
+                    logger.error("the poll of the registry failed", exc_info=error)
 
-    async def poll(self, patient: bool = False) -> Outcome:
-        """Look at the registry once and return what came of it. Raises what the look raises, after it was noted."""
+    async def poll(self, retry_held: bool = True) -> Outcome:
+        """Poll once and return the outcome. Raises what the poll raises, after recording it."""
         async with self.busy:
             try:
-                outcome = await self._look(patient)
+                outcome = await self._poll(retry_held)
             except Exception as error:
-                self._note(Outcome("failed", str(error), {}))
+                self._record(Outcome("failed", str(error), {}))
                 raise
-            self._note(outcome)
+            self._record(outcome)
             return outcome
 
-    def _note(self, outcome: Outcome) -> None:
-        """Counted each time; in the log only when it is news."""
+    def _record(self, outcome: Outcome) -> None:
+        """Count the outcome, and log it if it differs from the last one."""
         self._metrics.refreshed(outcome.outcome)
         if outcome != self.last and outcome.outcome != "unchanged":
             log = logger.info if outcome.outcome == "changed" else logger.warning
@@ -71,5 +74,6 @@ class Poller:
         self.last = outcome
 
 
-def listed(moved: Mapping[str, int]) -> str:
+def join_versions(moved: Mapping[str, int]) -> str:
+    """Return models with their versions as part of a sentence."""
     return ", ".join(f"{name} version {version}" for name, version in sorted(moved.items()))

@@ -1,1 +1,1 @@
-"""The endpoint of packing."""
+"""The service of the system packing."""

@@ -1,6 +1,6 @@
-"""OpenAI's answers as plain values: whole ones and the pieces of a stream, of texts and of chats. Decides nothing.
+"""Writes answers in OpenAI's shape as JSON values: whole answers and chunks of a stream, of completions and chats.
 
-`pliant` in each choice that has ended is our own: predicted and actual length, time in line, preemptions.
+The field `pliant` in each finished choice is our own: predicted and actual length, queueing time, preemptions.
 """
 
 from __future__ import annotations
@@ -11,37 +11,40 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from serving.packing.reply import Output, Reply
+from serving.packing.reply import Choice, Reply
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Of one request: a text (/v1/completions) or a chat."""
+    """The shape of one request's answers: of /v1/completions, or of /v1/chat/completions (`chat`)."""
 
     chat: bool
     id: str = field(default_factory=lambda: uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def whole(self, reply: Reply) -> dict[str, Any]:
-        choices = [self._whole_choice(reply, output) for output in reply.outputs]
+        """Return the whole answer."""
+        choices = [self._whole_choice(reply, choice) for choice in reply.choices]
         kind = "chat.completion" if self.chat else "text_completion"
         return {**self._head(reply, kind), "choices": choices, "usage": reply.usage}
 
-    def first(self, reply: Reply, output: Output) -> dict[str, Any] | None:
-        """Before anything of the output is there; None: nothing."""
+    def first(self, reply: Reply, choice: Choice) -> dict[str, Any] | None:
+        """Return the chunk that begins a choice, before its first token; None if there is none."""
         if self.chat:
-            return self._piece(reply, output, {"delta": {"role": "assistant", "content": ""}})
-        return self.text(reply, output, output.echo) if reply.about.echo and output.echo else None
+            return self._chunk(reply, choice, {"delta": {"role": "assistant", "content": ""}})
+        return self.text(reply, choice, choice.echo) if reply.info.echo and choice.echo else None
 
-    def text(self, reply: Reply, output: Output, text: str) -> dict[str, Any]:
-        return self._piece(reply, output, {"delta": {"content": text}} if self.chat else {"text": text})
+    def text(self, reply: Reply, choice: Choice, text: str) -> dict[str, Any]:
+        """Return a chunk with the next part of a choice's text."""
+        return self._chunk(reply, choice, {"delta": {"content": text}} if self.chat else {"text": text})
 
-    def last(self, reply: Reply, output: Output) -> dict[str, Any]:
-        """With the reason for its end."""
-        said: Mapping[str, Any] = {"delta": {}} if self.chat else {"text": ""}
-        return self._piece(reply, output, {**said, "pliant": output.facts}, output.flight.finish)
+    def last(self, reply: Reply, choice: Choice) -> dict[str, Any]:
+        """Return the chunk that ends a choice, with its finish reason."""
+        empty: Mapping[str, Any] = {"delta": {}} if self.chat else {"text": ""}
+        return self._chunk(reply, choice, {**empty, "pliant": choice.details}, choice.output.finish)
 
     def usage(self, reply: Reply) -> dict[str, Any]:
+        """Return the last chunk of a stream, with the numbers of tokens."""
         return {**self._head(reply, self._kind), "choices": [], "usage": reply.usage}
 
     @property
@@ -53,20 +56,20 @@ class Form:
             "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}",
             "object": kind,
             "created": self.created,
-            "model": reply.about.model,
-            "system_fingerprint": reply.about.fingerprint,
+            "model": reply.info.model,
+            "system_fingerprint": reply.info.fingerprint,
         }
 
-    def _piece(
-        self, reply: Reply, output: Output, said: Mapping[str, Any], finish: str | None = None
+    def _chunk(
+        self, reply: Reply, choice: Choice, fields: Mapping[str, Any], finish: str | None = None
     ) -> dict[str, Any]:
-        choice = {"index": output.index, **said, "logprobs": None, "finish_reason": finish}
-        usage = {"usage": None} if reply.about.usage else {}
-        return {**self._head(reply, self._kind), "choices": [choice], **usage}
+        content = {"index": choice.index, **fields, "logprobs": None, "finish_reason": finish}
+        usage = {"usage": None} if reply.info.usage else {}
+        return {**self._head(reply, self._kind), "choices": [content], **usage}
 
-    def _whole_choice(self, reply: Reply, output: Output) -> dict[str, Any]:
-        text = output.flight.writer.take()
-        said = {"message": {"role": "assistant", "content": text, "refusal": None}}
-        told: Mapping[str, Any] = said if self.chat else {"text": output.echo + text if reply.about.echo else text}
-        end = {"logprobs": None, "finish_reason": output.flight.finish, "pliant": output.facts}
-        return {"index": output.index, **told, **end}
+    def _whole_choice(self, reply: Reply, choice: Choice) -> dict[str, Any]:
+        text = choice.output.writer.take()
+        message = {"message": {"role": "assistant", "content": text, "refusal": None}}
+        fields: Mapping[str, Any] = message if self.chat else {"text": choice.echo + text if reply.info.echo else text}
+        end = {"logprobs": None, "finish_reason": choice.output.finish, "pliant": choice.details}
+        return {"index": choice.index, **fields, **end}

@@ -1,7 +1,7 @@
-"""What the packing service serves: which models, of which versions, and whether their parts belong together.
+"""The artifacts that the packing service serves, their versions, and whether they fit each other.
 
-Knows the registry's names and the artifacts; knows nothing of HTTP, processes or schedules. Weights are verified here and
-dropped again: the engine's process and the forecaster load them themselves.
+A model is a generator of text, a predictor of output lengths, and a plan. Weights are verified here and not kept: the
+engine's process and the forecaster load them.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from pliant.errors import ArtifactError, DeviceError, RegistryError
+from pliant.errors import ArtifactError, RegistryError
 from pliant.packing.artifact import Generator, Packing, Predictor
 from registry import codec
 from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from serving.lifecycle.artifacts import Registry
-from serving.lifecycle.catalog import Fetcher, fetching
+from serving.lifecycle.catalog import Fetcher, fetching, only_class
 
 T = TypeVar("T", Generator, Predictor)
 
 
 @dataclass(frozen=True, slots=True)
 class ServedGenerator:
-    """All of a generator but its weights."""
+    """A generator without its weights, which the engine's process reads from the folder."""
 
     folder: Path
     version: int
@@ -31,71 +31,72 @@ class ServedGenerator:
     config: str
     tokenizer: str
     chat_template: str
-    context: int
-    ends: tuple[int, ...]
+    context: int  # tokens of a prompt and its output that it can read
+    ends: tuple[int, ...]  # tokens that end an output
 
 
 @dataclass(frozen=True, slots=True)
 class ServedPredictor:
+    """A predictor without its weights, which the forecaster reads from the folder."""
+
     folder: Path
     version: int
     digest: str
-    marginal: tuple[float, ...]
+    marginal: tuple[float, ...]  # quantiles of all lengths, in tokens
     metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    packing: Packing
+    """A model with the versions of its parts."""
+
+    packing: Packing  # the plan
     version: int
     digest: str
     generator: ServedGenerator
     predictor: ServedPredictor
 
     @property
-    def mark(self) -> tuple[object, ...]:
+    def identity(self) -> tuple[object, ...]:
+        """Return versions and digests: equal if the same artifacts are served."""
         parts = (self, self.generator, self.predictor)
         return tuple((part.version, part.digest) for part in parts)
 
     @property
     def context(self) -> int:
-        """Tokens of a prompt and its output: no more than the model reads, nor than the cache holds."""
+        """Return how many tokens a prompt and its output may have: what the model reads and the cache holds."""
         memory = self.packing.memory
         return min(self.generator.context, memory.pages * memory.page_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Models by name, and the registry's pointers that they were found by."""
+    """Models by name, and the versions that they were loaded by."""
 
     models: Mapping[str, ServedModel]
     pointers: Mapping[str, int]
 
     @property
     def folders(self) -> set[Path]:
-        """That processes read."""
+        """The folders that processes read."""
         served = self.models.values()
-        return {part.folder for one in served for part in (one.generator, one.predictor)}
+        return {part.folder for model in served for part in (model.generator, model.predictor)}
 
     @property
     def device(self) -> str:
-        """The device class that all were profiled on. Raises `DeviceError` where they differ in it."""
-        classes = sorted({one.packing.device_class for one in self.models.values()})
-        if len(classes) > 1:
-            told = ", ".join(classes)
-            raise DeviceError(
-                f"the models were profiled on {told}: profile them on one device (pliant profile packing)"
-            )
-        return classes[0]
+        """The class of device that all models were profiled on. Raises `DeviceError` if there are several."""
+        classes = {model.packing.device_class for model in self.models.values()}
+        return only_class(classes, "the models", "profile them on one (pliant profile packing)")
 
     def serves_as(self, other: Catalog) -> bool:
-        return {n: m.mark for n, m in self.models.items()} == {n: m.mark for n, m in other.models.items()}
+        """Whether both serve the same artifacts under the same versions."""
+        return {n: m.identity for n, m in self.models.items()} == {n: m.identity for n, m in other.models.items()}
 
 
 def load_catalog(registry: Registry, alias: str, running: Catalog | None = None) -> Catalog:
-    """What `alias` points to. What `running` holds already is not fetched again.
+    """Return what `alias` points to. Artifacts that `running` has are not fetched again.
 
-    Raises `RegistryError` for what is not there, `ArtifactError` for what cannot be used or does not belong together.
+    Raises `RegistryError` for what is missing, `ArtifactError` for what cannot be used or does not fit together.
     """
     parts = (PACKING_GENERATOR, PACKING_PREDICTOR)
     with fetching(registry, alias, PACKING_PREFIX) as fetcher:
@@ -108,57 +109,56 @@ def load_catalog(registry: Registry, alias: str, running: Catalog | None = None)
 
 @dataclass(frozen=True, slots=True)
 class _Loader:
-    """Fetches what the running catalog lacks."""
+    """Loads models, and fetches what the running catalog lacks."""
 
     fetcher: Fetcher
     running: Mapping[str, ServedModel]
 
     def model(self, name: str) -> ServedModel:
         running = self.running.get(name)
-        if running and self._versions(name) == (running.version, running.generator.version, running.predictor.version):
+        versions = self.fetcher.versions(PACKING_PREFIX + name, PACKING_GENERATOR + name, PACKING_PREDICTOR + name)
+        if running and versions == (running.version, running.generator.version, running.predictor.version):
             return running
-        packing, found = self.fetcher.load(Packing, PACKING_PREFIX + name)
+        packing, published = self.fetcher.load(Packing, PACKING_PREFIX + name)
         if packing.name != name:
-            raise ArtifactError(f"{found.name} holds a plan that calls itself {packing.name}, but should be {name}")
+            raise ArtifactError(f"{published.name} holds a plan that calls itself {packing.name}, but should be {name}")
         generator = self._generator(packing, running)
-        return ServedModel(packing, found.version, found.digest, generator, self._predictor(packing, running))
+        return ServedModel(packing, published.version, published.digest, generator, self._predictor(packing, running))
 
     def _generator(self, packing: Packing, running: ServedModel | None) -> ServedGenerator:
         name = PACKING_GENERATOR + packing.name
-        if running and self._holds(name, packing.generator, running.generator):
+        if running and self._is_current(name, packing.generator, running.generator):
             return running.generator
-        made, where = self._part(Generator, name, packing.generator)
-        texts = made.config, made.tokenizer, made.chat_template
-        return ServedGenerator(*where, *texts, made.context, made.ends)
+        generator, origin = self._part(Generator, name, packing.generator)
+        texts = generator.config, generator.tokenizer, generator.chat_template
+        return ServedGenerator(*origin, *texts, generator.context, generator.ends)
 
     def _predictor(self, packing: Packing, running: ServedModel | None) -> ServedPredictor:
         name = PACKING_PREDICTOR + packing.name
-        if running and self._holds(name, packing.predictor, running.predictor):
+        if running and self._is_current(name, packing.predictor, running.predictor):
             return running.predictor
-        made, where = self._part(Predictor, name, packing.predictor)
-        if made.generator not in ("", packing.generator):
+        predictor, origin = self._part(Predictor, name, packing.predictor)
+        if predictor.generator not in ("", packing.generator):
             raise ArtifactError(
-                f"{name} predicts the lengths of generator {made.generator[:12]}: train one for this one"
+                f"{name} predicts lengths of generator {predictor.generator[:12]}, but this is "
+                f"{packing.generator[:12]}: train a predictor for it"
             )
-        return ServedPredictor(*where, made.marginal, made.metrics)
+        return ServedPredictor(*origin, predictor.marginal, predictor.metrics)
 
     def _part(self, kind: type[T], name: str, digest: str) -> tuple[T, tuple[Path, int, str]]:
-        """Verified, and where it lies. Raises `ArtifactError` for another one than was planned with."""
+        """Return a verified artifact, and its folder, version and digest.
+
+        Raises `ArtifactError` if it is not the one that the plan was made with.
+        """
         if name not in self.fetcher.pointers:
             raise ArtifactError(f"{name} has no version under the alias {self.fetcher.alias}")
-        folder, found = self.fetcher.fetch(name)
-        if found.digest != digest:
+        folder, published = self.fetcher.fetch(name)
+        if published.digest != digest:
             raise ArtifactError(
                 f"a model was planned with {digest[:12]} of {name}, but its {self.fetcher.alias} (version "
-                f"{found.version}) is {found.digest[:12]}: promote the plan that was made with it"
+                f"{published.version}) is {published.digest[:12]}: promote the plan that was made with it"
             )
-        return codec.load(kind, folder, digest), (folder, found.version, digest)
+        return codec.load(kind, folder, digest), (folder, published.version, digest)
 
-    def _holds(self, name: str, digest: str, part: ServedGenerator | ServedPredictor) -> bool:
+    def _is_current(self, name: str, digest: str, part: ServedGenerator | ServedPredictor) -> bool:
         return (part.digest, part.version) == (digest, self.fetcher.pointers.get(name))
-
-    def _versions(self, name: str) -> tuple[Any, ...]:
-        return tuple(
-            self.fetcher.pointers.get(prefix + name)
-            for prefix in (PACKING_PREFIX, PACKING_GENERATOR, PACKING_PREDICTOR)
-        )

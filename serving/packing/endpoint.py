@@ -1,7 +1,4 @@
-"""What the packing service does, apart from HTTP: read prompts, forecast their outputs, have an engine make them.
-
-Knows generations and models; knows nothing of bodies, BentoML or how an engine runs.
-"""
+"""The packing service apart from HTTP: it tokenizes prompts, forecasts lengths, and has an engine generate the outputs."""
 
 from __future__ import annotations
 
@@ -14,31 +11,30 @@ from pliant.errors import InputError
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from serving.answers import Rejected
-from serving.clock import Clock
-from serving.http.api_errors import refusal_of_drop
+from serving.http.api_errors import api_error_of_drop
+from serving.lifecycle.endpoint import Endpoint
 from serving.lifecycle.generation import Generation
-from serving.lifecycle.refresh import Refresher
 from serving.packing.catalog import Catalog, ServedModel
-from serving.packing.engine.engine import EngineDriver, Looked
+from serving.packing.engine.engine import EngineDriver, EngineReport
 from serving.packing.engine.engine_pool import EnginePool
 from serving.packing.engine.forecaster import Forecast, Forecaster
 from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths
 from serving.packing.openai import unknown_model
-from serving.packing.question import Question
 from serving.packing.reading import PromptReader, Tokens
-from serving.packing.reply import About, Output, Reply
+from serving.packing.reply import Choice, Reply, ReplyInfo
+from serving.packing.request import GenerationRequest
 from serving.packing.settings import PackingSettings
 
-AT_ONCE = 16 * 1024  # characters of one request that are read before anybody else has a turn
-STRIDE = 0x9E3779B97F4A7C15  # between the seeds of a request's outputs: no small seed of another request is one of them
+AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
+STRIDE = 0x9E3779B97F4A7C15  # between the seeds of a request's outputs: far from other requests' small seeds
 SEEDS = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A model as it is served."""
+class Handler:
+    """A model that is served."""
 
     served: ServedModel
     created: int  # seconds since 1970
@@ -48,179 +44,148 @@ class Way:
     observed: ObservedLengths | None
 
 
-Served = Generation[Catalog, Way, EnginePool]
+PackingGeneration = Generation[Catalog, Handler, EnginePool]
 
 
 @dataclass(frozen=True, slots=True)
-class Dependencies:
-    """What the endpoint is put together from."""
+class _ReadRequest:
+    """A request as one model reads it."""
 
-    settings: PackingSettings
-    refresher: Refresher[Catalog, Way, EnginePool]
-    metrics: PackingMetrics
-    clock: Clock
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A question as one model reads it."""
-
-    way: Way
-    tokens: Sequence[Tokens]  # a prompt
-    limits: Sequence[int]
-    forecasts: Sequence[Forecast]
+    handler: Handler
+    tokens: Sequence[Tokens]  # of each prompt
+    limits: Sequence[int]  # new tokens at most, of each prompt
+    forecasts: Sequence[Forecast]  # of each prompt
 
 
-class PackingEndpoint:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts, self._generations = parts, parts.refresher.generations
-        self.settings, self.metrics, self._clock = parts.settings, parts.metrics, parts.clock
-
-    @property
-    def now(self) -> float:
-        return self._clock()
-
-    @property
-    def ready(self) -> bool:
-        return all(way.engine.ready for way in self._generations.present.ways.values())
-
-    @property
-    def alive(self) -> bool:
-        return all(way.engine.alive for way in self._generations.present.ways.values())
+class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, PackingMetrics]):
+    """Generates texts."""
 
     def models(self) -> Mapping[str, int]:
-        """Name -> when it was taken up."""
-        return {name: way.created for name, way in self._generations.present.ways.items()}
+        """Return when each model was loaded, in seconds since 1970, by name."""
+        return {name: handler.created for name, handler in self._generations.present.handlers.items()}
 
-    async def open(self, question: Question, arrived: float) -> Reply:
-        """Have the outputs made. Deadlines count from `arrived` on this endpoint's clock.
+    async def open(self, request: GenerationRequest, arrived: float) -> Reply:
+        """Start the generation of all outputs. Deadlines count from `arrived`, on this endpoint's clock.
 
-        Raises `InputError` and `ApiError`, and then nothing is made.
+        Raises `InputError` and `ApiError`; then nothing is generated.
         """
-        read = await self._read(question)
-        way = read.way
-        self._check_room(way, question)  # once more: others came while this one was read
-        reply = self._reply(question, read, arrived)
-        way.engine.submit([output.flight for output in reply.outputs])
-        for output in reply.outputs:
-            self.metrics.arrived(way.served.packing.name, output.forecast.origin)
+        read = await self._read_request(request)
+        handler = read.handler
+        self._check_room(handler, request)  # again: other requests came meanwhile
+        reply = self._reply(request, read, arrived)
+        handler.engine.submit([choice.output for choice in reply.choices])
+        for choice in reply.choices:
+            self.metrics.arrived(handler.served.packing.name, choice.forecast.origin)
         return reply
 
-    def _check_room(self, way: Way, question: Question) -> None:
-        """Raises `ApiError` (429)."""
-        if way.engine.waiting + len(question.prompts) * question.choices > self.settings.max_waiting:
-            self.metrics.dropped(way.served.packing.name, "full")
-            raise refusal_of_drop(Rejected("full"), question.deadline or FOREVER)
+    def _check_room(self, handler: Handler, request: GenerationRequest) -> None:
+        """Raise `ApiError` (429) if the outputs do not fit into the queue."""
+        if handler.engine.waiting + len(request.prompts) * request.choices > self.settings.max_waiting:
+            self.metrics.dropped(handler.served.packing.name, "full")
+            raise api_error_of_drop(Rejected("full"), request.deadline or FOREVER)
 
-    async def _read(self, question: Question) -> _Read:
-        """By one and the same generation, which is still the present one at the end."""
+    async def _read_request(self, request: GenerationRequest) -> _ReadRequest:
+        """Read a request for one generation, which is still the present one at the end."""
         while True:
             present = self._generations.present
-            way = _which(present.ways, question.model)
-            self._check_room(way, question)
-            tokens = [await self._tokens(way, question, place) for place in range(len(question.prompts))]
-            limits = [way.reader.most(one, question.most, question.most_name) for one in tokens]
-            forecasts = await way.forecaster.forecast([one.text for one in tokens])
+            handler = _select(present.handlers, request.model)
+            self._check_room(handler, request)
+            tokens = [await self._tokens(handler, request, index) for index in range(len(request.prompts))]
+            name = request.max_tokens_name
+            limits = [handler.reader.max_new_tokens(prompt, request.max_tokens, name) for prompt in tokens]
+            forecasts = await handler.forecaster.forecast([prompt.text for prompt in tokens])
             if present is self._generations.present:
-                return _Read(way, tokens, limits, forecasts)
+                return _ReadRequest(handler, tokens, limits, forecasts)
 
-    async def _tokens(self, way: Way, question: Question, place: int) -> Tokens:
-        given = question.prompts[place]
-        size = len(given.text) + sum(len(message["content"]) for message in given.messages)
-        if size > AT_ONCE:  # the loop serves the others meanwhile
-            return await asyncio.to_thread(way.reader.read, given)
-        if place:
+    async def _tokens(self, handler: Handler, request: GenerationRequest, index: int) -> Tokens:
+        """Return the tokens of a prompt. The event loop serves other requests meanwhile."""
+        prompt = request.prompts[index]
+        size = len(prompt.text) + sum(len(message["content"]) for message in prompt.messages)
+        if size > AT_ONCE:
+            return await asyncio.to_thread(handler.reader.read, prompt)
+        if index:
             await asyncio.sleep(0)
-        return way.reader.read(given)
+        return handler.reader.read(prompt)
 
-    def _reply(self, question: Question, read: _Read, arrived: float) -> Reply:
-        served = read.way.served
-        about = About(
+    def _reply(self, request: GenerationRequest, read: _ReadRequest, arrived: float) -> Reply:
+        served = read.handler.served
+        info = ReplyInfo(
             model=served.packing.name,
             fingerprint=f"fp_{served.digest[:12]}",
-            prompt_tokens=sum(len(one.ids) for one in read.tokens),
-            deadline=question.deadline or FOREVER,
-            usage=question.usage,
-            echo=question.echo,
+            prompt_tokens=sum(len(prompt.ids) for prompt in read.tokens),
+            deadline=request.deadline or FOREVER,
+            usage=request.usage,
+            echo=request.echo,
         )
-        reply = Reply(about, read.way.engine.cancel)
-        count = len(read.tokens) * question.choices
-        reply.outputs = [self._output(question, read, reply, index, arrived) for index in range(count)]
+        reply = Reply(info, read.handler.engine.cancel)
+        count = len(read.tokens) * request.choices
+        reply.choices = [self._choice(request, read, reply, index, arrived) for index in range(count)]
         return reply
 
-    def _output(self, question: Question, read: _Read, reply: Reply, index: int, arrived: float) -> Output:
-        way, place = read.way, index // question.choices
-        tokens, forecast = read.tokens[place], read.forecasts[place]
+    def _choice(
+        self, request: GenerationRequest, read: _ReadRequest, reply: Reply, index: int, arrived: float
+    ) -> Choice:
+        handler, prompt_index = read.handler, index // request.choices
+        tokens, forecast = read.tokens[prompt_index], read.forecasts[prompt_index]
         prompt = Prompt(
-            id=way.engine.fresh_id(),
+            id=handler.engine.next_id(),
             arrival=arrived,
             tokens=len(tokens.ids),
-            limit=read.limits[place],
+            limit=read.limits[prompt_index],
             forecast=forecast.tokens,
             bucket=forecast.bucket,
-            deadline=arrived + reply.about.deadline,
-            utility=question.utility,
-            offline=question.offline,
+            deadline=arrived + reply.info.deadline,
+            utility=request.utility,
+            offline=request.offline,
         )
-        submission = Submission(prompt, tokens.ids, _seeded(question.sampling, index))
-        writer = way.reader.writer(tokens.ids, question.stops)
+        submission = Submission(prompt, tokens.ids, _seeded(request.sampling, index))
+        writer = handler.reader.writer(tokens.ids, request.stops)
 
-        def hear(flight: InFlightOutput) -> None:
-            if flight.finish:
-                self._ended(way, output)
-            reply.hear(flight)
+        def on_progress(output: InFlightOutput) -> None:
+            if output.finish:
+                self._on_choice_end(handler, choice)
+            reply.notify(output)
 
-        most_open = OPEN_CHARACTERS if question.stream else float("inf")
-        flight = InFlightOutput(submission, writer, frozenset(way.served.generator.ends), hear, most_open)
-        output = Output(index, flight, forecast, tokens.echo, tokens.text)
-        return output
+        max_open = OPEN_CHARACTERS if request.stream else float("inf")
+        output = InFlightOutput(submission, writer, frozenset(handler.served.generator.ends), on_progress, max_open)
+        choice = Choice(index, output, forecast, tokens.echo, tokens.text)
+        return choice
 
-    def _ended(self, way: Way, output: Output) -> None:
-        name = way.served.packing.name
-        self.metrics.ended(name, way.served.generator.version, output)
-        self.metrics.engine(name, way.engine.status)
-        if way.observed is not None:
-            way.observed.add(output, way.served.generator.digest)
-
-    async def refresh(self) -> dict[str, Any]:
-        """Take up what the alias points to, now. Raises as a look does."""
-        return (await self._parts.refresher.poller.poll()).plain()
+    def _on_choice_end(self, handler: Handler, choice: Choice) -> None:
+        name = handler.served.packing.name
+        self.metrics.ended(name, handler.served.generator.version, choice)
+        self.metrics.engine(name, handler.engine.status)
+        if handler.observed is not None:
+            handler.observed.add(choice, handler.served.generator.digest)
 
     async def status(self) -> dict[str, Any]:
-        present, poller = self._generations.present, self._parts.refresher.poller
+        """Return the status of the service, of its models and of their engines."""
         return {
-            "ready": self.ready,
-            "alias": self.settings.alias,
-            "generation": present.number,
-            "leaving": self._generations.leaving,
+            **self.common_status(),
             "policy": self.settings.policy,
-            "models": [await self._model(way) for way in present.ways.values()],
-            "refresh": poller.last.plain(),
-            "refresh_seconds": poller.seconds,
-            "waiting": sum(way.engine.waiting for way in present.ways.values()),
-            "pending": sum(way.engine.pending for way in present.ways.values()),
+            "models": [await self._model(handler) for handler in self._generations.present.handlers.values()],
         }
 
-    async def _model(self, way: Way) -> dict[str, Any]:
-        looked = await way.engine.look()
-        name = way.served.packing.name
-        self.metrics.engine(name, looked.status)
-        return {**_described(way.served), "coverage": self.metrics.coverage(name), "engine": _engine(looked)}
+    async def _model(self, handler: Handler) -> dict[str, Any]:
+        report = await handler.engine.poll()
+        name = handler.served.packing.name
+        self.metrics.engine(name, report.status)
+        return {**_described(handler.served), "coverage": self.metrics.coverage(name), "engine": _engine(report)}
 
 
-def _which(ways: Mapping[str, Way], model: str | None) -> Way:
-    """Raises `ApiError` (404) for one that is not served."""
+def _select(handlers: Mapping[str, Handler], model: str | None) -> Handler:
+    """Return the model of this name, or the only one if it is None. Raises `InputError` and `ApiError` (404)."""
     if model is None:
-        if len(ways) > 1:
-            raise InputError("model", "missing", f"given, as there is not just one: {', '.join(ways)}")
-        return next(iter(ways.values()))
-    if model not in ways:
-        raise unknown_model(model, ways)
-    return ways[model]
+        if len(handlers) > 1:
+            raise InputError("model", "missing", f"given, as several are served: {', '.join(handlers)}")
+        return next(iter(handlers.values()))
+    if model not in handlers:
+        raise unknown_model(model, handlers)
+    return handlers[model]
 
 
 def _seeded(sampling: Sampling, index: int) -> Sampling:
-    """Each output of a request draws by a seed of its own; the first by the one that was told."""
+    """Return the sampling with a seed of its own for each output of a request; the first has the request's seed."""
     return replace(sampling, seed=(sampling.seed + index * STRIDE) % SEEDS) if index else sampling
 
 
@@ -240,8 +205,8 @@ def _described(served: ServedModel) -> dict[str, Any]:
     }
 
 
-def _engine(looked: Looked) -> dict[str, Any]:
-    status = looked.status
+def _engine(report: EngineReport) -> dict[str, Any]:
+    status = report.status
     names = ("alive", "waiting", "running", "pages", "pages_used", "host_pages_used", "iterations", "tokens")
-    told = {name: getattr(status, name) for name in (*names, "preemptions", "recomputed")}
-    return {**told, "books": "unknown" if looked.books is None else looked.books or "balanced"}
+    figures = {name: getattr(status, name) for name in (*names, "preemptions", "recomputed")}
+    return {**figures, "books": "unknown" if report.accounting_error is None else report.accounting_error or "balanced"}

@@ -1,7 +1,8 @@
-"""From the JSON fields of /v1/completions and /v1/chat/completions to a checked question.
+"""Reads and checks the JSON fields of /v1/completions and /v1/chat/completions.
 
-After OpenAI's documentation. What it has and this service has not is refused by name, unless its value asks for nothing;
-what changes no output (`user`, `metadata`) is ignored. Of our own are `top_k`, `deadline`, `utility` and `offline`.
+They follow OpenAI's documentation. A field of OpenAI's that this service does not support is an error, unless its value
+has no effect; fields that never change an output (`user`, `metadata`) are ignored. Our own fields are `top_k`, `deadline`,
+`utility` and `offline`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from pliant.errors import InputError
 from pliant.packing.engine.submission import Sampling
 from serving.http.api_errors import ApiError
 from serving.http.json_body import deadline, number, shorten, utility
-from serving.http.questions import Limits
+from serving.http.routing import Limits
 from serving.http.texts import check_count
-from serving.packing.question import Given, Question
+from serving.packing.request import GenerationRequest, PromptInput
 
 DEADLINE, UTILITY = "x-pliant-deadline", "x-pliant-utility"
-STOPS, STOP_CHARACTERS = 16, 256
-MOST_CHOICES = 128
+MAX_STOPS = 16
+STOP_CHARACTERS = 256  # of one stop string, at most
+MAX_CHOICES = 128
 ROLES = ("system", "developer", "user", "assistant")
 
 COMMON = (
@@ -33,7 +35,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "prompt": (*COMMON, "prompt", "echo"),
     "messages": (*COMMON, "messages", "max_completion_tokens"),
 }
-"""By the field that holds the prompt."""
+"""The fields of a request, by the field that holds its prompt."""
 IGNORED = (
     "user",
     "metadata",
@@ -43,7 +45,7 @@ IGNORED = (
     "prompt_cache_key",
     "prompt_cache_retention",
 )
-ASKS_NOTHING: Mapping[str, tuple[object, ...]] = {
+NO_EFFECT: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(("presence_penalty", "frequency_penalty"), (0, 0.0)),
     "logit_bias": ({},),
     "logprobs": (False,),
@@ -58,59 +60,62 @@ ASKS_NOTHING: Mapping[str, tuple[object, ...]] = {
     "modalities": (["text"],),
     **dict.fromkeys(("top_logprobs", "audio", "prediction", "reasoning_effort", "verbosity", "web_search_options"), ()),
 }
-"""Fields that are not supported, with the values (besides null) that nevertheless change nothing."""
+"""Fields that are not supported, with the values (besides null) that are accepted because they have no effect."""
 
 
-def read_question(fields: Mapping[str, Any], headers: Headers, prompt: str, limits: Limits) -> Question:
-    """`prompt`: the field that holds it. Raises `InputError` and `ApiError`."""
-    told = {name: value for name, value in fields.items() if value is not None}
-    _check_names(told, prompt)
-    prompts = _prompts(told.get("prompt"), limits) if prompt == "prompt" else (_conversation(told.get("messages")),)
-    choices = whole("n", told.get("n", 1), 1, MOST_CHOICES)
+def read_request(fields: Mapping[str, Any], headers: Headers, prompt: str, limits: Limits) -> GenerationRequest:
+    """Return the checked request. `prompt` is the field that holds the prompt. Raises `InputError` and `ApiError`."""
+    fields = {name: value for name, value in fields.items() if value is not None}
+    _check_names(fields, prompt)
+    prompts = _prompts(fields.get("prompt"), limits) if prompt == "prompt" else (_conversation(fields.get("messages")),)
+    choices = whole("n", fields.get("n", 1), 1, MAX_CHOICES)
     check_count("prompt times n", range(len(prompts) * choices), limits.max_texts)
-    stream = flag(told, "stream")
-    name = "max_completion_tokens" if "max_completion_tokens" in told else "max_tokens"
-    return Question(
-        model=_model(told.get("model")),
+    stream = flag(fields, "stream")
+    name = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
+    return GenerationRequest(
+        model=_model(fields.get("model")),
         prompts=prompts,
         choices=choices,
-        most=whole(name, told[name], 1) if name in told else None,
-        most_name=name,
-        sampling=_sampling(told),
-        stops=_stops(told.get("stop")),
+        max_tokens=whole(name, fields[name], 1) if name in fields else None,
+        max_tokens_name=name,
+        sampling=_sampling(fields),
+        stops=_stops(fields.get("stop")),
         stream=stream,
-        usage=_usage(told.get("stream_options"), stream),
-        echo=flag(told, "echo"),
-        deadline=_deadline(told, headers, limits.max_deadline),
-        utility=_utility(told, headers),
-        offline=flag(told, "offline"),
+        usage=_usage(fields.get("stream_options"), stream),
+        echo=flag(fields, "echo"),
+        deadline=_deadline(fields, headers, limits.max_deadline),
+        utility=_utility(fields, headers),
+        offline=flag(fields, "offline"),
     )
 
 
-def whole(name: str, value: object, least: int, most: int | None = None) -> int:
-    limit = f"a whole number from {least} on" if most is None else f"a whole number from {least} to {most}"
-    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        raise InputError(name, shorten(value), limit)
+def whole(name: str, value: object, minimum: int, maximum: int | None = None) -> int:
+    """Return a whole number. Raises `InputError` unless it is from `minimum` to `maximum` (None: any)."""
+    allowed = f"from {minimum} on" if maximum is None else f"from {minimum} to {maximum}"
+    upper = float("inf") if maximum is None else maximum
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= upper:
+        raise InputError(name, shorten(value), f"a whole number {allowed}")
     return value
 
 
 def flag(fields: Mapping[str, Any], name: str) -> bool:
+    """Return a boolean field, by default false. Raises `InputError` for another type."""
     value = fields.get(name, False)
     if not isinstance(value, bool):
         raise InputError(name, shorten(value), "true or false")
     return value
 
 
-def _check_names(told: Mapping[str, Any], prompt: str) -> None:
+def _check_names(fields: Mapping[str, Any], prompt: str) -> None:
     known = FIELDS[prompt]
-    for name, value in told.items():
+    for name, value in fields.items():
         if name in known or name in IGNORED:
             continue
-        if name not in ASKS_NOTHING:
-            raise ApiError(400, "unknown_parameter", f"{shorten(name)} is no field of this address", name[:80])
-        if not any(type(value) is type(one) and value == one for one in ASKS_NOTHING[name]):
+        if name not in NO_EFFECT:
+            raise ApiError(400, "unknown_parameter", f"{shorten(name)} is not a field of this route", name[:80])
+        if not any(type(value) is type(other) and value == other for other in NO_EFFECT[name]):
             raise ApiError(400, "unsupported_parameter", f"{name} is not supported by this service", name)
-    if prompt not in told:
+    if prompt not in fields:
         raise InputError(prompt, "missing", "given")
 
 
@@ -120,15 +125,15 @@ def _model(value: object) -> str | None:
     return value
 
 
-def _sampling(told: Mapping[str, Any]) -> Sampling:
-    temperature = number("temperature", told.get("temperature", 1.0))
+def _sampling(fields: Mapping[str, Any]) -> Sampling:
+    temperature = number("temperature", fields.get("temperature", 1.0))
     if not 0 <= temperature <= 2:
         raise InputError("temperature", f"{temperature:g}", "from 0 to 2")
-    top_p = number("top_p", told.get("top_p", 1.0))
+    top_p = number("top_p", fields.get("top_p", 1.0))
     if not 0 < top_p <= 1:
         raise InputError("top_p", f"{top_p:g}", "more than 0 and at most 1")
-    top_k = whole("top_k", told.get("top_k", 0), 0, 1 << 31)
-    seed = whole("seed", told.get("seed", secrets.randbits(62)), -(1 << 63), (1 << 63) - 1)
+    top_k = whole("top_k", fields.get("top_k", 0), 0, 1 << 31)
+    seed = whole("seed", fields.get("seed", secrets.randbits(62)), -(1 << 63), (1 << 63) - 1)
     return Sampling(temperature, top_p, top_k, seed)
 
 
@@ -138,8 +143,8 @@ def _stops(value: object) -> tuple[str, ...]:
         return ()
     if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
         raise InputError("stop", shorten(value), "a text or a list of texts, none of them empty")
-    if len(stops) > STOPS:
-        raise InputError("stop", f"a list of {len(stops)}", f"a list of at most {STOPS}")
+    if len(stops) > MAX_STOPS:
+        raise InputError("stop", f"a list of {len(stops)}", f"a list of at most {MAX_STOPS}")
     longest = max(map(len, stops))
     if longest > STOP_CHARACTERS:
         raise InputError("stop", f"{longest} characters", f"at most {STOP_CHARACTERS} characters")
@@ -150,7 +155,7 @@ def _usage(options: object, stream: bool) -> bool:
     if options is None:
         return False
     if not stream:
-        raise InputError("stream_options", shorten(options), "left out where stream is not true")
+        raise InputError("stream_options", shorten(options), "left out unless stream is true")
     if not isinstance(options, dict):
         raise InputError("stream_options", shorten(options), "an object")
     for name in options:
@@ -159,14 +164,16 @@ def _usage(options: object, stream: bool) -> bool:
     return flag(options, "include_usage")
 
 
-def _deadline(told: Mapping[str, Any], headers: Headers, most: float) -> float | None:
-    if "deadline" in told:
-        return deadline(told["deadline"], most)
-    return None if DEADLINE not in headers else deadline(_header(headers, DEADLINE), most, DEADLINE)
+def _deadline(fields: Mapping[str, Any], headers: Headers, maximum: float) -> float | None:
+    if "deadline" in fields:
+        return deadline(fields["deadline"], maximum)
+    return None if DEADLINE not in headers else deadline(_header(headers, DEADLINE), maximum, DEADLINE)
 
 
-def _utility(told: Mapping[str, Any], headers: Headers) -> float:
-    return utility(told["utility"] if "utility" in told else _header(headers, UTILITY) if UTILITY in headers else 1.0)
+def _utility(fields: Mapping[str, Any], headers: Headers) -> float:
+    return utility(
+        fields["utility"] if "utility" in fields else _header(headers, UTILITY) if UTILITY in headers else 1.0
+    )
 
 
 def _header(headers: Headers, name: str) -> float:
@@ -176,7 +183,7 @@ def _header(headers: Headers, name: str) -> float:
         raise InputError(name, shorten(headers[name]), "a number") from None
 
 
-def _prompts(value: object, limits: Limits) -> tuple[Given, ...]:
+def _prompts(value: object, limits: Limits) -> tuple[PromptInput, ...]:
     if isinstance(value, str):
         return (_text("prompt", value),)
     if not isinstance(value, list) or not value:
@@ -185,13 +192,13 @@ def _prompts(value: object, limits: Limits) -> tuple[Given, ...]:
         return (_ids("prompt", value),)
     check_count("prompt", value, limits.max_texts)
     return tuple(
-        _ids(f"prompt[{place}]", one) if isinstance(one, list) else _text(f"prompt[{place}]", one)
-        for place, one in enumerate(value)
+        _ids(f"prompt[{index}]", item) if isinstance(item, list) else _text(f"prompt[{index}]", item)
+        for index, item in enumerate(value)
     )
 
 
-def _text(name: str, value: object) -> Given:
-    return Given(name, text=_clean(name, value))
+def _text(name: str, value: object) -> PromptInput:
+    return PromptInput(name, text=_clean(name, value))
 
 
 def _clean(name: str, value: object) -> str:
@@ -200,21 +207,23 @@ def _clean(name: str, value: object) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        found = f"a text with the lone surrogate {shorten(value[error.start])} at character {error.start}"
-        raise InputError(name, found, "a text that UTF-8 can hold") from None
+        shown = f"a text with the lone surrogate {shorten(value[error.start])} at character {error.start}"
+        raise InputError(name, shown, "a text that UTF-8 can hold") from None
     return value
 
 
-def _ids(name: str, value: Sequence[object]) -> Given:
+def _ids(name: str, value: Sequence[object]) -> PromptInput:
     if not value or not all(isinstance(id, int) and not isinstance(id, bool) for id in value):
         raise InputError(name, shorten(value), "a list of token ids")
-    return Given(name, ids=tuple(value))  # type: ignore[arg-type]
+    return PromptInput(name, ids=tuple(value))  # type: ignore[arg-type]
 
 
-def _conversation(value: object) -> Given:
+def _conversation(value: object) -> PromptInput:
     if not isinstance(value, list) or not value:
         raise InputError("messages", shorten(value), "a list of at least one message")
-    return Given("messages", messages=tuple(_message(f"messages[{place}]", one) for place, one in enumerate(value)))
+    return PromptInput(
+        "messages", messages=tuple(_message(f"messages[{index}]", item) for index, item in enumerate(value))
+    )
 
 
 def _message(name: str, value: object) -> Mapping[str, Any]:
@@ -232,7 +241,7 @@ def _message(name: str, value: object) -> Mapping[str, Any]:
 def _content(name: str, value: object) -> str:
     if not isinstance(value, list):
         return _clean(name, value)
-    return "".join(_part(f"{name}[{place}]", part) for place, part in enumerate(value))
+    return "".join(_part(f"{name}[{index}]", part) for index, part in enumerate(value))
 
 
 def _part(name: str, value: object) -> str:

@@ -1,7 +1,8 @@
-"""What passes between the packing service and its engine processes. Plain values: the service needs no torch for them.
+"""The messages between the packing service and its engine processes. They need no torch.
 
-To the process: its build, then (verb, arguments) with the verbs `submit`, `cancel` and `look`. From it: (kind, value) with
-the kinds `ready` or `refused` (once, after the build), `progress` (one an iteration), `status`, `looked` and `declined`.
+To the process: its build, then (verb, arguments) with the verbs `submit`, `cancel` and `poll`. From it: (kind, value) with
+the kinds `ready` or `failed` (once, after the build), `progress` (one per iteration), `status`, `report` (the answer to
+`poll`) and `rejected` (a submission).
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ NO_STATUS = Status(False, "", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
 
 
 class Engine(Protocol):
-    """What runs in the process (pliant/packing/engine/runtime.py). Every method may be called from any thread."""
+    """What runs in the process (pliant/packing/engine/runtime.py). Any thread may call any method."""
 
     def submit(self, submission: Submission) -> None:
-        """Raises `InputError` for what can never run, `WorkerError` where the engine died."""
+        """Start an output. Raises `InputError` if it can never run, `WorkerError` if the engine has died."""
 
     def cancel(self, id: int) -> None: ...
     def status(self) -> Status: ...
     def stop(self) -> None: ...
 
     def check(self) -> None:
-        """Raises `AssertionError` where the books do not balance. Waits for one iteration; the others do not."""
+        """Raise `AssertionError` if the accounting of pages is wrong. Waits for an iteration, as no other method does."""
 
 
 Deliver = Callable[[list[Progress]], None]
-"""Called in the engine's thread, once an iteration."""
+"""Called in the engine's thread with the progress of every iteration."""
 
 Build = Callable[[Deliver], Engine]
-"""Loads a model and starts its engine, in the engine's process; pickled by reference or as a frozen dataclass."""
+"""Loads a model and starts its engine, in the engine's process. It is pickled by reference or as a frozen dataclass."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineBuild(BuildPlan):
-    """How an engine process makes its engine; called there."""
+    """Makes the engine in its process."""
 
     BUILDER: ClassVar[str] = "serving.packing.engine.device:build"
 
@@ -52,4 +53,4 @@ class EngineBuild(BuildPlan):
     rules: Rules
     plan: DevicePlan
     journal: Path | None
-    processes: int = 1  # that share the model, this one with those that it starts
+    processes: int = 1  # that share the model: this one and those that it starts

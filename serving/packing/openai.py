@@ -1,8 +1,4 @@
-"""The packing service in the shape of OpenAI's API: /completions, /chat/completions and /models.
-
-After OpenAI's documentation of the API, of its errors {error: {message, type, param, code}} and of its streams. Knows HTTP;
-what is done it leaves to the endpoint.
-"""
+"""OpenAI's API for packing: /completions, /chat/completions and /models, with its errors and streams."""
 
 from __future__ import annotations
 
@@ -13,22 +9,19 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from pliant.errors import PliantError
-from serving.http.api_errors import RETRY_AFTER, ApiError, json_response, refusal_of
+from serving.http import openai, routing
+from serving.http.api_errors import ApiError, json_response
 from serving.http.json_body import shorten
-from serving.http.questions import read_fields
+from serving.http.routing import read_fields
 from serving.packing.answer import Form
-from serving.packing.fields import read_question
-from serving.packing.question import Endpoint
+from serving.packing.fields import read_request
 from serving.packing.reply import Reply
-from serving.packing.stream import EventStream, GoneError, while_there
+from serving.packing.request import Endpoint
+from serving.packing.stream import DisconnectedError, EventStream, while_connected
 
-CODES: Mapping[str, str] = {"full": "rate_limit_exceeded", "invalid": "invalid_value"}
-"""Our code -> OpenAI's."""
-STATUS: Mapping[str, int] = {"invalid": 400, "too_many_texts": 400}
-"""Of our code, where it is not our own status."""
-GONE = 499  # of an answer that nobody gets
-ANSWERS = ("stop", "length")
+CODES = {**openai.CODES, "invalid": "invalid_value"}
+CLIENT_CLOSED = 499  # of an answer whose client has disconnected
+SUCCEEDED = ("stop", "length")
 DONE = b"data: [DONE]\n\n"
 
 Handle = Callable[[Request, Endpoint], Awaitable[Response]]
@@ -43,8 +36,7 @@ async def chat_completions(request: Request, endpoint: Endpoint) -> Response:
 
 
 async def models(_: Request, endpoint: Endpoint) -> Response:
-    told = [_model(name, created) for name, created in endpoint.models().items()]
-    return json_response({"object": "list", "data": told})
+    return openai.models(endpoint.models())
 
 
 async def model(request: Request, endpoint: Endpoint) -> Response:
@@ -52,63 +44,52 @@ async def model(request: Request, endpoint: Endpoint) -> Response:
     served = endpoint.models()
     if name not in served:
         raise unknown_model(name, served)
-    return json_response(_model(name, served[name]))
+    return json_response(openai.model(name, served[name]))
 
 
 def unknown_model(name: str, served: Mapping[str, Any]) -> ApiError:
-    told = f"model is {shorten(name)}, but must be one of {', '.join(served)}"
-    return ApiError(404, "model_not_found", told, "model")
+    """Return the error for a model that is not served."""
+    message = f"model is {shorten(name)}, but must be one of {', '.join(served)}"
+    return ApiError(404, "model_not_found", message, "model")
 
 
 def guarded(handle: Handle, endpoint_of: Callable[[Request], Endpoint]) -> Callable[[Request], Awaitable[Response]]:
-    """With errors in OpenAI's shape."""
+    """Return a route that calls `handle` and answers errors in OpenAI's shape."""
 
-    async def answer(request: Request) -> Response:
-        endpoint = endpoint_of(request)
+    async def answer(request: Request, endpoint: Endpoint) -> Response:
         try:
             return await handle(request, endpoint)
-        except (GoneError, ClientDisconnect):
-            return Response(status_code=GONE)
-        except (ApiError, PliantError) as error:
-            refusal = refusal_of(error)
-            endpoint.metrics.refused(refusal.code)
-            return error_response(refusal)
+        except (DisconnectedError, ClientDisconnect):
+            return Response(status_code=CLIENT_CLOSED)
 
-    return answer
+    return routing.guarded(answer, endpoint_of, error_response)
 
 
-def error_response(refusal: ApiError) -> Response:
-    status = STATUS.get(refusal.code, refusal.status)
-    headers = {"retry-after": RETRY_AFTER} if status in (429, 503) else {}
-    if refusal.code == "engine_failed":  # OpenAI's client would try it again, and it may be what kills the engine
-        headers["x-should-retry"] = "false"
-    return json_response({"error": error_content(refusal)}, status, headers)
-
-
-def error_content(refusal: ApiError) -> dict[str, Any]:
-    status = STATUS.get(refusal.code, refusal.status)
-    kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
-    code = CODES.get(refusal.code, refusal.code)
-    return {"message": str(refusal), "type": kind, "param": refusal.field, "code": code}
+def error_response(api_error: ApiError) -> Response:
+    """Return an error in OpenAI's shape."""
+    response = openai.error_response(api_error, CODES)
+    if api_error.code == "engine_failed":  # OpenAI's client must not retry a request that may have killed the engine
+        response.headers["x-should-retry"] = "false"
+    return response
 
 
 async def _answer(request: Request, endpoint: Endpoint, prompt: str) -> Response:
-    """The first token is waited for also where the answer is a stream: until then an error has a status of its own."""
+    """Answer a request. A stream, too, starts after the first token, so that an earlier error has its own status."""
     arrived = endpoint.now
     fields = await read_fields(request, endpoint.settings)
-    question = read_question(fields, request.headers, prompt, endpoint.settings)
+    body = read_request(fields, request.headers, prompt, endpoint.settings)
     form = Form(chat=prompt == "messages")
-    reply = await endpoint.open(question, arrived)
+    reply = await endpoint.open(body, arrived)
     try:
-        await while_there(request.receive, reply.until(_begun if question.stream else _ended))
-        refusal = reply.refusal()
-        if refusal is not None:
-            raise refusal
+        await while_connected(request.receive, reply.until(_begun if body.stream else _ended))
+        api_error = reply.api_error()
+        if api_error is not None:
+            raise api_error
     except BaseException:
         reply.cancel()
         raise
-    if question.stream:
-        return EventStream(_pieces(form, reply), reply.cancel, endpoint.settings.stream_limit, reply.headers)
+    if body.stream:
+        return EventStream(_events(form, reply), reply.cancel, endpoint.settings.stream_limit, reply.headers)
     return json_response(form.whole(reply), 200, dict(reply.final_headers))
 
 
@@ -117,41 +98,37 @@ def _begun(reply: Reply) -> bool:
 
 
 def _ended(reply: Reply) -> bool:
-    """One that is no answer ends the waiting for the others."""
-    return reply.ended or reply.refusal() is not None
+    """Whether all choices have ended, or one has failed."""
+    return reply.ended or reply.api_error() is not None
 
 
-async def _pieces(form: Form, reply: Reply) -> AsyncIterator[bytes]:
-    """What gathers while a piece is being sent goes as one."""
-    for output in reply.outputs:
-        first = form.first(reply, output)
+async def _events(form: Form, reply: Reply) -> AsyncIterator[bytes]:
+    """Yield the events of a stream. Text that arrives while an event is sent goes into one event."""
+    for choice in reply.choices:
+        first = form.first(reply, choice)
         if first is not None:
             yield _event(first)
-    open_outputs = list(reply.outputs)
-    while open_outputs:
+    open_choices = list(reply.choices)
+    while open_choices:
         reply.changed.clear()
-        for output in list(open_outputs):
-            ended = bool(output.flight.finish)  # asked before its text is taken, which is whole then
-            text = output.flight.writer.take()
+        for choice in list(open_choices):
+            ended = bool(choice.output.finish)  # read before the text, which is then complete
+            text = choice.output.writer.take()
             if text:
-                yield _event(form.text(reply, output, text))
-            if ended and output.flight.finish in ANSWERS:
-                open_outputs.remove(output)
-                yield _event(form.last(reply, output))
-        refusal = reply.refusal()
-        if refusal is not None:
-            yield _event({"error": error_content(refusal)}) + DONE
+                yield _event(form.text(reply, choice, text))
+            if ended and choice.output.finish in SUCCEEDED:
+                open_choices.remove(choice)
+                yield _event(form.last(reply, choice))
+        api_error = reply.api_error()
+        if api_error is not None:
+            yield _event({"error": openai.error_content(api_error, CODES)}) + DONE
             return
-        if open_outputs:
+        if open_choices:
             await reply.changed.wait()
-    if reply.about.usage:
+    if reply.info.usage:
         yield _event(form.usage(reply))
     yield DONE
 
 
 def _event(content: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
-
-
-def _model(name: str, created: int) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": created, "owned_by": "pliant"}

@@ -1,6 +1,6 @@
-"""From a prompt, however it was given, to the tokens that a generator continues. Knows tokenizers; no models.
+"""Turns a prompt (text, token ids or conversation) into the tokens that a generator continues.
 
-Raised are refusals as OpenAI has them: a prompt that leaves no room for an output is `context_length_exceeded`.
+Errors are those of OpenAI: a prompt that leaves no room for an output is `context_length_exceeded`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pliant.errors import ArtifactError, InputError
 from pliant.packing.chat import ChatTemplate, special_tokens
 from serving.http.api_errors import ApiError
 from serving.packing.catalog import ServedGenerator
-from serving.packing.question import Given
+from serving.packing.request import PromptInput
 from serving.packing.text import Detokenizer, Writer
 
-LEAST_CHARACTERS = 64  # that a token is taken to hold at most, should all in the vocabulary be shorter
+MIN_TOKEN_CHARACTERS = 64  # that the longest token is assumed to have at least
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """`text`: what the predictor reads, without special tokens; `echo`: what was given, as text."""
+    """A prompt as tokens. `text`: for the predictor, without special tokens; `echo`: the prompt as text."""
 
     ids: tuple[int, ...]
     text: str
@@ -30,7 +30,10 @@ class Tokens:
 
 
 class PromptReader:
-    """Of one generator; immutable. `context`: tokens of a prompt and its output. Raises `ArtifactError`."""
+    """Reads prompts for one generator; immutable.
+
+    `context`: tokens of a prompt and its output, at most. Raises `ArtifactError` for an unusable tokenizer.
+    """
 
     def __init__(self, generator: ServedGenerator, context: int) -> None:
         try:
@@ -43,49 +46,49 @@ class PromptReader:
         self._vocabulary = int(config.get("vocab_size") or self._tokenizer.get_vocab_size())
         self._context = context
         longest = max(map(len, self._tokenizer.get_vocab()), default=0)
-        self._most_characters = context * max(longest, LEAST_CHARACTERS)
+        self._max_characters = context * max(longest, MIN_TOKEN_CHARACTERS)
         self._template = ChatTemplate(generator.chat_template, special_tokens(config, self._tokenizer))
 
-    def read(self, given: Given) -> Tokens:
-        """Raises `InputError` and `ApiError`."""
-        ids, echo = self._ids(given)
+    def read(self, prompt: PromptInput) -> Tokens:
+        """Return the tokens of a prompt. Raises `InputError`, and `ApiError` for a prompt that is too long."""
+        ids, echo = self._ids(prompt)
         if not ids:
-            raise InputError(given.name, "no tokens", "at least one token")
+            raise InputError(prompt.name, "no tokens", "at least one token")
         if len(ids) >= self._context:
-            raise self._too_long(given.name, f"{len(ids)} tokens")
+            raise self._too_long(prompt.name, f"{len(ids)} tokens")
         return Tokens(tuple(ids), self._tokenizer.decode(ids, skip_special_tokens=True), echo)
 
     def writer(self, prompt: tuple[int, ...], stops: tuple[str, ...]) -> Writer:
-        """Of an output that continues the prompt."""
+        """Return the writer of an output that continues the prompt and ends at a stop string."""
         return Writer(Detokenizer(self._tokenizer, prompt), stops)
 
-    def most(self, tokens: Tokens, most: int | None, name: str) -> int:
-        """New tokens at most. Raises `ApiError` for more than the context leaves."""
+    def max_new_tokens(self, tokens: Tokens, max_new_tokens: int | None, name: str) -> int:
+        """Return how many tokens the output may have. Raises `ApiError` if more are requested than the context leaves."""
         room = self._context - len(tokens.ids)
-        if most is not None and most > room:
+        if max_new_tokens is not None and max_new_tokens > room:
             used = f"the prompt has {len(tokens.ids)} of {self._context} tokens"
-            told = f"{name} is {most}, but must be at most {room}: {used}"
-            raise ApiError(400, "context_length_exceeded", told, name)
-        return room if most is None else most
+            message = f"{name} is {max_new_tokens}, but must be at most {room}: {used}"
+            raise ApiError(400, "context_length_exceeded", message, name)
+        return room if max_new_tokens is None else max_new_tokens
 
-    def _ids(self, given: Given) -> tuple[list[int], str]:
-        if given.ids:
-            return self._given(given)
-        text = self._template.render(given.messages) if given.messages else given.text
-        if len(text) > self._most_characters:
-            raise self._too_long(given.name, f"{len(text)} characters")
-        own = bool(given.messages) and self._template.given  # it sets the special tokens itself
+    def _ids(self, prompt: PromptInput) -> tuple[list[int], str]:
+        if prompt.ids:
+            return self._from_ids(prompt)
+        text = self._template.render(prompt.messages) if prompt.messages else prompt.text
+        if len(text) > self._max_characters:
+            raise self._too_long(prompt.name, f"{len(text)} characters")
+        own = bool(prompt.messages) and self._template.given  # the template adds special tokens itself
         return self._tokenizer.encode(text, add_special_tokens=not own).ids, text
 
-    def _given(self, given: Given) -> tuple[list[int], str]:
-        outside = next((id for id in given.ids if not 0 <= id < self._vocabulary), None)
+    def _from_ids(self, prompt: PromptInput) -> tuple[list[int], str]:
+        outside = next((id for id in prompt.ids if not 0 <= id < self._vocabulary), None)
         if outside is not None:
-            raise InputError(given.name, f"with the token {outside}", f"of tokens from 0 to {self._vocabulary - 1}")
-        if len(given.ids) >= self._context:
-            raise self._too_long(given.name, f"{len(given.ids)} tokens")
-        ids = list(given.ids)
+            raise InputError(prompt.name, f"with the token {outside}", f"of tokens from 0 to {self._vocabulary - 1}")
+        if len(prompt.ids) >= self._context:
+            raise self._too_long(prompt.name, f"{len(prompt.ids)} tokens")
+        ids = list(prompt.ids)
         return ids, self._tokenizer.decode(ids, skip_special_tokens=True)
 
-    def _too_long(self, name: str, found: str) -> ApiError:
-        told = f"{name} is {found}, but must be at most {self._context - 1} tokens, so that one is left for the output"
-        return ApiError(400, "context_length_exceeded", told, name)
+    def _too_long(self, name: str, size: str) -> ApiError:
+        message = f"{name} is {size}, but must be at most {self._context - 1} tokens, to leave one for the output"
+        return ApiError(400, "context_length_exceeded", message, name)

@@ -1,7 +1,4 @@
-"""One request's outputs while they are made: what its client reads, and what is said of each when it has ended.
-
-Knows flights; no engine but by the way to cancel one, and no HTTP.
-"""
+"""One request's choices while they are generated: when the client has something to read, and how each choice ended."""
 
 from __future__ import annotations
 
@@ -12,124 +9,128 @@ from typing import Any
 
 from pliant.packing.scheduling.forecast import MEDIAN
 from serving.answers import Rejected
-from serving.http.api_errors import ApiError, refusal_of_drop
+from serving.http.api_errors import ApiError, api_error_of_drop
 from serving.packing.engine.forecaster import Forecast
 from serving.packing.engine.in_flight import InFlightOutput
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """What all of a request's answers say."""
+class ReplyInfo:
+    """What all answers to a request share."""
 
     model: str
     fingerprint: str
-    prompt_tokens: int  # of all its prompts, each once
-    deadline: float  # seconds
-    usage: bool
-    echo: bool
+    prompt_tokens: int  # of all prompts, each counted once
+    deadline: float  # seconds from arrival
+    usage: bool  # a stream ends with the numbers of tokens
+    echo: bool  # the answer repeats the prompt
 
 
 @dataclass(slots=True, eq=False)
-class Output:
-    """One of them, in the order of the question: prompt by prompt, and of each its choices."""
+class Choice:
+    """One choice, in OpenAI's sense: an output for one of the prompts. Choices are ordered by prompt."""
 
     index: int
-    flight: InFlightOutput
+    output: InFlightOutput
     forecast: Forecast
     echo: str
     prompt: str  # what the predictor read
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """Of one that has ended."""
-        flight = self.flight
+    def details(self) -> dict[str, Any]:
+        """Return the field `pliant` of a choice that has ended."""
+        output = self.output
         return {
             "predicted_tokens": self.predicted,
             "predicted_quantiles": [round(tokens, 1) for tokens in self.forecast.tokens],
             "prediction": self.forecast.origin,
-            "actual_tokens": len(flight.tokens),
-            "queue_seconds": round(flight.queued, 6),
-            "preemptions": flight.preemptions,
-            "recomputed_tokens": flight.recomputed,
+            "actual_tokens": len(output.tokens),
+            "queue_seconds": round(output.queued, 6),
+            "preemptions": output.preemptions,
+            "recomputed_tokens": output.recomputed,
         }
 
     @property
     def predicted(self) -> int:
-        """Tokens, the median."""
+        """Return the median of the forecast length, in tokens."""
         return round(self.forecast.tokens[MEDIAN])
 
 
 class Reply:
-    """`changed` is set by every news of one of its flights (see `hear`)."""
+    """The choices of one request. `changed` is set whenever one of them has new text or has ended."""
 
-    def __init__(self, about: About, cancel: Callable[[InFlightOutput], None]) -> None:
-        self.about, self._cancel = about, cancel
-        self.outputs: Sequence[Output] = ()
+    def __init__(self, info: ReplyInfo, cancel: Callable[[InFlightOutput], None]) -> None:
+        self.info, self._cancel = info, cancel
+        self.choices: Sequence[Choice] = ()
         self.changed = asyncio.Event()
 
-    def hear(self, _flight: InFlightOutput) -> None:
+    def notify(self, _output: InFlightOutput) -> None:
+        """Set `changed`. Every output calls this on progress."""
         self.changed.set()
 
     @property
     def ended(self) -> bool:
-        return all(output.flight.finish for output in self.outputs)
+        """Whether all choices have ended."""
+        return all(choice.output.finish for choice in self.choices)
 
     @property
     def begun(self) -> bool:
-        """Whether there is something to say: a text, or an end."""
-        return any(output.flight.finish or output.flight.writer.waiting for output in self.outputs)
+        """Whether a choice has text or has ended."""
+        return any(choice.output.finish or choice.output.writer.waiting for choice in self.choices)
 
     async def until(self, condition: Callable[[Reply], bool]) -> None:
+        """Wait until the condition holds."""
         while not condition(self):
             self.changed.clear()
             await self.changed.wait()
 
     def cancel(self) -> None:
-        """Nobody reads any more: all pages are given back."""
-        for output in self.outputs:
-            self._cancel(output.flight)
+        """Cancel all outputs, since nobody reads them."""
+        for choice in self.choices:
+            self._cancel(choice.output)
 
-    def refusal(self) -> ApiError | None:
-        """Why one of the outputs that have ended is no answer, if so: the first of them speaks for all."""
-        for output in self.outputs:
-            refusal = _refusal(output.flight, self.about.deadline)
-            if refusal is not None:
-                return refusal
+    def api_error(self) -> ApiError | None:
+        """Return the error of the first choice that failed; None if none has."""
+        for choice in self.choices:
+            api_error = _api_error_of(choice.output, self.info.deadline)
+            if api_error is not None:
+                return api_error
         return None
 
     @property
     def usage(self) -> dict[str, int]:
-        made = sum(len(output.flight.tokens) for output in self.outputs)
-        told = self.about.prompt_tokens
-        return {"prompt_tokens": told, "completion_tokens": made, "total_tokens": told + made}
+        """Return the numbers of tokens of prompts and outputs."""
+        generated, prompt = sum(len(choice.output.tokens) for choice in self.choices), self.info.prompt_tokens
+        return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Those that are known before the first token."""
-        return {"x-pliant-predicted-tokens": _joined(output.predicted for output in self.outputs)}
+        """Return the headers that are known before the first token."""
+        return {"x-pliant-predicted-tokens": _joined(choice.predicted for choice in self.choices)}
 
     @property
     def final_headers(self) -> Mapping[str, str]:
-        flights = [output.flight for output in self.outputs]
+        """Return the headers of a whole answer."""
+        outputs = [choice.output for choice in self.choices]
         return {
             **self.headers,
-            "x-pliant-actual-tokens": _joined(len(flight.tokens) for flight in flights),
-            "x-pliant-queue-seconds": f"{max(flight.queued for flight in flights):.6f}",
-            "x-pliant-preemptions": _joined(flight.preemptions for flight in flights),
-            "x-pliant-recomputed-tokens": _joined(flight.recomputed for flight in flights),
+            "x-pliant-actual-tokens": _joined(len(output.tokens) for output in outputs),
+            "x-pliant-queue-seconds": f"{max(output.queued for output in outputs):.6f}",
+            "x-pliant-preemptions": _joined(output.preemptions for output in outputs),
+            "x-pliant-recomputed-tokens": _joined(output.recomputed for output in outputs),
         }
 
 
-def _refusal(flight: InFlightOutput, deadline: float) -> ApiError | None:
-    match flight.finish:
+def _api_error_of(output: InFlightOutput, deadline: float) -> ApiError | None:
+    match output.finish:
         case "late":
-            return refusal_of_drop(Rejected("late"), deadline)
+            return api_error_of_drop(Rejected("late"), deadline)
         case "failed":
-            return ApiError(500, "engine_failed", flight.fault or "the engine failed")
+            return ApiError(500, "engine_failed", output.fault or "the engine failed")
         case "cancelled":
-            return ApiError(503, "worker_unavailable", flight.fault or "the output was cancelled")
+            return ApiError(503, "worker_unavailable", output.fault or "the output was cancelled")
         case "slow":
-            return ApiError(408, "slow_reader", "the stream was not read, and its output has been cancelled")
+            return ApiError(408, "slow_reader", "the client did not read the stream, so its output was cancelled")
     return None
 
 

@@ -1,4 +1,4 @@
-"""The shapes of the packing endpoint's questions and answers, for its OpenAPI page alone; nothing is parsed with them."""
+"""Schemas of the packing service, for its OpenAPI page only: nothing is parsed with them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.http.schemas import Artifact, OpenaiErrorAnswer, OpenaiModel, OpenaiModels, Refresh, object_body
-from serving.packing.fields import STOP_CHARACTERS, STOPS
+from serving.http.schemas import Artifact, CommonStatus, OpenaiErrorAnswer, OpenaiModel, OpenaiModels, object_body
+from serving.packing.fields import MAX_STOPS, STOP_CHARACTERS
 
 
 class Facts(BaseModel):
     """How an output came about."""
 
-    predicted_tokens: int = Field(description="median forecast of the output's length")
-    predicted_quantiles: list[float] = Field(description="at 5, 10, 25, 50, 75, 90, 95 and 99%")
-    prediction: str = Field(description="predicted; or late, failed: then what is usual stands for it")
-    actual_tokens: int = Field(description="with the one that ended it")
-    queue_seconds: float
+    predicted_tokens: int = Field(description="median of the forecast length")
+    predicted_quantiles: list[float] = Field(
+        description="quantiles of the forecast length in tokens, at 5, 10, 25, 50, 75, 90, 95 and 99%"
+    )
+    prediction: str = Field(
+        description="predicted; late or failed: the predictor gave no forecast in time, so it is that of all outputs"
+    )
+    actual_tokens: int = Field(description="length with the token that ended the output")
+    queue_seconds: float = Field(description="seconds from arrival to the first iteration")
     preemptions: int
-    recomputed_tokens: int
+    recomputed_tokens: int = Field(description="tokens computed again after preemptions")
 
 
 class TextChoice(BaseModel):
@@ -81,8 +85,10 @@ class EngineStatus(BaseModel):
     iterations: int
     tokens: int
     preemptions: int
-    recomputed: int = Field(description="tokens")
-    books: str = Field(description="balanced; else what is wrong with the ledger of pages, or unknown")
+    recomputed: int = Field(description="tokens computed again after preemptions")
+    books: str = Field(
+        description="balanced: all memory pages are accounted for; unknown: the engine did not answer; else the error"
+    )
 
 
 class ModelStatus(BaseModel):
@@ -95,21 +101,15 @@ class ModelStatus(BaseModel):
     device: str
     page_tokens: int
     cache_bytes: int
-    coverage: dict[str, float] = Field(description="share of recent outputs within each quantile of their forecast")
+    coverage: dict[str, float] = Field(
+        description="share of recent outputs no longer than each quantile of their forecast"
+    )
     engine: EngineStatus
 
 
-class Status(BaseModel):
-    ready: bool
-    alias: str
-    generation: int = Field(description="counts what was taken up since the start")
-    leaving: int = Field(description="earlier generations with outputs on their way")
+class Status(CommonStatus):
     policy: str
     models: list[ModelStatus]
-    refresh: Refresh
-    refresh_seconds: float = Field(description="between two looks; 0 for none")
-    waiting: int = Field(description="outputs without a token")
-    pending: int = Field(description="outputs on their way")
 
 
 _IDS = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
@@ -126,26 +126,37 @@ _MESSAGE = {
 }
 _STOP = {"type": "string", "minLength": 1, "maxLength": STOP_CHARACTERS}
 _COMMON: Mapping[str, Any] = {
-    "model": {"type": "string", "description": "may be left out where just one is served"},
+    "model": {"type": "string", "description": "optional if only one is served"},
     "max_tokens": {"type": "integer", "minimum": 1, "description": "default: as many as the context leaves"},
-    "temperature": {"type": "number", "minimum": 0, "maximum": 2, "default": 1.0, "description": "0: the likeliest"},
+    "temperature": {
+        "type": "number",
+        "minimum": 0,
+        "maximum": 2,
+        "default": 1.0,
+        "description": "0: always the likeliest token",
+    },
     "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1.0},
-    "top_k": {"type": "integer", "minimum": 0, "default": 0, "description": "our own; 0: all"},
+    "top_k": {"type": "integer", "minimum": 0, "default": 0, "description": "an extension; 0: all tokens"},
     "n": {"type": "integer", "minimum": 1, "default": 1},
     "stream": {"type": "boolean", "default": False},
     "stream_options": {"type": "object", "properties": {"include_usage": {"type": "boolean"}}},
-    "stop": {"oneOf": [_STOP, {"type": "array", "items": _STOP, "maxItems": STOPS}]},
+    "stop": {"oneOf": [_STOP, {"type": "array", "items": _STOP, "maxItems": MAX_STOPS}]},
     "seed": {"type": "integer", "description": "the same seed gives the same text, whatever else runs"},
     "deadline": {
         "type": "number",
         "exclusiveMinimum": 0,
-        "description": "our own: seconds from arrival; else the header x-pliant-deadline, else none",
+        "description": "an extension: seconds from arrival; default: the header x-pliant-deadline, else none",
     },
-    "utility": {"type": "number", "minimum": 0, "default": 1.0, "description": "our own; or x-pliant-utility"},
+    "utility": {
+        "type": "number",
+        "minimum": 0,
+        "default": 1.0,
+        "description": "an extension: worth of an output in time; default: the header x-pliant-utility",
+    },
     "offline": {
         "type": "boolean",
         "default": False,
-        "description": "our own: one of a batch that is wanted as a whole",
+        "description": "an extension: one of a batch of requests that is needed as a whole",
     },
 }
 _BODIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -159,35 +170,35 @@ _BODIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
 }
-_SAID: Mapping[str, tuple[str, Any]] = {
+_SUMMARIES: Mapping[str, tuple[str, Any]] = {
     "/completions": ("Continue one or many prompts, as OpenAI does", Completion),
     "/chat/completions": ("Answer a conversation, as OpenAI does", ChatCompletion),
     "/models": ("The models, as OpenAI lists them", OpenaiModels),
     "/models/{model:path}": ("One model", OpenaiModel),
 }
 _ERRORS = {
-    400: "The body is no JSON, or a field is unknown, not supported or outside its limit.",
+    400: "The body is not JSON, or a field is unknown, not supported or outside its limit.",
     404: "The model is not served.",
-    408: "A stream was not read.",
-    413: "The body is over its limit.",
+    408: "The client did not read the stream.",
+    413: "The body exceeds its limit.",
     415: "The body is not application/json.",
     429: "Overload. See Retry-After.",
-    500: "The engine failed with this output.",
+    500: "The engine failed while it generated this output.",
     503: "The deadline cannot be met, or the engine is unavailable. See Retry-After.",
 }
 
 
-def documents(path: str) -> dict[str, Any]:
-    """What FastAPI is told of a route."""
-    summary, answer = _SAID[path]
-    said: dict[str, Any] = {
+def route_options(path: str) -> dict[str, Any]:
+    """Return the arguments of `add_api_route` for a route."""
+    summary, answer = _SUMMARIES[path]
+    options: dict[str, Any] = {
         "methods": ["GET"],
         "summary": summary,
         "tags": ["openai"],
         "responses": {200: {"model": answer}},
     }
     if path in _BODIES:
-        said["methods"] = ["POST"]
-        said["responses"] |= {s: {"model": OpenaiErrorAnswer, "description": text} for s, text in _ERRORS.items()}
-        said["openapi_extra"] = {"requestBody": object_body(*_BODIES[path])}
-    return said
+        options["methods"] = ["POST"]
+        options["responses"] |= {s: {"model": OpenaiErrorAnswer, "description": text} for s, text in _ERRORS.items()}
+        options["openapi_extra"] = {"requestBody": object_body(*_BODIES[path])}
+    return options

@@ -1,4 +1,4 @@
-"""The settings of the packing service, beside those of every service (serving/settings.py)."""
+"""The settings of the packing service, besides those of every service (serving/settings.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from serving.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingSettings(Settings):
-    """`launch_limit`: seconds after which a silent engine counts as hung."""
+    """The settings of the packing service. An engine that is silent for `launch_limit` seconds counts as hung."""
 
     SYSTEM: ClassVar[str] = "packing"
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": POLICIES}
@@ -28,12 +28,12 @@ class PackingSettings(Settings):
 
     experiment: str = names.experiment("packing")
     policy: str = "default"  # one of pliant/packing/scheduling/policy.py
-    processes: int = 1  # that share the model, one a GPU, or all on the CPU with `threads` each
+    processes: int = 1  # that share a model, each on a GPU of its own, or on the CPU with `threads` each
     max_texts: int = 256  # outputs of one request
     predict_limit: float = 0.05  # seconds that a request waits for the forecast of its output's length
     stream_limit: float = 30.0  # seconds in which a client must take a piece of its stream
-    observe: bool = False  # keep prompts and the lengths of their outputs in `home`, to learn from
-    observed_bytes: int = 64 * 1024 * 1024  # of them before the oldest go, twice
+    observe: bool = False  # store prompts and the lengths of their outputs in `home`, to train predictors
+    observed_bytes: int = 64 * 1024 * 1024  # size at which the file of lengths is rotated; two files are kept
 
 
 SETTINGS = PackingSettings

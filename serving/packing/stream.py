@@ -1,7 +1,7 @@
-"""Answers that take their time: as one body or as server-sent events, given up where the client has gone or does not read.
+"""Long answers, as one body or as server-sent events, which end early if the client disconnects or does not read.
 
-Knows ASGI; knows of what is sent only that it comes in pieces. A server tells that a client has gone by `receive`, and
-that it does not read by `send`, which waits once the server's buffer of that connection is full.
+In ASGI, `receive` reports that a client has disconnected; `send` waits while the connection's buffer is full because the
+client does not read.
 """
 
 from __future__ import annotations
@@ -20,66 +20,69 @@ logger = logging.getLogger("pliant.serving")
 T = TypeVar("T")
 
 
-class GoneError(Exception):
+class DisconnectedError(Exception):
     """The client has closed the connection."""
 
 
-async def while_there(receive: Receive, work: Awaitable[T]) -> T:
-    """The work's result. Raises `GoneError`, and ends the work, as soon as the client has gone."""
-    doing = asyncio.ensure_future(work)
-    leaving = asyncio.create_task(until_gone(receive))
+async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
+    """Return the result of `work`. If the client disconnects, cancel it and raise `DisconnectedError`."""
+    task = asyncio.ensure_future(work)
+    disconnect = asyncio.create_task(until_disconnect(receive))
     try:
-        await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
-            raise GoneError
-        return doing.result()
+        await asyncio.wait((task, disconnect), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise DisconnectedError
+        return task.result()
     finally:
-        for task in (doing, leaving):
-            task.cancel()
-        await asyncio.gather(doing, leaving, return_exceptions=True)
+        for waiting in (task, disconnect):
+            waiting.cancel()
+        await asyncio.gather(task, disconnect, return_exceptions=True)
 
 
-async def until_gone(receive: Receive) -> None:
-    """After the body was read."""
+async def until_disconnect(receive: Receive) -> None:
+    """Wait until the client disconnects. Called after the body was read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 class EventStream(Response):
-    """Server-sent events. `done` is called at the end, however it comes; `limit`: seconds in which a piece must be taken."""
+    """Server-sent events. `done` is called at the end in any case.
+
+    `limit`: seconds in which the client must read each event, or the stream ends.
+    """
 
     media_type = "text/event-stream"
 
     def __init__(
         self,
-        pieces: AsyncIterator[bytes],
+        events: AsyncIterator[bytes],
         done: Callable[[], None],
         limit: float,
         headers: Mapping[str, str],
     ) -> None:
         super().__init__(None, 200, {"cache-control": "no-cache", "x-accel-buffering": "no", **headers})
         del self.headers["content-length"]
-        self._pieces, self._done, self._limit = pieces, done, limit
+        self._events, self._done, self._limit = events, done, limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope
         try:
-            await while_there(receive, self._send(send))
-        except GoneError:
+            await while_connected(receive, self._send(send))
+        except DisconnectedError:
             pass
         except TimeoutError:
-            logger.warning("a stream was not read for %g s; its output is cancelled", self._limit)
+            logger.warning("a client did not read its stream for %g s; its output is cancelled", self._limit)
         finally:
             self._done()
 
     async def _send(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await self._within(send(start))
-        async for piece in self._pieces:
-            await self._within(send({"type": "http.response.body", "body": piece, "more_body": True}))
+        async for event in self._events:
+            await self._within(send({"type": "http.response.body", "body": event, "more_body": True}))
         await self._within(send({"type": "http.response.body", "body": b"", "more_body": False}))
 
     async def _within(self, sent: Awaitable[Any]) -> None:
         async with asyncio.timeout(self._limit):
-            with suppress(OSError):  # the client has gone: `receive` says so, too
+            with suppress(OSError):  # the client has disconnected, which `receive` reports too
                 await sent

@@ -1,1 +1,1 @@
-"""The endpoint of tokens."""
+"""The service of the system tokens."""

@@ -1,7 +1,4 @@
-"""The tokens service over HTTP: routes, their documentation, and one shape of error for all of them.
-
-Knows HTTP; what is done it leaves to the endpoint, which the service puts into `app.state.endpoint` when it is up.
-"""
+"""The HTTP routes of the tokens service and their documentation. They call the endpoint in `app.state.endpoint`."""
 
 from __future__ import annotations
 
@@ -15,16 +12,16 @@ from starlette.responses import Response
 
 from pliant.errors import InputError
 from serving.http.api_errors import json_response
-from serving.http.app import add_refresh, complete, new_app
+from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
 from serving.http.json_body import check_names, parse_json, read_body, shorten, text
 from serving.tokens.endpoint import TokensEndpoint
-from serving.tokens.question import read_question
-from serving.tokens.schemas import Prediction, Status, TaskDescription, TaskList, errors, question_body
+from serving.tokens.request import read_request
+from serving.tokens.schemas import Prediction, Status, TaskDescription, TaskList, errors, request_body
 from serving.tokens.schemas import registration_body as registration
 
 
 def create_app(swagger: Path) -> FastAPI:
-    """The app; `swagger` is a folder with Swagger UI's files, so that its page needs no internet."""
+    """Return the app. `swagger` is a folder with the files of Swagger UI, so that the page needs no internet."""
     app = new_app("Pliant tokens")
     _add_routes(app)
     return complete(app, {"/predict": _predict}, swagger)
@@ -37,44 +34,41 @@ def _add_routes(app: FastAPI) -> None:
         methods=["POST"],
         summary="Classify an image before a deadline",
         responses={200: {"model": Prediction}, **errors(400, 404, 413, 415, 422, 429, 500, 503)},
-        openapi_extra=question_body(),
+        openapi_extra=request_body(),
     )
-    app.add_api_route(
-        "/tasks", _tasks, methods=["GET"], summary="The tasks served", responses={200: {"model": TaskList}}
-    )
+    app.add_api_route("/tasks", _tasks, methods=["GET"], summary="List the tasks", responses={200: {"model": TaskList}})
     app.add_api_route(
         "/tasks",
         _register,
         methods=["POST"],
-        summary="Serve a further task of the registry",
+        summary="Serve another task of the registry",
         responses={200: {"model": TaskDescription}, **errors(400, 404, 409, 413, 422, 500, 503)},
         openapi_extra=registration(),
     )
     add_refresh(app, errors(500, 503))
-    app.add_api_route(
-        "/status", _status, methods=["GET"], summary="What is served, and how", responses={200: {"model": Status}}
-    )
+    add_status(app, Status)
 
 
 async def _predict(request: Request) -> Response:
-    endpoint = _endpoint(request)
+    endpoint: TokensEndpoint = endpoint_of(request)
     arrived, settings = endpoint.now, endpoint.settings
-    question = await read_question(request, settings.max_body_bytes, settings.max_deadline)
-    return json_response(await endpoint.predict(question, arrived))
+    body = await read_request(request, settings.max_body_bytes, settings.max_deadline)
+    return json_response(await endpoint.predict(body, arrived))
 
 
 async def _tasks(request: Request) -> Response:
-    return json_response({"tasks": _endpoint(request).tasks()})
+    return json_response({"tasks": endpoint_of(request).tasks()})
 
 
 async def _register(request: Request) -> Response:
-    endpoint = _endpoint(request)
+    endpoint: TokensEndpoint = endpoint_of(request)
     fields = parse_json(await read_body(request, endpoint.settings.max_body_bytes))
     check_names(fields, ("name", "alias", "version"), ("name",))
-    return json_response(await endpoint.register(text(fields, "name"), _which(fields)))
+    return json_response(await endpoint.register(text(fields, "name"), _version_of(fields)))
 
 
-def _which(fields: Mapping[str, Any]) -> str | int | None:
+def _version_of(fields: Mapping[str, Any]) -> str | int | None:
+    """Return the alias or the version that the fields name; None if neither. Raises `InputError` if both."""
     if "alias" in fields and "version" in fields:
         raise InputError("version", "given together with alias", "given without it")
     if "version" not in fields:
@@ -83,12 +77,3 @@ def _which(fields: Mapping[str, Any]) -> str | int | None:
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise InputError("version", shorten(version), "a whole number from 1 on")
     return version
-
-
-async def _status(request: Request) -> Response:
-    return json_response(_endpoint(request).status())
-
-
-def _endpoint(request: Request) -> TokensEndpoint:
-    endpoint: TokensEndpoint = request.app.state.endpoint
-    return endpoint

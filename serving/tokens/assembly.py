@@ -1,88 +1,83 @@
-"""Puts the tokens service together: registry, scheduler, worker, driver, what is live, metrics, endpoint.
-
-The one place that turns settings and artifacts into a scheduler and into a device process's build plan.
-"""
+"""Assembles the tokens service: turns settings and artifacts into a scheduler, a build plan and an endpoint."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
-from pliant.errors import InputError
-from pliant.tokens.policies import FIXED, make
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from pliant.tokens.policies import CHOICES, make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.scheduler import Options, TokensScheduler
+from registry.names import TOKENS_PREFIX
 from serving.clock import loop_clock
-from serving.driver import Driver, Limits
-from serving.journal import FileRecorder
+from serving.lifecycle import assembly
 from serving.lifecycle.artifacts import Registry, open_registry
-from serving.lifecycle.assembly import end, recording
+from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
 from serving.metrics import Metrics
-from serving.tokens.catalog import Catalog, Servable, load_catalog
-from serving.tokens.endpoint import ORIGINS, Dependencies, TokensEndpoint
-from serving.tokens.live import Live
+from serving.tokens.catalog import Catalog, Servable, TaskInfo, load_catalog
+from serving.tokens.endpoint import ORIGINS, TokensEndpoint
 from serving.tokens.messages import TokensBuild, VariantsBuild
-from serving.tokens.refresh import Refresher
+from serving.tokens.registration import Origins, Registrar, TokensSource
 from serving.tokens.settings import TokensSettings
 from serving.tokens.variants import VariantCatalog, load_variants
 from serving.workers.device_plan import DevicePlan
 from serving.workers.device_process import Build
+from serving.workers.devices import SameDevice, check_devices
 from serving.workers.worker import ProcessWorker
 
-WARM_BATCH = 16  # the larger of the two batch sizes that every gamma runs once before the first request
-
-
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    endpoint: TokensEndpoint
-    driver: Driver
-    polling: asyncio.Task[None]  # of the registry
-    recorder: FileRecorder | None
-
-    async def stop(self) -> None:
-        await end(self.polling)
-        await self.driver.stop()
-        if self.recorder is not None:
-            self.recorder.close()
+WARM_BATCH = 16  # every gamma runs once with this batch size and once with 1 before the first request
 
 
 def check(settings: TokensSettings) -> None:
-    """What launch.py's `check` says, for this system."""
-    catalog = load(open_registry(settings), settings)
+    """Check settings, artifacts and devices before the service starts. Raises `PliantError`."""
+    catalog = load(settings, open_registry(settings), settings.alias)
     make_scheduler(settings, catalog.knowledge())
-    if not settings.any_profile:
-        from serving.workers.on_device import check_device
-
-        check_device(catalog.device, settings.device, settings.threads)
+    check_devices(settings, catalog)
 
 
-async def assemble(settings: TokensSettings) -> Assembly:
-    """A service whose model has run at every gamma. Raises `PliantError`."""
-    registry = open_registry(settings)
-    catalog = load(registry, settings)
-    scheduler = make_scheduler(settings, catalog.knowledge())
-    metrics = Metrics("gamma", ORIGINS)
-    recorder = FileRecorder(settings.journal) if settings.journal else None
-    record = recording(metrics, lambda: scheduler.waiting, recorder)
-    worker = ProcessWorker(build_plan(settings, catalog))
-    limits = Limits(launch=settings.launch_limit)
-    driver = Driver(scheduler, [worker], record, loop_clock(), limits, metrics.died_idle)
-    await driver.start()
-    live = Live(catalog, driver, lambda other: build_plan(settings, other), ProcessWorker, settings.any_profile)
-    live.tell()
-    refresher = Refresher(live, registry, settings.alias, settings.refresh_seconds, metrics)
-    parts = Dependencies(settings, driver, live, refresher, metrics, lambda other: used_settings(settings, other))
-    return Assembly(TokensEndpoint(parts), driver, asyncio.create_task(refresher.run()), recorder)
+async def assemble(
+    settings: TokensSettings,
+    registry: Registry | None = None,
+    worker_factory: WorkerFactory = ProcessWorker,
+    counted: CollectorRegistry = REGISTRY,
+) -> Assembly[TokensEndpoint, Servable, TaskInfo]:
+    """Return a running service, whose model has run at every gamma. Raises `PliantError`."""
+    registry, clock, metrics = registry or open_registry(settings), loop_clock(), Metrics("gamma", ORIGINS, counted)
+    origins: Origins = {}
+    source = TokensSource(registry, settings.alias, TOKENS_PREFIX, partial(load, settings))
+    registrar = Registrar(partial(build_plan, settings), source, origins)
+    return await assembly.assemble(
+        source,
+        generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings, origins)),
+        SameDevice("models", settings.any_profile),
+        lambda refresher: TokensEndpoint(settings, refresher, registrar, origins, metrics, clock),
+        settings.refresh_seconds,
+        metrics,
+        registrar.extend,
+    )
 
 
-def load(registry: Registry, settings: TokensSettings) -> Servable:
-    """What the policy needs. Raises as `load_catalog` or `load_variants`, and `InputError` for a gamma that is not there."""
-    if settings.policy == "infaas":
-        return load_variants(registry, settings.alias)
-    catalog = load_catalog(registry, settings.alias)
-    used_settings(settings, catalog)
+def load(
+    settings: TokensSettings, registry: Registry, alias: str, running: Servable | None = None
+) -> Catalog | VariantCatalog:
+    """Return the catalog that the policy needs.
+
+    Raises as `load_catalog` or `load_variants`, and `InputError` for a gamma that was not profiled.
+    """
+    if CHOICES[settings.policy].variants:
+        return load_variants(registry, alias)
+    catalog = load_catalog(registry, alias, running if isinstance(running, Catalog) else None)
+    settings.used(catalog.knowledge().latency.settings)
     return catalog
+
+
+def blueprint(settings: TokensSettings, origins: Origins, catalog: Servable) -> Blueprint[TaskInfo]:
+    """Return what a generation of this catalog needs, and add the catalog's `origins`."""
+    knowledge = catalog.knowledge()
+    scheduler, builds = make_scheduler(settings, knowledge), [build_plan(settings, catalog)]
+    origins.update(catalog.origins())
+    return Blueprint(scheduler, catalog.tasks_described(), builds, lambda _: scheduler.waiting, facts=knowledge.plain())
 
 
 def make_scheduler(settings: TokensSettings, knowledge: Knowledge) -> TokensScheduler:
@@ -90,24 +85,13 @@ def make_scheduler(settings: TokensSettings, knowledge: Knowledge) -> TokensSche
     return make(settings.policy, knowledge, workers=1, gamma=settings.gamma, options=options)
 
 
-def used_settings(settings: TokensSettings, catalog: Servable) -> Sequence[int]:
-    """The gammas, or numbers of variants, that the policy may use. Raises `InputError` for one that was not profiled."""
-    profiled = catalog.knowledge().latency.settings
-    gamma = FIXED.get(settings.policy) if settings.gamma is None else settings.gamma
-    if gamma is None:
-        return profiled
-    if gamma not in profiled:
-        raise InputError("PLIANT_GAMMA", gamma, f"one of the profiled {list(profiled)}")
-    return (gamma,)
-
-
 def build_plan(settings: TokensSettings, catalog: Servable) -> Build:
-    """What a device process is told. Raises as `used_settings`."""
-    largest = catalog.knowledge().latency.batches[-1]
-    insisted = None if settings.any_profile else catalog.device
-    plan = DevicePlan(settings.device, settings.threads, insisted, (1, min(WARM_BATCH, largest)))
+    """Return the build plan of the device process. Raises as `TokensSettings.used`."""
+    latency = catalog.knowledge().latency
+    required_device = None if settings.any_profile else catalog.device
+    plan = DevicePlan(settings.device, settings.threads, required_device, (1, min(WARM_BATCH, latency.batches[-1])))
     if isinstance(catalog, VariantCatalog):
         return VariantsBuild(tuple((variant.folder, variant.digest) for variant in catalog.variants), plan)
     assert isinstance(catalog, Catalog), "there are two kinds"
-    gammas = tuple(used_settings(settings, catalog))
+    gammas = tuple(settings.used(latency.settings))
     return TokensBuild(catalog.folder, catalog.backbone_digest, tuple(catalog.tasks.values()), gammas, plan)

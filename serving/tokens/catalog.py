@@ -1,12 +1,11 @@
-"""What the tokens service serves: which artifacts, of which versions, and whether they fit each other.
+"""The artifacts that the tokens service serves, their versions, and whether they fit each other.
 
-Knows the registry's names and the artifacts; knows nothing of HTTP, processes or schedules. The backbone's weights are
-verified here and dropped again: the device process loads them itself, so this one stays small.
+The backbone's weights are verified here and not kept: the device process loads them, and this process stays small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -16,20 +15,26 @@ from pliant.tokens.artifact import Backbone, Profile, Task
 from pliant.tokens.policy import Knowledge
 from registry import codec
 from registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE, TOKENS_TASK
-from serving.lifecycle.artifacts import Registry as Registry  # benchmarks/rivals takes it from here
+from serving.lifecycle.artifacts import Registry
 from serving.lifecycle.catalog import Fetcher, fetching, load
 
 
 @dataclass(frozen=True, slots=True)
 class ServedTask:
+    """A task with its version in the registry."""
+
     task: Task
     version: int
     digest: str
 
 
+TaskInfo = Mapping[str, Any]
+"""A task as GET /tasks lists it."""
+
+
 @dataclass(frozen=True, slots=True)
-class Source:
-    """What gave an output: the classes that its probabilities are of, and versions by the kind of artifact."""
+class Origin:
+    """What gave an output: the classes of its probabilities, and the versions by kind of artifact."""
 
     classes: tuple[str, ...]
     versions: Mapping[str, int]
@@ -37,45 +42,47 @@ class Source:
 
 
 class Servable(Protocol):
-    """Everything that is served at one time, and fits together. `Catalog` is one, variants.py has the other."""
+    """What a generation serves: a `Catalog`, or the variants of variants.py."""
 
-    PREFIXES: ClassVar[tuple[str, ...]]  # of the names of registered models that it is made of
+    PREFIXES: ClassVar[tuple[str, ...]]  # of the names of its registered models
 
     @property
     def image_size(self) -> int: ...
     @property
-    def folders(self) -> Sequence[Path]:
-        """That the device process reads."""
+    def folders(self) -> set[Path]:
+        """The folders that the device process reads."""
 
     @property
     def pointers(self) -> Mapping[str, int]:
-        """Registered model -> version, of all that it is made of."""
+        """The versions that are served, by registered model."""
 
     @property
     def device(self) -> str:
-        """The device class that it was profiled on."""
+        """The class of device that it was profiled on."""
 
     @property
     def planned_by(self) -> Mapping[str, int]:
-        """Versions of what the scheduler goes by and no output depends on."""
+        """Versions of artifacts that the scheduler uses but no output depends on."""
 
-    def knowledge(self) -> Knowledge: ...
-    def sources(self) -> Mapping[tuple[str, str], Source]:
-        """By the digests of task and model that stand in an output."""
+    def serves_as(self, other: Servable) -> bool:
+        """Whether both serve the same artifacts under the same versions."""
 
-    def tasks_described(self) -> Mapping[str, Mapping[str, Any]]:
-        """Name -> what GET tasks tells."""
+    def knowledge(self) -> Knowledge:
+        """What the scheduler knows of latency and accuracy."""
+
+    def origins(self) -> Mapping[tuple[str, str], Origin]:
+        """The origin of every output, by the digests of task and model in it."""
+
+    def tasks_described(self) -> Mapping[str, TaskInfo]:
+        """The tasks as GET /tasks lists them, by name."""
 
     def described(self) -> Mapping[str, Any]:
-        """What the status tells, apart from tasks."""
-
-    def updates_from(self, running: Servable) -> Sequence[ServedTask] | None:
-        """What to tell a device process that serves `running`; None where it takes another process."""
+        """The part of the status that is not about tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """A backbone with its profile and tasks. Every task has the same gammas and is made for the backbone."""
+    """A backbone with its profile and tasks. All tasks are made for this backbone and have the same gammas."""
 
     PREFIXES: ClassVar[tuple[str, ...]] = (TOKENS_BACKBONE, TOKENS_PROFILE, TOKENS_TASK)
 
@@ -90,8 +97,8 @@ class Catalog:
     tasks: Mapping[str, ServedTask]
 
     @property
-    def folders(self) -> Sequence[Path]:
-        return [self.folder]
+    def folders(self) -> set[Path]:
+        return {self.folder}
 
     @property
     def pointers(self) -> Mapping[str, int]:
@@ -110,15 +117,15 @@ class Catalog:
         accuracy = {name: dict(served.task.accuracy) for name, served in self.tasks.items()}
         return Knowledge(self.profile.latency, accuracy, self.profile.rule)
 
-    def sources(self) -> Mapping[tuple[str, str], Source]:
+    def origins(self) -> Mapping[tuple[str, str], Origin]:
         return {
-            (served.digest, self.backbone_digest): Source(
+            (served.digest, self.backbone_digest): Origin(
                 served.task.classes, {"backbone": self.backbone_version, "task": served.version}
             )
             for served in self.tasks.values()
         }
 
-    def tasks_described(self) -> Mapping[str, Mapping[str, Any]]:
+    def tasks_described(self) -> Mapping[str, TaskInfo]:
         return {name: _described(served) for name, served in sorted(self.tasks.items())}
 
     def described(self) -> Mapping[str, Any]:
@@ -126,27 +133,37 @@ class Catalog:
         profile = {"version": self.profile_version, "digest": self.profile_digest, "device": self.profile.device}
         return {"backbone": backbone, "profile": profile}
 
-    def updates_from(self, running: Servable) -> Sequence[ServedTask] | None:
-        if not isinstance(running, Catalog) or running.backbone_digest != self.backbone_digest:
-            return None
-        if _heads(running.tasks) != _heads(self.tasks):
-            return None
-        former = {served.digest for served in running.tasks.values()}
-        return [served for served in self.tasks.values() if served.digest not in former]
+    def serves_as(self, other: Servable) -> bool:
+        return isinstance(other, Catalog) and (self._base, self._digests) == (other._base, other._digests)
+
+    def extends(self, running: Catalog) -> bool:
+        """Whether `running` becomes this catalog by adding or updating tasks: the rest is equal, and no task is removed."""
+        if self._base != running._base or not running.tasks.keys() <= self.tasks.keys():
+            return False
+        return _heads(running.tasks) == _heads(self.tasks)
+
+    @property
+    def _base(self) -> tuple[object, ...]:
+        """Everything but the tasks: a change of it needs the next generation."""
+        return self.backbone_version, self.backbone_digest, self.profile_version, self.profile_digest
+
+    @property
+    def _digests(self) -> Mapping[str, tuple[int, str]]:
+        return {name: (served.version, served.digest) for name, served in self.tasks.items()}
 
     def with_task(self, served: ServedTask) -> Catalog:
-        """Raises `InputError` for a task of other gammas."""
+        """Return the catalog with this task added or replaced. Raises `InputError` if its gammas differ from the others'."""
         others = [other for name, other in self.tasks.items() if name != served.task.name]
         check_gammas(served.task, others[0].task if others else served.task, self.profile)
         return replace(self, tasks={**self.tasks, served.task.name: served})
 
 
 def load_catalog(
-    registry: Registry, alias: str, pointers: Mapping[str, int] | None = None, running: Catalog | None = None
+    registry: Registry, alias: str, running: Catalog | None = None, pointers: Mapping[str, int] | None = None
 ) -> Catalog:
-    """What `alias` points to, or the versions that `pointers` names. What `running` holds already is not fetched again.
+    """Return what `alias` points to, or the versions in `pointers`. Artifacts that `running` has are not fetched again.
 
-    Raises `RegistryError` for what is not there, `ArtifactError` for what cannot be used, `InputError` for tasks whose
+    Raises `RegistryError` for what is missing, `ArtifactError` for what cannot be used, `InputError` for tasks whose
     gammas differ.
     """
     with fetching(registry, alias, TOKENS_PREFIX, pointers) as fetcher:
@@ -154,7 +171,9 @@ def load_catalog(
 
 
 def load_task(registry: Registry, name: str, which: str | int, backbone: str) -> ServedTask:
-    """The version under an alias or number. Raises `BackboneError` for one made for another backbone than `backbone`."""
+    """Return the task with an alias or version. Raises `BackboneError` if it is made for another backbone than `backbone`,
+    and `RegistryError` and `ArtifactError`.
+    """
     task, published = load(registry, Task, TOKENS_TASK + name, which)
     _check_backbone(f"task {name}", task.backbone, backbone)
     if task.name != name:
@@ -163,13 +182,14 @@ def load_task(registry: Registry, name: str, which: str | int, backbone: str) ->
 
 
 def has_task(registry: Registry, name: str) -> bool:
+    """Whether the registry has a model of the task, under any alias or none."""
     return TOKENS_TASK + name in registry.names(TOKENS_TASK)
 
 
 def check_gammas(task: Task, other: Task, profile: Profile) -> None:
-    """Tasks share batches, so each must have a head, prompts and an accuracy wherever the others have.
+    """Raise `InputError` if the gammas of two tasks differ.
 
-    Raises `InputError` naming the gammas.
+    Tasks share batches, so each needs a head, prompts and an accuracy for the gammas that the others have.
     """
     if set(task.heads) != set(other.heads):
         raise InputError(f"heads of task {task.name}", f"for gammas {sorted(task.heads)}", f"for {sorted(other.heads)}")
@@ -199,16 +219,17 @@ def _load_backbone(fetcher: Fetcher, running: Catalog | None) -> _Base:
 
 def _complete(fetcher: Fetcher, base: _Base, running: Catalog | None) -> Catalog:
     profile, version, digest = _load_profile(fetcher, base.digest, running)
-    held, known, tasks = running.tasks if running else {}, fetcher.pointers, {}
+    running_tasks, known, tasks = running.tasks if running else {}, fetcher.pointers, {}
     for model in sorted(name for name in known if name.startswith(TOKENS_TASK)):
         name = model.removeprefix(TOKENS_TASK)
-        served = held.get(name)
+        served = running_tasks.get(name)
         if served is None or served.version != known[model] or served.task.backbone != base.digest:
             served = load_task(fetcher.registry, name, known[model], base.digest)
         tasks[name] = served
-    if not tasks:  # one without the alias waits to be promoted: it is not served, and no error
-        told = f"no model {TOKENS_TASK}... has a version under the alias {fetcher.alias}: train a task first"
-        raise RegistryError(told)
+    if not tasks:  # a task without the alias is not served, which is no error
+        raise RegistryError(
+            f"no model {TOKENS_TASK}... has a version under the alias {fetcher.alias}: train a task first"
+        )
     for served in tasks.values():
         check_gammas(served.task, next(iter(tasks.values())).task, profile)
     return Catalog(
@@ -226,16 +247,16 @@ def _load_profile(fetcher: Fetcher, backbone: str, running: Catalog | None) -> t
     return profile, version, digest
 
 
-def _check_backbone(what: str, found: str, wanted: str) -> None:
-    if found != wanted:
-        raise BackboneError(f"{what} was made for backbone {found[:12]}, but the one served is {wanted[:12]}")
+def _check_backbone(what: str, backbone: str, wanted: str) -> None:
+    if backbone != wanted:
+        raise BackboneError(f"{what} was made for backbone {backbone[:12]}, but the one served is {wanted[:12]}")
 
 
 def _heads(tasks: Mapping[str, ServedTask]) -> set[int]:
     return set(next(iter(tasks.values())).task.heads)
 
 
-def _described(served: ServedTask) -> Mapping[str, Any]:
+def _described(served: ServedTask) -> TaskInfo:
     task = served.task
     accuracy = {str(gamma): share for gamma, share in sorted(task.accuracy.items())}
     return {

@@ -1,7 +1,4 @@
-"""The tokens model in its device process: load, warm up, run.
-
-Knows the runtime and how many threads it may take; knows nothing of requests or the registry.
-"""
+"""The tokens model in its device process: load, warm up, run."""
 
 from __future__ import annotations
 
@@ -18,29 +15,30 @@ from pliant.tokens.runtime import Payload, TokensRuntime
 from registry import codec
 from serving.tokens.catalog import ServedTask
 from serving.tokens.messages import Image, Output, TokensBuild
-from serving.workers.on_device import prepare, room
+from serving.workers.on_device import prepare, reporting_memory
 
 
-def build(told: TokensBuild) -> TokensModel:
-    """Raises `DigestError` where the folder changed since it was verified, `DeviceError` on another class of device.
+def build(spec: TokensBuild) -> TokensModel:
+    """Return the model, loaded and warmed up.
 
-    `WorkerError` where the device has no room.
+    Raises `DigestError` if the folder has changed since it was verified, `DeviceError` on another class of device,
+    `WorkerError` if the device lacks memory.
     """
-    prepare(told.plan)
-    with room(told.plan.device):
-        backbone = codec.load(Backbone, told.folder, told.digest)
-        runtime = TokensRuntime(backbone, told.digest, [served.task for served in told.tasks], told.plan.device)
-        model = TokensModel(runtime, told, backbone.image_size)
-        warm_up(runtime, told.tasks[0].task.name, backbone.image_size, told.gammas, told.plan.warm_batches)
+    prepare(spec.plan)
+    with reporting_memory(spec.plan.device):
+        backbone = codec.load(Backbone, spec.folder, spec.digest)
+        runtime = TokensRuntime(backbone, spec.digest, [served.task for served in spec.tasks], spec.plan.device)
+        model = TokensModel(runtime, spec, backbone.image_size)
+        warm_up(runtime, spec.tasks[0].task.name, backbone.image_size, spec.gammas, spec.plan.warm_batches)
     return model
 
 
 class TokensModel:
-    """The runtime as a device_process.Model; each output names the versions of task and backbone that gave it."""
+    """The runtime as a `Model` of device_process.py. Each output names the digests of its task and backbone."""
 
-    def __init__(self, runtime: TokensRuntime, told: TokensBuild, image_size: int) -> None:
-        self._runtime, self._backbone, self._image_size = runtime, told.digest, image_size
-        self._digests = {served.task.name: served.digest for served in told.tasks}
+    def __init__(self, runtime: TokensRuntime, spec: TokensBuild, image_size: int) -> None:
+        self._runtime, self._backbone, self._image_size = runtime, spec.digest, image_size
+        self._digests = {served.task.name: served.digest for served in spec.tasks}
 
     def run(self, setting: int, payloads: Sequence[Image]) -> tuple[Sequence[Output], float]:
         run = self._runtime.run(setting, [Payload(task, fit(pixels, self._image_size)) for task, pixels in payloads])
@@ -52,16 +50,16 @@ class TokensModel:
         self._digests[value.task.name] = value.digest
 
     def load(self, number: int) -> None:
-        raise InputError("model", number, "left as it is: this device process has one model alone")
+        raise InputError("model", number, "left as it is: this device process has only one model")
 
 
 def fit(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """A request that was on its way when the backbone changed holds an image of the former one's size."""
+    """Return the image at the model's size; it may have been decoded for a backbone of another size."""
     return pixels if pixels.shape[0] == size else to_pixels(Picture.fromarray(pixels), size)
 
 
 def warm_up(runtime: TokensRuntime, task: str, size: int, gammas: Sequence[int], batches: Sequence[int]) -> None:
-    """The first run of a shape is slow (kernels are chosen, memory is taken): let no request meet it."""
+    """Run every shape once before the first request: first runs are slow, as kernels are chosen and memory allocated."""
     runtime.warm(gammas)
     blank: NDArray[np.uint8] = np.zeros((size, size, 3), dtype=np.uint8)
     for gamma in gammas:

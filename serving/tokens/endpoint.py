@@ -1,128 +1,100 @@
-"""What the tokens service does, apart from HTTP: predict, list tasks, register a task, report its status.
-
-Knows the driver and what is live; knows nothing of status codes' bodies, BentoML or how a model runs.
-"""
+"""The tokens service apart from HTTP: it predicts, lists and registers tasks, and reports its status."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from serving.answers import Completed, Rejected
-from serving.driver import Driver
-from serving.http.api_errors import refusal_of_drop
-from serving.http.questions import unknown
+from serving.clock import Clock
+from serving.http.api_errors import api_error_of_drop
+from serving.http.routing import unknown_task
+from serving.lifecycle.endpoint import Endpoint
 from serving.metrics import Metrics
-from serving.tokens.catalog import Servable
+from serving.tokens.catalog import Servable, TaskInfo
 from serving.tokens.images import decode
-from serving.tokens.live import Live
-from serving.tokens.question import Question
-from serving.tokens.refresh import Refresher
+from serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
+from serving.tokens.request import ImageRequest
 from serving.tokens.settings import TokensSettings
 
 ORIGINS = ("task_version", "backbone_version", "profile_version", "variant", "variant_version")
-"""Labels of the metric that says what gave the answers."""
+"""Labels of the metric pliant_answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    """What the endpoint is put together from."""
+class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
+    """Predicts the classes of images."""
 
-    settings: TokensSettings
-    driver: Driver
-    live: Live
-    refresher: Refresher
-    metrics: Metrics
-    used: Callable[[Servable], Sequence[int]]  # settings that the policy may use
+    def __init__(
+        self,
+        settings: TokensSettings,
+        refresher: TokensRefresher,
+        registrar: Registrar,
+        origins: Origins,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        super().__init__(settings, refresher, metrics, clock)
+        self._refresher, self._registrar, self._origins = refresher, registrar, origins
 
+    async def predict(self, request: ImageRequest, arrived: float) -> dict[str, Any]:
+        """Return the answer to a request; its deadline counts from `arrived`, on this endpoint's clock.
 
-class TokensEndpoint:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts, self._driver, self._live, self.settings = parts, parts.driver, parts.live, parts.settings
-        self.metrics = parts.metrics
-
-    @property
-    def now(self) -> float:
-        return self._driver.now
-
-    @property
-    def ready(self) -> bool:
-        return self._driver.ready
-
-    @property
-    def alive(self) -> bool:
-        return self._driver.alive
-
-    async def predict(self, question: Question, arrived: float) -> dict[str, Any]:
-        """The answer to a question whose deadline counts from `arrived` on this endpoint's clock.
-
-        Raises `ApiError` for overload and unknown tasks, `InputError` for what is no usable image.
+        Raises `ApiError` for overload and unknown tasks, `InputError` for an unusable image.
         """
-        self._check_task(question.task)
-        pixels = await decode(question.image, self._live.catalog.image_size, self.settings.max_image_pixels)
-        self._check_task(question.task)  # decoding may have taken a while
-        left = question.deadline - (self._driver.now - arrived)
-        answer = await self._driver.submit(question.task, left, question.utility, (question.task, pixels))
-        self.metrics.answered(question.task, answer)
+        size = self._serving(request.task).catalog.image_size
+        pixels = await decode(request.image, size, self.settings.max_image_pixels)
+        generation = self._serving(request.task)  # decoding may have taken a while
+        left = request.deadline - (self.now - arrived)
+        answer = await generation.driver.submit(request.task, left, request.utility, (request.task, pixels))
+        self.metrics.answered(request.task, answer)
         if isinstance(answer, Rejected):
-            raise refusal_of_drop(answer, question.deadline)
-        return self._answer(question.task, answer)
+            raise api_error_of_drop(answer, request.deadline)
+        return self._answer(request.task, answer, generation)
 
-    def _check_task(self, task: str) -> None:
-        if not self._live.accepts(task):
-            raise unknown(task, "task", self._live.tasks)
+    def _serving(self, task: str) -> TokensGeneration:
+        """Return the present generation. Raises `ApiError` if it does not serve the task."""
+        present = self._generations.present
+        if task not in present.handlers:
+            raise unknown_task(task, "task", present.handlers)
+        return present
 
-    def _answer(self, task: str, served: Completed) -> dict[str, Any]:
-        """The versions are those that the output itself names, whatever is live by now."""
-        *digests, probabilities = served.output
-        source = self._live.source((digests[0], digests[1]))
-        versions = {**source.versions, **(served.known or {})}
-        self.metrics.originated(task, _labels(versions, source.variant))
+    def _answer(self, task: str, completed: Completed, generation: TokensGeneration) -> dict[str, Any]:
+        """Return the answer, with the versions that the output itself names: others may be served by now."""
+        *digests, probabilities = completed.output
+        origin = self._origins[(digests[0], digests[1])]
+        versions = {**origin.versions, **generation.catalog.planned_by}
+        labels = {f"{kind}_version": version for kind, version in versions.items()}
+        self.metrics.originated(task, {**labels, "variant": origin.variant or ""})
         shares = [round(share, 6) for share in probabilities.tolist()]
         return {
             "task": task,
-            "label": source.classes[int(probabilities.argmax())],
-            "probabilities": dict(zip(source.classes, shares, strict=True)),
-            "gamma": served.setting if source.variant is None else 0,
-            "batch_size": served.batch,
-            "queue_seconds": served.queue_seconds,
-            "run_seconds": served.run_seconds,
-            "on_time": served.on_time,
-            "variant": source.variant,
+            "label": origin.classes[int(probabilities.argmax())],
+            "probabilities": dict(zip(origin.classes, shares, strict=True)),
+            "gamma": completed.setting if origin.variant is None else 0,
+            "batch_size": completed.batch,
+            "queue_seconds": completed.queue_seconds,
+            "run_seconds": completed.run_seconds,
+            "on_time": completed.on_time,
+            "variant": origin.variant,
             "versions": versions,
         }
 
-    async def register(self, name: str, which: str | int | None) -> dict[str, Any]:
-        """Serve a further task of the registry, or another version of one (under an alias or number), from now on.
+    async def register(self, name: str, which: str | int | None) -> TaskInfo:
+        """Serve another task of the registry, or another version of a task, and return its description.
 
-        Raises as `Refresher.register`.
+        Raises as `Registrar.register`.
         """
-        await self._parts.refresher.register(name, which)
-        return dict(self._live.tasks[name])
+        await self._registrar.register(self._refresher, name, which)
+        return self._generations.present.handlers[name]
 
-    async def refresh(self) -> dict[str, Any]:
-        """Take up what the alias points to, now. Raises as `Refresher.refresh`."""
-        return (await self._parts.refresher.refresh()).plain()
-
-    def tasks(self) -> list[Mapping[str, Any]]:
-        return list(self._live.tasks.values())
+    def tasks(self) -> list[TaskInfo]:
+        return list(self._generations.present.handlers.values())
 
     def status(self) -> dict[str, Any]:
-        catalog, refresher = self._live.catalog, self._parts.refresher
+        present = self._generations.present
         return {
-            "ready": self.ready,
+            **self.common_status(),
             "policy": self.settings.policy,
-            "gammas": list(self._parts.used(catalog)),
-            "alias": self.settings.alias,
-            **catalog.described(),
+            "gammas": list(self.settings.used(present.catalog.knowledge().latency.settings)),
+            **present.catalog.described(),
             "tasks": self.tasks(),
-            "refresh": refresher.last.plain(),
-            "refresh_seconds": refresher.seconds,
-            "waiting": self._driver.waiting,
-            "pending": self._driver.pending,
         }
-
-
-def _labels(versions: Mapping[str, int], variant: str | None) -> Mapping[str, object]:
-    return {f"{kind}_version": version for kind, version in versions.items()} | {"variant": variant or ""}

@@ -1,6 +1,6 @@
-"""From an uploaded file to the pixels a backbone takes. Knows image formats; knows nothing of HTTP or models.
+"""Decodes an uploaded image file to the pixels that a backbone takes.
 
-Formats are a list of plain raster formats: PIL also "reads" PostScript, by running another programme on it.
+Only raster formats are accepted: PIL also "reads" PostScript, by running another program.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from pliant.errors import InputError
 from pliant.models.image import to_pixels
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-INLINE_BYTES = 64 * 1024
-INLINE_PIXELS = 256 * 256
+INLINE_BYTES = 64 * 1024  # larger files are decoded in a thread
+INLINE_PIXELS = 256 * 256  # larger images are decoded in a thread
 
 Pixels = NDArray[np.uint8]
 T = TypeVar("T")
 
 
-async def decode(body: bytes, size: int, most_pixels: int) -> Pixels:
-    """uint8 [size, size, 3]: RGB, resized bilinearly. Small images on the spot, large ones in a thread.
+async def decode(body: bytes, size: int, max_pixels: int) -> Pixels:
+    """Return the image as RGB uint8 [size, size, 3], resized bilinearly. Large images are decoded in a thread.
 
-    Raises `InputError` for what is no image or has too many pixels; the pixels are counted before they are decoded.
+    Raises `InputError` for what is no image, and for one of more than `max_pixels`, before it is decoded.
     """
-    image = _open(body, most_pixels)
+    image = _open(body, max_pixels)
     if len(body) <= INLINE_BYTES and image.width * image.height <= INLINE_PIXELS:
-        return _pixels(image, size, most_pixels)
-    return await asyncio.to_thread(_pixels, image, size, most_pixels)
+        return _pixels(image, size, max_pixels)
+    return await asyncio.to_thread(_pixels, image, size, max_pixels)
 
 
-def _open(body: bytes, most_pixels: int) -> Image.Image:
-    image = _refuse_rubbish(lambda: Image.open(io.BytesIO(body), formats=FORMATS), most_pixels)
+def _open(body: bytes, max_pixels: int) -> Image.Image:
+    image = _as_input_error(lambda: Image.open(io.BytesIO(body), formats=FORMATS), max_pixels)
     pixels = image.width * image.height
-    if pixels > most_pixels:
-        found = f"of {image.width} x {image.height} = {pixels} pixels"
-        raise InputError("image", found, f"at most {most_pixels} pixels")
+    if pixels > max_pixels:
+        value = f"of {image.width} x {image.height} = {pixels} pixels"
+        raise InputError("image", value, f"at most {max_pixels} pixels")
     return image
 
 
-def _pixels(image: Image.Image, size: int, most_pixels: int) -> Pixels:
-    return _refuse_rubbish(lambda: to_pixels(image, size), most_pixels)
+def _pixels(image: Image.Image, size: int, max_pixels: int) -> Pixels:
+    return _as_input_error(lambda: to_pixels(image, size), max_pixels)
 
 
-def _refuse_rubbish(step: Callable[[], T], most_pixels: int) -> T:
-    """PIL's readers meet rubbish with errors of any type, and what is far too large with one of their own."""
+def _as_input_error(step: Callable[[], T], max_pixels: int) -> T:
+    """Run a step of PIL. Raises `InputError` for any error: PIL's readers raise all kinds for invalid files."""
     try:
         return step()
     except Image.DecompressionBombError:
-        raise InputError("image", "far too large", f"at most {most_pixels} pixels") from None
+        raise InputError("image", "far too large", f"at most {max_pixels} pixels") from None
     except Exception as error:
         expected = f"a whole image in one of the formats {', '.join(FORMATS)} ({type(error).__name__})"
         raise InputError("image", "not readable", expected) from None

@@ -1,4 +1,4 @@
-"""What passes between the service and its device process. Plain values: the service need not import torch for them."""
+"""The messages between the tokens service and its device process. They need no torch."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from serving.tokens.catalog import ServedTask
 from serving.workers.device_plan import BuildPlan, DevicePlan
 
 Image = tuple[str, NDArray[np.uint8]]
-"""A task's name and an image [size, size, 3], of the size that was served when it arrived."""
+"""A task's name and an image [size, size, 3], of the size that was served when the request arrived."""
 
 Output = tuple[str, str, NDArray[np.float32]]
-"""The digest of the task that answered (its name, where a variant did), the model's digest, and the probabilities."""
+"""The digest of the task (for a variant: the task's name), the digest of the model, and the probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokensBuild(BuildPlan):
-    """How the device process makes its model; called there."""
+    """Makes the model in the device process."""
 
     BUILDER: ClassVar[str] = "serving.tokens.device:build"
 
@@ -34,7 +34,7 @@ class TokensBuild(BuildPlan):
 
 @dataclass(frozen=True, slots=True)
 class VariantsBuild(BuildPlan):
-    """The same for variants, of which the first is loaded to begin with."""
+    """Makes the model of several variants, and loads the first."""
 
     BUILDER: ClassVar[str] = "serving.tokens.variants_device:build"
 

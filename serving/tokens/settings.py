@@ -1,31 +1,46 @@
-"""The settings of the tokens service, beside those of every service (serving/settings.py)."""
+"""The settings of the tokens service, besides those of every service (serving/settings.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pliant.tokens.policies import POLICIES
+from pliant.errors import InputError
+from pliant.tokens.policies import CHOICES, POLICIES
 from registry import names
 from serving.settings import Settings, check_margin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokensSettings(Settings):
+    """The settings of the tokens service."""
+
     SYSTEM: ClassVar[str] = "tokens"
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": POLICIES}
     POSITIVE: ClassVar[tuple[str, ...]] = (*Settings.POSITIVE, "max_image_pixels")
 
     experiment: str = names.experiment("tokens")
     policy: str = "default"  # one of pliant/tokens/policies.py
-    gamma: int | None = None  # for the policies that keep to one
-    margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the caller
+    gamma: int | None = None  # of a policy with a fixed gamma
+    margin: float = 0.15  # share of the time to a deadline that is reserved for returning the answer
     max_image_pixels: int = 25_000_000
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
         check_margin(self.margin)
+
+    def used(self, profiled: Sequence[int]) -> Sequence[int]:
+        """Return the gammas (or numbers of variants) that the policy may use, of the profiled ones.
+
+        Raises `InputError` for a gamma that was not profiled.
+        """
+        gamma = CHOICES[self.policy].gamma if self.gamma is None else self.gamma
+        if gamma is None:
+            return profiled
+        if gamma not in profiled:
+            raise InputError("PLIANT_GAMMA", gamma, f"one of the profiled {list(profiled)}")
+        return (gamma,)
 
 
 SETTINGS = TokensSettings

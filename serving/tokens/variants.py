@@ -1,12 +1,12 @@
-"""What the tokens service serves under the policy infaas: several models of different size, of which one is loaded.
+"""What the tokens service serves under the policy infaas: models of different size (variants), one of them loaded.
 
-Knows the registry's names and the artifacts, as catalog.py does, and satisfies the same `Servable`. Settings of its
-scheduler are numbers of variants, the cheapest 0.
+`VariantCatalog` is a `Servable` as the catalog of catalog.py is. A launch's setting is the number of a variant; the
+cheapest is 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,12 +19,12 @@ from registry import codec
 from registry.names import TOKENS_VARIANT
 from serving.lifecycle.artifacts import Registry
 from serving.lifecycle.catalog import Fetcher, fetching
-from serving.tokens.catalog import Servable, ServedTask, Source
+from serving.tokens.catalog import Origin, Servable, TaskInfo
 
 
 @dataclass(frozen=True, slots=True)
 class ServedVariant:
-    """All of a variant but its weights, which the device process reads from the folder."""
+    """A variant without its weights, which the device process reads from the folder."""
 
     name: str
     folder: Path
@@ -35,12 +35,12 @@ class ServedVariant:
     accuracy: Mapping[str, float]
     device: str
     latency: LatencyTable
-    loading: float  # seconds
+    loading: float  # seconds to load it
 
 
 @dataclass(frozen=True, slots=True)
 class VariantCatalog:
-    """`variants`: cheapest first, on one device class, measured at the same batches."""
+    """Variants, the cheapest first, measured on one class of device with the same batch sizes."""
 
     PREFIXES: ClassVar[tuple[str, ...]] = (TOKENS_VARIANT,)
 
@@ -51,8 +51,8 @@ class VariantCatalog:
         return max(variant.image_size for variant in self.variants)
 
     @property
-    def folders(self) -> Sequence[Path]:
-        return [variant.folder for variant in self.variants]
+    def folders(self) -> set[Path]:
+        return {variant.folder for variant in self.variants}
 
     @property
     def pointers(self) -> Mapping[str, int]:
@@ -68,9 +68,11 @@ class VariantCatalog:
 
     @property
     def tasks(self) -> Mapping[str, tuple[str, ...]]:
-        """Name -> classes, of the tasks that every variant has."""
+        """Return the classes of the tasks that every variant has, by task."""
         first, *others = self.variants
-        return {name: classes for name, classes in first.classes.items() if all(name in o.classes for o in others)}
+        return {
+            name: classes for name, classes in first.classes.items() if all(name in other.classes for other in others)
+        }
 
     def knowledge(self) -> Knowledge:
         rows = tuple(variant.latency.row(0) for variant in self.variants)
@@ -80,14 +82,21 @@ class VariantCatalog:
         table = LatencyTable(numbers, self.variants[0].latency.batches, rows)
         return Knowledge(table, accuracy, RateRule((), (0,)), loading)
 
-    def sources(self) -> Mapping[tuple[str, str], Source]:
+    def serves_as(self, other: Servable) -> bool:
+        return isinstance(other, VariantCatalog) and self._digests == other._digests
+
+    @property
+    def _digests(self) -> Mapping[str, tuple[int, str]]:
+        return {variant.name: (variant.version, variant.digest) for variant in self.variants}
+
+    def origins(self) -> Mapping[tuple[str, str], Origin]:
         return {
-            (task, variant.digest): Source(classes, {"variant": variant.version}, variant.name)
+            (task, variant.digest): Origin(classes, {"variant": variant.version}, variant.name)
             for variant in self.variants
             for task, classes in self.tasks.items()
         }
 
-    def tasks_described(self) -> Mapping[str, Mapping[str, Any]]:
+    def tasks_described(self) -> Mapping[str, TaskInfo]:
         described = {}
         for task, classes in sorted(self.tasks.items()):
             accuracy = {variant.name: variant.accuracy[task] for variant in self.variants}
@@ -103,19 +112,14 @@ class VariantCatalog:
             ]
         }
 
-    def updates_from(self, running: Servable) -> Sequence[ServedTask] | None:
-        """A device process that has its files keeps them."""
-        same = isinstance(running, VariantCatalog) and running.sources().keys() == self.sources().keys()
-        return [] if same else None
 
+def load_variants(registry: Registry, alias: str) -> VariantCatalog:
+    """Return all variants under `alias`.
 
-def load_variants(registry: Registry, alias: str, pointers: Mapping[str, int] | None = None) -> VariantCatalog:
-    """All variants under `alias`, or those of `pointers`.
-
-    Raises `RegistryError` where there are none, `ArtifactError` for what cannot be used, `InputError` for variants that
-    cannot stand in for each other.
+    Raises `RegistryError` if there are none, `ArtifactError` for what cannot be used, `InputError` for variants that
+    cannot replace each other.
     """
-    with fetching(registry, alias, TOKENS_VARIANT, pointers) as fetcher:
+    with fetching(registry, alias, TOKENS_VARIANT) as fetcher:
         if not fetcher.pointers:
             raise RegistryError(
                 f"the policy infaas needs variants, but no model {TOKENS_VARIANT}... has a version under the alias "
@@ -139,8 +143,8 @@ def _load(fetcher: Fetcher, name: str) -> ServedVariant:
         version=published.version,
         digest=published.digest,
         image_size=variant.backbone.image_size,
-        classes={task: held.classes for task, held in variant.tasks.items()},
-        accuracy={task: held.accuracy for task, held in variant.tasks.items()},
+        classes={name: task.classes for name, task in variant.tasks.items()},
+        accuracy={name: task.accuracy for name, task in variant.tasks.items()},
         device=variant.device,
         latency=variant.latency,
         loading=variant.loading,

@@ -1,7 +1,4 @@
-"""Variants in their device process: one is resident, and another takes its place when told. Runs gamma 0 of it.
-
-Knows folders and the runtime; knows nothing of why a variant is wanted.
-"""
+"""Variants in their device process: one is loaded at a time and runs at gamma 0."""
 
 from __future__ import annotations
 
@@ -19,49 +16,48 @@ from serving.tokens.catalog import ServedTask
 from serving.tokens.device import fit, warm_up
 from serving.tokens.messages import Image, Output, VariantsBuild
 from serving.workers.device_plan import DevicePlan
-from serving.workers.on_device import prepare, room
+from serving.workers.on_device import prepare, reporting_memory
 
 
-def build(told: VariantsBuild) -> VariantsModel:
-    """The first variant is loaded. Raises as `tokens_device.build`."""
-    prepare(told.plan)
-    model = VariantsModel(told)
+def build(spec: VariantsBuild) -> VariantsModel:
+    """Return the model with the first variant loaded. Raises as serving.tokens.device.build."""
+    prepare(spec.plan)
+    model = VariantsModel(spec)
     model.load(0)
     return model
 
 
 class VariantsModel:
-    """A device_process.Model. A launch for a variant that is not loaded, as after a restart, loads it first."""
+    """A `Model` of device_process.py. A launch of a variant that is not loaded, as after a restart, loads it first."""
 
-    def __init__(self, told: VariantsBuild) -> None:
-        self._told = told
+    def __init__(self, spec: VariantsBuild) -> None:
+        self._spec = spec
         self._number: int | None = None
         self._resident: _Resident | None = None
 
     def run(self, setting: int, payloads: Sequence[Image]) -> tuple[Sequence[Output], float]:
         if setting != self._number:
             self.load(setting)
-        assert self._resident is not None, "load leaves one or raises"
+        assert self._resident is not None, "load sets it or raises"
         return self._resident.run(payloads)
 
     def update(self, value: ServedTask) -> None:
         raise InputError("task", value.task.name, "part of the variants, which are not changed one task at a time")
 
     def load(self, number: int) -> None:
-        """From the verified folder to a warm model. The present one goes first: there may be room for one only."""
+        """Load and warm up a variant. The present one is unloaded first: there may be memory for one only."""
         if number == self._number:
             return
-        if not 0 <= number < len(self._told.variants):
-            raise InputError("variant", number, f"one of 0 to {len(self._told.variants) - 1}")
+        if not 0 <= number < len(self._spec.variants):
+            raise InputError("variant", number, f"one of 0 to {len(self._spec.variants) - 1}")
         self._number = self._resident = None
-        if self._told.plan.device.startswith(
-            "cuda"
-        ):  # a runtime with graphs refers to itself; build froze the first one
+        if self._spec.plan.device.startswith("cuda"):
+            # A runtime with CUDA graphs refers to itself, and the first one was frozen after the build.
             gc.unfreeze()
             gc.collect()
             torch.cuda.empty_cache()
-        with room(self._told.plan.device):
-            self._resident = _Resident(*self._told.variants[number], self._told.plan)
+        with reporting_memory(self._spec.plan.device):
+            self._resident = _Resident(*self._spec.variants[number], self._spec.plan)
         self._number = number
 
 

@@ -1,1 +1,1 @@
-"""Processes that own a device, and what the service sees of them. Knows no system."""
+"""Processes that own a device, and the workers by which a service uses them."""

@@ -1,4 +1,4 @@
-"""What a device process is told of what it runs. Plain values, pickled on their way there: the service needs no torch."""
+"""Build plans: what a device process needs to make its model. They are pickled values, so the service needs no torch."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class DevicePlan:
     """Where a model runs and how it is warmed up."""
 
     device: str
-    threads: int | None
-    profiled_on: str | None  # the device class to insist on
-    warm_batches: tuple[int, ...]
+    threads: int | None  # of torch; None: torch's own choice
+    profiled_on: str | None  # the class that the device must have; None: any
+    warm_batches: tuple[int, ...]  # batch sizes that run once before the first request
 
 
 class BuildPlan:
-    """What a device process makes its model of. Calling it makes the model; only that process does.
+    """Calling a build plan makes the model; only the device process does so.
 
-    `BUILDER` names the function, "module:function", which is given the plan and the call's arguments: so the plan does not
-    import what needs torch.
+    `BUILDER` ("module:function") names the function that is called with the plan and the arguments, so that importing the
+    plan does not import torch.
     """
 
     __slots__ = ()

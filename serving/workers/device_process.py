@@ -1,63 +1,55 @@
-"""The process that owns a device: it builds a model, then runs what it is sent, one message at a time.
+"""The process that owns a device: it builds a model and then answers one call at a time.
 
-Started by workers.py by its file, with one end of a socket pair and a piece of shared memory as its only arguments. Until
-its first message has told it the parent's import path it imports nothing but the standard library. It ignores SIGINT and
-SIGTERM, which a terminal or BentoML's supervisor sends to the whole family: the parent decides when it ends, by closing the
-socket, and a parent that dies closes it too. Messages are pickles: both ends are our own, and nobody else holds the socket.
-Large arrays in them lie in the shared memory, until the next message comes.
+worker.py starts it (see child_process.py) with shared memory beside the socket. Large arrays of a message to the process
+lie in that memory until the next message.
 """
 
 from __future__ import annotations
 
 import gc
-import logging
 import mmap
 import os
 import pickle
-import signal
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import IO, Any, Protocol
 
-HEADER = struct.Struct("!Q")  # bytes of the pickle that follows
-FRAME = struct.Struct("!QI?")  # the same, how many arrays of it come apart, and whether in the shared memory
+from serving.workers.child_process import pack, read, sentence
+
+FRAME = struct.Struct("!QI?")  # bytes of the pickle, number of separate arrays, whether these are in shared memory
 SIZE = "Q"  # bytes of each of those arrays
-SHARED_BYTES = 64 * 1024  # arrays of less than this together follow the pickle through the socket
+SHARED_BYTES = 64 * 1024  # smaller arrays (in total) follow the pickle on the socket
 
 
 class Model(Protocol):
-    """What runs on a device. Outputs come in the payloads' order; seconds are measured on the device."""
+    """What runs on a device."""
 
-    def run(self, setting: int, payloads: Sequence[Any]) -> tuple[Sequence[Any], float]: ...
+    def run(self, setting: int, payloads: Sequence[Any]) -> tuple[Sequence[Any], float]:
+        """Return one output per payload, in order, and the seconds that the device took."""
 
-    def update(self, value: Any) -> None: ...
+    def update(self, value: Any) -> None:
+        """Change the model for all later runs."""
 
     def load(self, number: int) -> None:
-        """Put model `number` in the place of the one that is loaded."""
+        """Replace the loaded model by model `number`."""
 
 
 Build = Callable[[], Model]
-"""Loads a model and warms it up, in the device process; pickled by reference or as a frozen dataclass."""
+"""Loads a model and warms it up, in the device process. It is pickled by reference or as a frozen dataclass."""
 
 
-def pack(message: object) -> bytes:
-    body = pickle.dumps(message, protocol=5)
-    return HEADER.pack(len(body)) + body
-
-
-class Outbox:
-    """The parent's end of the shared memory, which grows with the largest message. One message lies in it at a time."""
+class ArrayOutbox:
+    """The parent's end of the shared memory, which holds one message at a time and grows with the largest."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("pliant")
         self._memory: mmap.mmap | None = None
 
     def pack(self, message: object) -> bytes:
-        """What goes through the socket; where the arrays of `message` are large, they lie in the shared memory then."""
+        """Return the bytes of a message for the socket. Large arrays are written to the shared memory instead."""
         apart: list[pickle.PickleBuffer] = []
         body = pickle.dumps(message, protocol=5, buffer_callback=apart.append)
         arrays = [buffer.raw() for buffer in apart]
@@ -82,59 +74,47 @@ class Outbox:
         os.close(self.fd)
 
 
-class Inbox:
-    """The device process's end of both."""
+class ArrayInbox:
+    """The device process's end of the socket and the shared memory."""
 
     def __init__(self, incoming: IO[bytes], fd: int) -> None:
         self._incoming, self._fd = incoming, fd
         self._memory = memoryview(b"")
 
     def receive(self) -> tuple[bytes, list[memoryview]]:
-        """A pickle and the arrays that belong to it. Raises `EOFError` where the parent has gone."""
-        length, count, shared = FRAME.unpack(_read(self._incoming, FRAME.size))
+        """Return a pickle and its arrays. Raises `EOFError` if the parent has closed the socket."""
+        length, count, shared = FRAME.unpack(read(self._incoming, FRAME.size))
         kind = f"!{count}{SIZE}"
-        sizes = struct.unpack(kind, _read(self._incoming, struct.calcsize(kind)))
-        body, total = _read(self._incoming, length), sum(sizes)
-        arrays = self._shared(total) if shared else memoryview(bytearray(_read(self._incoming, total)))
+        sizes = struct.unpack(kind, read(self._incoming, struct.calcsize(kind)))
+        body, total = read(self._incoming, length), sum(sizes)
+        arrays = self._shared(total) if shared else memoryview(bytearray(read(self._incoming, total)))
         ends = list(accumulate(sizes))
         return body, [arrays[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
     def _shared(self, total: int) -> memoryview:
-        if len(self._memory) < total:  # it has grown; what still refers to the old mapping keeps that
+        if len(self._memory) < total:  # it has grown; arrays of the old mapping keep it alive
             self._memory = memoryview(mmap.mmap(self._fd, 0))
         return self._memory
 
 
-def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with socket.socket(fileno=int(sys.argv[1])) as channel, channel.makefile("rb") as incoming:
-        (length,) = HEADER.unpack(_read(incoming, HEADER.size))
-        sys.path[:] = pickle.loads(_read(incoming, length))
-        try:
-            _serve(channel, Inbox(incoming, int(sys.argv[2])))
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            return  # the parent closed the socket or died
-
-
 class Device:
-    """What the parent may call, one call at a time and all from one thread."""
+    """The calls that the parent can make, one at a time and all on one thread."""
 
     def __init__(self) -> None:
         self._model: Model | None = None
 
     def reply(self, body: bytes, arrays: Sequence[memoryview] = ()) -> tuple[bool, Any]:
-        """Make a pickled call. Whether it went well, and what it gave or the sentence that says what went wrong."""
+        """Make a pickled call. Return whether it succeeded, and its result or the message of its error."""
         try:
             verb, arguments = pickle.loads(body, buffers=arrays)
             return True, getattr(self, verb)(*arguments)
         except Exception as error:  # the boundary: the parent turns it into a WorkerError
-            return False, _sentence(error)
+            return False, sentence(error, "the device process failed")
 
     def build(self, build: Build) -> None:
         self._model = build()
         gc.collect()
-        gc.freeze()  # a model's modules are many objects; no later collection shall walk them during a launch
+        gc.freeze()  # so that no later collection visits the model's many objects during a launch
 
     def run(self, setting: int, payloads: Sequence[Any]) -> tuple[Sequence[Any], float]:
         return self._built().run(setting, payloads)
@@ -152,28 +132,8 @@ class Device:
         return self._model
 
 
-def _serve(channel: socket.socket, inbox: Inbox) -> None:
-    device = Device()
+def main(channel: socket.socket, incoming: IO[bytes], shared_memory: int) -> None:
+    """Answer calls until `EOFError`, which is raised when the parent closes the socket."""
+    device, inbox = Device(), ArrayInbox(incoming, shared_memory)
     while True:
         channel.sendall(pack(device.reply(*inbox.receive())))
-
-
-def _read(incoming: IO[bytes], size: int) -> bytes:
-    found = incoming.read(size)
-    if len(found) < size:
-        raise EOFError
-    return found
-
-
-def _sentence(error: Exception) -> str:
-    """Our own errors are sentences already; any other is a bug, whose trace must not get lost."""
-    from pliant.errors import PliantError
-
-    if isinstance(error, PliantError):
-        return str(error)
-    logging.getLogger("pliant.device").error("the device process failed", exc_info=error)
-    return f"{type(error).__name__}: {error}"
-
-
-if __name__ == "__main__":
-    main()

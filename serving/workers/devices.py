@@ -1,4 +1,4 @@
-"""Which devices a service uses, and whether what it serves was profiled on their class. Knows settings; starts nothing."""
+"""The devices of a service, and whether its artifacts were profiled on their class."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from serving.settings import Settings
 class Profiled(Protocol):
     @property
     def device(self) -> str:
-        """The device class. Raises `DeviceError` where there are several."""
+        """The class of device. Raises `DeviceError` if there are several."""
 
 
 def devices(settings: Settings) -> list[str]:
+    """Return the devices that the settings name."""
     return [device.strip() for device in settings.device.split(",")]
 
 
 def check_devices(settings: Settings, catalog: Profiled) -> None:
-    """Look at the devices themselves. Raises `DeviceError` for one of another class than the catalog's."""
+    """Raise `DeviceError` for a device of another class than the catalog was profiled on."""
     if settings.any_profile:
         return
     from serving.workers.on_device import check_device
@@ -29,15 +30,15 @@ def check_devices(settings: Settings, catalog: Profiled) -> None:
 
 
 class SameDevice:
-    """Whether each further catalog was profiled on the first one's class of device."""
+    """Checks that every later catalog was profiled on the same class of device as the first."""
 
     def __init__(self, what: str, any_profile: bool) -> None:
-        """`what` a catalog holds, in a sentence."""
+        """`what` a catalog holds, as errors name it."""
         self._what, self._any_profile = what, any_profile
         self._first: str | None = None
 
     def check(self, catalog: Profiled) -> None:
-        """Before any process is started: it would find the same, and later. Raises `DeviceError`."""
+        """Raise `DeviceError` for another class than the first catalog's. Called before any process is started."""
         if self._any_profile:
             return
         if self._first not in (None, catalog.device):

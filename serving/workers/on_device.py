@@ -1,6 +1,6 @@
-"""What every device process does about its device, whatever model it holds: threads, device class, memory.
+"""What every device process does with its device: set threads, check the device class, report a lack of memory.
 
-With the systems' own device.py all of serving that brings torch along. Knows no model.
+Only this file and the systems' own device.py import torch in serving.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from serving.workers.device_plan import DevicePlan
 
 
 def prepare(plan: DevicePlan) -> None:
-    """Raises `DeviceError` on another class of device than the profile's."""
+    """Set torch's threads. Raises `DeviceError` if the device is of another class than the plan needs."""
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
     if plan.profiled_on is not None:
@@ -24,21 +24,21 @@ def prepare(plan: DevicePlan) -> None:
 
 
 def check_device(profiled: str, device: str, thread_count: int | None) -> None:
-    """Raises `DeviceError` where a profile was measured on another class of device than it is to be used on."""
+    """Raise `DeviceError` if the device, with this many threads, is of another class than `profiled`."""
     with threads(thread_count):
-        found = device_class(device)
-    if found != profiled:
+        present = device_class(device)
+    if present != profiled:
         raise DeviceError(
-            f"the profile was measured on {profiled}, but this device is {found}: profile again on it, give as many "
+            f"the profile was measured on {profiled}, but this device is {present}: profile again on it, give as many "
             "threads as were profiled (--threads), or serve regardless (--any-profile)"
         )
 
 
 @contextmanager
-def room(device: str) -> Iterator[None]:
-    """A model that does not fit, beside another one for instance, is told as such."""
+def reporting_memory(device: str) -> Iterator[None]:
+    """Raise `WorkerError` if the block runs out of the device's memory."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise WorkerError(f"{device} has no room for the model ({told})") from error
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WorkerError(f"{device} has no room for the model ({reason})") from error

@@ -1,11 +1,10 @@
-"""A pool of devices that spans machines: this process's connection to a Ray cluster, and workers hired from its nodes.
+"""A pool of devices on several machines: the connection to a Ray cluster, which makes workers on its nodes.
 
-One pool a process, since Ray knows one connection a process. Every node must have this very version of the package
-installed (or see it on a shared disk); models are built on the node, so what a build plan names by a path must lie there
-too. Knows Ray's runtime; what a worker does is ray_workers.py's.
+A process has one pool, since Ray allows one connection per process. Every node needs the same version of this package
+(installed, or on a shared disk), and the files that build plans name, since models are built on the node.
 
-Ray's nodes trust one another, and some of their ports listen on all addresses, whatever it is told: who reaches them, and
-has the cluster's token, runs code there. Keep the nodes on a network of their own.
+Ray's nodes trust one another, and some of their ports listen on all addresses whatever the configuration: whoever reaches
+them and has the cluster's token can run code there. Keep the nodes on a network of their own.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ LOOPBACK = "127.0.0.2" if sys.platform == "linux" else None  # Ray replaces 127.
 REACH_LIMIT = 5.0
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Milliseconds that a broken connection to an actor waits for news of its death before the call fails. The call is
-    # lost either way (max_task_retries=0): each one only keeps its requests from another worker.
+    # Milliseconds that a call waits, after the connection broke, to learn why its actor died. The call is lost in any
+    # case (max_task_retries=0), so waiting only keeps its requests from another worker.
     "RAY_timeout_ms_task_wait_for_death_info": "0",
 }
-"""Read by Ray when it is imported, unless the environment says otherwise."""
+"""Defaults of variables that Ray reads when it is imported."""
 
 
 class RayPool:
-    """Connected from its making until `close`."""
+    """A connection to a Ray cluster, open until `close`."""
 
     def __init__(
         self,
@@ -50,10 +49,10 @@ class RayPool:
         place_limit: float = 10.0,
         start_limit: float = 300.0,
     ) -> None:
-        """`address`: of a cluster that this machine is a node of (host:port, or auto); empty: a local one is started.
+        """`address`: host:port, or auto, of a cluster that this machine is a node of; empty: start a local one.
 
-        Limits in seconds: until a node has taken a device, and then until its model is loaded and has run. Raises
-        `WorkerError` where Ray is not installed or nothing answers at the address, `InputError` for a ray:// address.
+        `place_limit`: seconds until a node has taken a device; `start_limit`: seconds from then until its model has run.
+        Raises `WorkerError` if Ray is not installed or no cluster answers, `InputError` for a ray:// address.
         """
         if address.startswith("ray://"):
             raise InputError("ray_address", address, "host:port or auto, on a machine that is a node of the cluster")
@@ -63,25 +62,25 @@ class RayPool:
         with _keeping_sigterm():
             _connect(self._ray, address)
 
-    def worker_factory(self, build: Build) -> RayWorker:
-        """A worker, not yet started, on whichever node has room when it starts."""
+    def make_worker(self, build: Build) -> RayWorker:
+        """Return a worker, not started; Ray chooses its node when it starts."""
         from serving.workers.ray_workers import RayWorker
 
         return RayWorker(build, self._resources, *self._limits)
 
     @property
     def nodes(self) -> int:
-        """That are up, as far as the cluster knows."""
+        """Return the number of nodes that are up, as far as the cluster knows."""
         return sum(node["Alive"] for node in self._ray.nodes())
 
     def close(self) -> None:
-        """End the connection, and with it all devices of this pool and a local cluster."""
+        """Close the connection, which ends all devices of this pool and a local cluster."""
         with _keeping_sigterm():
             self._ray.shutdown()
 
 
 def import_ray() -> Any:
-    """Raises `WorkerError` where it is not installed."""
+    """Import Ray with `ENVIRONMENT`. Raises `WorkerError` if it is not installed."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -92,7 +91,7 @@ def import_ray() -> Any:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself would try for minutes."""
+    """Raise `WorkerError` if nothing listens at the address; Ray itself would try for minutes."""
     host, separator, port = address.rpartition(":")
     if not separator:
         return
@@ -117,7 +116,7 @@ def _connect(ray: Any, address: str) -> None:
 
 @contextmanager
 def _keeping_sigterm() -> Iterator[None]:
-    """Ray takes SIGTERM for itself and would exit at once; requests in flight are to be answered first."""
+    """Restore the handler of SIGTERM, which Ray replaces by one that exits before pending requests are answered."""
     handler = signal.getsignal(signal.SIGTERM)
     yield
     if threading.current_thread() is threading.main_thread() and handler is not None:

@@ -1,7 +1,7 @@
-"""A worker whose device is a Ray actor, on whichever node of the pool has room; see ray_pool.py.
+"""A worker whose device is a Ray actor on a node of the pool (ray_pool.py).
 
-Ray places actors, carries messages and notices deaths, and nothing more: it neither restarts an actor nor tries a call
-again, since the scheduler decides on that, and nothing may be served twice. The actor holds what a device process holds.
+Ray only places actors, carries messages and notices deaths. It neither restarts an actor nor repeats a call: the scheduler
+decides on that, and no request may be served twice. The actor does what a device process does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import os
 import pickle
 import threading
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -19,78 +18,46 @@ from ray.exceptions import RayError
 from pliant.errors import WorkerError
 from serving.workers.device_process import Build, Device
 from serving.workers.resources import Resources
+from serving.workers.worker import CallingWorker, ModelError
 
-WATCH = "watch"  # the actor's thread that is occupied for life, beside the one that works
+WATCH = "watch"  # the actor's second thread, in which one call waits as long as the actor lives
 
 
-class RayWorker:
-    """Runs `build()` and then launches in an actor of its own. Needs a connected `RayPool`, which makes it."""
+class RayWorker(CallingWorker):
+    """Runs a model in a Ray actor. A connected `RayPool` makes it. See `Worker` for the methods."""
 
     def __init__(self, build: Build, resources: Resources, place_limit: float, start_limit: float) -> None:
-        self.ended: Callable[[], None] | None = None
-        self._build, self._resources = build, resources
-        self._place_limit, self._start_limit = place_limit, start_limit
+        super().__init__(build, start_limit)
+        self._resources, self._place_limit = resources, place_limit
         self._actor: Any = None
         self._watching: asyncio.Task[None] | None = None
         self._home: tuple[str, int] | None = None
 
     @property
     def node(self) -> str | None:
-        """Ray's id of the node that it was placed on."""
+        """Return Ray's id of the actor's node; None if it is not placed."""
         return None if self._home is None else self._home[0]
 
     @property
     def pid(self) -> int | None:
-        """On that node."""
+        """Return the actor's process id on that node."""
         return None if self._home is None else self._home[1]
 
     async def start(self) -> None:
-        """Raises `WorkerError` where no node has room in time; the same where the model is not ready in time."""
+        """Return when the model has run. Raises `WorkerError` if no node has room in time, or the model is not ready."""
         await self._place()
         try:
             async with asyncio.timeout(self._start_limit):
-                await self._ask("build", self._build)
+                await self._call("build", self._build)
         except TimeoutError:
             raise WorkerError(f"the device's actor was not ready within {self._start_limit:.0f} s") from None
-
-    async def restart(self) -> None:
-        await self.stop()
-        await self.start()
-
-    async def run(self, setting: int, payloads: Sequence[Any]) -> tuple[Sequence[Any], float]:
-        outputs, seconds = await self._ask("run", setting, payloads)
-        return outputs, seconds
-
-    async def update(self, value: Any, build: Build) -> None:
-        """As `ProcessWorker.update`: refused, it raises and is forgotten; one that meets a dead actor waits for the next."""
-        former, self._build = self._build, build
-        try:
-            async with asyncio.timeout(self._start_limit):
-                await self._ask("update", value)
-        except _RefusedError:
-            self._build = former
-            raise
-        except TimeoutError:
-            self.kill()  # it hangs; started again it is built as it is to be
-        except WorkerError:
-            return
-
-    def remember(self, build: Build) -> None:
-        self._build = build
-
-    async def load(self, number: int) -> float:
-        try:
-            async with asyncio.timeout(self._start_limit):
-                return float(await self._ask("load", number))
-        except TimeoutError:
-            raise WorkerError(f"model {number} was not loaded within {self._start_limit:.0f} s") from None
 
     def kill(self) -> None:
         if self._actor is not None:
             ray.kill(self._actor)
 
     async def stop(self) -> None:
-        """Kill; nothing is in progress that anyone waits for. Its node has its room back a moment later."""
+        """Kill the actor. Its node has the resources back a moment later."""
         actor, watching = self._actor, self._watching
         self._actor = self._watching = self._home = None
         if watching is not None:
@@ -99,7 +66,7 @@ class RayWorker:
             ray.kill(actor)
 
     async def _place(self) -> None:
-        """An actor on a node that has room, spread over the nodes as well as they allow."""
+        """Start an actor on a node that has room; actors are spread over the nodes."""
         needs = self._resources
         actor = self._actor = _ACTOR.options(
             num_cpus=needs.num_cpus, num_gpus=needs.num_gpus, resources=dict(needs.custom)
@@ -108,7 +75,7 @@ class RayWorker:
             async with asyncio.timeout(self._place_limit):
                 self._home = await actor.home.remote()
         except TimeoutError:
-            await self.stop()  # or it would be placed one day, and nobody would know
+            await self.stop()  # or Ray would place it at any later time
             raise WorkerError(f"no node had room for {needs} within {self._place_limit:g} s") from None
         except RayError as error:
             await self.stop()
@@ -116,29 +83,29 @@ class RayWorker:
         self._watching = asyncio.create_task(self._watch(actor))
 
     async def _watch(self, actor: Any) -> None:
-        """A call that never returns fails when its actor dies, also where nothing else is asked of it."""
+        """Wait on a call that never returns, and fails when its actor dies; then call `on_end`."""
         try:
             await actor.outlast.options(concurrency_group=WATCH).remote()
         except RayError:
-            if actor is self._actor and self.ended is not None:
-                self.ended()
+            if actor is self._actor and self.on_end is not None:
+                self.on_end()
 
-    async def _ask(self, verb: str, *arguments: Any) -> Any:
-        """Pickled here: Ray's own pickling takes longer, and would make arrays read-only on the other side."""
+    async def _call(self, verb: str, *arguments: Any) -> Any:
+        """Make a call. It is pickled here: Ray's pickling takes longer and makes arrays read-only in the actor."""
         if self._actor is None:
             raise WorkerError("the device's actor is not running")
         message = pickle.dumps((verb, arguments), protocol=5)
         try:
-            done, value = pickle.loads(await self._actor.ask.remote(message))
+            succeeded, value = pickle.loads(await self._actor.ask.remote(message))
         except RayError as error:
             raise WorkerError(f"the device's actor ended during {verb}: {_sentence(error)}") from None
-        if not done:
-            raise _RefusedError(value)
+        if not succeeded:
+            raise ModelError(value)
         return value
 
 
 class DeviceActor:
-    """The other end: a device, and a call to wait for its end with."""
+    """The actor: a device, and a call that lasts until it ends."""
 
     def __init__(self) -> None:
         self._device = Device()
@@ -158,10 +125,6 @@ _ACTOR = ray.remote(max_restarts=0, max_task_retries=0, scheduling_strategy="SPR
 )
 
 
-class _RefusedError(WorkerError):
-    """The actor lives, but its model raised; carries that error's sentence."""
-
-
 def _sentence(error: RayError) -> str:
-    """Ray tells a story; its first line says what happened."""
+    """Return the first line of Ray's message, which says what happened."""
     return str(error).splitlines()[0].strip()

@@ -1,4 +1,4 @@
-"""What a device takes of a node of a Ray cluster. A plain value: needs no Ray."""
+"""The resources that a device needs on a node of a Ray cluster; importing this needs no Ray."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one device takes of its node, as Ray counts it. Ray lets a device see the GPUs alone that it is given."""
+    """The resources of one device, as Ray counts them. A device sees only the GPUs that Ray gives it."""
 
     num_cpus: float = 1.0
     num_gpus: float = 0.0
-    custom: Mapping[str, float] = field(default_factory=dict)  # such as a node's own name for a kind of accelerator
+    custom: Mapping[str, float] = field(default_factory=dict)  # other resources by name, such as a kind of accelerator
 
     def __str__(self) -> str:
         named = {"CPU": self.num_cpus, "GPU": self.num_gpus, **self.custom}

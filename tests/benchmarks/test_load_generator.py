@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from PIL import Image
 
-from benchmarks.load_generator import Example, Reply, capacity, examples, one_by_one, replay
+from benchmarks.load_generator import Example, Reply, capacity, examples, in_turns, replay
 from flows.servers import HOST, free_port
 from pliant.protocol import Request
 from training.data import digits
@@ -169,7 +169,7 @@ def test_one_by_one_has_one_request_in_flight_and_ignores_arrival_times():
         return web.json_response(ANSWER)
 
     requests = [Request(i, 1000.0 * i, 1000.0 * i + 1.0, "digit") for i in range(20)]
-    replies = against(handler, lambda address: one_by_one(address, requests, POOL))
+    (replies,) = against(handler, lambda address: in_turns([address], requests, POOL))
     assert flight[1] == 1
     assert {reply.observation.outcome for reply in replies} == {"accurate"}
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cli.main import main
+from pliant import systems
+from tests.fixtures.commands import refused, shown
 
 COMMANDS = ("demo", "train", "profile", "serve", "simulate", "bench")
 
@@ -31,34 +32,28 @@ OPTIONS = {
 }
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch) -> Iterator[Path]:
-    """An empty working directory without a registry, and an environment that is as it was afterwards."""
-    monkeypatch.chdir(tmp_path)
-    before = dict(os.environ)
-    for name in before:
-        if name.startswith(("PLIANT_", "PREFECT_", "MLFLOW_", "BENTOML_")):
-            del os.environ[name]
-    yield tmp_path
-    os.environ.clear()
-    os.environ.update(before)
-
-
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
-    told = capsys.readouterr().out
+    text = capsys.readouterr().out
     assert ended.value.code == 0
-    assert all(command in told for command in COMMANDS)
+    assert all(command in text for command in COMMANDS)
 
 
 @pytest.mark.parametrize("command", OPTIONS)
 def test_help_of_a_command_names_its_options(command, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*command, "--help"])
-    told = capsys.readouterr().out
+    text = capsys.readouterr().out
     assert ended.value.code == 0
-    assert all(option in told for option in OPTIONS[command])
+    assert all(option in text for option in OPTIONS[command])
+
+
+@pytest.mark.parametrize("system", systems.names())
+def test_help_says_what_becomes_of_the_journal_of_a_former_run(system, capsys):
+    with pytest.raises(SystemExit):
+        main(["serve", system, "--help"])
+    assert "the file of a former run is kept as FILE.1" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -82,17 +77,6 @@ def test_an_unknown_system_is_answered_with_the_known_ones(capsys):
     with pytest.raises(SystemExit):
         main(["simulate", "chess"])
     assert "tokens" in capsys.readouterr().err.splitlines()[-1]
-
-
-def refused(words: list[str], capsys) -> str:
-    """The one sentence with which the command ended; a stage that it had begun may have said so."""
-    assert main(words) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    *stages, sentence = told.err.splitlines()
-    assert all(line.endswith(": started") or ": stopped after " in line for line in stages)
-    assert sentence.startswith("pliant: ")
-    return sentence
 
 
 WITHOUT_A_REGISTRY = [
@@ -141,8 +125,7 @@ def test_a_device_that_is_not_there_is_refused(command, device, published, capsy
 
 
 def test_a_load_is_replayed_on_the_champion(published, capsys):
-    assert main(["simulate", "tokens", "--load", "poisson:50:1"]) == 0
-    assert "utility" in capsys.readouterr().out
+    assert "utility" in shown(["simulate", "tokens", "--load", "poisson:50:1"], capsys)
 
 
 def test_a_port_that_is_taken_is_refused_before_anything_is_started(published, capsys, taken_port):
@@ -150,15 +133,15 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_started(published, c
 
 
 def test_the_installed_command_ends_with_the_status_and_without_a_traceback(tmp_path):
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "cli", "simulate", "tokens", "--workers", "0"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=600,
     )
-    assert (told.returncode, told.stdout) == (2, "")
-    assert told.stderr == "pliant: workers is 0, but must be at least 1\n"
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "pliant: workers is 0, but must be at least 1\n"
 
 
 def _port(command: str) -> list[str]:

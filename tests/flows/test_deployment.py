@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,15 +17,15 @@ from typing import Any
 import pytest
 
 from flows import servers, settings
-from flows.tokens.publish import open_registry
+from flows.release import open_registry
 from registry.mlflow_store import CHAMPION
 from tests.fixtures.places import ROOT
 from tests.fixtures.runs import PATIENCE
 from tests.fixtures.tokens.tiny import setting
 
 POOL = "pliant"
-FIRST = 8.0  # seconds until the first scheduled run
-EVERY = 10.0  # seconds between two: where the worker starts too late for the first it takes the next
+FIRST = 4.0  # seconds until the first scheduled run; the worker, which takes as long to start, takes a late one too
+EVERY = 20.0  # seconds between two: more than the 10 by which the worker starts runs early, so that it starts one
 BEGUN = ["PENDING", "RUNNING", "COMPLETED", "FAILED", "CRASHED"]
 
 pytestmark = pytest.mark.slow
@@ -48,18 +49,18 @@ class Server:
             except urllib.error.HTTPError as error:
                 if error.code != 503 or time.monotonic() > until:
                     raise
-            time.sleep(0.5)
+            time.sleep(0.2)
 
     def command(self, *words: str) -> str:
-        told = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "prefect", "--no-prompt", *words],
             cwd=ROOT,
             capture_output=True,
             text=True,
             timeout=PATIENCE,
         )
-        assert told.returncode == 0, told.stdout + told.stderr
-        return told.stdout
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
 
 
 @pytest.fixture
@@ -70,8 +71,8 @@ def server(tmp_path, monkeypatch) -> Iterator[Server]:
         "PLIANT_HOME": str(tmp_path / "home"),
         "PREFECT_HOME": str(tmp_path / "home" / "prefect"),
         "PREFECT_PROFILES_PATH": str(tmp_path / "home" / "profiles.toml"),
-        "PREFECT_WORKER_QUERY_SECONDS": "2",
-        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "5",  # 60 by default: until a new schedule has runs
+        "PREFECT_WORKER_QUERY_SECONDS": "0.5",
+        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",  # 60 by default: until a new schedule has runs
         "PLIANT_PROJECT": str(ROOT),
         "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlruns' / 'mlflow.db'}",
     }.items():
@@ -82,7 +83,7 @@ def server(tmp_path, monkeypatch) -> Iterator[Server]:
 
 
 def test_the_deployment_of_the_project_is_run_by_its_schedule_and_releases_a_champion(server):
-    server.command("work-pool", "create", POOL, "--type", "process")
+    server.call("POST", "/work_pools/", {"name": POOL, "type": "process"})
     server.command("deploy", "--all")
     deployment = server.call("GET", "/deployments/name/tokens/nightly")
     assert [s["schedule"]["cron"] for s in deployment["schedules"] if s["active"]] == ["0 3 * * *"]
@@ -93,18 +94,30 @@ def test_the_deployment_of_the_project_is_run_by_its_schedule_and_releases_a_cha
     frequent = {"schedule": often, "active": True, "parameters": {"overrides": setting()}}
     schedules = f"/deployments/{deployment['id']}/schedules"
     (scheduled,) = server.call("POST", schedules, [frequent])
-    told = settings.read()
-    with servers.prefect_worker(told, POOL, {}):
+    project = settings.read()
+    with _worker(project):
         _await_run(server, deployment["id"], BEGUN)
         server.call("DELETE", f"{schedules}/{scheduled['id']}")  # one is enough, however long it takes
         run = _await_run(server, deployment["id"], BEGUN[2:])
-    assert run["state_type"] == "COMPLETED", (run["state"]["message"], _log(told))
+    assert run["state_type"] == "COMPLETED", (run["state"]["message"], _log(project))
     assert run["auto_scheduled"]
     assert run["created_by"]["type"] == "SCHEDULE"
-    registry = open_registry(told)
+    registry = open_registry(project, "tokens")
     names = ["pliant-tokens-backbone", "pliant-tokens-profile", "pliant-tokens-task-digit"]
     assert registry.names() == names
     assert [registry.version(name, CHAMPION).version for name in names] == [1, 1, 1]
+
+
+@contextmanager
+def _worker(project: settings.Settings) -> Iterator[None]:
+    """Run a worker that takes scheduled runs from the pool."""
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process"]
+    with (project.home / "logs" / "worker.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            yield
+        finally:
+            servers.stop(process)
 
 
 def _await_run(server: Server, deployment: str, states: list[str]) -> dict[str, Any]:
@@ -117,9 +130,9 @@ def _await_run(server: Server, deployment: str, states: list[str]) -> dict[str, 
     while time.monotonic() < until:
         if runs := server.call("POST", "/flow_runs/filter", wanted):
             return runs[-1]
-        time.sleep(0.5)
+        time.sleep(0.2)
     pytest.fail(f"no scheduled run is {', '.join(states)} within {PATIENCE:.0f} s: {_log(settings.read())}")
 
 
-def _log(told: settings.Settings) -> str:
-    return "\n".join(path.read_text()[-3000:] for path in (told.home / "logs").glob("*.log"))
+def _log(project: settings.Settings) -> str:
+    return "\n".join(path.read_text()[-3000:] for path in (project.home / "logs").glob("*.log"))

@@ -12,24 +12,24 @@ TASKS = ["cifar10", "tinyimagenet100", "eurosat"]
 
 @pytest.mark.parametrize("name", ["tokens_cpu", "tokens_cpu_quick", "tokens_gpu"])
 def test_a_preset_is_read_and_names_the_three_tasks_and_the_rates_to_try(name):
-    told = read(PRESETS / f"{name}.toml")
-    assert [entry.partition("=")[0] for entry in told.data] == TASKS
-    assert len(set(told.task.prompt_rates)) >= 3
-    assert told.latency == TokensFlowConfig().latency
+    config = read(PRESETS / f"{name}.toml")
+    assert [entry.partition("=")[0] for entry in config.data] == TASKS
+    assert len(set(config.task.prompt_rates)) >= 3
+    assert config.latency == TokensFlowConfig().latency
 
 
 @pytest.mark.parametrize("name", ["tokens_cpu", "tokens_cpu_quick"])
 def test_on_a_cpu_the_foundation_comes_from_the_flow_and_leaves_tokens_enough_to_merge(name):
-    told = read(PRESETS / f"{name}.toml")
-    assert (told.backbone, told.device, told.foundation.upstream_classes) == ("embedded", "cpu", 100)
-    assert told.upstream is not None
-    assert told.upstream in "".join(told.data)
-    grid = told.foundation.options["img_size"] // told.foundation.options["patch_size"]
-    assert grid**2 + 1 > 3 * -min(told.latency.gammas)
+    config = read(PRESETS / f"{name}.toml")
+    assert (config.backbone, config.device, config.foundation.upstream_classes) == ("embedded", "cpu", 100)
+    assert config.upstream is not None
+    assert config.upstream in "".join(config.data)
+    grid = config.foundation.options["img_size"] // config.foundation.options["patch_size"]
+    assert grid**2 + 1 > 3 * -min(config.latency.gammas)
 
 
 def test_on_a_gpu_training_is_as_published():
-    told = read(PRESETS / "tokens_gpu.toml")
-    assert (told.backbone, told.device) == ("timm:vit_base_patch16_224", "cuda")
-    assert (told.task.epochs, told.task.batch) == (50.0, 32)
-    assert min(told.task.prompt_rates) < 0.002 < max(told.task.prompt_rates)
+    config = read(PRESETS / "tokens_gpu.toml")
+    assert (config.backbone, config.device) == ("timm:vit_base_patch16_224", "cuda")
+    assert (config.task.epochs, config.task.batch) == (50.0, 32)
+    assert min(config.task.prompt_rates) < 0.002 < max(config.task.prompt_rates)

@@ -12,29 +12,29 @@ from pliant.errors import InputError
 
 def test_by_default_everything_lies_in_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    told = settings.read({})
-    assert told.home == tmp_path / ".pliant"
-    assert told.tracking_uri == f"sqlite:///{tmp_path}/mlruns/mlflow.db"
-    assert told.artifact_root == tmp_path / "mlruns" / "artifacts"
+    project = settings.read({})
+    assert project.home == tmp_path / ".pliant"
+    assert project.tracking_uri == f"sqlite:///{tmp_path}/mlruns/mlflow.db"
+    assert project.artifact_root == tmp_path / "mlruns" / "artifacts"
 
 
 def test_artifacts_lie_beside_the_database_that_holds_the_registry(tmp_path, monkeypatch):
     """They used to land in `mlruns` of whatever directory the flow was started from."""
     monkeypatch.chdir(tmp_path)
-    told = settings.read({"MLFLOW_TRACKING_URI": "sqlite:////srv/registry/mlflow.db"})
-    assert told.artifact_root == Path("/srv/registry/artifacts")
+    project = settings.read({"MLFLOW_TRACKING_URI": "sqlite:////srv/registry/mlflow.db"})
+    assert project.artifact_root == Path("/srv/registry/artifacts")
     relative = settings.read({"MLFLOW_TRACKING_URI": "sqlite:///kept/mlflow.db"})
     assert relative.artifact_root == tmp_path / "kept" / "artifacts"
 
 
 def test_a_tracking_server_has_no_folder_beside_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    told = settings.read({"MLFLOW_TRACKING_URI": "http://127.0.0.1:5000"})
-    assert told.artifact_root == tmp_path / "mlruns" / "artifacts"
+    project = settings.read({"MLFLOW_TRACKING_URI": "http://127.0.0.1:5000"})
+    assert project.artifact_root == tmp_path / "mlruns" / "artifacts"
 
 
 def test_a_place_where_no_folder_can_be_is_refused(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    told = settings.read({"PLIANT_HOME": str(tmp_path / "file" / "home")})
+    project = settings.read({"PLIANT_HOME": str(tmp_path / "file" / "home")})
     with pytest.raises(InputError, match="PLIANT_HOME"):
-        settings.prepare(told)
+        settings.prepare(project)

@@ -32,9 +32,9 @@ def close(some, others, tolerance: float) -> bool:
 
 @pytest.fixture(scope="module")
 def graphs() -> TokensRuntime:
-    made = runtime(precision="float32")
-    made.warm(GAMMAS)
-    return made
+    captured = runtime(precision="float32")
+    captured.warm(GAMMAS)
+    return captured
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
@@ -59,15 +59,15 @@ def test_the_same_batch_twice_gives_the_same_answer_whatever_ran_between(graphs)
 
 @pytest.mark.parametrize("gamma", [-5, 0, 8])
 def test_graphs_answer_for_tasks_that_came_after_their_capture(gamma):
-    made, changed = runtime(precision="float32"), tiny_task("a", "pq", "digest", seed=7)
+    captured, changed = runtime(precision="float32"), tiny_task("a", "pq", "digest", seed=7)
     further = [tiny_task(name, "xyz", "digest", seed=ord(name)) for name in "cdefghij"]
-    made.run(gamma, payloads(4))
-    made.update([changed])  # fits into the room there is
+    captured.run(gamma, payloads(4))
+    captured.update([changed])  # fits into the room there is
     expected = runtime([changed, TASKS[1]], precision="float32", buckets=())
-    assert close(made.run(gamma, payloads(4)), expected.run(gamma, payloads(4)), 1e-4)
-    made.update(further)  # does not
+    assert close(captured.run(gamma, payloads(4)), expected.run(gamma, payloads(4)), 1e-4)
+    captured.update(further)  # does not
     expected.update(further)
-    assert close(made.run(gamma, payloads(4, "abcj")), expected.run(gamma, payloads(4, "abcj")), 1e-4)
+    assert close(captured.run(gamma, payloads(4, "abcj")), expected.run(gamma, payloads(4, "abcj")), 1e-4)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
@@ -79,8 +79,8 @@ def test_half_precision_stays_near_float32(graphs, precision, gamma):
 
 
 def test_bfloat16_is_the_default_on_a_gpu():
-    default, told = runtime().run(0, payloads(8)), runtime(precision="bfloat16").run(0, payloads(8))
-    assert close(default, told, 1e-6)
+    default, bfloat16 = runtime().run(0, payloads(8)), runtime(precision="bfloat16").run(0, payloads(8))
+    assert close(default, bfloat16, 1e-6)
 
 
 @pytest.mark.parametrize("count", [1, CHUNK + 1, 64])

@@ -1,4 +1,4 @@
-"""The books of devices: who is free, what a launch taught, and when what broke is started again."""
+"""The state of devices: which are free, what a launch teaches, and when a broken one restarts."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def test_a_launch_takes_its_worker_and_its_end_gives_it_back_with_what_was_carri
     launch = books.launch(1, (4, 5), "cargo", 2.0, now=10.0, setting=3)
     assert launch == Launch(0, 1, (4, 5), 3)
     assert list(books.free) == [0]
-    (one,) = books.running
-    assert (one.carried, one.expected, one.launched, one.until) == ("cargo", 2.0, 10.0, 12.0)
+    (running,) = books.running
+    assert (running.carried, running.expected, running.launched, running.until) == ("cargo", 2.0, 10.0, 12.0)
     books.check()
-    assert books.finish(Finished(0, 2.0), 12.0) == one
+    assert books.finish(Finished(0, 2.0), 12.0) == running
     assert sorted(books.free) == [0, 1]
     books.check()
 
@@ -47,7 +47,7 @@ def test_busy_workers_are_told_by_when_they_should_be_free():
     books.launch(0, (1,), "a", 4.0, 0.0)
     books.launch(1, (2,), "b", 1.0, 0.0)
     assert books.busy(0.5) == [1.0, 4.0]
-    assert books.busy(2.0) == [2.0, 4.0]  # what is overdue is expected at any moment
+    assert books.busy(2.0) == [2.0, 4.0]  # an overdue launch is expected now
 
 
 def test_a_worker_that_restarts_is_not_expected_free():

@@ -1,4 +1,4 @@
-"""Whatever stands in the journal comes back equal from its line, and a change of knowledge is part of every replay."""
+"""Entries come back from their lines unchanged, and a change of knowledge is part of every replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The latency table: between measured batches, outside of them, and what it refuses."""
+"""The latency table between measured batches, outside them, and its errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_dense_table_agrees_with_single_look_ups():
 def test_throughput_is_the_best_over_batches_that_keep_the_limit():
     assert TABLE.throughput(0, 8) == pytest.approx(max(n / TABLE.at(0, n) for n in range(1, 9)))
     assert TABLE.throughput(0, 8, within=0.25) == pytest.approx(3 / 0.25)
-    assert TABLE.throughput(0, 8, within=0.01) == pytest.approx(1 / 0.2)  # nothing keeps it: one at a time
+    assert TABLE.throughput(0, 8, within=0.01) == pytest.approx(1 / 0.2)  # no batch keeps to it: one at a time
 
 
 @pytest.mark.parametrize(

@@ -32,24 +32,24 @@ def test_each_request_has_its_outcome():
 
 
 def test_the_figures_are_those_computed_by_hand():
-    made = report(JOURNAL)
-    assert (made.requests, made.offered, made.utility) == (5, 6.75, 0.5)
-    assert made.outcomes == {"accurate": 1, "evicted": 1, "late": 1, "waiting": 1, "wrong": 1}
-    assert made.drops == {"full": 1}
-    assert made.attainment == pytest.approx(2 / 5)
-    assert made.accuracy == pytest.approx(2 / 3)  # the late one was right
-    assert made.goodput == pytest.approx(1 / 4)  # from 0 s to 4 s
-    assert made.p50 == 2.0  # of 2, 2 and 3 seconds
-    assert made.p99 == pytest.approx(2 + 0.98)
-    assert made.settings == {-5: 1, 4: 2}
-    assert made.batch == pytest.approx(5 / 3)
+    figures = report(JOURNAL)
+    assert (figures.requests, figures.offered, figures.utility) == (5, 6.75, 0.5)
+    assert figures.outcomes == {"accurate": 1, "evicted": 1, "late": 1, "waiting": 1, "wrong": 1}
+    assert figures.drops == {"full": 1}
+    assert figures.attainment == pytest.approx(2 / 5)
+    assert figures.accuracy == pytest.approx(2 / 3)  # the late one was right
+    assert figures.goodput == pytest.approx(1 / 4)  # from 0 s to 4 s
+    assert figures.p50 == 2.0  # of 2, 2 and 3 seconds
+    assert figures.p99 == pytest.approx(2 + 0.98)
+    assert figures.settings == {-5: 1, 4: 2}
+    assert figures.batch == pytest.approx(5 / 3)
 
 
 def test_an_answer_without_a_label_counts_as_in_time_but_earns_nothing():
-    made = summarise([Observation(ASKED[0], answered=1.0)])
-    assert made.outcomes == {"unlabelled": 1}
-    assert (made.attainment, made.utility) == (1.0, 0.0)
-    assert math.isnan(made.accuracy)
+    figures = summarise([Observation(ASKED[0], answered=1.0)])
+    assert figures.outcomes == {"unlabelled": 1}
+    assert (figures.attainment, figures.utility) == (1.0, 0.0)
+    assert math.isnan(figures.accuracy)
 
 
 def test_an_answer_exactly_at_its_deadline_is_in_time():
@@ -69,23 +69,23 @@ def test_an_answer_counts_for_the_launch_that_gave_it_not_for_one_that_failed():
 
 
 def test_an_empty_journal_has_figures_without_a_crash():
-    made = report([])
-    assert (made.requests, made.utility, made.goodput) == (0, 0.0, 0.0)
-    assert math.isnan(made.attainment)
-    assert math.isnan(made.p99)
+    figures = report([])
+    assert (figures.requests, figures.utility, figures.goodput) == (0, 0.0, 0.0)
+    assert math.isnan(figures.attainment)
+    assert math.isnan(figures.p99)
 
 
 def test_an_answer_at_time_zero_ends_the_span():
     """Zero once counted as no answer: a load whose clock starts below zero reported a hundred times its goodput."""
-    made = summarise([Observation(ask(0, -2.0, 1.0), answered=0.0, correct=True)])
-    assert made.goodput == pytest.approx(0.5)
+    figures = summarise([Observation(ask(0, -2.0, 1.0), answered=0.0, correct=True)])
+    assert figures.goodput == pytest.approx(0.5)
 
 
 def test_an_answer_of_an_earlier_launch_is_as_correct_as_that_one_was():
-    """A cascade's answer that was cut short came with no result of its own, and so earned nothing."""
-    asked = ask(0, 0.0, 9.0)
+    """Once an answer of a cascade that was cut short had no result of its own, and so earned nothing."""
+    request = ask(0, 0.0, 9.0)
     journal = [
-        JournalEntry(0.0, Arrived(asked), (Launch(0, 0, (0,), 0),)),
+        JournalEntry(0.0, Arrived(request), (Launch(0, 0, (0,), 0),)),
         JournalEntry(1.0, Finished(0, 1.0, (Result(0, True, gain=0.5, length=8),)), (Launch(1, 0, (0,), 1),)),
         JournalEntry(2.0, Failed(1, "gone"), (Answer(0, 0, "failed"),)),
     ]

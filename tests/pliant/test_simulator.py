@@ -1,4 +1,4 @@
-"""The simulator keeps the clock: order of events, wake-ups, and refusal of a scheduler that never sleeps."""
+"""The simulator's clock: order of events, wake-ups, and an error for a scheduler that never sleeps."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from pliant.tokens.knowledge import knowledge as tokens_knowledge
 from pliant.tokens.policies import POLICIES, make
 from pliant.tokens.reference import reference_load as tokens_load
 from pliant.tokens.simulated import SimulatedDevice
-from tests.fixtures.bins.worlds import bins
+from tests.fixtures.bins.scenarios import bins
 from tests.fixtures.cascade.loads import WALKED, fared, known
 from tests.fixtures.packing.samples import Scene, play
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
@@ -56,7 +56,7 @@ def test_a_scheduler_knows_the_gammas_that_were_profiled_and_that_every_task_was
 
 
 def test_a_gamma_that_is_not_in_the_published_list_is_used_if_it_was_profiled():
-    """Only the published gammas were once looked at, and longer prompts were trained, profiled and never used."""
+    """Once only the published gammas were considered, so longer prompts were trained, profiled and never used."""
     profile = tiny_profile("d", "cpu", gammas=(-5, 0, 16))
     task = replace(tiny_task("a", "xy", "d"), accuracy={-5: 0.5, 0: 0.7, 16: 0.9})
     assert tokens_knowledge(profile, [task]).latency.settings == (-5, 0, 16)
@@ -100,7 +100,7 @@ def test_the_reference_load_of_bins_runs_through_its_scheduler(seed, placement):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_reference_load_of_packing_runs_through_its_scheduler(seed):
-    """On a device that keeps books of its own: all are done in the end."""
+    """On a device that counts pages by itself, all requests end."""
     packing = some_packing()
     load = packing_load(packing, CONTEXT, packing_capacity(packing), seed)
     packer = PackingScheduler(rules_of(packing, CONTEXT), packing.memory)

@@ -1,4 +1,4 @@
-"""Loads: their rates, their seeds, and what they refuse."""
+"""Loads: their rates, their seeds and their errors."""
 
 from __future__ import annotations
 
@@ -89,19 +89,19 @@ def test_recorded_counts_come_back_interval_by_interval():
 
 
 def test_scaled_counts_keep_their_total():
-    """They once were cut to whole numbers: a trace scaled to 0.9 requests an interval was empty."""
+    """Once they were cut to whole numbers, and a trace scaled to 0.9 requests an interval was empty."""
     assert len(recorded([0.9] * 10_000, 1.0, rng())) == pytest.approx(9000, rel=0.02)
     assert len(recorded([2.0] * 10, 1.0, rng())) == 20
 
 
 def test_requests_carry_their_kinds_deadline_and_utility():
     kinds = [RequestKind("a", 0.5, 0.1), RequestKind("b", 2.0, 0.9)]
-    made = requests(np.linspace(0, 1, 2000), kinds, rng())
-    assert [r.id for r in made] == list(range(2000))
-    for request in made:
+    drawn = requests(np.linspace(0, 1, 2000), kinds, rng())
+    assert [r.id for r in drawn] == list(range(2000))
+    for request in drawn:
         kind = kinds[0] if request.task == "a" else kinds[1]
         assert (request.deadline, request.utility) == (request.arrival + kind.deadline, kind.utility)
-    assert sum(r.task == "a" for r in made) == pytest.approx(1000, rel=0.15)
+    assert sum(r.task == "a" for r in drawn) == pytest.approx(1000, rel=0.15)
 
 
 @given(st.integers(0, 2**32 - 1))

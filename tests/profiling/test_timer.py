@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
-from profiling.timer import TimerConfig, Timing, measure
+from profiling.timer import TimerConfig, Timing, measure, monotonic
 
 
 class Calls:
@@ -56,3 +60,9 @@ def test_median_and_spread_are_those_of_the_samples():
 
 def test_without_a_clock_it_measures_real_seconds():
     assert measure(lambda: sum(range(1000)), TimerConfig(warmup=0, least=3, most=3)).median > 0
+
+
+@given(arrays(np.float64, (4, 3), elements=st.floats(0.1, 10)))
+def test_monotonic_seconds_are_the_least_of_all_that_are_at_least_as_long_and_as_many(seconds):
+    expected = [[seconds[row:, column:].min() for column in range(3)] for row in range(4)]
+    assert monotonic(seconds).tolist() == expected

@@ -43,8 +43,8 @@ class Shelf:
             case "variant":
                 columns = {label: np.zeros(1, np.float32) for label in CLASSES}
                 return Package(VARIANT, self.folder / name, images, columns, {"task": "letters"}, {"device": "cpu"})
-        asked = {"gamma": np.array([0]), "batch": np.array([1])}
-        return Package(PROFILE, self.folder / name, asked, {"seconds": np.zeros(1)})
+        rows = {"gamma": np.array([0]), "batch": np.array([1])}
+        return Package(PROFILE, self.folder / name, rows, {"seconds": np.zeros(1)})
 
 
 @pytest.fixture(scope="session")

@@ -90,9 +90,11 @@ def test_every_tokens_artifact_comes_back_as_it_was(tmp_path, artifact):
 
 
 def test_the_order_of_a_mapping_and_an_integer_for_a_float_do_not_change_the_digest(tmp_path):
-    one = Sample("s", {1: Part(np.ones(2), 1.0), 2: Part(np.ones(2), 2.0)}, {}, {"a": 1, "b": 2}, ((1.0,),))
+    sample = Sample("s", {1: Part(np.ones(2), 1.0), 2: Part(np.ones(2), 2.0)}, {}, {"a": 1, "b": 2}, ((1.0,),))
     other = Sample("s", {2: Part(np.ones(2), 2), 1: Part(np.ones(2), 1)}, {}, {"b": 2, "a": 1}, ((1,),))
-    assert codec.save(one, tmp_path / "one") == codec.save(other, tmp_path / "other") == codec.digest(tmp_path / "one")
+    assert (
+        codec.save(sample, tmp_path / "one") == codec.save(other, tmp_path / "other") == codec.digest(tmp_path / "one")
+    )
 
 
 def test_an_array_is_stored_alike_whatever_its_memory_layout(tmp_path):
@@ -116,8 +118,8 @@ def test_an_altered_file_is_refused_with_its_name_and_both_digests(tmp_path, fil
     with pytest.raises(DigestError) as caught:
         codec.load(Backbone, tmp_path, digest)
     assert caught.value.file == str(tmp_path / file)
-    assert len(caught.value.expected) == len(caught.value.found) == 64
-    assert caught.value.expected != caught.value.found
+    assert len(caught.value.expected) == len(caught.value.actual) == 64
+    assert caught.value.expected != caught.value.actual
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -129,17 +131,17 @@ def test_a_truncated_file_is_refused(tmp_path, file):
 
 
 @pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("told", [True, False])
-def test_a_missing_file_is_refused(tmp_path, file, told):
+@pytest.mark.parametrize("with_digest", [True, False])
+def test_a_missing_file_is_refused(tmp_path, file, with_digest):
     digest = codec.save(tiny_backbone(), tmp_path)
     (tmp_path / file).unlink()
     with pytest.raises(DigestError, match=f"{file}.*no such file"):
-        codec.load(Backbone, tmp_path, digest if told else None)
+        codec.load(Backbone, tmp_path, digest if with_digest else None)
 
 
 def test_an_intact_artifact_of_another_digest_is_refused(tmp_path):
-    found = codec.save(tiny_backbone(seed=1), tmp_path)
-    with pytest.raises(DigestError, match=f"expected sha256 {'0' * 64}, found {found}"):
+    actual = codec.save(tiny_backbone(seed=1), tmp_path)
+    with pytest.raises(DigestError, match=f"expected sha256 {'0' * 64}, found {actual}"):
         codec.load(Backbone, tmp_path, "0" * 64)
 
 
@@ -276,8 +278,8 @@ def test_a_disk_that_refuses_is_a_sentence_and_the_former_artifact_stays(tmp_pat
     digest = codec.save(tiny_backbone(seed=0), tmp_path / "a")
     codec.save(tiny_backbone(seed=1), other := tmp_path_factory.mktemp("other") / "b")
     command = [sys.executable, "-c", FULL_DISK, tmp_path / "a", other]
-    told = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "cannot be written: File too large" in told.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "cannot be written: File too large" in process.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     codec.load(Backbone, tmp_path / "a", digest)
 

@@ -16,7 +16,9 @@ from tests.fixtures.packing.generators import tiny_generator
 from tests.fixtures.packing.tiny import some_packing, some_predictor
 
 
-@pytest.mark.parametrize("artifact", [tiny_generator(), some_predictor(), some_packing()], ids=lambda one: one.KIND)
+@pytest.mark.parametrize(
+    "artifact", [tiny_generator(), some_predictor(), some_packing()], ids=lambda artifact: artifact.KIND
+)
 def test_every_packing_artifact_comes_back_as_it_was(tmp_path, artifact):
     digest = codec.save(artifact, tmp_path / "a")
     np.testing.assert_equal(asdict(codec.load(type(artifact), tmp_path / "a", digest)), asdict(artifact))
@@ -25,19 +27,19 @@ def test_every_packing_artifact_comes_back_as_it_was(tmp_path, artifact):
 
 def test_a_plans_arrays_keep_their_types(tmp_path):
     codec.save(some_packing(), tmp_path)
-    made = codec.load(Packing, tmp_path)
-    assert made.prompt_tokens.dtype == made.output_tokens.dtype == made.buckets.dtype == np.int32
-    assert made.forecasts.dtype == np.float32
-    assert made.memory == some_packing().memory
-    assert made.steps == some_packing().steps
+    packing = codec.load(Packing, tmp_path)
+    assert packing.prompt_tokens.dtype == packing.output_tokens.dtype == packing.buckets.dtype == np.int32
+    assert packing.forecasts.dtype == np.float32
+    assert packing.memory == some_packing().memory
+    assert packing.steps == some_packing().steps
 
 
 def test_a_predictor_that_was_stored_says_the_same(tmp_path):
-    one = some_predictor()
-    codec.save(one, tmp_path)
+    predictor = some_predictor()
+    codec.save(predictor, tmp_path)
     texts = ["explain the old oak", "say it", ""]
     stored = PredictorModel.of(codec.load(Predictor, tmp_path)).predict(texts)
-    assert stored == PredictorModel.of(one).predict(texts)
+    assert stored == PredictorModel.of(predictor).predict(texts)
 
 
 def test_arrays_of_other_types_and_levels_of_another_time_are_refused(tmp_path):
@@ -45,9 +47,9 @@ def test_arrays_of_other_types_and_levels_of_another_time_are_refused(tmp_path):
     with pytest.raises(ArtifactError, match="int64 where int32 is needed"):
         codec.save(replace(some_packing(), output_tokens=np.arange(3)), tmp_path / "b")
     codec.save(some_predictor(), tmp_path / "p")
-    told = json.loads((tmp_path / "p" / "artifact.json").read_text())
-    told["values"]["levels"] = [0.5]
-    (tmp_path / "p" / "artifact.json").write_text(json.dumps(told))
+    document = json.loads((tmp_path / "p" / "artifact.json").read_text())
+    document["values"]["levels"] = [0.5]
+    (tmp_path / "p" / "artifact.json").write_text(json.dumps(document))
     with pytest.raises(DigestError):
         codec.load(Predictor, tmp_path / "p")
     with pytest.raises(SchemaError, match="packing-plan of schema 1, but packing-generator"):

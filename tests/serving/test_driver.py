@@ -16,15 +16,22 @@ from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 
 class Bench:
-    """A driver on fakes, its journal, and a check of the books after every entry."""
+    """A driver on fakes and its journal; after every entry the scheduler is checked."""
 
-    def __init__(self, workers: int = 1, scheduler=None, **limits: float) -> None:
+    def __init__(self, workers: int = 1, scheduler=None, facts=None, **limits: float) -> None:
         self.journal: Journal = []
         self.scheduler = scheduler or FifoScheduler(workers)
         self.workers = [FakeWorker() for _ in range(workers)]
         self.deaths: list[float] = []  # of idle workers: when
-        told = Limits(**limits)
-        self.driver = Driver(self.scheduler, self.workers, self.record, loop_clock(), told, self.note_death)
+        self.driver = Driver(
+            self.scheduler,
+            self.workers,
+            self.record,
+            loop_clock(),
+            Limits(**limits),
+            self.note_death,
+            facts=facts,
+        )
 
     def note_death(self) -> None:
         self.deaths.append(self.driver.now)
@@ -34,7 +41,7 @@ class Bench:
         self.journal.append(entry)
 
     async def ask(self, *payloads, deadline: float = 10.0):
-        """All at once; exceptions come back as values."""
+        """Submit requests together, and return answers and exceptions."""
         asks = [self.driver.submit("a", deadline, 1.0, payload) for payload in payloads]
         return await asyncio.gather(*asks, return_exceptions=True)
 
@@ -173,7 +180,7 @@ def test_an_update_reaches_every_worker_between_launches():
     run_virtually(main())
 
 
-def test_stopping_answers_what_is_in_flight_and_refuses_what_comes_later():
+def test_stopping_answers_pending_requests_and_rejects_later_ones():
     async def main():
         bench = Bench()
         await bench.driver.start()
@@ -238,7 +245,7 @@ def test_a_scheduler_that_breaks_the_contract_leaves_nobody_waiting(scheduler):
     run_virtually(main())
 
 
-def test_a_request_whose_asker_has_gone_disturbs_nobody():
+def test_a_request_whose_client_has_disconnected_affects_no_other():
     async def main():
         bench = Bench()
         await bench.driver.start()
@@ -273,7 +280,7 @@ def test_a_live_journal_replays_to_itself_on_a_fresh_scheduler():
 
 
 def test_the_next_launch_reaches_its_worker_before_any_answer_is_written():
-    """Behind 64 responses the device once idled for some ten milliseconds between launches."""
+    """The device once idled for some ten milliseconds between launches, while 64 responses were written."""
 
     async def main():
         bench = Bench()

@@ -1,4 +1,4 @@
-"""What the scheduler knows and which worker it has change between batches, and nobody who waits is dropped for it."""
+"""The scheduler's knowledge is replaced between batches and workers restart, without a waiting request being rejected."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from pliant.errors import InputError, SchedulerError
-from pliant.protocol import Action, Arrived, Changed, Failed, Finished, Launch, replay
-from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
-from tests.serving.test_driver import Bench, answers_per_request
+from pliant.protocol import Action, Changed, Failed, Finished, Launch, replay
+from tests.fixtures.fakes import FifoScheduler, run_virtually
+from tests.serving.test_driver import Bench
 
 
 async def started(scheduler=None) -> Bench:
@@ -18,21 +18,16 @@ async def started(scheduler=None) -> Bench:
     return bench
 
 
-async def started_worker(seconds: float = 0.01) -> FakeWorker:
-    worker = FakeWorker(seconds)
-    await worker.start()
-    return worker
-
-
-def test_a_launch_names_what_was_known_when_it_was_decided():
+def test_facts_of_the_start_come_first_and_later_ones_in_their_turn():
     async def main():
-        bench = await started()
-        bench.driver.change({"facts": 1}, "first")
+        bench = Bench(facts={"facts": 1})
+        await bench.driver.start()
         running = asyncio.create_task(bench.ask("x", "y"))  # y waits until x is done
         await asyncio.sleep(0.01)
-        bench.driver.change({"facts": 2}, "second")
-        assert [answer.known for answer in await running] == ["first", "second"]
+        bench.driver.change({"facts": 2})
+        assert [answer.output for answer in await running] == ["x", "y"]
         assert bench.scheduler.facts == [{"facts": 1}, {"facts": 2}]
+        assert bench.journal[0].event == Changed({"facts": 1})
         await bench.driver.stop()
         assert replay(FifoScheduler(), bench.journal) == bench.journal
 
@@ -42,12 +37,12 @@ def test_a_launch_names_what_was_known_when_it_was_decided():
 def test_facts_that_the_scheduler_refuses_leave_no_trace():
     async def main():
         bench = await started()
-        bench.driver.change({"facts": 1}, "first")
+        bench.driver.change({"facts": 1})
         bench.scheduler.refuses = "bad"
         with pytest.raises(InputError, match="facts is bad"):
-            bench.driver.change({"facts": "bad"}, "second")
+            bench.driver.change({"facts": "bad"})
         assert [entry.event for entry in bench.journal] == [Changed({"facts": 1})]
-        assert (await bench.ask("x"))[0].known == "first"
+        assert (await bench.ask("x"))[0].output == "x"
         assert bench.driver.alive
         await bench.driver.stop()
 
@@ -72,71 +67,6 @@ def test_a_scheduler_that_breaks_over_facts_leaves_nobody_waiting():
         with pytest.raises(SchedulerError):
             bench.driver.change({})
         await bench.driver.stop()
-
-    run_virtually(main())
-
-
-def test_an_idle_worker_is_exchanged_at_once():
-    async def main():
-        bench, new = await started(), await started_worker()
-        await bench.driver.exchange([new], {"facts": 2}, "new")
-        assert bench.driver.now == 0
-        assert bench.workers[0].calls == ["start", "stop"]
-        answer = (await bench.ask("x"))[0]
-        assert (answer.output, answer.known, new.calls) == ("x", "new", ["start", ("x",)])
-        await bench.driver.stop()
-        assert new.calls[-1] == "stop"
-
-    run_virtually(main())
-
-
-def test_a_busy_worker_finishes_its_batch_and_the_next_one_runs_on_the_new_worker_by_the_new_facts():
-    async def main():
-        bench, new = await started(), await started_worker()
-        asked = asyncio.create_task(bench.ask(*range(9)))  # 0 runs, the rest waits
-        await asyncio.sleep(0.01)
-        await bench.driver.exchange([new], {"facts": 2}, "new")
-        assert bench.driver.now == pytest.approx(0.02)  # when the batch in hand had ended
-        answers = await asked
-        assert [answer.output for answer in answers] == list(range(9))
-        assert [answer.known for answer in answers] == [None, *["new"] * 8]
-        assert bench.workers[0].calls == ["start", (0,), "stop"]
-        assert new.calls == ["start", (1, 2, 3, 4), (5, 6, 7, 8)]
-        await bench.driver.stop()
-        kinds = [type(entry.event).__name__ for entry in bench.journal if not isinstance(entry.event, Arrived)]
-        assert kinds == ["Changed", "Finished", "Finished", "Finished"]
-        assert replay(FifoScheduler(), bench.journal) == bench.journal
-
-    run_virtually(main())
-
-
-def test_an_exchange_whose_facts_are_refused_exchanges_nobody():
-    async def main():
-        bench, new = await started(), await started_worker()
-        bench.scheduler.refuses = "bad"
-        asked = asyncio.create_task(bench.ask("x", "y"))
-        await asyncio.sleep(0.01)
-        with pytest.raises(InputError):
-            await bench.driver.exchange([new], {"facts": "bad"})
-        assert [answer.output for answer in await asked] == ["x", "y"]
-        assert bench.workers[0].calls == ["start", ("x",), ("y",)]
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
-def test_an_exchange_mends_a_worker_that_failed_meanwhile():
-    async def main():
-        bench, new = await started(), await started_worker()
-        asked = asyncio.create_task(bench.ask("x", deadline=0.1))
-        await asyncio.sleep(0.01)
-        bench.workers[0].dead = True
-        await bench.driver.exchange([new], {})
-        assert (await asked)[0].output == "x"  # a restart, which takes half a second, would have been too late
-        assert "restart" not in new.calls
-        assert any(isinstance(entry.event, Failed) for entry in bench.journal)
-        await bench.driver.stop()
-        assert set(answers_per_request(bench.journal).values()) == {1}
 
     run_virtually(main())
 
@@ -170,22 +100,8 @@ def test_a_request_that_comes_while_a_dead_worker_is_brought_back_waits_for_it()
     run_virtually(main())
 
 
-def test_a_worker_exchanged_while_it_is_brought_back_is_let_go():
-    async def main():
-        bench, new = await started(), await started_worker()
-        bench.workers[0].die()
-        await asyncio.sleep(0.1)
-        await bench.driver.exchange([new], {})
-        assert bench.workers[0].calls[-1] == "stop"
-        assert (await bench.ask("x"))[0].output == "x"
-        assert bench.driver.ready
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
 class LoadsFirst(FifoScheduler):
-    """Has model 2 loaded before the first batch."""
+    """Launches the loading of model 2 before the first batch."""
 
     loaded = False
 

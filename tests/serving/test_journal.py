@@ -1,4 +1,4 @@
-"""Journals survive the way to disk and back, a full disk and a killed process."""
+"""Journals are written and read back, also after a full disk and a killed process."""
 
 from __future__ import annotations
 
@@ -49,6 +49,26 @@ def test_a_recorded_file_reads_back_as_the_journal(tmp_path):
         recorder(entry)
     recorder.close()
     assert read(tmp_path / "new" / "journal.jsonl") == ENTRIES
+
+
+def test_the_journals_of_former_runs_are_kept_beside_the_new_one(tmp_path, caplog):
+    file = tmp_path / "journal.jsonl"
+    for entry in ENTRIES[:3]:
+        recorder = FileRecorder(file)
+        recorder(entry)
+        recorder.close()
+    assert [read(file.with_name(f"journal.jsonl{end}")) for end in (".1", ".2", "")] == [
+        [entry] for entry in ENTRIES[:3]
+    ]
+    assert [record.message for record in caplog.records] == [
+        f"the journal of a former run, {file}, is kept as {file}.{number}" for number in (1, 2)
+    ]
+
+
+def test_an_empty_journal_of_a_former_run_is_used(tmp_path):
+    (tmp_path / "journal.jsonl").touch()
+    FileRecorder(tmp_path / "journal.jsonl").close()
+    assert [path.name for path in tmp_path.iterdir()] == ["journal.jsonl"]
 
 
 def test_a_truncated_last_line_is_passed_over(tmp_path):

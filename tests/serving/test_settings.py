@@ -1,4 +1,4 @@
-"""Settings come from PLIANT_ variables, and nothing misspelt, and no option of another system, passes in silence."""
+"""Settings come from PLIANT_ variables; a misspelt variable or an option of another system is an error."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_settings_of_another_system_are_refused():
         (TokensSettings, "PLIANT_MARGIN", "1", "PLIANT_MARGIN is 1.0, but must be at least 0 and below 1"),
         (BinsSettings, "PLIANT_MARGIN", "-1", "PLIANT_MARGIN is -1.0, but must be at least 0 and below 1"),
         (CascadeSettings, "PLIANT_MARGIN", "1", "PLIANT_MARGIN is 1.0, but must be at least 0 and below 1"),
-        (TokensSettings, "PLIANT_REFRESH_SECONDS", "-1", "PLIANT_REFRESH_SECONDS is -1.0, but must be 0 for never"),
+        (TokensSettings, "PLIANT_REFRESH_SECONDS", "-1", "PLIANT_REFRESH_SECONDS is -1.0, but must be 0 for no polls"),
         (CascadeSettings, "PLIANT_PLACEMENT", "any", "PLIANT_PLACEMENT is 'any', but must be one of shared, own"),
         (BinsSettings, "PLIANT_POOL", "sea", "PLIANT_POOL is 'sea', but must be one of processes, ray"),
         (BinsSettings, "PLIANT_LEAST_WORKERS", "2", "PLIANT_LEAST_WORKERS is 2, but must be at most the workers, 1"),

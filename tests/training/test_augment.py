@@ -33,7 +33,7 @@ def test_about_half_of_the_crops_are_mirrored():
 
 def test_a_crop_shows_at_least_its_share_of_the_width_and_nothing_from_outside():
     torch.manual_seed(0)
-    moved = crops(RAMP, least=0.6)
+    moved = crops(RAMP, min_share=0.6)
     assert moved.min() >= 0
     assert moved.max() <= 1
     shown = (moved[..., 0] - moved[..., -1]).abs().mean(dim=(1, 2))

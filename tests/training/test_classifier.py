@@ -1,4 +1,4 @@
-"""Training classifiers of any family, with pairs and regressions: the best epoch is kept, only the fit split is seen."""
+"""Training classifiers of any family, on pairs and regressions: the best epoch is kept, only the fit split is used."""
 
 from __future__ import annotations
 
@@ -33,16 +33,22 @@ def sentences(count: int = 200, seed: int = 0) -> list[str]:
 
 
 def data(kind: str = "single", count: int = 200) -> TextData:
-    """single: is there a word with an "o" in the text? pair: are there more words in the second one? regression: a count."""
+    """Return a data set of one kind.
+
+    single: does the text name an animal? pair: are there more words in the second text? regression: the number of
+    words.
+    """
     first, second = sentences(count), sentences(count, seed=1)
-    parts = split(count, 0)
+    rows_split = split(count, 0)
     if kind == "pair":
         labels = np.array([len(b.split()) > len(a.split()) for a, b in zip(first, second, strict=True)], dtype=np.int64)
-        return assemble("pairs", first, second, labels, ("shorter", "longer"), parts)
+        return assemble("pairs", first, second, labels, ("shorter", "longer"), rows_split)
     if kind == "regression":
-        return assemble("count", first, None, np.array([100.0 + 10 * len(text.split()) for text in first]), (), parts)
+        return assemble(
+            "count", first, None, np.array([100.0 + 10 * len(text.split()) for text in first]), (), rows_split
+        )
     labels = np.array(["dogs" in text or "cats" in text for text in first], dtype=np.int64)
-    return assemble("animals", first, None, labels, ("none", "animals"), parts)
+    return assemble("animals", first, None, labels, ("none", "animals"), rows_split)
 
 
 def family(name: str) -> Start:
@@ -50,111 +56,118 @@ def family(name: str) -> Start:
 
 
 @torch.no_grad()
-def answers(classifier: Classifier, told: TextData, rows) -> np.ndarray:
+def answers(classifier: Classifier, texts: TextData, rows) -> np.ndarray:
     model = load_model(classifier)
-    read = encode(START.tokenizer, told.texts(rows), classifier.max_length)
-    return np.array([model(input_ids=torch.tensor([each.ids])).logits[0].numpy() for each in read])
+    encodings = encode(START.tokenizer, texts.texts(rows), classifier.max_length)
+    return np.array([model(input_ids=torch.tensor([encoding.ids])).logits[0].numpy() for encoding in encodings])
 
 
 def test_a_classifier_may_learn_from_fewer_tokens_of_a_text_than_it_reads(monkeypatch):
     lengths = []
 
     def noted(self, index, pad):
-        told, label_B = batch(self, index, pad)
-        lengths.append(told["input_ids"].shape[1])
-        return told, label_B
+        columns, label_B = batch(self, index, pad)
+        lengths.append(columns["input_ids"].shape[1])
+        return columns, label_B
 
     batch = Rows.batch
     monkeypatch.setattr(Rows, "batch", noted)
-    made, _ = train(replace(SHORT, epochs=1, max_length=16, train_length=8), "small", data(), START)
+    classifier, _ = train(replace(SHORT, epochs=1, max_length=16, train_length=8), "small", data(), START)
     assert max(lengths) == 8
-    assert made.max_length == 16
+    assert classifier.max_length == 16
 
 
 def test_a_classifier_learns_and_says_what_it_was_trained_on():
-    told = data(count=600)
-    made, curves = train(replace(SHORT, epochs=6), "small", told, START)
-    right = answers(made, told, told.split.test).argmax(1) == told.labels[told.split.test]
+    texts = data(count=600)
+    classifier, curves = train(replace(SHORT, epochs=6), "small", texts, START)
+    right = answers(classifier, texts, texts.split.test).argmax(1) == texts.labels[texts.split.test]
     assert right.mean() > 0.9
-    assert (made.name, made.task, made.classes, made.data) == ("small", "animals", told.classes, told.fingerprint)
+    assert (classifier.name, classifier.task, classifier.classes, classifier.data) == (
+        "small",
+        "animals",
+        texts.classes,
+        texts.fingerprint,
+    )
     assert curves.score[-1] > 0.9
     assert curves.train_loss[-1] < curves.train_loss[0]
 
 
 def test_a_regressor_answers_in_the_labels_own_unit():
-    told = data("regression", count=600)
-    made, _ = train(replace(SHORT, epochs=6), "small", told, START)
-    error = answers(made, told, told.split.test)[:, 0] - told.labels[told.split.test]
-    assert np.sqrt(np.mean(error**2)) < 0.8 * told.labels.std()
+    texts = data("regression", count=600)
+    classifier, _ = train(replace(SHORT, epochs=6), "small", texts, START)
+    error = answers(classifier, texts, texts.split.test)[:, 0] - texts.labels[texts.split.test]
+    assert np.sqrt(np.mean(error**2)) < 0.8 * texts.labels.std()
     assert abs(error.mean()) < 10
 
 
 def test_a_regression_whose_labels_are_all_the_same_is_learnt():
-    told = replace(data("regression"), labels=np.full(200, 7.0))
-    made, curves = train(replace(SHORT, epochs=1), "small", told, START)
-    assert np.abs(answers(made, told, told.split.test) - 7).max() < 3
+    texts = replace(data("regression"), labels=np.full(200, 7.0))
+    classifier, curves = train(replace(SHORT, epochs=1), "small", texts, START)
+    assert np.abs(answers(classifier, texts, texts.split.test) - 7).max() < 3
     assert curves.score == (0.0,)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "electra", "distilbert", "albert", "modernbert"])
 @pytest.mark.parametrize("kind", ["single", "pair", "regression"])
 def test_every_family_trains_with_the_arguments_it_takes(name, kind):
-    """DistilBERT takes no token types, and RoBERTa has a single one: the second text's once was out of its table."""
-    made, _ = train(replace(SHORT, epochs=1), "small", data(kind, 40), family(name))
-    assert all(np.isfinite(array).all() for array in made.weights.values())
-    load_model(made)
+    """DistilBERT takes no token types, and RoBERTa has a single one: the second text's was once out of its table."""
+    classifier, _ = train(replace(SHORT, epochs=1), "small", data(kind, 40), family(name))
+    assert all(np.isfinite(array).all() for array in classifier.weights.values())
+    load_model(classifier)
 
 
 def test_a_seed_gives_the_same_classifier_again():
-    made = [train(replace(SHORT, seed=seed), "small", data(count=60), START)[0] for seed in (0, 0, 1)]
-    assert all(np.array_equal(array, made[1].weights[name]) for name, array in made[0].weights.items())
-    assert any(not np.array_equal(array, made[2].weights[name]) for name, array in made[0].weights.items())
+    classifiers = [train(replace(SHORT, seed=seed), "small", data(count=60), START)[0] for seed in (0, 0, 1)]
+    assert all(np.array_equal(array, classifiers[1].weights[name]) for name, array in classifiers[0].weights.items())
+    assert any(
+        not np.array_equal(array, classifiers[2].weights[name]) for name, array in classifiers[0].weights.items()
+    )
 
 
 def test_texts_that_are_not_to_fit_are_never_read():
-    told = data(count=60)
-    held = {*told.split.test.tolist(), *told.split.profiling.tolist()}
+    texts = data(count=60)
+    held = {*texts.split.test.tolist(), *texts.split.profiling.tolist()}
     other = replace(
-        told,
-        first=tuple("unseen" if row in held else text for row, text in enumerate(told.first)),
-        labels=np.array([1 - label if row in held else label for row, label in enumerate(told.labels)]),
+        texts,
+        first=tuple("unseen" if row in held else text for row, text in enumerate(texts.first)),
+        labels=np.array([1 - label if row in held else label for row, label in enumerate(texts.labels)]),
     )
-    first, second = (train(SHORT, "small", each, START)[0] for each in (told, other))
+    first, second = (train(SHORT, "small", learnt, START)[0] for learnt in (texts, other))
     assert all(np.array_equal(array, second.weights[name]) for name, array in first.weights.items())
 
 
 def test_the_best_epoch_is_kept_and_training_ends_when_it_gets_no_better():
-    """Labels drawn by lot cannot be learnt: the held-out loss only rises."""
-    told = replace(data(), labels=np.random.default_rng(0).integers(0, 2, 200))
+    """Random labels cannot be learnt: the held-out loss only rises."""
+    texts = replace(data(), labels=np.random.default_rng(0).integers(0, 2, 200))
     seen: list[tuple[int, Classifier]] = []
     config = replace(SHORT, epochs=30, patience=1, rate=1e-2, head_rate=1e-2)
-    made, curves = train(config, "small", told, START, checkpoint=lambda epoch, best: seen.append((epoch, best)))
+    classifier, curves = train(config, "small", texts, START, checkpoint=lambda epoch, best: seen.append((epoch, best)))
     best = int(np.argmin(curves.loss))
     assert len(curves.loss) == best + 3 < 30
     assert seen[-1][0] == best
-    assert all(np.array_equal(array, seen[-1][1].weights[name]) for name, array in made.weights.items())
+    assert all(np.array_equal(array, seen[-1][1].weights[name]) for name, array in classifier.weights.items())
 
 
 def test_checkpoints_and_curves_are_given_for_every_better_epoch_in_the_labels_unit():
     seen: list[tuple[int, Classifier]] = []
-    made, curves = train(SHORT, "small", data("regression"), START, checkpoint=lambda *each: seen.append(each))
+    classifier, curves = train(SHORT, "small", data("regression"), START, checkpoint=lambda *each: seen.append(each))
     better = [at for at, loss in enumerate(curves.loss) if loss < min(curves.loss[:at], default=np.inf)]
     assert [epoch for epoch, _ in seen] == better
-    assert seen[-1][1].weights["classifier.bias"] == made.weights["classifier.bias"] > 50
+    assert seen[-1][1].weights["classifier.bias"] == classifier.weights["classifier.bias"] > 50
 
 
 def test_progress_ends_at_its_total_also_when_training_stops_early():
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     unlearnable = replace(data(), labels=np.random.default_rng(0).integers(0, 2, 200))
     train(
         replace(SHORT, epochs=30, patience=0, rate=1e-2),
         "small",
         unlearnable,
         START,
-        progress=lambda *at: told.append(at),
+        progress=lambda *at: reports.append(at),
     )
-    assert told[-1][0] == told[-1][1]
-    assert [done for done, _ in told[:-1]] == list(range(1, len(told)))
+    assert reports[-1][0] == reports[-1][1]
+    assert [done for done, _ in reports[:-1]] == list(range(1, len(reports)))
 
 
 def test_a_loss_that_is_never_finite_is_told():
@@ -163,8 +176,8 @@ def test_a_loss_that_is_never_finite_is_told():
 
 
 def test_the_first_layers_are_kept_where_fewer_are_asked_for():
-    made, _ = train(replace(SHORT, epochs=1, layers=1), "small", data(count=40), START)
-    assert json.loads(made.config)["num_hidden_layers"] == len(layers(load_model(made))) == 1
+    classifier, _ = train(replace(SHORT, epochs=1, layers=1), "small", data(count=40), START)
+    assert json.loads(classifier.config)["num_hidden_layers"] == len(layers(load_model(classifier))) == 1
     modern, _ = train(replace(SHORT, epochs=1, layers=1), "small", data(count=40), family("modernbert"))
     assert len(layers(load_model(modern))) == 1
 
@@ -198,17 +211,17 @@ def test_the_configuration_names_the_outputs_of_this_data(kind, labels):
         model.config.problem_type = "multi_label_classification"
         return model
 
-    made, _ = train(replace(SHORT, epochs=1), "small", data(kind, 40), replace(START, model=reused))
-    told = AutoConfig.for_model(**json.loads(made.config))
-    assert told.id2label == dict(enumerate(labels))
-    assert told.label2id == {label: number for number, label in enumerate(labels)}
-    assert told.problem_type == ("regression" if kind == "regression" else "single_label_classification")
+    classifier, _ = train(replace(SHORT, epochs=1), "small", data(kind, 40), replace(START, model=reused))
+    config = AutoConfig.for_model(**json.loads(classifier.config))
+    assert config.id2label == dict(enumerate(labels))
+    assert config.label2id == {label: number for number, label in enumerate(labels)}
+    assert config.problem_type == ("regression" if kind == "regression" else "single_label_classification")
 
 
 @NEEDS_BFLOAT16
 def test_lowered_precision_leaves_weights_and_answers_float32():
-    made, curves = train(replace(SHORT, precision="bfloat16"), "small", data(count=60), START)
-    assert {array.dtype for array in made.weights.values()} == {np.dtype(np.float32)}
+    classifier, curves = train(replace(SHORT, precision="bfloat16"), "small", data(count=60), START)
+    assert {array.dtype for array in classifier.weights.values()} == {np.dtype(np.float32)}
     assert np.isfinite(curves.loss).all()
 
 
@@ -221,7 +234,7 @@ def test_the_longer_text_of_a_pair_is_cut_and_the_tokenizer_left_as_it_was():
 
 
 def test_frozen_parts_of_a_pretrained_model_follow_their_own_rate():
-    """With a rate of nothing the encoder stays as it was, and only the head learns."""
+    """With a rate of 0 the encoder stays as it was, and only the head learns."""
     model = module(tiny_config("bert", 2))
     before = {name: value.clone() for name, value in model.base_model.named_parameters()}
     start = replace(START, model=lambda outputs: model, fresh=False)

@@ -1,4 +1,4 @@
-"""Data sets: the embedded digits, files and folders made on the fly, and what happens without a network."""
+"""Image data sets: the embedded digits, files and folders written by the tests, and the error without a network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def png(shade: int) -> bytes:
 
 
 def write(path: Path, shades=range(20), labels=None, features: bool = True) -> Path:
-    """As `datasets` would write it (with features), or as anybody else would."""
+    """Write a parquet file as `datasets` would (with features), or as other programs would."""
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     rows = {
         "image": pa.array([{"bytes": png(shade), "path": None} for shade in shades], kind),
@@ -37,29 +37,29 @@ def write(path: Path, shades=range(20), labels=None, features: bool = True) -> P
     table = pa.table(rows)
     if features:
         names = {"names": ["cat", "dog"], "_type": "ClassLabel"}
-        given = {"image": {"_type": "Image"}, "label": names, "colour": {"dtype": "string", "_type": "Value"}}
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": given}})})
+        described = {"image": {"_type": "Image"}, "label": names, "colour": {"dtype": "string", "_type": "Value"}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": described}})})
     pq.write_table(table, path)
     return path
 
 
-def parts(split: data.Split) -> list[np.ndarray]:
+def split_parts(split: data.Split) -> list[np.ndarray]:
     return [split.fit, split.profiling, split.test]
 
 
 @pytest.mark.parametrize("count", [4, 5, 10, 1797])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_split_is_disjoint_and_complete(count, seed):
-    together = np.concatenate(parts(data.split(count, seed)))
+    together = np.concatenate(split_parts(data.split(count, seed)))
     assert sorted(together) == list(range(count))
 
 
 def test_a_split_has_the_shares_asked_for():
-    assert [len(part) for part in parts(data.split(1000, 0))] == [640, 160, 200]
+    assert [len(part) for part in split_parts(data.split(1000, 0))] == [640, 160, 200]
 
 
 def test_a_split_follows_its_seed_alone():
-    assert all(np.array_equal(a, b) for a, b in zip(*(parts(data.split(99, 7)) for _ in range(2)), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(*(split_parts(data.split(99, 7)) for _ in range(2)), strict=True))
     assert not np.array_equal(data.split(99, 7).test, data.split(99, 8).test)
 
 
@@ -78,7 +78,7 @@ def test_every_digits_task_has_all_its_classes_and_a_label_for_every_image(task,
 
 
 def test_all_digits_tasks_share_one_split_so_that_no_tasks_test_images_train_the_foundation():
-    splits = [parts(data.digits(task, seed=3).split) for task in data.DIGIT_TASKS]
+    splits = [split_parts(data.digits(task, seed=3).split) for task in data.DIGIT_TASKS]
     assert all(np.array_equal(a, b) for other in splits[1:] for a, b in zip(splits[0], other, strict=True))
 
 
@@ -107,7 +107,7 @@ def test_pictures_come_in_the_size_asked_for():
 
 @pytest.mark.parametrize("features", [True, False])
 def test_a_parquet_file_gives_its_pictures_and_labels(tmp_path, features):
-    """Without `datasets`' own notes in the file, pictures once came as dicts and ended in an AttributeError."""
+    """Without the notes of `datasets` in the file, pictures were once read as dicts and ended in an AttributeError."""
     cats = data.parquet(write(tmp_path / "cats.parquet", features=features))
     assert (cats.name, cats.classes) == ("cats", ("cat", "dog") if features else ("0", "1"))
     assert cats.labels.tolist() == [0, 1] * 10
@@ -129,10 +129,10 @@ def test_a_limit_takes_that_many_rows_with_their_own_labels(tmp_path):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_limit_leaves_every_picture_in_its_split(tmp_path, seed):
-    """Limited data were once split anew: a task could then test on what its foundation, which has no limit, had seen."""
+    """Limited data were once split anew: a task could test on what its backbone, which has no limit, had seen."""
     path = write(tmp_path / "cats.parquet", shades=range(60))
     whole, some = (data.parquet(path, seed=seed, limit=limit) for limit in (None, 17))
-    for kept, all_of_it in zip(parts(some.split), parts(whole.split), strict=True):
+    for kept, all_of_it in zip(split_parts(some.split), split_parts(whole.split), strict=True):
         assert len(kept)
         assert shades(some, kept) <= shades(whole, all_of_it)
 
@@ -149,8 +149,8 @@ def test_a_cut_split_keeps_as_many_as_it_is_told_and_the_shares_of_the_whole(cou
     except InputError:
         assert limit < 7  # then one of the parts may be left without any
         return
-    assert sum(map(len, parts(some))) == min(limit, count)
-    for kept, before in zip(parts(some), parts(whole), strict=True):
+    assert sum(map(len, split_parts(some))) == min(limit, count)
+    for kept, before in zip(split_parts(some), split_parts(whole), strict=True):
         assert np.array_equal(kept, before[: len(kept)])
         assert len(kept) == pytest.approx(len(before) * min(1, limit / count), abs=1.01)
 
@@ -166,7 +166,7 @@ def test_a_limit_keeps_the_class_of_which_no_picture_is_left(tmp_path):
 
 
 def test_a_fingerprint_follows_content_labels_and_split_but_not_the_place(tmp_path):
-    """It once was the fingerprint of `datasets`: other for a copy, and equal for another label column or seed."""
+    """It was once that of `datasets`: another one for a copy, and the same for another label column or seed."""
     first = write(tmp_path / "a.parquet")
     mark = data.parquet(first).fingerprint
     assert data.parquet(write(tmp_path / "b.parquet")).fingerprint == mark

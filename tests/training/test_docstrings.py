@@ -25,16 +25,16 @@ def prose(rng: np.random.Generator, count: int = 12) -> str:
 
 
 def write_package(root, name: str, files: int = 12, seed: int = 0) -> None:
-    """A package with a module, a class, a method and a function documented in each file."""
+    """Write a package with a module, a class, a method and a function documented in each file."""
     rng = np.random.default_rng(seed)
     (root / name).mkdir()
     for file in range(files):
-        told = [
+        documented = [
             f"{prose(rng)}.\n\n    {prose(rng)}.\n\n    Args:\n        one: {prose(rng, 3)}\n    " for _ in range(4)
         ]
         source = (
-            f'"""{told[0]}"""\nraise RuntimeError("imported")\n\nclass A:\n    """{told[1]}"""\n'
-            f'    def b(self):\n        """{told[2]}"""\n\ndef c():\n    """{told[3]}"""\n'
+            f'"""{documented[0]}"""\nraise RuntimeError("imported")\n\nclass A:\n    """{documented[1]}"""\n'
+            f'    def b(self):\n        """{documented[2]}"""\n\ndef c():\n    """{documented[3]}"""\n'
         )
         (root / name / f"file{file}.py").write_text(source)
 
@@ -53,27 +53,30 @@ def installed():
 
 
 def test_the_installed_packages_give_thousands_of_texts_of_all_kinds(installed):
-    counts = [len(installed), *(sum(one.package == package for one in installed) for package in docstrings.PACKAGES)]
+    counts = [
+        len(installed),
+        *(sum(docstring.package == package for docstring in installed) for package in docstrings.PACKAGES),
+    ]
     assert counts[0] > 5000
     assert max(counts[1:]) <= docstrings.PER_PACKAGE
-    assert len({one.kind for one in installed}) == 4
+    assert len({docstring.kind for docstring in installed}) == 4
 
 
 def test_texts_have_5_to_1000_tokens_and_are_all_different(installed):
-    lengths = [len(docstrings.TOKEN.findall(one.text)) for one in installed]
+    lengths = [len(docstrings.TOKEN.findall(docstring.text)) for docstring in installed]
     assert (min(lengths) >= 5, max(lengths) <= 1000) == (True, True)
-    assert len({one.text for one in installed}) == len(installed)
+    assert len({docstring.text for docstring in installed}) == len(installed)
 
 
 def test_no_text_holds_the_name_or_the_alias_of_a_package(installed):
     named = re.compile(rf"(?<![a-z])(np|pd|plt|nx|pytorch|scikit-learn|{'|'.join(docstrings.PACKAGES)})(?![a-z])", re.I)
-    assert [one.source for one in installed if named.search(one.text)] == []
+    assert [docstring.source for docstring in installed if named.search(docstring.text)] == []
 
 
 def test_no_text_repeats_most_of_another(installed):
     runs = [
         {tuple(words[i : i + 5]) for i in range(len(words) - 4)}
-        for words in (one.text.lower().split() for one in installed)
+        for words in (docstring.text.lower().split() for docstring in installed)
     ]
     seen, repeated = set(), 0
     for run in runs:
@@ -88,11 +91,11 @@ def test_nothing_is_imported_and_the_order_is_always_the_same(packages):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_no_file_is_both_to_fit_and_held_out(packages, task):
-    source = {one.paragraphs[0]: one.source for one in corpus(packages)}
-    told = load(task, packages=packages)
-    held = np.concatenate([told.split.profiling, told.split.test])
+    source = {docstring.paragraphs[0]: docstring.source for docstring in corpus(packages)}
+    loaded = load(task, packages=packages)
+    held = np.concatenate([loaded.split.profiling, loaded.split.test])
     fit_files, held_files = (
-        {source[told.first[row].split("\n")[0]] for row in part} for part in (told.split.fit, held)
+        {source[loaded.first[row].split("\n")[0]] for row in part} for part in (loaded.split.fit, held)
     )
     assert fit_files
     assert held_files
@@ -109,41 +112,41 @@ def test_no_file_is_both_to_fit_and_held_out(packages, task):
     ],
 )
 def test_every_task_has_its_classes_each_as_often(packages, task, classes):
-    told = load(task, packages=packages)
-    assert (told.name, told.classes, told.regression) == (task, classes, task == "parameters")
+    loaded = load(task, packages=packages)
+    assert (loaded.name, loaded.classes, loaded.regression) == (task, classes, task == "parameters")
     if classes:
-        counts = np.bincount(told.labels)
+        counts = np.bincount(loaded.labels)
         assert counts.min() > 0.9 * counts.max()
     else:
-        assert set(told.labels) == {1.0}  # one parameter each
+        assert set(loaded.labels) == {1.0}  # one parameter each
 
 
 def test_a_kind_is_what_the_docstring_documents(packages):
-    kinds = {one.kind: one.text for one in corpus(packages)}
-    told = load("kind", packages=packages)
-    labelled = dict(zip(told.first, (told.classes[label] for label in told.labels), strict=True))
+    kinds = {docstring.kind: docstring.text for docstring in corpus(packages)}
+    loaded = load("kind", packages=packages)
+    labelled = dict(zip(loaded.first, (loaded.classes[label] for label in loaded.labels), strict=True))
     assert {labelled[text] for text in kinds.values()} == set(kinds)
     assert all(labelled[text] == kind for kind, text in kinds.items())
 
 
 def test_a_pair_is_of_one_docstring_exactly_where_it_is_labelled_so(packages):
-    further = {one.paragraphs[0]: one.paragraphs[1] for one in corpus(packages)}
-    told = load("same", packages=packages)
-    pairs = zip(told.first, told.second, told.labels, strict=True)
+    further = {docstring.paragraphs[0]: docstring.paragraphs[1] for docstring in corpus(packages)}
+    loaded = load("same", packages=packages)
+    pairs = zip(loaded.first, loaded.second, loaded.labels, strict=True)
     assert all((further[first] == second) == bool(label) for first, second, label in pairs)
 
 
 def test_the_second_text_of_a_wrong_pair_is_of_the_same_part_and_package(packages):
-    where = {one.paragraphs[1]: one.package for one in corpus(packages)}
-    package = {one.paragraphs[0]: one.package for one in corpus(packages)}
-    told = load("same", packages=packages)
-    for part in (told.split.fit, told.split.profiling, told.split.test):
-        assert sorted(told.second[row] for row in part) == sorted({told.second[row] for row in part})
-        assert all(where[told.second[row]] == package[told.first[row]] for row in part)
+    where = {docstring.paragraphs[1]: docstring.package for docstring in corpus(packages)}
+    package = {docstring.paragraphs[0]: docstring.package for docstring in corpus(packages)}
+    loaded = load("same", packages=packages)
+    for part in (loaded.split.fit, loaded.split.profiling, loaded.split.test):
+        assert sorted(loaded.second[row] for row in part) == sorted({loaded.second[row] for row in part})
+        assert all(where[loaded.second[row]] == package[loaded.first[row]] for row in part)
 
 
 def test_a_limit_keeps_that_many_and_a_seed_splits_otherwise(packages):
-    whole, few, other = (load("package", packages=packages, **given) for given in ({}, {"limit": 40}, {"seed": 1}))
+    whole, few, other = (load("package", packages=packages, **options) for options in ({}, {"limit": 40}, {"seed": 1}))
     assert sum(map(len, (few.split.fit, few.split.profiling, few.split.test))) == 40
     assert set(few.split.test) < set(whole.split.test)
     assert set(other.split.test) != set(whole.split.test)
@@ -162,7 +165,7 @@ def test_files_of_another_python_and_packages_in_one_file_are_left_out(tmp_path,
         '"""{{ a template of many words that is no source }}"""\ndef {{x}}:'
     )
     (tmp_path / "pliantsingle.py").write_text('"""A module that is a package by itself, of one file."""')
-    assert {one.package for one in corpus((*packages, "pliantsingle"))} == set(packages)
+    assert {docstring.package for docstring in corpus((*packages, "pliantsingle"))} == set(packages)
 
 
 @pytest.mark.parametrize(
@@ -196,15 +199,15 @@ def test_paragraphs_lose_names_rules_and_doctests():
 def test_a_split_keeps_sources_whole_and_comes_near_its_shares(numbers, seed, test, profiling):
     sources = [f"file{number}" for number in numbers]
     try:
-        told = split(sources, seed, Shares(test, profiling))
+        parts = split(sources, seed, Shares(test, profiling))
     except InputError:
         return  # a few large sources
-    held = np.concatenate([told.test, told.profiling])
-    assert sorted(np.concatenate([told.fit, held])) == list(range(len(sources)))
-    assert {sources[row] for row in told.fit}.isdisjoint(sources[row] for row in held)
+    held = np.concatenate([parts.test, parts.profiling])
+    assert sorted(np.concatenate([parts.fit, held])) == list(range(len(sources)))
+    assert {sources[row] for row in parts.fit}.isdisjoint(sources[row] for row in held)
     share = test + profiling * (1 - test)
     assert 0 <= len(held) - share * len(sources) < max(map(sources.count, sources)) + 1e-9
-    assert len(told.test) == round(len(held) * test / share)
+    assert len(parts.test) == round(len(held) * test / share)
 
 
 def test_few_files_to_split_are_told():

@@ -1,4 +1,4 @@
-"""Pictures held in memory are the pictures that were decoded, each decoded once."""
+"""Pictures kept in memory are the pictures that were decoded, each decoded once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8
 
 
 class CountedImages:
-    """Counts how often each picture was asked for."""
+    """Counts how often each picture is decoded."""
 
     def __init__(self, images: Images) -> None:
-        self._images, self.asked = images, Counter()
+        self._images, self.counts = images, Counter()
 
     def __len__(self) -> int:
         return len(self._images)
@@ -26,7 +26,7 @@ class CountedImages:
         return self._images.original(index)
 
     def batch(self, index, size):
-        self.asked.update(index.tolist())
+        self.counts.update(index.tolist())
         return self._images.batch(index, size)
 
 
@@ -37,8 +37,8 @@ def test_any_batches_are_the_same_with_and_without_holding_and_each_picture_is_d
     for batch in batches:
         index = np.array(batch)
         assert np.array_equal(held.batch(index, 4), ArrayImages(PIXELS).batch(index, 4))
-    assert set(counted.asked) == {i for batch in batches for i in batch}
-    assert set(counted.asked.values()) == {1}
+    assert set(counted.counts) == {i for batch in batches for i in batch}
+    assert set(counted.counts.values()) == {1}
 
 
 def test_every_size_is_held_by_itself():
@@ -48,10 +48,10 @@ def test_every_size_is_held_by_itself():
 
 def test_pictures_too_many_to_be_held_are_decoded_each_time():
     counted = CountedImages(ArrayImages(PIXELS))
-    held = HeldImages(counted, most=12 * 8 * 8 * 3 - 1)
+    held = HeldImages(counted, max_bytes=12 * 8 * 8 * 3 - 1)
     for _ in range(3):
         held.batch(np.array([5]), 8)
-    assert counted.asked == {5: 3}
+    assert counted.counts == {5: 3}
 
 
 def test_a_held_data_set_is_as_long_and_gives_the_same_originals():

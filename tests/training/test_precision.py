@@ -1,4 +1,4 @@
-"""Training in lower precision: "auto" follows the device, bfloat16 is refused where it is missing."""
+"""Training in lower precision: "auto" depends on the device, and bfloat16 is refused where it is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a classifier's training starts: vocabularies, fresh weights, local folders, and a hub out of reach."""
+"""Where the training of a classifier starts: vocabularies, fresh weights, local folders, and a hub out of reach."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TINY = ScratchConfig(width=16, layers=2, heads=2, vocabulary=80, positions=32)
 
 
 def write_model(folder, family: str = "bert", outputs: int = 5) -> str:
-    """A folder as transformers writes it, its head for so many classes."""
+    """Write a folder as transformers does, with a head of so many outputs, and return its address."""
     from transformers import AutoConfig
 
     AutoModelForSequenceClassification.from_config(
@@ -38,11 +38,12 @@ def test_a_new_tokenizer_makes_pairs_in_berts_manner_and_ignores_case():
 
 
 def test_a_new_tokenizer_is_the_same_for_the_same_texts_and_no_larger_than_asked():
-    """The trainer's own numbers followed a hash map's order, so that every run gave another vocabulary."""
-    made = [new_tokenizer(TEXTS, 60) for _ in range(4)]
-    assert len({each.to_str() for each in made}) == 1
-    assert made[0].get_vocab_size() <= 60
-    assert [made[0].token_to_id(name) for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")] == [0, 1, 2, 3, 4]
+    """The trainer's own numbers depended on the order of a hash map, so every run gave another vocabulary."""
+    tokenizers = [new_tokenizer(TEXTS, 60) for _ in range(4)]
+    assert len({tokenizer.to_str() for tokenizer in tokenizers}) == 1
+    assert tokenizers[0].get_vocab_size() <= 60
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    assert [tokenizers[0].token_to_id(name) for name in special] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("text", ["\0", "a\0b", "\x1b[31m", "日本", "e\u0301", "a" * 5000])
@@ -78,10 +79,10 @@ def test_a_folder_keeps_its_encoder_and_gets_a_head_of_the_size_asked(tmp_path, 
 
 def test_a_folders_tokenizer_comes_without_truncation_or_padding(tmp_path):
     address = write_model(tmp_path)
-    told = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    told.enable_truncation(4)
-    told.enable_padding(length=9)
-    told.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=9)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert len(pretrained(address).tokenizer.encode(TEXTS[0]).ids) == len(new_tokenizer(TEXTS, 80).encode(TEXTS[0]).ids)
 
 

@@ -1,4 +1,4 @@
-"""Labelled texts from files made on the fly: which columns, which labels, what is refused, and no network."""
+"""Labelled texts from files written by the tests: which columns and labels are read, and what is refused."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ OTHERS = [f"another {i}" for i in range(COUNT)]
 
 
 def write(folder, names: tuple[str, ...] = (), **columns):
-    """A parquet file; `names` are those of the label's classes, as `datasets` would write them."""
+    """Write a parquet file and return its address; `names` are the label's classes, as `datasets` stores them."""
     table = pa.table(columns)
     if names:
-        given = {key: {"dtype": "string", "_type": "Value"} for key in columns}
-        given["label"] = {"names": list(names), "_type": "ClassLabel"}
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": given}})})
+        features = {key: {"dtype": "string", "_type": "Value"} for key in columns}
+        features["label"] = {"names": list(names), "_type": "ClassLabel"}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     pq.write_table(table, folder / "mine.parquet")
     return f"parquet:{folder / 'mine.parquet'}"
 
 
 def test_class_names_are_those_that_the_file_tells(tmp_path):
-    told = load(write(tmp_path, ("no", "yes"), text=TEXTS, label=[i % 2 for i in range(COUNT)]))
-    assert (told.name, told.classes, told.second, told.regression) == ("mine", ("no", "yes"), None, False)
-    assert told.labels.tolist() == [i % 2 for i in range(COUNT)]
+    loaded = load(write(tmp_path, ("no", "yes"), text=TEXTS, label=[i % 2 for i in range(COUNT)]))
+    assert (loaded.name, loaded.classes, loaded.second, loaded.regression) == ("mine", ("no", "yes"), None, False)
+    assert loaded.labels.tolist() == [i % 2 for i in range(COUNT)]
 
 
 def test_labels_without_names_are_named_in_order(tmp_path):
-    told = load(write(tmp_path, text=TEXTS, label=[7 if i % 2 else 3 for i in range(COUNT)]))
-    assert (told.classes, told.labels.tolist()[:3]) == (("3", "7"), [0, 1, 0])
+    loaded = load(write(tmp_path, text=TEXTS, label=[7 if i % 2 else 3 for i in range(COUNT)]))
+    assert (loaded.classes, loaded.labels.tolist()[:3]) == (("3", "7"), [0, 1, 0])
     words = load(write(tmp_path, text=TEXTS, intent=["b", "a"] * 10))
     assert (words.classes, words.labels.tolist()[:3]) == (("a", "b"), [1, 0, 1])
 
 
 def test_fractions_make_a_regression(tmp_path):
-    told = load(write(tmp_path, sentence1=TEXTS, sentence2=OTHERS, score=[i / 4 for i in range(COUNT)]))
-    assert told.regression
-    assert (told.labels.dtype, told.labels.tolist()) == (np.float64, [i / 4 for i in range(COUNT)])
+    loaded = load(write(tmp_path, sentence1=TEXTS, sentence2=OTHERS, score=[i / 4 for i in range(COUNT)]))
+    assert loaded.regression
+    assert (loaded.labels.dtype, loaded.labels.tolist()) == (np.float64, [i / 4 for i in range(COUNT)])
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_fractions_make_a_regression(tmp_path):
     [("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence")],
 )
 def test_a_pair_is_found_by_its_columns_first_text_first(tmp_path, columns):
-    """A question with a sentence once lost the question: the sentence alone was taken."""
-    told = load(write(tmp_path, **dict(zip(columns, (TEXTS, OTHERS), strict=True)), label=[0, 1] * 10))
-    assert told.texts(np.array([0, 3])) == [(TEXTS[0], OTHERS[0]), (TEXTS[3], OTHERS[3])]
+    """A question with a sentence once lost the question: only the sentence was read."""
+    loaded = load(write(tmp_path, **dict(zip(columns, (TEXTS, OTHERS), strict=True)), label=[0, 1] * 10))
+    assert loaded.texts(np.array([0, 3])) == [(TEXTS[0], OTHERS[0]), (TEXTS[3], OTHERS[3])]
 
 
 def test_a_single_text_has_no_second_one(tmp_path):
@@ -70,18 +70,18 @@ def test_csv_and_json_lines_and_several_files_read_alike(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     for half in (0, 1):
         (tmp_path / f"{half}.jsonl").write_text("\n".join(lines[half * 10 : half * 10 + 10]))
-    told = [
+    loaded = [
         load(f"csv:{tmp_path}/a.csv"),
         load(f"json:{tmp_path}/a.jsonl"),
         load(f"json:{tmp_path}/0.jsonl,{tmp_path}/1.jsonl"),
     ]
-    assert len({one.fingerprint for one in told}) == 1
-    assert told[0].first == tuple(TEXTS)
+    assert len({data.fingerprint for data in loaded}) == 1
+    assert loaded[0].first == tuple(TEXTS)
 
 
 def test_shares_limit_and_name_are_followed(tmp_path):
-    told = load(write(tmp_path, text=TEXTS, label=[0, 1] * 10), "other", limit=10, shares=Shares(0.5, 0.4))
-    assert (told.name, [len(part) for part in (told.split.fit, told.split.profiling, told.split.test)]) == (
+    loaded = load(write(tmp_path, text=TEXTS, label=[0, 1] * 10), "other", limit=10, shares=Shares(0.5, 0.4))
+    assert (loaded.name, [len(part) for part in (loaded.split.fit, loaded.split.profiling, loaded.split.test)]) == (
         "other",
         [3, 2, 5],
     )
@@ -120,7 +120,7 @@ def test_a_class_below_zero_is_refused_as_a_hidden_label(tmp_path):
 
 
 def test_half_a_surrogate_pair_is_refused_with_its_row():
-    """The tokenizers library cannot take it, and said so without a row in the middle of a training."""
+    """The tokenizers library cannot read it, and reported it without a row in the middle of a training."""
     rows = np.arange(2)
     with pytest.raises(InputError, match=r"text of row 1 is 'half .ud800', but must be of whole characters"):
         assemble("mine", ["fine", "half \ud800"], None, rows, ("no", "yes"), Split(rows, rows, rows))

@@ -1,1 +1,1 @@
-"""Training for bins."""
+"""Training for bins: encoders, and the lengths of requests."""

@@ -1,7 +1,7 @@
-"""Where the bins system's encoders come from: a classifier trained here, a folder or a model of the hub.
+"""Where the encoders of the bins system come from: a classifier trained here, or a model of a folder or the hub.
 
-A folder with the head of a sequence classifier becomes a classifier; one without, or of sentence-transformers (it has a
-modules.json), an embedding, pooled and normalised as that file says. Knows no runtime, no shapes and no registry.
+A model with the head of a sequence classifier becomes a classifier. One without it, or of sentence-transformers (it has
+a modules.json), becomes an embedding, pooled and normalised as that file says.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import load_model, positions, weights
 from pliant.models.text import SHORTEST
-from training.starts import read_tokenizer, tell
+from training.starts import raise_unreadable, read_tokenizer
 
 SCHEMES = ("path", "hub")
 OFFLINE = "the embedded encoder (embedded)"
 """What works without a network, besides a folder."""
-UNBOUNDED = 512  # tokens read where neither the settings nor the model say how many
+UNBOUNDED = 512  # tokens of a text at most, where neither the settings nor the model say it
 POOLINGS: Mapping[str, str] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-"""Key of 1_Pooling/config.json -> ours. Newer files name the pooling itself, under `pooling_mode`."""
+"""Key of 1_Pooling/config.json -> our name. Newer files name the pooling under `pooling_mode` instead."""
 
 Fetch = Callable[[str], dict[str, Any] | list[Any] | None]
-"""A JSON file of a model by its name; None where the model has none."""
+"""From the name of a JSON file of a model to its content; None where the model has no such file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +46,20 @@ class _Head:
 
 
 def check(address: str) -> None:
-    """Whether it is `path:FOLDER` or `hub:NAME`. Raises `InputError`."""
+    """Raise `InputError` unless the address is `path:FOLDER` or `hub:NAME`."""
     scheme, _, rest = address.partition(":")
     if scheme not in SCHEMES or not rest:
         raise InputError("encoder", address, "embedded, path:FOLDER or hub:NAME")
 
 
 def of_classifier(classifier: Classifier, name: str, max_length: int) -> Encoder:
-    """The same model, to be read up to `max_length` tokens. Raises `InputError` beyond the model's positions.
+    """Return the classifier as an encoder for texts of up to `max_length` tokens.
 
-    A ModernBERT has rotary positions and a mean for its head: it may read more than it was trained on.
+    A ModernBERT has rotary positions and a mean for its head, so it may read more than it was trained on. Raises
+    `InputError` beyond the model's positions.
     """
-    most = positions(load_model(classifier))
-    length = _length(max_length, most, None)
+    limit = positions(load_model(classifier))
+    length = _length(max_length, limit, None)
     return Encoder(
         name,
         "classification",
@@ -74,7 +75,7 @@ def of_classifier(classifier: Classifier, name: str, max_length: int) -> Encoder
 
 
 def load(address: str, name: str, max_length: int | None = None) -> Encoder:
-    """`path:FOLDER` or `hub:NAME`. Without `max_length` the model's own, at most its positions.
+    """Return the encoder at `path:FOLDER` or `hub:NAME`. Without `max_length` it reads as many tokens as it can.
 
     Raises `InputError`, and `OfflineError` where the hub is out of reach.
     """
@@ -82,13 +83,13 @@ def load(address: str, name: str, max_length: int | None = None) -> Encoder:
     scheme, _, rest = address.partition(":")
     if scheme == "path" and not Path(rest).is_dir():
         raise InputError("encoder", rest, "an existing folder with config.json, tokenizer.json and weights")
-    with _told(scheme, rest):
+    with _guarded(scheme, rest):
         files = _in_folder(Path(rest)) if scheme == "path" else partial(_in_hub, rest)
         head = _head(files)
         model, tokenizer = _module(rest, head), read_tokenizer(rest).to_str()
-        told = files("sentence_bert_config.json")
-        usual = told.get("max_seq_length") if isinstance(told, dict) else None
-    length, arrays = _length(max_length, positions(model), usual), weights(model)
+        settings = files("sentence_bert_config.json")
+        own = settings.get("max_seq_length") if isinstance(settings, dict) else None
+    length, arrays = _length(max_length, positions(model), own), weights(model)
     config = model.config.to_json_string(use_diff=False)  # type: ignore[union-attr,operator]
     classes = _classes(model) if head.kind == "classification" else ()
     data = fingerprint(config, tokenizer, arrays)
@@ -96,7 +97,7 @@ def load(address: str, name: str, max_length: int | None = None) -> Encoder:
 
 
 def fingerprint(config: str, tokenizer: str, arrays: Mapping[str, NDArray[np.float32]]) -> str:
-    """Of a model that nobody here trained: it stands in place of its data's."""
+    """Return the fingerprint of a model that was not trained here, in place of that of its data."""
     mark = sha256(config.encode() + b"\0" + tokenizer.encode())
     for name, array in sorted(arrays.items()):
         mark.update(name.encode() + b"\0" + np.ascontiguousarray(array).tobytes())
@@ -104,19 +105,19 @@ def fingerprint(config: str, tokenizer: str, arrays: Mapping[str, NDArray[np.flo
 
 
 def _head(files: Fetch) -> _Head:
-    """Raises `InputError` for modules of sentence-transformers that no runtime of ours has."""
+    """Return the head of a model. Raises `InputError` for modules of sentence-transformers that are not supported."""
     modules = files("modules.json")
     if isinstance(modules, list):
         return _sentence_head(modules, files)
     config = files("config.json")
     named = config.get("architectures") or [] if isinstance(config, dict) else []
-    if any(str(one).endswith("ForSequenceClassification") for one in named):
+    if any(str(name).endswith("ForSequenceClassification") for name in named):
         return _Head("classification")
     return _Head("embedding", "mean", False)
 
 
 def _sentence_head(modules: list[Any], files: Fetch) -> _Head:
-    """What follows the transformer: a pooling (without one the mean), perhaps a normalisation."""
+    """Return what follows the transformer: a pooling (the mean if there is none) and perhaps a normalisation."""
     pooling, normalize = "mean", False
     for module in modules:
         match str(module["type"]).rsplit(".", 1)[-1]:
@@ -132,12 +133,14 @@ def _sentence_head(modules: list[Any], files: Fetch) -> _Head:
 
 
 def _pooling(config: dict[str, Any] | list[Any] | None) -> str:
-    told = config if isinstance(config, dict) else {}
-    named = told.get("pooling_mode")
+    settings = config if isinstance(config, dict) else {}
+    named = settings.get("pooling_mode")
     if isinstance(named, str):
         modes = [named]
     else:
-        modes = [POOLINGS.get(key, key) for key in told if key.startswith("pooling_mode_") and told[key] is True]
+        modes = [
+            POOLINGS.get(key, key) for key in settings if key.startswith("pooling_mode_") and settings[key] is True
+        ]
     if len(modes) != 1 or modes[0] not in POOLINGS.values():
         raise InputError("pooling of the encoder", ", ".join(modes) or "none", "mean or cls")
     return modes[0]
@@ -162,33 +165,34 @@ def _module(name: str, head: _Head) -> nn.Module:
     from transformers import AutoModel, AutoModelForSequenceClassification
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # it tells at length of a pooler that no embedding uses
+    logging.set_verbosity_error()  # it warns at length of a pooler that no embedding uses
     logging.disable_progress_bar()
     kind: Any = AutoModelForSequenceClassification if head.kind == "classification" else AutoModel
     with torch.random.fork_rng():
-        torch.manual_seed(0)  # what a checkpoint lacks (a pooler) is drawn: the same each time, or digests would differ
-        made: nn.Module = kind.from_pretrained(name, attn_implementation="sdpa")
-    return made.float().eval()
+        torch.manual_seed(0)  # a missing pooler is drawn at random: always the same, so that digests agree
+        model: nn.Module = kind.from_pretrained(name, attn_implementation="sdpa")
+    return model.float().eval()
 
 
 def _classes(model: nn.Module) -> tuple[str, ...]:
-    """One output is a regressor's."""
+    """Return the names of the classes; a regressor, which has one output, has none."""
     named: Mapping[int, str] = model.config.id2label  # type: ignore[union-attr,assignment]
     return tuple(named[number] for number in sorted(named)) if len(named) > 1 else ()
 
 
-def _length(wanted: int | None, most: int | None, usual: int | None) -> int:
-    """Tokens to read: those wanted, else the model's own, else as many as it has positions."""
+def _length(wanted: int | None, limit: int | None, own: int | None) -> int:
+    """Return the tokens to read: those wanted, else the model's own number, else its positions."""
     if wanted is None:
-        return min(usual or UNBOUNDED, most or UNBOUNDED)
-    if wanted < SHORTEST or (most is not None and wanted > most):
-        raise InputError("max_length", wanted, f"from {SHORTEST} to {most or 'any'} tokens for this encoder")
+        return min(own or UNBOUNDED, limit or UNBOUNDED)
+    if wanted < SHORTEST or (limit is not None and wanted > limit):
+        raise InputError("max_length", wanted, f"from {SHORTEST} to {limit or 'any'} tokens for this encoder")
     return wanted
 
 
 @contextmanager
-def _told(scheme: str, name: str) -> Iterator[None]:
+def _guarded(scheme: str, name: str) -> Iterator[None]:
+    """Turn whatever reading a model raises into one sentence."""
     try:
         yield
-    except Exception as error:  # whatever a reader or the network raises
-        tell(scheme, name, error, "encoder", OFFLINE)
+    except Exception as error:  # readers and the network raise many kinds
+        raise_unreadable(scheme, name, error, "encoder", OFFLINE)

@@ -1,6 +1,6 @@
 """How long the requests of a stream are, in tokens: from texts, from a service's journal or from a file of lengths.
 
-A histogram [max_length + 1] by length; what is longer counts as `max_length`, to which it is cut. Knows no runtime.
+The result is a histogram [max_length + 1] by length; longer texts count as `max_length`, to which they are cut.
 """
 
 from __future__ import annotations
@@ -23,38 +23,42 @@ Texts = Sequence[tuple[str, str | None]]
 
 COLUMNS = ("length", "lengths", "tokens")
 ARRIVED = '"type": "arrived"'
-"""Stands in every line of a journal that tells of a request: the others need not be decoded."""
+"""Stands in every line of a journal that records an arrival; other lines need not be decoded."""
 CHUNK = 256  # texts between two reports of progress
 
 
 def of_texts(texts: Texts, encoder: Encoder, progress: Progress = silent) -> Histogram:
-    """As the service would read these texts (pairs: the first and the second one)."""
+    """Return the lengths of these texts as the service would read them (of a pair: both texts together)."""
     tokenizer = Tokenizer.from_str(encoder.tokenizer)
-    found: list[int] = []
+    lengths: list[int] = []
     for start in range(0, len(texts), CHUNK):
         part = [first if second is None else (first, second) for first, second in texts[start : start + CHUNK]]
-        found += [len(read.ids) for read in tokenizer.encode_batch(part)]
+        lengths += [len(encoding.ids) for encoding in tokenizer.encode_batch(part)]
         progress(min(start + CHUNK, len(texts)), len(texts))
-    return histogram(found, encoder.max_length)
+    return histogram(lengths, encoder.max_length)
 
 
 def of_journal(path: Path, task: str, max_length: int) -> Histogram:
-    """Of the requests of one task that a service's journal tells of. Raises `InputError` naming the line that is none.
+    """Return the lengths of one task's requests in a service's journal.
 
-    A last line without its end is what a killed service leaves, and is passed over.
+    A last line without its end, which a killed service leaves, is skipped. Raises `InputError` for a file that cannot
+    be read, and for a line that is no journal entry.
     """
     return histogram(_arrived(path, task), max_length)
 
 
 def of_parquet(path: Path, column: str | None, max_length: int) -> Histogram:
-    """A column of lengths: the named one, else one of the usual names. Raises `InputError`."""
+    """Return the lengths in a column of a parquet file: the named one, else one of the usual names.
+
+    Raises `InputError` for a file or column that cannot be read.
+    """
     import datasets
 
     if not path.is_file():
         raise InputError("lengths", path, "an existing parquet file")
     try:
         rows = datasets.Dataset.from_parquet(str(path))
-    except Exception as error:  # its readers pass on whatever they meet
+    except Exception as error:  # its readers raise many kinds
         raise InputError("lengths", path, f"a readable parquet file ({type(error).__name__}: {error})") from error
     names = (column,) if column else COLUMNS
     chosen = next((name for name in names if name in rows.column_names), None)
@@ -64,13 +68,13 @@ def of_parquet(path: Path, column: str | None, max_length: int) -> Histogram:
 
 
 def histogram(lengths: Iterable[object], max_length: int) -> Histogram:
-    """[max_length + 1]. Raises `InputError` for what is no length of at least 1."""
-    found_R = np.asarray(list(lengths))
-    if not len(found_R):
+    """Return [max_length + 1] the number of requests by length. Raises `InputError` for a length below 1."""
+    length_R = np.asarray(list(lengths))
+    if not len(length_R):
         return np.zeros(max_length + 1, dtype=np.int64)
-    if found_R.dtype.kind not in "iuf" or not np.all(found_R >= 1):
+    if length_R.dtype.kind not in "iuf" or not np.all(length_R >= 1):
         raise InputError("lengths", "others", "numbers of tokens, at least 1 each")
-    cut_R = np.minimum(np.ceil(found_R), max_length).astype(np.int64)
+    cut_R = np.minimum(np.ceil(length_R), max_length).astype(np.int64)
     return np.bincount(cut_R, minlength=max_length + 1).astype(np.int64)
 
 

@@ -1,1 +1,1 @@
-"""Training for packing."""
+"""Trains packing's models, after S3: a small generator, and the predictor of its output lengths."""

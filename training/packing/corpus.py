@@ -1,4 +1,4 @@
-"""Questions about docstrings and their answers, made of the docstrings' own parts: what the embedded generator learns from.
+"""The embedded corpus of the generator: questions about docstrings, answered by the docstrings' own parts.
 
 As in instruction data, the form of a question says roughly how long its answer is:
 
@@ -6,12 +6,12 @@ As in instruction data, the form of a question says roughly how long its answer 
     count        how many names are there?                          a number
     summary      what is it about?                                  a sentence
     returns      what does it return?                               a sentence or some
-    one, two, three, detail   what more is there to say?            so many sentences, or all, at most SENTENCES
-    parameters   what do the parameters that are named mean?        a numbered list, a line each
+    one, two, three, detail   what more is there to say?            so many sentences, or all up to SENTENCES
+    parameters   what do these parameters mean?                     a numbered list, a line each
 
-Answers are sentences in plain English alone: without formulas, code and markup a small model learns them in a minute. The
-form stands at the end of a question, where a predictor that reads the last of a long prompt still sees it. All turns of
-a file are to fit, or all are held out (training/docstrings.py). Knows no tokenizer and no model.
+Answers are plain English sentences without formulas, code and markup, which a small model learns in a minute. The form
+comes at the end of a question, where a predictor that reads the end of a long prompt still sees it. All turns of a file
+are for fitting, or all are held out (training/docstrings.py). Knows no tokenizer and no model.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ CHAT_TEMPLATE = (
     "{% if message['role'] == 'assistant' %}{{ '<|end|>' }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-"""Whoever does not answer asks: a system message is a question's first part."""
+"""Every message but the assistant's is part of a question, system messages too."""
 
-PER_DOCSTRING = 4  # turns at most
-SHORT_SHARE = 0.15  # of docstrings that are asked for a word: all of them could be
-ASKED = 60  # words at most
-SENTENCES = 8  # of an answer at most
-FEWEST, MOST = 3, 40  # words of a sentence
-ITEMS = 8  # of a list at most
+PER_DOCSTRING = 4  # turns, at most
+SHORT_SHARE = 0.15  # share of docstrings with a question of SHORT, though nearly all could answer one
+ASKED = 60  # words of a question's matter, at most
+SENTENCES = 8  # of an answer, at most
+FEWEST, MOST = 3, 40  # words of a sentence, at least and at most
+ITEMS = 8  # of a list, at most
 PARTS = ("fit", "profiling", "test")
 
 MARKUP = re.compile(r":\w+(?::\w+)?:(?=`)|<[^<>]*>|[`*]|\[\w+\]_")
@@ -71,12 +71,12 @@ FORMS: Mapping[str, tuple[str, ...]] = {
 SHORT = ("kind", "count")
 
 Pair = tuple[str, str]
-"""What a question is about, and its answer."""
+"""The matter of a question, and its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A question and its answer; `source` is the file that they come from."""
+    """A question and its answer. `source`: the file that they come from."""
 
     source: str
     form: str  # one of FORMS
@@ -85,18 +85,18 @@ class Turn:
 
     @property
     def prompt(self) -> str:
-        """As the chat template renders it."""
+        """The question, as the chat template renders it."""
         return f"{USER}{self.ask}{ASSISTANT}"
 
     @property
     def text(self) -> str:
-        """With the answer and its end."""
+        """The question with the answer and its end token."""
         return f"{self.prompt}{self.answer}{END}"
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Turns and their split, which indexes them. `fingerprint` identifies both."""
+    """The turns, and the split of their indices. `fingerprint` identifies both."""
 
     turns: tuple[Turn, ...]
     split: Split
@@ -104,9 +104,12 @@ class Corpus:
 
 
 def load(seed: int = 0, packages: Sequence[str] = docstrings.PACKAGES) -> Corpus:
-    """Of the packages that are installed, always the same from the same seed. Raises `InputError`."""
+    """Return the corpus of the installed ones of `packages`. The same seed gives the same corpus.
+
+    Raises `InputError` if fewer than two packages are installed.
+    """
     rng = np.random.default_rng(seed)
-    turns = tuple(turn for one in docstrings.corpus(packages) for turn in turns_of(one, rng))
+    turns = tuple(turn for docstring in docstrings.corpus(packages) for turn in turns_of(docstring, rng))
     split = docstrings.split([turn.source for turn in turns], seed, docstrings.SHARES)
     mark = sha256(repr(turns).encode())
     for part in PARTS:
@@ -115,28 +118,28 @@ def load(seed: int = 0, packages: Sequence[str] = docstrings.PACKAGES) -> Corpus
 
 
 def select(corpus: Corpus, part: str) -> tuple[Turn, ...]:
-    """The turns of one of `PARTS`. Raises `InputError`."""
+    """Return the turns of one of PARTS. Raises `InputError` for another part."""
     if part not in PARTS:
         raise InputError("part", part, f"one of {', '.join(PARTS)}")
     return tuple(corpus.turns[row] for row in getattr(corpus.split, part))
 
 
 def prompts(corpus: Corpus, part: str) -> tuple[str, ...]:
-    """Rendered questions of one of `PARTS`, without their answers. Raises `InputError`."""
+    """Return the rendered questions of one of PARTS, without answers. Raises `InputError` for another part."""
     return tuple(turn.prompt for turn in select(corpus, part))
 
 
 def messages(corpus: Corpus, part: str) -> tuple[list[dict[str, str]], ...]:
-    """The same questions as a client of a chat sends them. Raises `InputError`."""
+    """Return the same questions as chat messages. Raises `InputError` for another part."""
     return tuple([{"role": "user", "content": turn.ask}] for turn in select(corpus, part))
 
 
-def turns_of(one: Docstring, rng: np.random.Generator) -> list[Turn]:
-    """Up to PER_DOCSTRING of what the docstring can answer, drawn by `rng`."""
-    asked = [item for item in MAKERS.items() if item[0] not in SHORT or rng.random() < SHORT_SHARE]
-    able = [(form, pair) for form, make in asked if (pair := make(one))]
+def turns_of(docstring: Docstring, rng: np.random.Generator) -> list[Turn]:
+    """Return up to PER_DOCSTRING turns, drawn by `rng` from the forms that the docstring can answer."""
+    forms = [item for item in MAKERS.items() if item[0] not in SHORT or rng.random() < SHORT_SHARE]
+    able = [(form, pair) for form, make in forms if (pair := make(docstring))]
     chosen = sorted(rng.permutation(len(able))[:PER_DOCSTRING])
-    return [_turn(one.source, form, pair, rng) for form, pair in (able[at] for at in chosen)]
+    return [_turn(docstring.source, form, pair, rng) for form, pair in (able[at] for at in chosen)]
 
 
 def _turn(source: str, form: str, pair: Pair, rng: np.random.Generator) -> Turn:
@@ -144,42 +147,42 @@ def _turn(source: str, form: str, pair: Pair, rng: np.random.Generator) -> Turn:
     return Turn(source, form, f"{matter} {phrasings[rng.integers(len(phrasings))]}", answer)
 
 
-def _kind(one: Docstring) -> Pair | None:
-    return _title(one), f"a {one.kind}"
+def _kind(docstring: Docstring) -> Pair | None:
+    return _title(docstring), f"a {docstring.kind}"
 
 
-def _count(one: Docstring) -> Pair | None:
-    names = [name for name, _ in _arguments(one)]
+def _count(docstring: Docstring) -> Pair | None:
+    names = [name for name, _ in _arguments(docstring)]
     return (", ".join(names), str(len(names))) if names else None
 
 
-def _summary(one: Docstring) -> Pair | None:
-    """A title for what is said beyond it."""
-    told, title = _prose(one), _sentences(one.paragraphs[0])[:1]
-    return (_cut(told), title[0]) if told and title else None
+def _summary(docstring: Docstring) -> Pair | None:
+    """Return the prose after the title, with the title as its answer."""
+    prose, title = _prose(docstring), _sentences(docstring.paragraphs[0])[:1]
+    return (_cut(prose), title[0]) if prose and title else None
 
 
-def _returns(one: Docstring) -> Pair | None:
-    told = _sentences(_section(one, "Returns", "Yields"), inside=True)
-    return (_title(one), " ".join(told[:3])) if told else None
+def _returns(docstring: Docstring) -> Pair | None:
+    sentences = _sentences(_section(docstring, "Returns", "Yields"), inside=True)
+    return (_title(docstring), " ".join(sentences[:3])) if sentences else None
 
 
 def _explained(least: int, most: int) -> Callable[[Docstring], Pair | None]:
-    """So many sentences beyond the summary, where there are at least as many."""
+    """Return a maker of up to `most` sentences after the title, if there are at least `least`."""
 
-    def make(one: Docstring) -> Pair | None:
-        told = _prose(one)
-        return (_title(one), " ".join(told[:most])) if len(told) >= least else None
+    def make(docstring: Docstring) -> Pair | None:
+        prose = _prose(docstring)
+        return (_title(docstring), " ".join(prose[:most])) if len(prose) >= least else None
 
     return make
 
 
-def _described(one: Docstring) -> Pair | None:
-    """A numbered list: what each name means."""
-    told = _arguments(one)
-    lines = [f"{number}. {name}: {meaning}" for number, (name, meaning) in enumerate(told, start=1)]
-    names = ", ".join(name for name, _ in told)
-    return (f"{_title(one)} {names}.", "\n".join(lines)) if told else None
+def _described(docstring: Docstring) -> Pair | None:
+    """Return the names of the arguments, with a numbered list of their meanings as the answer."""
+    arguments = _arguments(docstring)
+    lines = [f"{number}. {name}: {meaning}" for number, (name, meaning) in enumerate(arguments, start=1)]
+    names = ", ".join(name for name, _ in arguments)
+    return (f"{_title(docstring)} {names}.", "\n".join(lines)) if arguments else None
 
 
 MAKERS: Mapping[str, Callable[[Docstring], Pair | None]] = {
@@ -193,64 +196,67 @@ MAKERS: Mapping[str, Callable[[Docstring], Pair | None]] = {
     "detail": _explained(4, SENTENCES),
     "parameters": _described,
 }
-"""What each form asks about and its answer; None where the docstring has none."""
+"""Form -> what makes its question's matter and its answer; None if the docstring has no answer."""
 
 
-def _title(one: Docstring) -> str:
-    return _cut(SENTENCE.split(_plain(one.paragraphs[0]))[0].split(" "))
+def _title(docstring: Docstring) -> str:
+    return _cut(SENTENCE.split(_plain(docstring.paragraphs[0]))[0].split(" "))
 
 
-def _prose(one: Docstring) -> list[str]:
-    """Sentences after the title, without sections."""
-    rest = " ".join(SENTENCE.split(_plain(one.paragraphs[0]))[1:])
-    kept = (part for part in one.paragraphs[1:] if not part.startswith(NO_PROSE))
-    return [sentence for part in (rest, *kept) for sentence in _sentences(part)]
+def _prose(docstring: Docstring) -> list[str]:
+    """Return the sentences after the title, without those of sections."""
+    rest = " ".join(SENTENCE.split(_plain(docstring.paragraphs[0]))[1:])
+    paragraphs = (paragraph for paragraph in docstring.paragraphs[1:] if not paragraph.startswith(NO_PROSE))
+    return [sentence for paragraph in (rest, *paragraphs) for sentence in _sentences(paragraph)]
 
 
-def _arguments(one: Docstring) -> list[tuple[str, str]]:
-    """Names and the first sentence of what is said of each, as far as there is one."""
-    parts = NAME.split(_plain(_section(one, *ARGUMENTS)))[1:]
-    told = [(name, _sentences(text, inside=True)) for name, text in zip(parts[::2], parts[1::2], strict=True)]
-    return [(name, sentences[0]) for name, sentences in told if sentences][:ITEMS]
+def _arguments(docstring: Docstring) -> list[tuple[str, str]]:
+    """Return names with the first sentence about each, without the names that have none."""
+    pieces = NAME.split(_plain(_section(docstring, *ARGUMENTS)))[1:]
+    described = [(name, _sentences(text, inside=True)) for name, text in zip(pieces[::2], pieces[1::2], strict=True)]
+    return [(name, sentences[0]) for name, sentences in described if sentences][:ITEMS]
 
 
-def _section(one: Docstring, *titles: str) -> str:
-    """What stands below one of these titles, on one line; empty: nothing."""
+def _section(docstring: Docstring, *titles: str) -> str:
+    """Return the text of the first section with one of these titles, on one line; empty if there is none."""
     for title in titles:
-        for at, part in enumerate(one.paragraphs):
-            if part.startswith((f"{title} ", f"{title}:")):
-                return " ".join([part[len(title) :].lstrip(" :"), *_following(one.paragraphs[at + 1 :])])
+        for at, paragraph in enumerate(docstring.paragraphs):
+            if paragraph.startswith((f"{title} ", f"{title}:")):
+                return " ".join([paragraph[len(title) :].lstrip(" :"), *_following(docstring.paragraphs[at + 1 :])])
     return ""
 
 
 def _following(paragraphs: Sequence[str]) -> Iterator[str]:
-    """Further parameters, each in a paragraph of its own."""
-    for part in paragraphs:
-        found = NAME.match(_plain(part))
-        if not found or found[1] in SECTIONS:
+    """Yield the next paragraphs as long as each describes another parameter."""
+    for paragraph in paragraphs:
+        name = NAME.match(_plain(paragraph))
+        if not name or name[1] in SECTIONS:
             return
-        yield part
+        yield paragraph
 
 
 def _sentences(text: str, inside: bool = False) -> list[str]:
-    """Those in plain English; `inside`: what stands before the first capital, a type say, is passed over."""
+    """Return the plain English sentences. `inside`: skip what precedes the first capital, such as a type."""
     clean = _plain(text)
     if inside:
-        found = re.search(r"(?:^| )([A-Z][a-z']* [a-z].*)", clean)
-        clean = found[1] if found else ""
-    return [one for one in SENTENCE.split(clean) if PLAIN.fullmatch(one) and FEWEST <= len(one.split()) <= MOST]
+        prose = re.search(r"(?:^| )([A-Z][a-z']* [a-z].*)", clean)
+        clean = prose[1] if prose else ""
+    return [
+        sentence
+        for sentence in SENTENCE.split(clean)
+        if PLAIN.fullmatch(sentence) and FEWEST <= len(sentence.split()) <= MOST
+    ]
 
 
 def _plain(text: str) -> str:
-    """Without marks of formatting."""
     return " ".join(MARKUP.sub("", text).split())
 
 
-def _cut(parts: Sequence[str]) -> str:
-    """As many of the parts as have ASKED words together, at least one."""
-    kept = list(parts[:1])
-    for part in parts[1:]:
-        if len(" ".join([*kept, part]).split()) > ASKED:
+def _cut(pieces: Sequence[str]) -> str:
+    """Join as many pieces as have at most ASKED words together, and at least one."""
+    kept = list(pieces[:1])
+    for piece in pieces[1:]:
+        if len(" ".join([*kept, piece]).split()) > ASKED:
             break
-        kept.append(part)
+        kept.append(piece)
     return " ".join(kept)

@@ -1,4 +1,4 @@
-"""Encoders of transformers by address, for predictors of output lengths."""
+"""Loads encoders of transformers by address, for predictors of output lengths."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from torch import nn
 
 from pliant.errors import InputError
 from pliant.packing.engine.model import without_pooler
-from training.starts import read_tokenizer, tell
+from training.starts import raise_unreadable, read_tokenizer
 
 
 def read(address: str, max_length: int) -> tuple[nn.Module, Tokenizer]:
-    """`path:FOLDER` or `hub:NAME`. Raises `InputError`, and `OfflineError` where the hub is out of reach."""
+    """Return the encoder and tokenizer at `path:FOLDER` or `hub:NAME`; `max_length`: tokens that it must read.
+
+    Raises `InputError`, and `OfflineError` if the hub is out of reach.
+    """
     scheme, _, rest = address.partition(":")
     if scheme == "path" and not Path(rest).is_dir():
         raise InputError("encoder", rest, "an existing folder with config.json, tokenizer.json and weights")
@@ -24,18 +27,18 @@ def read(address: str, max_length: int) -> tuple[nn.Module, Tokenizer]:
     try:
         return _load(rest, max_length), read_tokenizer(rest)
     except Exception as error:  # whatever a reader or the network raises
-        tell(scheme, rest, error, "encoder", "the embedded encoder (embedded)")
+        raise_unreadable(scheme, rest, error, "encoder", "the embedded encoder (embedded)")
 
 
 def _load(name: str, max_length: int) -> nn.Module:
     from transformers import AutoModel
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # it tells at length which heads are left out, which is the point
+    logging.set_verbosity_error()  # it would list the heads that are left out, on purpose
     logging.disable_progress_bar()
-    made: Any = AutoModel.from_pretrained(name, attn_implementation="sdpa", dtype=torch.float32)
-    most = getattr(made.config, "max_position_embeddings", None)
-    if most is not None and max_length > most:
-        raise InputError("max_length", max_length, f"at most {most} for this encoder")
-    encoder: nn.Module = without_pooler(made)
+    model: Any = AutoModel.from_pretrained(name, attn_implementation="sdpa", dtype=torch.float32)
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions is not None and max_length > positions:
+        raise InputError("max_length", max_length, f"at most {positions} for this encoder")
+    encoder: nn.Module = without_pooler(model)
     return encoder

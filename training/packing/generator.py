@@ -1,11 +1,11 @@
 """Trains a small causal language model on questions about docstrings, or loads any causal model of transformers.
 
-The small one has a tokenizer of its own (byte-level BPE, trained on the questions and answers to fit) and learns to end
-by itself: every answer it sees ends with <|end|>. Its matrices are trained by Muon: after one pass over the texts the
-held-out loss of an answer's token was 3.65, and 4.48 with Adam alone (one seed, one rate each, neither of them tuned).
-Knows no lengths and no scheduling.
+The small one has its own tokenizer (byte-level BPE, trained on the questions and answers to fit) and learns to end by
+itself, since every answer ends with <|end|>. Its matrices are trained by Muon: after one pass over the texts the
+held-out loss of an answer's token was 3.65, against 4.48 with Adam alone (one seed and one untuned rate each). Knows no
+lengths and no scheduling.
 
-Shape suffixes: B texts of a batch, N tokens, T those of them that count, V vocabulary, H width.
+Shape suffixes: B texts of a batch, N tokens, T tokens that count in the loss, V vocabulary, H width.
 """
 
 from __future__ import annotations
@@ -27,34 +27,35 @@ from pliant.errors import InputError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import weights
 from pliant.progress import Progress, silent
+from training.classifier import schedule
 from training.packing.corpus import ASSISTANT, CHAT_TEMPLATE, END, USER, Corpus, select
 from training.precision import PRECISIONS, lowered
-from training.starts import read_tokenizer, tell
+from training.starts import raise_unreadable, read_tokenizer
 
 PAD = "<|pad|>"
 SPECIAL = (PAD, END, USER, ASSISTANT)
-NO_TARGET = -100  # of torch's cross-entropy: counts for nothing
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratorConfig:
-    """A Llama of this size, and for how long it is trained. The defaults take about half a minute of a core.
+    """The size of a Llama and its training, which by default takes a core about half a minute.
 
-    They are the demo's: enough for lengths that follow from the question and for ends of its own, not for good texts.
+    The defaults suffice for the demo: lengths follow from the question and outputs end by themselves, but texts are
+    poor. Raises `InputError` for a value outside its limits.
     """
 
     width: int = 96
     layers: int = 2
     heads: int = 4
     vocabulary: int = 1024
-    context: int = 384  # tokens of a prompt and its output
+    context: int = 384  # most tokens of a prompt and its output
     epochs: float = 0.8  # passes over the texts to fit
-    batch_tokens: int = 2048
-    matrix_rate: float = 0.02  # Muon's
-    rate: float = 4e-3  # Adam's
+    batch_tokens: int = 2048  # of a batch, padding included
+    matrix_rate: float = 0.02  # Muon's learning rate
+    rate: float = 4e-3  # Adam's learning rate
     warmup: float = 0.05  # share of all steps
-    decay: float = 0.05
-    prompt_weight: float = 0.3  # of a token that is asked, beside one that is answered
+    decay: float = 0.05  # Muon's weight decay
+    prompt_weight: float = 0.3  # of a question's token in the loss, where an answer's has 1
     precision: str = "auto"  # see training/precision.py
     seed: int = 0
 
@@ -75,7 +76,10 @@ FULL = GeneratorConfig(width=192, layers=4, heads=6, epochs=6.0)
 
 
 def train(config: GeneratorConfig, corpus: Corpus, progress: Progress = silent, name: str = "docstrings") -> Generator:
-    """A generator that has learnt the texts to fit. Texts beyond the context are left out. Raises `InputError`."""
+    """Return a generator trained on the texts to fit, without those longer than the context.
+
+    Raises `InputError` if all are longer, and if the loss diverges.
+    """
     torch.manual_seed(config.seed)
     turns = select(corpus, "fit")
     tokenizer = new_tokenizer([turn.text for turn in turns], config.vocabulary)
@@ -85,15 +89,17 @@ def train(config: GeneratorConfig, corpus: Corpus, progress: Progress = silent, 
     model = new_model(config, tokenizer)
     _fit(model, rows, config, progress)
     ends = (SPECIAL.index(END),)
-    told = model.config.to_json_string(use_diff=False)
-    kept = weights(model)
-    return Generator(name, told, tokenizer.to_str(), CHAT_TEMPLATE, config.context, ends, corpus.fingerprint, kept)
+    model_config = model.config.to_json_string(use_diff=False)
+    trained = weights(model)
+    return Generator(
+        name, model_config, tokenizer.to_str(), CHAT_TEMPLATE, config.context, ends, corpus.fingerprint, trained
+    )
 
 
 def load(address: str) -> Generator:
-    """`path:FOLDER` or `hub:NAME` of any causal model of transformers, as float32.
+    """Return any causal model of transformers, in float32, from `path:FOLDER` or `hub:NAME`.
 
-    Raises `InputError`, and `OfflineError` where the hub is out of reach.
+    Raises `InputError`, and `OfflineError` if the hub is out of reach.
     """
     scheme, _, rest = address.partition(":")
     if scheme == "path" and not Path(rest).is_dir():
@@ -103,29 +109,29 @@ def load(address: str) -> Generator:
     try:
         return _read(scheme, rest)
     except Exception as error:  # whatever a reader or the network raises
-        tell(scheme, rest, error, "generator", "the embedded generator (docstrings)")
+        raise_unreadable(scheme, rest, error, "generator", "the embedded generator (docstrings)")
 
 
 def new_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
-    """Byte-level BPE: every text can be encoded and comes back as it was."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    """Train a byte-level BPE tokenizer of `size` tokens, which encodes and restores every text."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         special_tokens=list(SPECIAL),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    made.train_from_iterator(texts, trainer)
-    return made
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
 
 
 def new_model(config: GeneratorConfig, tokenizer: Tokenizer) -> Any:
-    """A Llama with fresh weights."""
+    """Return a Llama with random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    told = LlamaConfig(
+    model_config = LlamaConfig(
         vocab_size=tokenizer.get_vocab_size(),
         hidden_size=config.width,
         intermediate_size=round(config.width * 8 / 3 / 8) * 8,
@@ -139,21 +145,22 @@ def new_model(config: GeneratorConfig, tokenizer: Tokenizer) -> Any:
         eos_token_id=SPECIAL.index(END),
         architectures=["LlamaForCausalLM"],
     )
-    return LlamaForCausalLM._from_config(told, attn_implementation="sdpa")
+    return LlamaForCausalLM._from_config(model_config, attn_implementation="sdpa")
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The first `prompt` of these ids are asked, the others answered."""
+    """The ids of a turn, of which the first `prompt` are the question."""
 
     prompt: int
     ids: list[int]
 
 
 def _encoded(tokenizer: Tokenizer, turns: Iterable[Any]) -> Iterator[tuple[int, list[int]]]:
-    told = list(turns)
-    prompts = tokenizer.encode_batch([turn.prompt for turn in told])
-    answers = tokenizer.encode_batch([turn.text[len(turn.prompt) :] for turn in told])
+    """Yield for each turn the number of tokens of its question, and all its ids."""
+    listed = list(turns)
+    prompts = tokenizer.encode_batch([turn.prompt for turn in listed])
+    answers = tokenizer.encode_batch([turn.text[len(turn.prompt) :] for turn in listed])
     for prompt, answer in zip(prompts, answers, strict=True):
         yield len(prompt.ids), prompt.ids + answer.ids
 
@@ -169,7 +176,7 @@ def _fit(model: Any, rows: list[_Row], config: GeneratorConfig, progress: Progre
         if not each:
             each = _batches(rows, config.batch_tokens, rng)
         for optimizer, peak in zip(optimizers, peaks, strict=True):
-            optimizer.param_groups[0]["lr"] = peak * _schedule(step, steps, config.warmup)
+            optimizer.param_groups[0]["lr"] = peak * schedule(step, steps, config.warmup)
         loss = _loss(model, [rows[i] for i in each.pop()], config)
         if not math.isfinite(float(loss.detach())):
             raise InputError("rate", f"{config.rate} or {config.matrix_rate}", "so small that the loss stays finite")
@@ -182,10 +189,10 @@ def _fit(model: Any, rows: list[_Row], config: GeneratorConfig, progress: Progre
 
 
 def _optimizers(model: Any, config: GeneratorConfig) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
-    """Muon (Jordan et al. 2024) for the matrices of the layers, Adam for embeddings and norms."""
-    matrices = [one for one in model.model.layers.parameters() if one.ndim == 2]
-    known = {id(one) for one in matrices}
-    others = [one for one in model.parameters() if id(one) not in known]
+    """Return Muon (Jordan et al. 2024) for the matrices of the layers, and Adam for embeddings and norms."""
+    matrices = [parameter for parameter in model.model.layers.parameters() if parameter.ndim == 2]
+    of_layers = {id(parameter) for parameter in matrices}
+    others = [parameter for parameter in model.parameters() if id(parameter) not in of_layers]
     return (
         torch.optim.Muon(matrices, config.matrix_rate, config.decay),
         torch.optim.AdamW(others, config.rate, (0.9, 0.98), weight_decay=0.0, fused=True),
@@ -193,39 +200,33 @@ def _optimizers(model: Any, config: GeneratorConfig) -> tuple[torch.optim.Optimi
 
 
 def _batches(rows: list[_Row], tokens: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Rows of like length together, as many as have so many tokens with their padding; in random order."""
+    """Return batches of rows of similar length with at most `tokens` tokens, padding included, in random order."""
     lengths = np.array([len(row.ids) for row in rows]) + rng.uniform(0, 8, len(rows))
     order = np.argsort(lengths, kind="stable")
-    made, start = [], 0
+    batches, start = [], 0
     for at in range(1, len(order) + 1):
         if at == len(order) or (at + 1 - start) * len(rows[order[at]].ids) > tokens:
-            made.append(order[start:at])
+            batches.append(order[start:at])
             start = at
-    return [made[i] for i in rng.permutation(len(made))]
+    return [batches[i] for i in rng.permutation(len(batches))]
 
 
 def _loss(model: Any, rows: list[_Row], config: GeneratorConfig) -> Tensor:
-    """Mean cross-entropy per token; those of prompts weigh `prompt_weight`."""
+    """Return the mean cross-entropy of a token, where a question's tokens weigh `prompt_weight`."""
     longest = max(len(row.ids) for row in rows)
-    ids_BN = torch.zeros(len(rows), longest, dtype=torch.long)  # padded behind: causal attention never sees it
+    ids_BN = torch.zeros(len(rows), longest, dtype=torch.long)  # padded behind, where causal attention does not look
     weight_BN = torch.zeros(len(rows), longest)
     for at, row in enumerate(rows):
         ids_BN[at, : len(row.ids)] = torch.tensor(row.ids)
         weight_BN[at, : row.prompt] = config.prompt_weight
         weight_BN[at, row.prompt : len(row.ids)] = 1.0
     weight_BN, target_BN = weight_BN[:, 1:], ids_BN[:, 1:]
-    counted_BN = weight_BN > 0  # nobody reads the scores of the others
+    counted_BN = weight_BN > 0  # the scores of the others are not needed
     with lowered(config.precision, ids_BN.device):
         hidden_BNH = model.model(input_ids=ids_BN[:, :-1], use_cache=False).last_hidden_state
         logits_TV = model.lm_head(hidden_BNH[counted_BN])
     loss_T, weight_T = cross_entropy(logits_TV.float(), target_BN[counted_BN], reduction="none"), weight_BN[counted_BN]
     return (loss_T * weight_T).sum() / weight_T.sum()
-
-
-def _schedule(step: int, steps: int, warmup: float) -> float:
-    """Linear up over the warm-up, then linear down to zero."""
-    rise = max(1, round(warmup * steps))
-    return min((step + 1) / rise, (steps - step) / max(1, steps - rise))
 
 
 def _read(scheme: str, name: str) -> Generator:
@@ -252,9 +253,9 @@ def _read(scheme: str, name: str) -> Generator:
 
 
 def _ends(model: Any, name: str) -> tuple[int, ...]:
-    """As the generation configuration says, else the model's own."""
-    for told in (model.generation_config, model.config):
-        found = getattr(told, "eos_token_id", None)
-        if found is not None:
-            return tuple(int(one) for one in (found if isinstance(found, list) else [found]))
+    """Return the end tokens by the generation configuration, or else the model's. Raises `InputError` without any."""
+    for config in (model.generation_config, model.config):
+        ids = getattr(config, "eos_token_id", None)
+        if ids is not None:
+            return tuple(int(token) for token in (ids if isinstance(ids, list) else [ids]))
     raise InputError("generator", name, "a model that says which token ends its output (eos_token_id)")

@@ -1,7 +1,7 @@
-"""Prompts and how many tokens were put out for each: what a predictor of lengths learns from and is judged by.
+"""Prompts with the tokens of their outputs, by which length predictors are trained and measured.
 
-Observed ones come from the generator that is served; a data set's are the lengths of its own answers, counted with a
-byte-level BPE of 8,192 tokens that is trained on them, plus one for the end. Knows no model.
+Observed lengths come from the generator that is served. Those of a data set are the lengths of its own answers, counted
+with a byte-level BPE of 8,192 tokens that is trained on them, plus one for the end token. Knows no model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESPONSE = "\n\n### Response:\n"
 
 @dataclass(frozen=True, slots=True)
 class LengthData:
-    """`tokens` [R] that were put out, each at least 1; `fingerprint` identifies both columns."""
+    """Prompts, and the tokens [R] of their outputs, each at least 1. `fingerprint` identifies both."""
 
     name: str
     prompts: tuple[str, ...]
@@ -34,32 +34,35 @@ class LengthData:
 
 
 def observed(name: str, pairs: Iterable[tuple[str, int]]) -> LengthData:
-    """From prompts and the tokens that were put out for them. Raises `InputError`."""
-    told = list(pairs)
-    prompts, tokens = tuple(prompt for prompt, _ in told), np.array([length for _, length in told], dtype=np.int64)
-    if not told or tokens.min() < 1:
+    """Return the data of (prompt, output tokens). Raises `InputError` without pairs, and for an empty output."""
+    rows = list(pairs)
+    prompts, tokens = tuple(prompt for prompt, _ in rows), np.array([length for _, length in rows], dtype=np.int64)
+    if not rows or tokens.min() < 1:
         raise InputError(
-            "lengths", f"{tokens.min()} tokens" if told else "none", "one or more, of at least 1 token each"
+            "lengths", f"{tokens.min()} tokens" if rows else "none", "one or more, of at least 1 token each"
         )
-    mark = sha256(tokens.astype("<i8").tobytes())
+    digest = sha256(tokens.astype("<i8").tobytes())
     for prompt in prompts:
-        mark.update(prompt.encode(errors="surrogatepass") + b"\0")
-    return LengthData(name, prompts, tokens.astype(np.int32), f"sha256:{mark.hexdigest()}")
+        digest.update(prompt.encode(errors="surrogatepass") + b"\0")
+    return LengthData(name, prompts, tokens.astype(np.int32), f"sha256:{digest.hexdigest()}")
 
 
 def take(data: LengthData, rows: Sequence[int] | NDArray[np.int64]) -> LengthData:
-    """Only these rows, in this order."""
+    """Return these rows only, in this order. Raises `InputError` without rows."""
     return observed(data.name, ((data.prompts[row], int(data.tokens[row])) for row in rows))
 
 
 def join(first: LengthData, second: LengthData) -> LengthData:
-    """The rows of both, under the first one's name."""
+    """Return the rows of both, under the first one's name."""
     pairs = [*zip(first.prompts, first.tokens, strict=True), *zip(second.prompts, second.tokens, strict=True)]
     return observed(first.name, ((prompt, int(tokens)) for prompt, tokens in pairs))
 
 
 def divide(data: LengthData, share: float, seed: int = 0) -> tuple[LengthData, LengthData]:
-    """The rows to fit and `share` of all to test by, drawn by the seed; equal prompts stay together. Raises `InputError`."""
+    """Return rows to fit and rows to test (`share` of the prompts), drawn by the seed. Equal prompts stay together.
+
+    Raises `InputError` for a share that is not between 0 and 1.
+    """
     if not 0 < share < 1:
         raise InputError("share", share, "between 0 and 1")
     distinct = list(dict.fromkeys(data.prompts))
@@ -70,23 +73,23 @@ def divide(data: LengthData, share: float, seed: int = 0) -> tuple[LengthData, L
 
 
 def load(path: Path, name: str | None = None) -> LengthData:
-    """A parquet file with the columns instruction, input and output, as Alpaca and Dolly have. Raises `InputError`."""
-    rows = [(ask, given, answer.strip()) for ask, given, answer in _read(path) if answer.strip()]
+    """Return a parquet file with the columns instruction, input and output, as Alpaca has. Raises `InputError`."""
+    rows = [(instruction, given, answer.strip()) for instruction, given, answer in _read(path) if answer.strip()]
     answers = [answer for _, _, answer in rows]
     tokenizer = new_tokenizer(answers, VOCABULARY)
-    lengths = [len(one.ids) + 1 for one in tokenizer.encode_batch(answers)]
-    prompts = [alpaca_prompt(ask, given) for ask, given, _ in rows]
+    lengths = [len(encoding.ids) + 1 for encoding in tokenizer.encode_batch(answers)]
+    prompts = [alpaca_prompt(instruction, given) for instruction, given, _ in rows]
     return observed(name or path.stem, zip(prompts, lengths, strict=True))
 
 
 def alpaca_prompt(instruction: str, given: str = "") -> str:
-    """In the form that Alpaca was trained with (Taori et al. 2023)."""
+    """Return the prompt in the form of Alpaca's training (Taori et al. 2023)."""
     if not given.strip():
-        told = f"{ALPACA}. Write a response that appropriately completes the request."
-        return f"{told}\n\n### Instruction:\n{instruction}{RESPONSE}"
-    told = f"{ALPACA}, paired with an input that provides further context."
-    told = f"{told} Write a response that appropriately completes the request."
-    return f"{told}\n\n### Instruction:\n{instruction}\n\n### Input:\n{given}{RESPONSE}"
+        preamble = f"{ALPACA}. Write a response that appropriately completes the request."
+        return f"{preamble}\n\n### Instruction:\n{instruction}{RESPONSE}"
+    preamble = f"{ALPACA}, paired with an input that provides further context."
+    preamble = f"{preamble} Write a response that appropriately completes the request."
+    return f"{preamble}\n\n### Instruction:\n{instruction}\n\n### Input:\n{given}{RESPONSE}"
 
 
 def _read(path: Path) -> list[tuple[str, str, str]]:

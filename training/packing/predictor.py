@@ -1,10 +1,10 @@
-"""Trains the predictor of output lengths: quantiles of the log length and the published classes, by one DistilBERT.
+"""Trains the predictor of output lengths: one DistilBERT for the quantiles of the log length and S3's classes.
 
-Quantiles are learnt by pinball loss (Koenker and Bassett 1978) and shifted afterwards, level by level, until they cover
-what they say of held-out prompts (split conformal: Romano, Patterson and Candes 2019). Training stops early, by the
-held-out pinball loss. A predictor can be trained on from what it got wrong. Knows no generator but by its digest.
+Quantiles are trained by pinball loss (Koenker and Bassett 1978), and each is then shifted until it covers its share of
+the held-out prompts (split conformal: Romano, Patterson and Candes 2019). Training stops early, by the held-out pinball
+loss. A predictor can be trained further on what it predicted wrongly. Knows no generator but its digest.
 
-Shape suffixes: R prompts, B batch, L levels, K classes.
+Shape suffixes: R prompts, B batch, L quantiles, K classes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pliant.packing.engine.model import (
     tokenizer_of,
     weights,
 )
-from pliant.packing.scheduling.forecast import LEVELS
+from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.progress import Progress, silent
 from training.packing.judge import judge as judge
 from training.packing.lengths import LengthData, divide
@@ -43,24 +43,24 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class PredictorConfig:
-    """The encoder and how it is trained. Sizes are of the embedded one alone."""
+    """The encoder and its training. Sizes are for the embedded encoder alone. Raises `InputError` outside limits."""
 
     encoder: str = "embedded"  # or path:FOLDER, hub:NAME
     width: int = 128
     layers: int = 1
     heads: int = 4
     vocabulary: int = 4000
-    max_length: int = 128  # tokens of a prompt that are read
+    max_length: int = 128  # tokens that it reads of a prompt's end
     epochs: int = 12
-    patience: int = 3  # epochs in a row without a better held-out loss that are borne
-    held_out: float = 0.15  # share of the prompts that early stopping and calibration go by
-    batch: int = 16
-    rate: float = 2e-3  # of what has not been trained before
-    pretrained_rate: float = 5e-5  # of what has
+    patience: int = 3  # epochs in a row without a better held-out loss, after which training stops
+    held_out: float = 0.15  # share of the prompts for early stopping and calibration
+    batch: int = 16  # prompts
+    rate: float = 2e-3  # learning rate of new parameters
+    pretrained_rate: float = 5e-5  # learning rate of a pretrained encoder
     decay: float = 0.01
     warmup: float = 0.1  # share of all steps
-    class_weight: float = 0.2  # of the classes' cross-entropy beside the pinball loss
-    limit: int = 0  # tokens that an output can have at most, of which a class is a tenth; 0: the longest observed
+    class_weight: float = 0.2  # of the classes' cross-entropy, where the pinball loss has 1
+    limit: int = 0  # most tokens of an output, of which a class is a tenth; 0: of the longest observed output
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -83,20 +83,21 @@ def train(
     test: LengthData | None = None,
     device: str = "cpu",
 ) -> Predictor:
-    """The best predictor by held-out loss; its metrics are those on `test`, or else on what was held out.
+    """Return the best predictor by held-out loss, with its metrics on `test`, or else on the held-out prompts.
 
-    `generator`: the digest of the one whose lengths these are. Raises `InputError`, `OfflineError`.
+    `generator`: digest of the generator whose lengths these are. Raises `InputError`, and `OfflineError` if an encoder
+    cannot be downloaded.
     """
     torch.manual_seed(config.seed)
     fit, held = divide(data, config.held_out, config.seed)
     encoder, tokenizer = _start(config, fit.prompts)
     model = LengthModel(encoder)
     width = -(-(config.limit or int(data.tokens.max())) // BUCKETS)
-    _start_at(model, np.quantile(np.log(fit.tokens), LEVELS))
+    _start_at(model, np.quantile(np.log(fit.tokens), QUANTILES))
     run = _Run(config, model.to(device), tokenizer, width, torch.device(device), fresh=config.encoder == "embedded")
     run.epochs(fit, held, np.ones(len(fit.tokens)), progress)
-    made = _stored(run, name, generator, data)
-    return replace(made, metrics=judge(made, test or held))
+    predictor = _stored(run, name, generator, data)
+    return replace(predictor, metrics=judge(predictor, test or held))
 
 
 def retrain(
@@ -109,47 +110,52 @@ def retrain(
     test: LengthData | None = None,
     device: str = "cpu",
 ) -> Predictor:
-    """The predictor trained on from its weights; a prompt counts `weight_R` times as much as one of weight 1.
+    """Train a predictor further, from its weights. `weight_R`: how much each prompt counts.
 
-    It keeps its classes' width and what it reads of a prompt; `config` says how long and how fast it learns. Without one it
-    is 4 epochs at a third of the rate. Raises `InputError`.
+    It keeps the width of its classes and what it reads of a prompt. `config`: the training; None: 4 epochs at a smaller
+    rate. Raises `InputError` for another number of weights than prompts.
     """
-    told = replace(config or PredictorConfig(epochs=4, rate=3e-4), max_length=predictor.max_length)
+    config = replace(config or PredictorConfig(epochs=4, rate=3e-4), max_length=predictor.max_length)
     if len(weight_R) != len(data.tokens):
         raise InputError("weights", f"{len(weight_R)} of them", f"as many as prompts, {len(data.tokens)}")
-    torch.manual_seed(told.seed)
-    ready = PredictorModel.of(predictor)
-    ready.model.shift.zero_()
+    torch.manual_seed(config.seed)
+    start = PredictorModel.of(predictor)
+    start.model.shift.zero_()
     tokenizer = cutting(tokenizer_of(predictor.tokenizer), predictor.max_length)
-    fit, held = divide(data, told.held_out, told.seed)
+    fit, held = divide(data, config.held_out, config.seed)
     weight_of = dict(zip(data.prompts, weight_R.tolist(), strict=True))
-    fresh = told.encoder == "embedded"
-    run = _Run(told, ready.model.to(device), tokenizer, predictor.bucket_tokens, torch.device(device), fresh)
+    fresh = config.encoder == "embedded"
+    run = _Run(config, start.model.to(device), tokenizer, predictor.bucket_tokens, torch.device(device), fresh)
     run.epochs(fit, held, np.array([weight_of[prompt] for prompt in fit.prompts]), progress)
-    made = _stored(run, predictor.name, predictor.generator, data)
-    return replace(made, metrics=judge(made, test or held))
+    retrained = _stored(run, predictor.name, predictor.generator, data)
+    return replace(retrained, metrics=judge(retrained, test or held))
 
 
 def mispredicted(predictor: Predictor, data: LengthData, weight: float = 3.0) -> Floats:
-    """[R] `weight` for outputs outside of the quantiles 0.1 to 0.9 or of another class than was said, 1 for others."""
-    said = PredictorModel.of(predictor).predict(data.prompts)
-    low, high = (np.array([one.tokens[LEVELS.index(level)] for one in said]) for level in (0.1, 0.9))
-    bound = np.array([one.bucket for one in said])
+    """Return [R]: `weight` for outputs outside the quantiles 0.1 to 0.9 or of another class than predicted, else 1."""
+    forecasts = PredictorModel.of(predictor).predict(data.prompts)
+    low, high = (np.array([forecast.tokens[QUANTILES.index(level)] for forecast in forecasts]) for level in (0.1, 0.9))
+    bound = np.array([forecast.bucket for forecast in forecasts])
     other = np.minimum(-(-data.tokens // predictor.bucket_tokens), BUCKETS) != bound // predictor.bucket_tokens
     return np.where((data.tokens < low) | (data.tokens > high) | other, weight, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
+    """One training of a model."""
+
     config: PredictorConfig
     model: LengthModel
     tokenizer: Tokenizer
     width: int  # of a class, in tokens
     device: torch.device
-    fresh: bool  # the encoder learns as fast as the heads
+    fresh: bool  # whether the encoder is new, and learns as fast as the heads
 
     def epochs(self, fit: LengthData, held: LengthData, weight_R: Floats, progress: Progress) -> None:
-        """Leaves the weights of the best epoch in the model, calibrated."""
+        """Train until the loss stops falling, and leave the best epoch's weights in the model, calibrated.
+
+        Raises `InputError` if the loss diverges.
+        """
         rows, kept_out = self._rows(fit, weight_R), self._rows(held, np.ones(len(held.tokens)))
         steps = self.config.epochs * math.ceil(len(rows) / self.config.batch)
         optimizer = self._optimizer()
@@ -172,8 +178,8 @@ class _Run:
 
     def _rows(self, data: LengthData, weight_R: Floats) -> list[_Row]:
         encoded = self.tokenizer.encode_batch(list(data.prompts))
-        each = zip(encoded, data.tokens.tolist(), weight_R.tolist(), strict=True)
-        return [_Row(one.ids, tokens, weight) for one, tokens, weight in each]
+        columns = zip(encoded, data.tokens.tolist(), weight_R.tolist(), strict=True)
+        return [_Row(encoding.ids, tokens, weight) for encoding, tokens, weight in columns]
 
     def _optimizer(self) -> torch.optim.Optimizer:
         encoder = list(self.model.encoder.parameters())
@@ -194,7 +200,7 @@ class _Run:
         optimizer.step()
 
     def _losses(self, batch: list[_Row]) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each row: pinball loss, cross-entropy of its class, weight."""
+        """Return for each row its pinball loss, the cross-entropy of its class, and its weight."""
         logs_BL, logits_BK = self._outputs(batch)
         tokens_B = torch.tensor([row.tokens for row in batch], device=self.device)
         weight_B = torch.tensor([row.weight for row in batch], device=self.device, dtype=torch.float32)
@@ -203,23 +209,23 @@ class _Run:
 
     def _outputs(self, batch: list[_Row]) -> tuple[Tensor, Tensor]:
         ids_BN, mask_BN = tensors([row.ids for row in batch])
-        found: tuple[Tensor, Tensor] = self.model(ids_BN.to(self.device), mask_BN.to(self.device))
-        return found
+        outputs: tuple[Tensor, Tensor] = self.model(ids_BN.to(self.device), mask_BN.to(self.device))
+        return outputs
 
     @torch.no_grad()
     def _judge(self, rows: list[_Row]) -> float:
         self.model.eval()
-        parts = [self._losses(batch)[0] for batch in _batches(rows, 4 * self.config.batch, 0)]
-        return float(torch.cat(parts).mean())
+        losses = [self._losses(batch)[0] for batch in _batches(rows, 4 * self.config.batch, 0)]
+        return float(torch.cat(losses).mean())
 
     @torch.no_grad()
     def _calibrate(self, rows: list[_Row]) -> None:
-        """Shifts each quantile by the quantile of what was over it: at least its level is covered, or at most below 0.5."""
+        """Shift each quantile by that quantile of its errors: at least its share is covered, below 0.5 at most."""
         self.model.eval()
         logs_RL = torch.cat([self._outputs(rows[at : at + 64])[0] for at in range(0, len(rows), 64)]).cpu().numpy()
         over_RL = np.log([[row.tokens] for row in rows]) - logs_RL
         n = len(rows)
-        at_L = [min(1.0, math.ceil((n + 1) * p) / n) if p >= 0.5 else math.floor((n + 1) * p) / n for p in LEVELS]
+        at_L = [min(1.0, math.ceil((n + 1) * p) / n) if p >= 0.5 else math.floor((n + 1) * p) / n for p in QUANTILES]
         shift_L = [np.quantile(over_RL[:, k], at, method="inverted_cdf") for k, at in enumerate(at_L)]
         self.model.shift.copy_(torch.tensor(np.array(shift_L), dtype=torch.float32))
 
@@ -232,25 +238,25 @@ class _Row:
 
 
 def pinball(logs_BL: Tensor, target_B: Tensor) -> Tensor:
-    """[B] mean over the levels."""
+    """Return the pinball loss [B], averaged over the quantiles."""
     over_BL = target_B[:, None] - logs_BL
-    level_L = torch.tensor(LEVELS, device=logs_BL.device)
+    level_L = torch.tensor(QUANTILES, device=logs_BL.device)
     return torch.maximum(level_L * over_BL, (level_L - 1) * over_BL).mean(1)
 
 
 def _batches(rows: list[_Row], size: int, seed: int) -> Iterable[list[_Row]]:
-    """Rows of like length together, in random order of batches: sorted by length within runs of 20 batches."""
+    """Return batches in random order, of rows of similar length: sorted by length within runs of 20 batches."""
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(rows))
-    made = []
+    batches = []
     for at in range(0, len(rows), 20 * size):
         run = sorted(shuffled[at : at + 20 * size], key=lambda i: len(rows[i].ids))
-        made += [[rows[i] for i in run[start : start + size]] for start in range(0, len(run), size)]
-    return [made[i] for i in rng.permutation(len(made))]
+        batches += [[rows[i] for i in run[start : start + size]] for start in range(0, len(run), size)]
+    return [batches[i] for i in rng.permutation(len(batches))]
 
 
 def _start_at(model: LengthModel, log_L: Floats) -> None:
-    """The heads begin at the constant prediction: these quantiles, whatever the prompt."""
+    """Set the heads to predict these log quantiles [L] for every prompt."""
     step_L = np.maximum(np.diff(log_L), 0.02)
     with torch.no_grad():
         for head in (model.quantile, model.bucket):
@@ -261,7 +267,7 @@ def _start_at(model: LengthModel, log_L: Floats) -> None:
 
 
 def _start(config: PredictorConfig, texts: Iterable[str]) -> tuple[Any, Tokenizer]:
-    """The encoder and its tokenizer: a small DistilBERT and a new vocabulary, or what is at the address."""
+    """Return a new small DistilBERT with a new vocabulary, or the encoder and tokenizer at the address."""
     if config.encoder == "embedded":
         tokenizer = new_tokenizer(texts, config.vocabulary)
         return new_encoder(_distilbert(config, tokenizer)), cutting(tokenizer, config.max_length)
@@ -272,7 +278,7 @@ def _start(config: PredictorConfig, texts: Iterable[str]) -> tuple[Any, Tokenize
 
 
 def _distilbert(config: PredictorConfig, tokenizer: Tokenizer) -> dict[str, Any]:
-    """A small `DistilBertModel` as its config.json tells it: what a published DistilBERT is, with other sizes."""
+    """Return the config.json of a DistilBERT of these sizes."""
     return {
         "model_type": "distilbert",
         "vocab_size": tokenizer.get_vocab_size(),
@@ -289,12 +295,12 @@ def _stored(run: _Run, name: str, generator: str, data: LengthData) -> Predictor
     bare = Tokenizer.from_str(run.tokenizer.to_str())
     bare.no_truncation()
     config: Any = run.model.encoder.config
-    told = config.to_json_string(use_diff=False)
-    marginal = tuple(float(x) for x in np.quantile(data.tokens, LEVELS))
-    kept = weights(run.model)
+    encoder_config = config.to_json_string(use_diff=False)
+    marginal = tuple(float(x) for x in np.quantile(data.tokens, QUANTILES))
+    trained = weights(run.model)
     return Predictor(
-        *(name, generator, told, bare.to_str(), run.config.max_length, LEVELS, run.width, marginal),
+        *(name, generator, encoder_config, bare.to_str(), run.config.max_length, QUANTILES, run.width, marginal),
         metrics={},
         data=data.fingerprint,
-        weights=kept,
+        weights=trained,
     )

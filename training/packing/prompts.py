@@ -1,4 +1,4 @@
-"""Prompts to observe a generator by, from a file or the hub: a data set's questions, without its answers. Knows no model."""
+"""Reads prompts to observe a generator with: a data set's questions, from a file or the hub. Knows no model."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pliant.errors import InputError, OfflineError
+from pliant.errors import InputError
+from training.data import fetch_rows, read_rows
 
 SCHEMES = ("parquet", "json", "csv")
 COLUMNS = ("prompt", "instruction", "question", "text", "sentence")
 MORE = "input"
-"""Beside an instruction, what it is about; it follows on a line of its own."""
+"""The column with the matter of an instruction, which follows it on a line of its own."""
 
 
 def load(address: str) -> tuple[str, tuple[str, ...]]:
-    """A name and the prompts of `parquet:PATH`, `json:PATH`, `csv:PATH` or `hub:NAME[:PART]`, without empty ones.
+    """Return a name, and the prompts of `parquet:PATH`, `json:PATH`, `csv:PATH` or `hub:NAME[:PART]` but empty ones.
 
-    They are in the first of COLUMNS that is there. Raises `InputError`, `OfflineError`.
+    They are read from the first of COLUMNS that exists. Raises `InputError`, and `OfflineError` for a failed download.
     """
     scheme, _, rest = address.partition(":")
     if not rest or scheme not in (*SCHEMES, "hub"):
@@ -27,36 +28,26 @@ def load(address: str) -> tuple[str, tuple[str, ...]]:
     if column is None:
         raise InputError("the columns", ", ".join(rows.column_names), f"such that one is {' or '.join(COLUMNS)}")
     more = rows[MORE] if column == "instruction" and MORE in rows.column_names else [""] * len(rows)
-    asked = [_prompt(ask, given, row) for row, (ask, given) in enumerate(zip(rows[column], more, strict=True))]
+    prompts = [
+        _prompt(question, given, row) for row, (question, given) in enumerate(zip(rows[column], more, strict=True))
+    ]
     label = rest if scheme == "hub" else Path(rest).stem
-    return re.sub(r"[^\w.-]", "-", label.rsplit("/", 1)[-1]), tuple(one for one in asked if one.strip())
+    return re.sub(r"[^\w.-]", "-", label.rsplit("/", 1)[-1]), tuple(prompt for prompt in prompts if prompt.strip())
 
 
-def _prompt(ask: Any, given: Any, row: int) -> str:
-    if not isinstance(ask, str | None) or not isinstance(given, str | None):
-        raise InputError(f"the prompt of row {row}", repr(ask)[:60], "a text")
-    return "\n".join(part for part in (ask, given) if part)
+def _prompt(question: Any, given: Any, row: int) -> str:
+    if not isinstance(question, str | None) or not isinstance(given, str | None):
+        raise InputError(f"the prompt of row {row}", repr(question)[:60], "a text")
+    return "\n".join(part for part in (question, given) if part)
 
 
 def _read(scheme: str, path: Path) -> Any:
-    import datasets
-
     if not path.is_file():
         raise InputError("prompts", path, f"an existing {scheme} file")
-    try:
-        return datasets.load_dataset(scheme, split="train", data_files=[str(path)])
-    except Exception as error:  # its readers pass on whatever they meet
-        raise InputError("prompts", path, f"a readable {scheme} file ({type(error).__name__}: {error})") from error
+    return read_rows(scheme, path, f"a readable {scheme} file", "prompts", data_files=[str(path)])
 
 
-def _fetch(name: str) -> Any:
-    import datasets
-
-    name, _, part = name.partition(":")
-    try:
-        return datasets.load_dataset(name, part or None, split="train")
-    except Exception as error:
-        raise OfflineError(
-            f"the data set {name} could not be fetched from the hub ({type(error).__name__}); without a network use a local "
-            "file (parquet:PATH, json:PATH, csv:PATH) or the embedded corpus (docstrings)"
-        ) from error
+def _fetch(address: str) -> Any:
+    name, _, part = address.partition(":")
+    works = "a local file (parquet:PATH, json:PATH, csv:PATH) or the embedded corpus (docstrings)"
+    return fetch_rows(name, part or None, works)

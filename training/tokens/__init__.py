@@ -1,1 +1,1 @@
-"""Training for tokens."""
+"""Training for tokens: a frozen backbone, and a head and prompts per task."""

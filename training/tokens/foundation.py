@@ -1,6 +1,6 @@
-"""The frozen foundation of the tokens system: pretrained weights from timm's hub, or a small ViT trained here.
+"""The frozen backbone of the tokens system: pretrained weights from timm's hub or a file, or a small ViT trained here.
 
-Knows no task of the service: the small ViT sees only the labels of the upstream classes.
+The small ViT sees no task of the service, only the labels of the upstream classes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from training.precision import PRECISIONS, lowered
 
 @dataclass(frozen=True, slots=True)
 class FoundationConfig:
-    """How the embedded foundation is pretrained; the defaults are for the digits: 64 patches of one original pixel each."""
+    """How the embedded backbone is pretrained; the defaults are for the digits: 64 patches of one original pixel each."""
 
     architecture: str = "vit_tiny_patch16_224"
     options: Mapping[str, Option] = field(
         default_factory=lambda: {"img_size": 16, "patch_size": 2, "embed_dim": 192, "depth": 8, "num_heads": 3}
     )
-    upstream_classes: int = 5  # labels below this are shown; the rest stay unseen
+    upstream_classes: int = 5  # labels below this are trained on; the others stay unseen
     images: int = 20_000  # drawn with replacement, in all
     batch: int = 64
     learning_rate: float = 8e-4
@@ -58,7 +58,11 @@ class FoundationConfig:
 
 
 def pretrain(config: FoundationConfig, data: ImageData, device: str = "cpu", progress: Progress = silent) -> Backbone:
-    """Train a small ViT on the upstream classes of `data.split.fit`; half of its patches are dropped at each step."""
+    """Train a small ViT on the upstream classes of `data.split.fit`.
+
+    `config.patch_dropout` of its patches are left out at each step. Raises `InputError` for fewer pictures than a
+    batch.
+    """
     torch.manual_seed(config.seed)
     size = int(config.options["img_size"])
     shown = data.split.fit[data.labels[data.split.fit] < config.upstream_classes]
@@ -75,7 +79,7 @@ def pretrain(config: FoundationConfig, data: ImageData, device: str = "cpu", pro
 
 
 def _moments(pixels_NCHW: Tensor) -> tuple[float, float]:
-    """Mean and deviation of pixel values in 0..1. The pixels stay bytes: as floats they need four times the memory."""
+    """Return mean and deviation of pixel values in 0..1. The pixels stay bytes, as floats need four times the memory."""
     share_NCHW = pixels_NCHW.float() / 255
     return float(share_NCHW.mean()), float(share_NCHW.std())
 
@@ -85,13 +89,13 @@ def _fresh_vit(config: FoundationConfig) -> Any:
     vit.patch_drop = PatchDropout(config.patch_dropout, num_prefix_tokens=1)
     grid = int(config.options["img_size"]) // int(config.options["patch_size"])
     with torch.no_grad():
-        # Learned positions start as sines: with patches of one pixel the net else spends its whole budget on finding them.
+        # Learned positions start as sines: with patches of one pixel, finding them would take the whole budget.
         vit.pos_embed[0, 1:] = positions(grid, int(config.options["embed_dim"]))
     return vit
 
 
 def positions(grid: int, width: int) -> Tensor:
-    """Sine and cosine position embedding of a square grid, [grid * grid, width]."""
+    """Return the sine and cosine position embedding of a square grid, [grid * grid, width]."""
     angle = torch.arange(grid)[:, None] / 100 ** (torch.arange(width // 4) / (width // 4))
     line_GD = torch.cat([angle.sin(), angle.cos()], dim=1)
     rows = line_GD[:, None].expand(grid, grid, -1)
@@ -102,7 +106,7 @@ def positions(grid: int, width: int) -> Tensor:
 def _fit(
     config: FoundationConfig, vit: Any, images: Callable[[Tensor], Tensor], labels_N: Tensor, progress: Progress
 ) -> None:
-    """`images` gives the normalised pictures of the indices drawn."""
+    """Train the net in place; `images` gives the normalised pictures of the indices drawn."""
     model, change = AdaptiveViT(vit).train(), augmentation(config.augment)
     head = nn.Linear(model.width, config.upstream_classes).to(labels_N.device)
     parameters = [*model.parameters(), *head.parameters()]
@@ -126,18 +130,21 @@ def _fit(
 
 
 def _groups(parameters: list[nn.Parameter]) -> list[dict[str, object]]:
-    """Weight decay for matrices only."""
+    """Return parameter groups with weight decay for matrices only."""
     flat = [p for p in parameters if p.ndim < 2]
     return [{"params": [p for p in parameters if p.ndim >= 2]}, {"params": flat, "weight_decay": 0.0}]
 
 
 def warm_cosine(step: int, steps: int, warmup: int) -> float:
-    """Linear warm-up, then half a cosine down to zero; a factor on the learning rate."""
+    """Return the factor on the learning rate: a linear warm-up, then half a cosine down to zero."""
     return min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
 def from_timm(architecture: str) -> Backbone:
-    """A pretrained timm vision transformer. Raises `OfflineError` where the hub is out of reach."""
+    """Return a pretrained timm vision transformer.
+
+    Raises `InputError` for an unknown architecture, and `OfflineError` where the hub is out of reach.
+    """
     _check_name(architecture)
     try:
         vit = create_vit(architecture, {}, pretrained=True)
@@ -150,7 +157,10 @@ def from_timm(architecture: str) -> Backbone:
 
 
 def from_file(architecture: str, path: str) -> Backbone:
-    """A timm vision transformer whose weights lie in a local safetensors file."""
+    """Return a timm vision transformer with the weights of a local safetensors file.
+
+    Raises `InputError` for an unknown architecture, and for a file that cannot be read or does not fit.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -170,7 +180,7 @@ def _check_name(architecture: str) -> None:
 
 
 def _fill(vit: Any, weights: Mapping[str, Tensor], architecture: str, path: str) -> None:
-    """Weights that the net does not know, its classifier's for instance, are passed over."""
+    """Load the weights; those that the net does not have, such as its classifier's, are ignored."""
     try:
         missing = vit.load_state_dict(weights, strict=False).missing_keys
     except RuntimeError as error:  # a shape differs

@@ -1,7 +1,7 @@
-"""Finds the learning rate of a task's prompts by short trials: deep prompts are sensitive to it, and each backbone differs.
+"""Chooses the learning rate of a task's prompts by short trials: prompts are sensitive to it, and backbones differ.
 
-Every rate trains prompts of the longest gamma on most of the fit split, from the same start and with the same draws, and is
-judged by its accuracy on the rest of the fit split. Profiling and test pictures are never looked at.
+Every rate trains prompts of the longest gamma on most of the fit split, from the same start and with the same draws,
+and is judged by its accuracy on the rest of the fit split. Profiling and test pictures are not used.
 
 Shape suffixes as in pliant/tokens/model.py.
 """
@@ -32,26 +32,26 @@ class Sweep:
 
     @property
     def best(self) -> float:
-        """The rate with the best trial; among equals the smaller."""
+        """The rate with the best trial; among equals the smallest."""
         return min(zip(self.rates, self.accuracy, strict=True), key=lambda pair: (-pair[1], pair[0]))[0]
 
 
 def sweep(
     config: TaskConfig, data: ImageData, backbone: Backbone, device: str = "cpu", progress: Progress = silent
 ) -> Sweep:
-    """One trial for each of `config.prompt_rates`."""
+    """Run one trial for each of `config.prompt_rates`."""
     torch.manual_seed(config.seed)
     model = load_model(backbone).to(device)
-    seen = fit_examples(data, backbone, device)
-    cut = max(1, round(len(seen.label_N) * (1 - config.held_out)))
-    fit, judge = seen.part(slice(0, cut)), seen.part(slice(cut, None))
+    examples = fit_examples(data, backbone, device)
+    cut = max(1, round(len(examples.label_N) * (1 - config.held_out)))
+    fit, judge = examples.part(slice(0, cut)), examples.part(slice(cut, None))
     head = train_head(config, model, fit, len(data.classes))
-    found = []
+    accuracies = []
     for rate in config.prompt_rates:
-        prompt_LGD, tried = _trial(replace(config, prompt_rate=rate), model, fit, head)
-        found.append(_accuracy(config, model, tried, judge, prompt_LGD))
-        progress(len(found), len(config.prompt_rates))
-    return Sweep(config.prompt_rates, tuple(found), _accuracy(config, model, head, judge, None))
+        prompt_LGD, trained = _trial(replace(config, prompt_rate=rate), model, fit, head)
+        accuracies.append(_accuracy(config, model, trained, judge, prompt_LGD))
+        progress(len(accuracies), len(config.prompt_rates))
+    return Sweep(config.prompt_rates, tuple(accuracies), _accuracy(config, model, head, judge, None))
 
 
 def _trial(config: TaskConfig, model: AdaptiveViT, fit: Examples, head: nn.Linear) -> tuple[Tensor, nn.Linear]:

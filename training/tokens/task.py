@@ -1,8 +1,8 @@
 """Trains one task on a frozen backbone: a linear head, and deep prompts with a head of their own per gamma > 0.
 
-Prompts grow: those of a longer gamma start as those of the next shorter one plus fresh ones, so that all gammas together
-cost little more than the longest alone. Merged settings (gamma < 0) need no training. Which learning rate the prompts
-take is found by short trials where several are given (see sweep.py). Accuracies are profiling's business.
+Prompts grow: those of a longer gamma start as those of the next shorter one plus fresh ones, so all gammas together
+cost little more than the longest alone. Merged settings (gamma < 0) need no training. Where several learning rates are
+given for the prompts, short trials choose one (see sweep.py). Accuracies are measured later, by profiling.
 
 Shape suffixes as in pliant/tokens/model.py.
 """
@@ -37,16 +37,16 @@ class TaskConfig:
 
     gammas: tuple[int, ...] = (2, 4, 8)  # prompt lengths, ascending
     epochs: float = 2.0  # per gamma
-    least_images: int = 0  # drawn per gamma at least, so that small data sets are seen often enough
+    least_images: int = 0  # pictures drawn per gamma at least, so that small data sets are seen often enough
     batch: int = 32
     prompt_rate: float = 0.03
-    prompt_rates: tuple[float, ...] = ()  # where given, short trials choose among them in place of prompt_rate
-    trial_images: int = 4000  # drawn per trial
-    held_out: float = 0.2  # share of the fit split that trials are judged on
-    prompt_scale: float = 0.3  # deviation of fresh prompts
+    prompt_rates: tuple[float, ...] = ()  # if given, short trials choose one in place of prompt_rate
+    trial_images: int = 4000  # pictures drawn per trial
+    held_out: float = 0.2  # share of the fit split on which trials are judged
+    prompt_scale: float = 0.3  # standard deviation of fresh prompts
     head_rate: float = 0.01
     head_steps: int = 300  # full-batch steps of the plain head
-    head_images: int | None = None  # of the fit split, that the plain head is fitted to; None: all
+    head_images: int | None = None  # pictures of the fit split for the plain head; None: all
     patch_dropout: float = 0.0  # share of patches left out while prompts are trained: faster
     weight_decay: float = 1e-4
     augment: str = "none"  # see training/augment.py
@@ -54,9 +54,9 @@ class TaskConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for key, value, known in (("augment", self.augment, AUGMENTATIONS), ("precision", self.precision, PRECISIONS)):
-            if value not in known:
-                raise InputError(f"task.{key}", value, f"one of {', '.join(known)}")
+        for key, value, names in (("augment", self.augment, AUGMENTATIONS), ("precision", self.precision, PRECISIONS)):
+            if value not in names:
+                raise InputError(f"task.{key}", value, f"one of {', '.join(names)}")
         if not 0 < self.held_out < 1:
             raise InputError("task.held_out", self.held_out, "between 0 and 1")
         if not 0 <= self.patch_dropout < 1:
@@ -67,17 +67,18 @@ class TaskConfig:
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Pictures as bytes and how the backbone wants them: as floats they would need four times the memory."""
+    """Pictures as bytes, and the function that normalises them: as floats they would need four times the memory."""
 
     pixel_NHWC: Tensor
     label_N: Tensor
     normalise: Callable[[Tensor], Tensor]
 
     def image(self, index: Tensor | slice) -> Tensor:
-        """Normalised, [B, C, H, W]."""
+        """Return these pictures, normalised, [B, C, H, W]."""
         return self.normalise(self.pixel_NHWC[index])
 
     def part(self, chosen: slice) -> Examples:
+        """Return these examples only."""
         return replace(self, pixel_NHWC=self.pixel_NHWC[chosen], label_N=self.label_N[chosen])
 
 
@@ -89,45 +90,48 @@ def train(
     device: str = "cpu",
     progress: Progress = silent,
 ) -> Task:
-    """A task without accuracies (see profiling/tokens/accuracy.py, which fills them in)."""
+    """Train a task and return it without accuracies (profiling/tokens/accuracy.py measures them).
+
+    `digest`: of the backbone.
+    """
     torch.manual_seed(config.seed)
     model = load_model(backbone).to(device)
-    seen = fit_examples(data, backbone, device)
-    done = _Counter(progress, 1 + steps(config, seen) * len(config.gammas))
-    head = train_head(config, model, seen, len(data.classes))
+    examples = fit_examples(data, backbone, device)
+    done = _Counter(progress, 1 + steps(config, examples) * len(config.gammas))
+    head = train_head(config, model, examples, len(data.classes))
     heads, prompts = {0: _stored(head)}, {}
     prompt_LGD = torch.empty(model.depth, 0, model.width, device=device)
     done()
     for gamma in config.gammas:
         prompt_LGD = lengthened(config, prompt_LGD, gamma)
-        prompt_LGD, head = train_prompts(config, model, seen, prompt_LGD, head, steps(config, seen), done)
+        prompt_LGD, head = train_prompts(config, model, examples, prompt_LGD, head, steps(config, examples), done)
         heads[gamma], prompts[gamma] = _stored(head), _array(prompt_LGD)
     return Task(data.name, data.classes, digest, heads, prompts, {}, {}, data.fingerprint)
 
 
 def fit_examples(data: ImageData, backbone: Backbone, device: str) -> Examples:
-    """The fit split on the device."""
+    """Return the fit split on the device."""
     pixel_NHWC = torch.from_numpy(data.images.batch(data.split.fit, backbone.image_size)).to(device)
     label_N = torch.from_numpy(data.labels[data.split.fit]).to(device)
     return Examples(pixel_NHWC, label_N, normaliser(backbone, device))
 
 
-def steps(config: TaskConfig, seen: Examples) -> int:
-    """Training steps per gamma."""
-    return max(1, int(max(config.epochs * len(seen.label_N), config.least_images) / config.batch))
+def steps(config: TaskConfig, examples: Examples) -> int:
+    """Return the training steps per gamma."""
+    return max(1, int(max(config.epochs * len(examples.label_N), config.least_images) / config.batch))
 
 
-def train_head(config: TaskConfig, model: AdaptiveViT, seen: Examples, classes: int) -> nn.Linear:
-    """Logistic regression on the class token's features, which are computed once."""
-    seen = seen.part(slice(0, config.head_images))
-    count = len(seen.label_N)
-    with torch.no_grad(), lowered(config.precision, seen.label_N.device):
-        parts = [model(seen.image(slice(at, at + 64))).float() for at in range(0, count, 64)]
-    feature_ND = torch.cat(parts)
+def train_head(config: TaskConfig, model: AdaptiveViT, examples: Examples, classes: int) -> nn.Linear:
+    """Fit a logistic regression to the class token's features, which are computed once."""
+    examples = examples.part(slice(0, config.head_images))
+    count = len(examples.label_N)
+    with torch.no_grad(), lowered(config.precision, examples.label_N.device):
+        chunks = [model(examples.image(slice(at, at + 64))).float() for at in range(0, count, 64)]
+    feature_ND = torch.cat(chunks)
     head = nn.Linear(model.width, classes).to(feature_ND.device)
     optimizer = torch.optim.AdamW(head.parameters(), lr=config.head_rate, weight_decay=1e-3)
     for _ in range(config.head_steps):
-        loss = cross_entropy(head(feature_ND), seen.label_N)
+        loss = cross_entropy(head(feature_ND), examples.label_N)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -135,7 +139,7 @@ def train_head(config: TaskConfig, model: AdaptiveViT, seen: Examples, classes: 
 
 
 def lengthened(config: TaskConfig, prompt_LGD: Tensor, gamma: int) -> Tensor:
-    """The prompts with fresh ones behind them, `gamma` in all."""
+    """Return the prompts followed by fresh ones, `gamma` in all."""
     layers, present, width = prompt_LGD.shape
     fresh = config.prompt_scale * torch.randn(layers, gamma - present, width, device=prompt_LGD.device)
     return torch.cat([prompt_LGD, fresh], dim=1)
@@ -144,13 +148,13 @@ def lengthened(config: TaskConfig, prompt_LGD: Tensor, gamma: int) -> Tensor:
 def train_prompts(
     config: TaskConfig,
     model: AdaptiveViT,
-    seen: Examples,
+    examples: Examples,
     start_LGD: Tensor,
     start: nn.Linear,
     count: int,
     done: Callable[[], None],
 ) -> tuple[Tensor, nn.Linear]:
-    """Prompts and a head after `count` steps from where they start; `done` is called after each."""
+    """Return prompts and a head after `count` steps from these; `done` is called after each step."""
     prompt_LGD = nn.Parameter(start_LGD)
     head = nn.Linear(start.in_features, start.out_features).to(start_LGD.device)
     head.load_state_dict(start.state_dict())
@@ -161,10 +165,10 @@ def train_prompts(
         for step in range(count):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * warm_cosine(step, count, warmup=10)
-            drawn = torch.randint(len(seen.label_N), (config.batch,), device=start_LGD.device)
+            drawn = torch.randint(len(examples.label_N), (config.batch,), device=start_LGD.device)
             with lowered(config.precision, start_LGD.device):
-                feature_BD = model(change(seen.image(drawn)), 0, prompt_LGD.expand(config.batch, -1, -1, -1))
-            loss = cross_entropy(head(feature_BD.float()), seen.label_N[drawn])
+                feature_BD = model(change(examples.image(drawn)), 0, prompt_LGD.expand(config.batch, -1, -1, -1))
+            loss = cross_entropy(head(feature_BD.float()), examples.label_N[drawn])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -174,14 +178,14 @@ def train_prompts(
 
 @contextmanager
 def _dropping(model: AdaptiveViT, share: float) -> Iterator[None]:
-    """While the context lasts the model sees each picture with this share of its patches left out."""
+    """Within this context the model leaves out this share of each picture's patches."""
     if not share:
         yield
         return
     whole = model.vit.patch_drop
     model.vit.patch_drop = PatchDropout(
         share, num_prefix_tokens=1
-    )  # as new: dropping, though the model is not in training
+    )  # a new module is in training mode, so it drops though the model does not train
     try:
         yield
     finally:
@@ -189,7 +193,7 @@ def _dropping(model: AdaptiveViT, share: float) -> Iterator[None]:
 
 
 class _Counter:
-    """Counts steps and passes them on."""
+    """Counts steps and reports them as progress."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0

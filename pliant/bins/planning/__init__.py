@@ -1,1 +1,1 @@
-"""How many devices each runtime gets, and which lengths get a runtime."""
+"""Plans of the bins system: which lengths get a runtime, and how many devices each runtime gets."""

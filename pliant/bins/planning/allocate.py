@@ -1,8 +1,13 @@
-"""How many devices each runtime gets: the published programme of Arlo (Eq. 1-7, as restated in issue 5), solved exactly.
+"""How many devices each runtime gets: the published programme of Arlo (Eq. 1-7, in the form below), solved exactly.
 
-Minimise sum L_i(B_i) C_i over whole N_i with sum N_i = G, N_i >= floor(Q_i / M_i) and N_I >= 1, where R_0 = 0,
-R_i = max(R_{i-1} + Q_i - N_i M_i, 0), C_i = min(R_{i-1} + Q_i, N_i M_i), C_I = R_{I-1} + Q_I, B_i = C_i / N_i.
-A runtime without devices serves nothing and costs nothing: all that came to it is carried on to the longer ones.
+Minimise sum L_i(B_i) C_i over whole N_i with sum N_i = G, N_i >= floor(Q_i / M_i) and N_I >= 1, where
+
+    R_0 = 0, R_i = max(R_{i-1} + Q_i - N_i M_i, 0),
+    C_i = min(R_{i-1} + Q_i, N_i M_i), C_I = R_{I-1} + Q_I, B_i = C_i / N_i.
+
+Bin i is a runtime, in ascending length: Q_i requests come to it, one device serves M_i within the SLO, it has N_i
+devices, serves C_i requests, carries R_i on to the next longer one, and has latency L_i with B_i outstanding requests
+per device. A runtime without devices serves nothing and costs nothing: it carries on all that came to it.
 
 Solved by a dynamic programme over the bins. Let V_i(g, R) be the least cost of the bins from i on with g devices and
 carry R, for latencies that are not negative and do not fall as B rises:
@@ -10,14 +15,14 @@ carry R, for latencies that are not negative and do not fall as B rises:
 - V_i rises with R. For the last bin it is L((R + Q) / N) (R + Q). For another one take the same N: C, hence L(C / N) C,
   and the next carry do not fall as R rises, V_{i+1} does not fall with its carry, and which N are allowed does not
   depend on R.
-- V_i falls with g: give what is more to the last bin, whose C stays and whose B falls.
+- V_i falls with g: give the additional devices to the last bin, whose C stays and whose B falls.
 
-So of two states before a bin, (devices used, carry, cost), one that is no greater in all three makes the other needless.
-At most one state without carry is left for each number of devices. Those with carry are few, since a bin carries on only
-below ceil((R + Q) / M) devices, and N >= floor(Q / M). A state is also needless if its cost and a bound on what is
-still to pay (`least_costs` of the kernel: the same programme backwards on a coarse grid of carries, always rounded
-down) come to no less than a solution that is known. The search runs with ever more states and finer bounds until none
-was left out that might have led to less. Nothing here knows of dispatch, time, or how a plan is put in place.
+So of two states before a bin, (devices used, carry, cost), one that is no greater in all three makes the other
+needless. At most one state without carry is left for each number of devices. Those with carry are few, since a bin
+carries on only below ceil((R + Q) / M) devices, and N >= floor(Q / M). A state is also needless if its cost plus a
+lower bound on the cost to come (`least_costs` of the kernel: the same programme backwards on a coarse grid of carries,
+always rounded down) is no less than the cost of a known solution. The search is repeated with more states and finer
+bounds until no state was left out that might have led to less.
 """
 
 from __future__ import annotations
@@ -34,20 +39,20 @@ from pliant.errors import InputError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Attempts = Sequence[tuple[int, float]]  # most states kept before each bin, operations spent on bounds
+Attempts = Sequence[tuple[int, float]]  # states kept before each bin at most, operations spent on bounds
 
-ROUNDING = 1e-12  # of the cost: what is not better by more than this counts as equal
+ROUNDING = 1e-12  # share of the cost: a smaller difference counts as equal
 ATTEMPTS: Attempts = ((64, 1e6), (512, 2e7), (2048, 1e8), (8192, 2e9))
-LEVELS = 2048  # of carry, at most
+LEVELS = 2048  # levels of carry at most, in the bounds
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What comes to one runtime, and how well one device with it serves."""
+    """The requests of one runtime, and how fast a device serves them. Raises `InputError` for impossible values."""
 
     requests: float  # Q: mean number within one SLO
     capacity: float  # M: requests that one device serves within the SLO
-    latency: tuple[float, ...]  # L at B = 0, 1, ... outstanding requests; linear between, the last slope beyond
+    latency: tuple[float, ...]  # L in seconds at B = 0, 1, ... outstanding requests; the last slope goes on
 
     def __post_init__(self) -> None:
         if not 0 <= self.requests < math.inf:
@@ -61,7 +66,7 @@ class Demand:
                 raise InputError(f"latency at {backlog}", value, f"finite and at least the one before, {before}")
 
     def latency_at(self, backlog: float) -> float:
-        """L(B) in seconds."""
+        """Return L(B) in seconds, interpolated linearly."""
         last = len(self.latency) - 1
         if last == 0:
             return self.latency[0]
@@ -75,23 +80,24 @@ class Allocation:
 
     counts: tuple[int, ...]
     cost: float  # of this stream: sum L_i(B_i) C_i
-    feasible: bool  # False: too few devices for all N_i >= floor(Q_i / M_i), solved without these bounds
-    gap: float  # of all streams together: at most this share of the cost above the least; 0 where proven exact
+    feasible: bool  # False: too few devices for N_i >= floor(Q_i / M_i), solved without these bounds
+    gap: float  # of all streams: at most this share of the cost above the optimum; 0: proven exact
 
 
 def allocate(demands: Sequence[Demand], devices: int, attempts: Attempts = ATTEMPTS) -> Allocation:
-    """The best of all allocations of `devices` to runtimes in ascending length. Errors: as `allocate_streams`."""
+    """Return the best allocation of `devices` to runtimes of ascending length. Raises as `allocate_streams`."""
     return allocate_streams([demands], devices, attempts)[0]
 
 
 def allocate_streams(
     streams: Sequence[Sequence[Demand]], devices: int, attempts: Attempts = ATTEMPTS
 ) -> tuple[Allocation, ...]:
-    """The best of all allocations of `devices` to the runtimes of several streams, the sum of whose costs is least.
+    """Return the allocation of `devices` to the runtimes of several streams whose total cost is least.
 
     Every stream's last runtime has at least one device. All streams keep the bounds N_i >= floor(Q_i / M_i) if there
-    are devices for that, else none does. Fewer `attempts` bound the time where a proof takes long (overload of
-    hundreds of devices): the result's `gap` tells. Raises `InputError` for a stream without runtimes or without a device.
+    are enough devices, otherwise none does. Fewer `attempts` limit the time where a proof takes long (overload of
+    hundreds of devices); the result's `gap` says how far from the optimum it may be. Raises `InputError` for a stream
+    without runtimes or without a device.
     """
     if not streams or not all(streams):
         raise InputError("streams", [len(stream) for stream in streams], "at least one, each of at least one runtime")
@@ -108,13 +114,13 @@ def allocate_streams(
 
 
 def least_counts(demands: Sequence[Demand]) -> list[int]:
-    """The bounds on N_i: floor(Q_i / M_i), and one device for the last runtime."""
+    """Return the bounds on N_i: floor(Q_i / M_i), and at least one device for the last runtime."""
     least = [int(demand.requests / demand.capacity) for demand in demands]
     return [*least[:-1], max(least[-1], 1)]
 
 
 def published_cost(demands: Sequence[Demand], counts: Sequence[int]) -> float:
-    """sum L_i(B_i) C_i of any allocation; request-seconds within one SLO."""
+    """Return sum L_i(B_i) C_i of any allocation, in request-seconds within one SLO."""
     carry = total = 0.0
     for i, (demand, count) in enumerate(zip(demands, counts, strict=True)):
         load = carry + demand.requests
@@ -132,9 +138,9 @@ class _Chain:
     capacity_I: Floats
     least_I: Ints
     latency_IB: Floats
-    price_I: Floats  # [I + 1] each request carried into bin i costs at least so much
-    most_carry_I: Floats  # [I + 1] into bin i
-    spare: int  # devices beyond the least
+    price_I: Floats  # [I + 1] least cost of each request that is carried into bin i
+    max_carry_I: Floats  # [I + 1] greatest carry into bin i
+    spare: int  # devices beyond the bounds
 
     @classmethod
     def of(cls, streams: Sequence[Sequence[Demand]], least: Sequence[Sequence[int]], devices: int) -> _Chain:
@@ -152,19 +158,19 @@ class _Chain:
 
 
 def _table(demands: Sequence[Demand]) -> Floats:
-    """[I, B] latencies, the shorter ones continued by their last slope; at least two columns."""
+    """Return [I, B] latencies, the shorter ones continued by their last slope; at least two columns."""
     longest = max(2, *(len(demand.latency) for demand in demands), 0)
     rows = [[*d.latency, *(d.latency_at(b) for b in range(len(d.latency), longest))] for d in demands]
     return np.array(rows, dtype=np.float64)
 
 
 def _solve(programme: _Chain, attempts: Attempts) -> tuple[list[int], float]:
-    """Counts and the proven gap."""
+    """Return counts and the proven gap."""
     best, counts, bound = np.inf, [0], -np.inf
     for width, work in attempts:
-        found, better, left_out = _search(programme, width, work, best)
+        cost, better, left_out = _search(programme, width, work, best)
         if better is not None:
-            best, counts = found, better
+            best, counts = cost, better
         bound = max(bound, min(best, left_out))
         if bound >= best * (1.0 - ROUNDING):
             return counts, 0.0
@@ -172,9 +178,9 @@ def _solve(programme: _Chain, attempts: Attempts) -> tuple[list[int], float]:
 
 
 def _search(programme: _Chain, width: int, work: float, best: float) -> tuple[float, list[int] | None, float]:
-    """A solution better than `best` if there is one among the `width` states of lowest bound before each bin.
+    """Look for a solution better than `best` among the `width` states of lowest bound before each bin.
 
-    Returns its cost and counts, and the lowest bound of the states left out.
+    Returns its cost and counts (None if there is none), and the lowest bound of the states left out.
     """
     from pliant.bins.planning.allocate_kernel import (  # a bare GPU machine lacks numba
         bounds_of,
@@ -184,7 +190,7 @@ def _search(programme: _Chain, width: int, work: float, best: float) -> tuple[fl
 
     p = programme
     levels = int(min(max(2 * work / (len(p.requests_I) * (p.spare + 1.0) ** 2), 1), LEVELS))
-    step_I = p.most_carry_I / levels
+    step_I = p.max_carry_I / levels
     to_go_IPS = least_costs(p.requests_I, p.capacity_I, p.least_I, p.latency_IB, p.price_I, step_I, levels, p.spare)
     used, carry, cost = np.zeros(1, dtype=np.int64), np.zeros(1), np.zeros(1)
     left_out, path = np.inf, []
@@ -194,8 +200,8 @@ def _search(programme: _Chain, width: int, work: float, best: float) -> tuple[fl
         bound_K = bounds_of(*ahead, after, carry, cost)
         kept, dropped = _lowest(bound_K, np.lexsort((cost, carry, after)), 16 * width)
         kept = kept[undominated(after[kept], carry[kept], cost[kept])]
-        kept, too = _lowest(bound_K, kept, width)
-        left_out = min(left_out, dropped, too)
+        kept, cut_off = _lowest(bound_K, kept, width)
+        left_out = min(left_out, dropped, cut_off)
         path.append((after[kept] - used[parent[kept]], parent[kept]))
         used, carry, cost = after[kept], carry[kept], cost[kept]
     if len(used) == 0:
@@ -203,18 +209,18 @@ def _search(programme: _Chain, width: int, work: float, best: float) -> tuple[fl
     return float(cost[0]), _traced(p, path), left_out
 
 
-def _lowest(bound_K: Floats, states: Ints, most: int) -> tuple[Ints, float]:
-    """At most so many of these states, in their order, and the lowest bound of those left out."""
-    if len(states) <= most:
+def _lowest(bound_K: Floats, states: Ints, max_states: int) -> tuple[Ints, float]:
+    """Return at most `max_states` of these states, in their order, and the lowest bound of those left out."""
+    if len(states) <= max_states:
         return states, math.inf
     ranked = np.argsort(bound_K[states], kind="stable")
-    return states[np.sort(ranked[:most])], float(bound_K[states[ranked[most]]])
+    return states[np.sort(ranked[:max_states])], float(bound_K[states[ranked[max_states]]])
 
 
 def _advance(
     p: _Chain, i: int, states: tuple[Ints, Floats, Floats], ahead: tuple[Floats, float, float], below: float
 ) -> tuple[Ints, Floats, Floats, Ints]:
-    """States after bin i that may lead to less than `below`: used, carry, cost, and the state before."""
+    """Return the states after bin i that may lead to less than `below`: used, carry, cost, and the state before."""
     from pliant.bins.planning.allocate_kernel import advance_carried, advance_served, bounds_of
 
     bin_ = (p.requests_I[i], p.capacity_I[i], p.least_I[i], p.latency_IB[i])
@@ -233,7 +239,7 @@ def _empty(room: int) -> tuple[Ints, Floats, Floats, Ints]:
 
 
 def _traced(p: _Chain, path: Sequence[tuple[Ints, Ints]]) -> list[int]:
-    """Counts of all bins, from the end back."""
+    """Return the counts of all bins, traced back from the end."""
     counts, state = [], 0
     for extra, parent in reversed(path):
         counts.append(int(extra[state]))

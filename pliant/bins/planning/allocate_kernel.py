@@ -1,8 +1,8 @@
-"""The inner loops of allocate.py, compiled by numba. See there for the programme and for why this is exact.
+"""The inner loops of allocate.py, compiled by numba. See there for the programme and why it is exact.
 
-Suffixes: I bins (all streams one after another), P levels of carry, S + 1 numbers of spare devices, K states.
-A state says, before some bin: how many spare devices are used, the carry, and the cost so far. Spare devices are those
-beyond the least number of every bin. The last bin of a stream has infinite capacity here: it serves all that is left.
+Suffixes: I bins (all streams one after another), P levels of carry, S + 1 numbers of spare devices, K states. A state
+before some bin is (spare devices used, carry, cost so far). Spare devices are those beyond the minimum of every bin.
+The last bin of a stream has infinite capacity here: it serves all that is left.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiled(function: F) -> F:
-    """By numba, when first called; kept beside this file for the next process."""
+    """Compile by numba at the first call, and store the result beside this file for the next process."""
     return cast(F, njit(cache=True)(function))
 
 
 @compiled
 def latency_at(latency_B: Floats, backlog: float) -> float:
-    """Linear between whole numbers, with the last slope beyond; at least two points."""
+    """Return L(B): linear between whole B, with the last slope beyond. `latency_B` has at least two points."""
     below = min(int(backlog), len(latency_B) - 2)
     return float(latency_B[below] + (backlog - below) * (latency_B[below + 1] - latency_B[below]))
 
 
 @compiled
 def served(latency_B: Floats, capacity: float, load: float, count: int) -> tuple[float, float]:
-    """Cost of `count` devices under this load, and what they carry on: L(C / N) C with C = min(load, N M)."""
+    """Return the cost of `count` devices under this load, and what they carry on: L(C / N) C with C = min(load, N M)."""
     if count == 0 or load == 0.0:
         return 0.0, load
     if count * capacity < load:
@@ -52,10 +52,10 @@ def least_costs(
     levels: int,
     spare: int,
 ) -> Floats:
-    """[I + 1, P, S + 1]: at least so much do the bins from i on cost with carry p x step and s spare devices.
+    """Return [I + 1, P, S + 1] lower bounds on the cost of the bins from i on with carry p x step and s spare devices.
 
-    The programme itself backwards, but after each bin the carry is rounded down to the next level; what that takes off
-    is charged at price_I, the least latency of the bins to come.
+    This is the programme itself backwards, but after each bin the carry is rounded down to the next level. What that
+    leaves out is charged at price_I, the least latency of the bins to come.
     """
     bins = len(requests_I)
     to_go_IPS = np.full((bins + 1, levels, spare + 1), np.inf)
@@ -74,19 +74,20 @@ def least_costs(
 
 @compiled
 def level_of(carry: float, step: float, levels: int) -> int:
+    """Return the level of carry at or below `carry`."""
     return min(int(carry / step), levels - 1) if step > 0.0 else 0
 
 
 @compiled
 def bound_of(to_go_PS: Floats, step: float, price: float, spare_left: int, carry: float) -> float:
-    """What is still to pay at least, from `least_costs`."""
+    """Return the least cost that is still to come, from `least_costs`."""
     level = level_of(carry, step, len(to_go_PS))
     return float(to_go_PS[level, spare_left] + (carry - level * step) * price)
 
 
 @compiled
 def bounds_of(to_go_PS: Floats, step: float, price: float, used_K: Ints, carry_K: Floats, cost_K: Floats) -> Floats:
-    """[K] lowest total that each state can lead to."""
+    """Return [K] the least total that each state can lead to."""
     bound_K = np.empty(len(used_K))
     for k in range(len(used_K)):
         spare_left = to_go_PS.shape[1] - 1 - used_K[k]
@@ -105,7 +106,7 @@ def advance_served(
     latency_B: Floats,
     spare: int,
 ) -> tuple[Floats, Ints]:
-    """[S + 1] least cost and from which state, by spare devices used, where this bin serves all that came to it."""
+    """Return [S + 1] least cost and its state, by spare devices used, where this bin serves all its load."""
     best_S, parent_S = np.full(spare + 1, np.inf), np.full(spare + 1, -1)
     for k in range(len(used_K)):
         load = requests + carry_K[k]
@@ -133,11 +134,11 @@ def advance_carried(
     below: float,
     into: tuple[Ints, Floats, Floats, Ints],
 ) -> int:
-    """Writes the states (used, carry, cost, parent) in which this bin carries on, and that may end below `below`.
+    """Write the states (used, carry, cost, parent) in which this bin carries on and that may end below `below`.
 
-    Returns how many there are; those for which `into` has no room are only counted.
+    Returns how many there are; those that do not fit into `into` are only counted.
     """
-    found = 0
+    number = 0
     spare = to_go_PS.shape[1] - 1
     for k in range(len(used_K)):
         for after in range(used_K[k], spare + 1):
@@ -147,17 +148,18 @@ def advance_carried(
             cost, carry = served(latency_B, capacity, requests + carry_K[k], count)
             cost += cost_K[k]
             if cost + bound_of(to_go_PS, step, price, spare - after, carry) < below:
-                if found < len(into[0]):
-                    into[0][found], into[1][found], into[2][found], into[3][found] = after, carry, cost, k
-                found += 1
-    return found
+                if number < len(into[0]):
+                    into[0][number], into[1][number], into[2][number], into[3][number] = after, carry, cost, k
+                number += 1
+    return number
 
 
 @compiled
 def undominated(used_K: Ints, carry_K: Floats, cost_K: Floats) -> NDArray[np.bool_]:
-    """Which states no other one equals or betters in all three; they come sorted by (used, carry, cost).
+    """Return which states no other one equals or betters in all three values; they come sorted by (used, carry, cost).
 
-    The frontier over (carry, cost) of the states so far rises in carry and falls in cost: a search and a shift a state.
+    The frontier over (carry, cost) of the states so far rises in carry and falls in cost, so each state needs a search
+    and a shift.
     """
     keep_K = np.zeros(len(used_K), np.bool_)
     carries, costs = np.empty(len(used_K)), np.empty(len(used_K))

@@ -1,7 +1,6 @@
-"""Which lengths get a static runtime, and which batch sizes: from measured seconds and the lengths observed.
+"""Which lengths get a static runtime, and which batch sizes, from measured seconds and observed lengths.
 
-Knows a histogram of lengths and the seconds that a static runtime of each length takes. Knows neither load nor devices:
-how many devices each runtime gets is allocate.py's.
+How many devices each runtime gets depends on the load and is decided in allocate.py.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ Floats = NDArray[np.float64]
 def choose_edges(
     requests_by_length: ArrayLike, seconds_by_length: ArrayLike, count: int, candidates: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """At most `count` lengths, ascending, the longest last, that make `padding_cost` least. Exact.
+    """Return at most `count` lengths, ascending and with the longest last, that minimise `padding_cost`. Exact.
 
-    Both arrays are [max + 1] with the index in tokens; seconds need not rise with length (a measured staircase). There
-    it can pay to choose fewer than `count`, as each request goes to the shortest runtime that it fits; of equally good
+    Both arrays are [max + 1] with the index in tokens. Seconds need not rise with length (a measured staircase). It can
+    then pay to choose fewer than `count`, as each request goes to the shortest runtime that it fits; of equally good
     choices one with the fewest runtimes is taken. `candidates` (all lengths if None) are the only lengths allowed
-    besides the longest; seconds of others are not read. A dynamic programme: O(count x candidates^2).
+    besides the longest; seconds of others are not read. A dynamic programme: O(count x candidates^2). Raises
+    `InputError` for a count below 1 and for arrays that do not fit.
     """
     if count < 1:
         raise InputError("count", count, "at least 1 runtime")
@@ -39,7 +39,7 @@ def choose_edges(
 
 
 def _cheapest(first_E: Floats, added_EF: Floats, count: int) -> list[int]:
-    """Indices of the chosen edges: first_E is what each costs as the first one, the last one must be chosen."""
+    """Return the indices of the chosen edges. `first_E`: the cost of each as the first one; the last is always chosen."""
     cost_E, totals, before = first_E, [first_E[-1]], []
     for _ in range(count - 1):
         reached_EF = cost_E + added_EF
@@ -53,24 +53,27 @@ def _cheapest(first_E: Floats, added_EF: Floats, count: int) -> list[int]:
 
 
 def fixed_edges(max_length: int, step: int = 64) -> tuple[int, ...]:
-    """The paper's: every `step` tokens, and the longest."""
+    """Return the paper's lengths: every `step` tokens, and the longest. Raises `InputError` for lengths below 1."""
     if step < 1 or max_length < 1:
         raise InputError("step and max_length", f"{step} and {max_length}", "at least 1")
     return (*range(step, max_length, step), max_length)
 
 
 def padding_cost(edges: Sequence[int], requests_by_length: ArrayLike, seconds_by_length: ArrayLike) -> float:
-    """Seconds that all requests take if each is padded to the smallest edge that it fits."""
+    """Return the seconds of all requests if each is padded to the smallest edge that it fits."""
     requests_N, seconds_N = _checked(requests_by_length, seconds_by_length)
-    known = np.unique(np.asarray(edges, dtype=np.int64))
-    if len(known) == 0 or known[0] < 1 or known[-1] != len(requests_N) - 1:
+    lengths = np.unique(np.asarray(edges, dtype=np.int64))
+    if len(lengths) == 0 or lengths[0] < 1 or lengths[-1] != len(requests_N) - 1:
         raise InputError("edges", tuple(edges), f"lengths from 1 on, the last {len(requests_N) - 1}")
-    padded_N = np.searchsorted(known, np.arange(len(requests_N)))
-    return float(requests_N @ _positive("seconds_by_length", seconds_N[known])[padded_N])
+    padded_N = np.searchsorted(lengths, np.arange(len(requests_N)))
+    return float(requests_N @ _positive("seconds_by_length", seconds_N[lengths])[padded_N])
 
 
 def worthwhile_batches(seconds_by_batch: Mapping[int, float], gain: float = 0.05) -> tuple[int, ...]:
-    """1, then ascending each batch size that takes at least the share `gain` less per text than the one kept before."""
+    """Return the batch sizes worth having, ascending: 1, and each that takes less per text than the one before.
+
+    It must take at least the share `gain` less. Raises `InputError` where batch size 1 was not measured.
+    """
     if 1 not in seconds_by_batch:
         raise InputError("seconds_by_batch", sorted(seconds_by_batch), "measured at batch size 1 too")
     _positive("seconds_by_batch", np.array(list(seconds_by_batch.values())))
@@ -94,8 +97,8 @@ def _checked(requests_by_length: ArrayLike, seconds_by_length: ArrayLike) -> tup
 
 
 def _allowed(candidates: Sequence[int] | None, longest: int) -> NDArray[np.int64]:
-    told = range(1, longest + 1) if candidates is None else candidates
-    allowed = np.unique(np.array([*told, longest], dtype=np.int64))
+    lengths = range(1, longest + 1) if candidates is None else candidates
+    allowed = np.unique(np.array([*lengths, longest], dtype=np.int64))
     if allowed[0] < 1 or allowed[-1] > longest:
         raise InputError("candidates", f"{allowed[0]} to {allowed[-1]}", f"within 1 to {longest}")
     return allowed

@@ -1,7 +1,7 @@
-"""The queueing-aware objective in compiled code (see queueing.py, which also has it in plain Python)."""
+"""The queueing-aware objective in compiled code; queueing.py also has it in plain Python."""
 
 # mypy: ignore-errors
-# numba finds the types of what it compiles
+# numba infers the types
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 @numba.njit(cache=True)
 def delays(counts_T, seconds, interval, devices):
-    """[G + 1] seconds that these requests spend in all, on 0 (infinite, if there are any), 1, ... G devices."""
+    """Return [G + 1] the seconds that these requests spend in all on 0 (infinite, if there are any), 1, ... G devices."""
     cost = np.zeros(devices + 1)
     if counts_T.sum() == 0:
         return cost
@@ -31,16 +31,16 @@ def delays(counts_T, seconds, interval, devices):
 
 @numba.njit(cache=True)
 def best_counts(counts_IT, seconds_I, first_I, interval, devices):
-    """[I] devices of each runtime, exact by a dynamic programme over (runtimes, devices).
+    """Return [I] devices of each runtime, exact by a dynamic programme over (runtimes, devices).
 
-    `first_I`: first runtime of the stream of each. A runtime without devices leaves its requests to the next one of its
-    stream that has any; the last of a stream has at least one.
+    `first_I`: the first runtime of each one's stream. A runtime without devices leaves its requests to the next one of
+    its stream that has any; the last of a stream has at least one. All 0 where there are too few devices.
     """
     runtimes = len(seconds_I)
     least = np.full((runtimes + 1, devices + 1), np.inf)
     least[0, 0] = 0.0
     took = np.zeros((runtimes + 1, devices + 1), np.int64)
-    came = np.zeros((runtimes + 1, devices + 1), np.int64)
+    origin = np.zeros((runtimes + 1, devices + 1), np.int64)
     for j in range(runtimes):
         total_T = np.zeros(counts_IT.shape[1])
         for i in range(j, first_I[j] - 1, -1):  # runtime j serves the bins i..j
@@ -50,14 +50,14 @@ def best_counts(counts_IT, seconds_I, first_I, interval, devices):
                 if least[i, g] == np.inf:
                     continue
                 for m in range(1, devices - g + 1):
-                    found = least[i, g] + cost_M[m]
-                    if found < least[j + 1, g + m]:
-                        least[j + 1, g + m], took[j + 1, g + m], came[j + 1, g + m] = found, m, i
+                    total = least[i, g] + cost_M[m]
+                    if total < least[j + 1, g + m]:
+                        least[j + 1, g + m], took[j + 1, g + m], origin[j + 1, g + m] = total, m, i
     chosen = np.zeros(runtimes, np.int64)
     j, g = runtimes, devices
     if least[j, g] == np.inf:
         return chosen
     while j > 0:
         chosen[j - 1] = took[j, g]
-        j, g = came[j, g], g - took[j, g]
+        j, g = origin[j, g], g - took[j, g]
     return chosen

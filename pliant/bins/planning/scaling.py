@@ -1,4 +1,4 @@
-"""How many devices are in use: Arlo's rule on the tail of recent latencies. Knows latencies; knows no device."""
+"""How many devices are in use: Arlo's rule on the tail of recent latencies."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from pliant.bins.knowledge import Scaling
 
 
 class Scaler:
-    """One device more when the p98 of recent requests reaches 95% of their SLO, one less where it stays below half."""
+    """One device more when the p98 of recent requests reaches 95% of their SLO, one less while it stays below half."""
 
     def __init__(self, config: Scaling) -> None:
         self._config = config
-        self._shares: deque[tuple[float, float]] = deque()  # when answered, latency / SLO
+        self._shares: deque[tuple[float, float]] = deque()  # (when answered, latency / SLO)
         self._next = 0.0
-        self._since: float | None = None  # the last change
+        self._since: float | None = None  # when the number last changed
 
     def answered(self, now: float, share: float) -> None:
-        """A request was answered (or dropped: infinite) after `share` of its SLO."""
+        """Note that a request was answered after `share` of its SLO; infinity for one that was dropped."""
         self._shares.append((now, share))
 
     def wake_at(self) -> float | None:
+        """Return when to decide next; None where there is nothing to go by."""
         return self._next if self._shares else None
 
     def decide(self, now: float, late: int = 0) -> int:
-        """+1, 0 or -1 devices, at most every `pause` seconds.
+        """Return +1, 0 or -1 devices; a decision falls at most every `pause` seconds.
 
-        `late`: requests that wait behind all others as they cannot be in time. Like dropped ones they count: if answers
-        alone did, those would look ever better the longer these wait.
+        `late`: waiting requests that cannot be in time and were put behind all others. They count like dropped ones: if
+        only answers counted, latencies would seem to improve while these wait.
         """
         if now < self._next or not self._shares:
             return 0
@@ -51,5 +52,5 @@ class Scaler:
 
 
 def _tail(shares: list[float], quantile: float) -> float:
-    """The value that so large a share of all does not exceed; no interpolation, as there may be infinite ones."""
+    """Return the value that this share of all does not exceed, without interpolation, as some may be infinite."""
     return float(np.quantile(shares, quantile, method="higher"))

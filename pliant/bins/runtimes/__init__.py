@@ -1,1 +1,1 @@
-"""An encoder compiled for static shapes, and launches on it."""
+"""Runtimes: an encoder compiled for static shapes, and launches on them."""

@@ -1,7 +1,6 @@
-"""Compiled files on disk: where they lie, whether they are the ones that were vouched for, and how new ones arrive whole.
+"""Compiled files on disk: where they are, whether they are the registered ones, and how new ones are added atomically.
 
-They are native code or drive it, so a file is loaded only where its SHA-256 is the one in the registered artifact. Knows
-no engine.
+They contain or drive native code, so a file is loaded only if its SHA-256 is the one in the registered artifact.
 """
 
 from __future__ import annotations
@@ -19,67 +18,75 @@ from pathlib import Path
 
 from pliant.errors import ArtifactError, DeviceError, DigestError
 
-MADE = "made.json"  # by which versions, on which processor: beside the compiled files, and digested with them
+VERSIONS = "made.json"  # versions and processor, beside the compiled files and digested with them
 PARTIAL = ".partial-"
-ABANDONED = 86_400.0  # seconds after which a partial folder is a dead process's
+ABANDONED = 86_400.0  # seconds after which a partial folder belongs to no running process
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "onnx": ("onnxruntime", "torch", "transformers"),
     "aot": ("torch", "transformers"),
     "graphs": ("torch", "transformers"),
     "eager": ("torch", "transformers"),
 }
-AGAIN = "`pliant profile bins` compiles again"
+COMPILE_AGAIN = "`pliant profile bins` compiles again"
 
 
 def cache_folder(home: Path, encoder_digest: str, device_class: str) -> Path:
-    """Where the compiled files of an encoder for a class of device lie."""
+    """Return the folder of an encoder's compiled files for a class of device."""
     slug = re.sub(r"[^a-z0-9]+", "-", device_class.lower()).strip("-")
     return home / "compiled" / encoder_digest[:16] / slug
 
 
 def versions(engine: str) -> dict[str, str]:
-    """What compiled files depend on: packages, and the processor, whose instructions and memory layouts are compiled in."""
+    """Return what compiled files depend on: versions of packages, and the processor with its instructions."""
     return {name: _version(name) for name in PACKAGES[engine]} | {"processor": _processor()}
 
 
 def verify(folder: Path, files: Mapping[str, str]) -> None:
-    """All files are there and unaltered: `ArtifactError` for one that is missing, `DigestError` for one that differs."""
+    """Check that all files are there and unaltered.
+
+    Raises `ArtifactError` for one that is missing, and `DigestError` for one that differs.
+    """
     for name, expected in files.items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
             raise ArtifactError(f"{name} is not a file of the cache folder {folder}")
         if not path.is_file():
-            raise ArtifactError(f"the compiled file {name} is missing in {folder}; {AGAIN}")
-        if (found := sha256(path)) != expected:
-            raise DigestError(str(path), expected, found)
+            raise ArtifactError(f"the compiled file {name} is missing in {folder}; {COMPILE_AGAIN}")
+        if (digest := sha256(path)) != expected:
+            raise DigestError(str(path), expected, digest)
 
 
-def check_made(folder: Path, files: Mapping[str, str], engine: str) -> Path:
-    """The folder of verified files, which were compiled by these versions for this processor: `DeviceError` otherwise."""
-    [made] = [name for name in files if name.endswith(f"/{MADE}")] or [""]
-    if not made:
-        raise ArtifactError(f"{MADE} is not among the compiled files; {AGAIN}")
-    then, here = json.loads((folder / made).read_text()), versions(engine)
-    for name in here:
-        if then.get(name) != here[name]:
-            raise DeviceError(f"compiled with {name} {then.get(name)}, but here is {here[name]}; {AGAIN}")
-    return (folder / made).parent
+def check_versions(folder: Path, files: Mapping[str, str], engine: str) -> Path:
+    """Return the folder of verified files, after checking that these versions compiled them for this processor.
+
+    Raises `DeviceError` where they did not, and `ArtifactError` where that is not recorded.
+    """
+    [record] = [name for name in files if name.endswith(f"/{VERSIONS}")] or [""]
+    if not record:
+        raise ArtifactError(f"{VERSIONS} is not among the compiled files; {COMPILE_AGAIN}")
+    compiled_with, present = json.loads((folder / record).read_text()), versions(engine)
+    for name in present:
+        if compiled_with.get(name) != present[name]:
+            raise DeviceError(
+                f"compiled with {name} {compiled_with.get(name)}, but here is {present[name]}; {COMPILE_AGAIN}"
+            )
+    return (folder / record).parent
 
 
 def store(folder: Path, engine: str, write: Callable[[Path], None]) -> dict[str, str]:
-    """Have `write` fill a folder, and put it into `folder` under a name made from its content: all of it or nothing.
+    """Let `write` fill a new folder, and move it into `folder` under a name made from its content: all or nothing.
 
-    Returns file -> SHA-256, relative to `folder`. Former files stay: other versions of the artifact vouch for them.
-    Raises `ArtifactError` where the disk is full or may not be written.
+    Returns file -> SHA-256, relative to `folder`. Former files stay, as other versions of the artifact may use them.
+    Raises `ArtifactError` where the disk is full or not writable.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
+        _remove_abandoned(folder)
         partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder))
         try:
             write(partial)
-            (partial / MADE).write_text(json.dumps(versions(engine), indent=1, sort_keys=True) + "\n")
-            return _settle(partial, folder, engine)
+            (partial / VERSIONS).write_text(json.dumps(versions(engine), indent=1, sort_keys=True) + "\n")
+            return _publish(partial, folder, engine)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
@@ -87,24 +94,24 @@ def store(folder: Path, engine: str, write: Callable[[Path], None]) -> dict[str,
 
 
 def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _settle(partial: Path, folder: Path, engine: str) -> dict[str, str]:
+def _publish(partial: Path, folder: Path, engine: str) -> dict[str, str]:
     digests = {path.name: sha256(path) for path in sorted(partial.iterdir())}
     name = f"{engine}-{hashlib.sha256(repr(digests).encode()).hexdigest()[:16]}"
     files = {f"{name}/{file}": digest for file, digest in digests.items()}
     try:
         verify(folder, files)
-    except ArtifactError:  # the usual case: it is not there; or it was damaged
+    except ArtifactError:  # usually as it is not there yet; or it was damaged
         shutil.rmtree(folder / name, ignore_errors=True)
         partial.rename(folder / name)
     return files
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what a process left that was killed."""
+def _remove_abandoned(folder: Path) -> None:
     for path in folder.glob(f"{PARTIAL}*"):
         if time.time() - path.stat().st_mtime > ABANDONED:
             shutil.rmtree(path, ignore_errors=True)
@@ -118,8 +125,8 @@ def _version(package: str) -> str:
 
 
 def _processor() -> str:
-    """The architecture with a digest of the instructions it has, where the system tells them."""
-    told = Path("/proc/cpuinfo")
-    lines = told.read_text().splitlines() if told.exists() else [platform.processor()]
+    """Return the architecture with a digest of the instruction sets, where the operating system lists them."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else [platform.processor()]
     flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), lines[0] if lines else "")
     return f"{platform.machine()}-{hashlib.sha256(' '.join(sorted(flags.split())).encode()).hexdigest()[:12]}"

@@ -1,6 +1,6 @@
 """Compiles an encoder for an engine into the cache: one ONNX file for all shapes, or an AOTInductor package for each.
 
-Takes seconds to minutes; the result is loaded without compiling. Engines that compile nothing ahead have no files.
+This takes seconds to minutes; loading the result takes no compiling. Engines that compile nothing ahead have no files.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from pliant.bins.runtimes.padding import padded
 from pliant.errors import ArtifactError, InputError, PliantError
 from pliant.progress import Progress, share, silent
 
-WAYS = ((23, "sdpa"), (20, "eager"))
-"""ONNX opset and transformers' attention, of which the first that gives the right answers is kept. 23 has an operator for
-attention: at 512 tokens it takes 4% less than its parts. It also has one for rotary embeddings, which ONNX Runtime 1.31
-refuses as ModernBERT uses it: a model that has some takes the next way at once, which halves the time to compile it."""
-ROTARY = "rotary_emb"  # what transformers calls that part of a model
-TOLERANCE = 1e-3  # of the largest output
-EXAMPLE = (2, 16)  # texts x tokens that a model of free sizes is traced with: no size that is a special case
+EXPORTS = ((23, "sdpa"), (20, "eager"))
+"""Pairs of ONNX opset and transformers' attention; the first that gives correct outputs is used.
+
+Opset 23 has an operator for attention: at 512 tokens it takes 4% less than its parts. It also has one for rotary
+embeddings, which ONNX Runtime 1.31 refuses as ModernBERT uses it. A model with rotary embeddings therefore starts with
+the second pair, which halves the time to compile it.
+"""
+ROTARY = "rotary_emb"  # the name of that part in transformers
+TOLERANCE = 1e-3  # share of the largest output
+EXAMPLE = (2, 16)  # texts x tokens with which a model of free sizes is traced: neither size is a special case
 
 
 def compile_shapes(
@@ -40,10 +43,11 @@ def compile_shapes(
     device: str = "cpu",
     progress: Progress = silent,
 ) -> dict[str, str]:
-    """Compile into `folder` what the engine needs for these shapes: file -> SHA-256, relative to it; none for some engines.
+    """Compile into `folder` what the engine needs for these shapes, all of it or nothing.
 
-    All or nothing. Raises `InputError` for an engine that cannot compile for the device, `ArtifactError` where compiling
-    fails or the files cannot be written (a full disk).
+    Returns file -> SHA-256, relative to `folder`; empty for engines without files. Raises `InputError` for an engine
+    that cannot compile for the device, `ArtifactError` where compiling fails or the files cannot be written (a full
+    disk).
     """
     if engine not in ENGINES:
         raise InputError("engine", engine, f"one of {ENGINES}")
@@ -54,21 +58,23 @@ def compile_shapes(
     model = load_model(encoder).to(device)
     if engine == "onnx":
         return store(
-            folder, engine, lambda target: _told(encoder, engine, lambda: _onnx(encoder, model, target, progress))
+            folder, engine, lambda target: _guarded(encoder, engine, lambda: _onnx(encoder, model, target, progress))
         )
-    return store(folder, engine, lambda target: _told(encoder, engine, lambda: _aot(model, shapes, target, progress)))
+    return store(
+        folder, engine, lambda target: _guarded(encoder, engine, lambda: _aot(model, shapes, target, progress))
+    )
 
 
 def package(shape: Shape) -> str:
-    """The file of a shape's AOTInductor package."""
+    """Return the file name of a shape's AOTInductor package."""
     return f"{'dynamic' if shape.dynamic else f'{shape.length}x{shape.batch}'}.pt2"
 
 
-def _told(encoder: Encoder, engine: str, work: Callable[[], None]) -> None:
-    """Whatever a compiler raises, as one sentence."""
+def _guarded(encoder: Encoder, engine: str, work: Callable[[], None]) -> None:
+    """Run `work`; turn whatever the compiler raises into an `ArtifactError` of one sentence."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # compilers talk to those who write models
+            warnings.simplefilter("ignore")  # compilers address those who write models
             work()
     except (PliantError, OSError):
         raise
@@ -85,19 +91,19 @@ def _reason(error: Exception) -> str:
 
 
 def _onnx(encoder: Encoder, model: HeadedEncoder, target: Path, progress: Progress) -> None:
-    """One model of free sizes: its static shapes are fixed when it is loaded (pliant/bins/runtimes/onnx_session.py)."""
-    wrong, ways = "", WAYS[1:] if any(name.endswith(ROTARY) for name, _ in model.named_modules()) else WAYS
-    for number, (opset, attention) in enumerate(ways):
-        part = share(progress, 100 * number // len(ways), 100 * (number + 1) // len(ways))
-        wrong = _attempt(model, opset, attention, target, part)
-        if not wrong:
+    """Write one model of free sizes; its static shapes are fixed when it is loaded (onnx_session.py)."""
+    defect, exports = "", EXPORTS[1:] if any(name.endswith(ROTARY) for name, _ in model.named_modules()) else EXPORTS
+    for number, (opset, attention) in enumerate(exports):
+        part = share(progress, 100 * number // len(exports), 100 * (number + 1) // len(exports))
+        defect = _attempt(model, opset, attention, target, part)
+        if not defect:
             progress(100, 100)
             return
-    raise _failed(encoder, "onnx", wrong)
+    raise _failed(encoder, "onnx", defect)
 
 
 def _attempt(model: HeadedEncoder, opset: int, attention: str, target: Path, progress: Progress) -> str:
-    """What is wrong with this way; "" where the files in `target` are good."""
+    """Export with this opset and attention; return what is wrong with the result, "" if nothing is."""
     from pliant.bins.runtimes.onnx_export import optimise
 
     transformer: Any = model.model
@@ -109,9 +115,9 @@ def _attempt(model: HeadedEncoder, opset: int, attention: str, target: Path, pro
             optimise(Path(exported) / "exported.onnx", target)
             progress(2, 3)
         return _difference(model, target)
-    except OSError:  # the disk's fault, not the way's
+    except OSError:  # the disk is at fault, not the export
         raise
-    except Exception as error:  # the exporter's or ONNX Runtime's own, of many kinds
+    except Exception as error:  # the exporter and ONNX Runtime raise many kinds
         return _reason(error)
 
 
@@ -131,7 +137,7 @@ def _export(model: HeadedEncoder, opset: int, path: Path) -> None:
 
 
 def _difference(model: HeadedEncoder, target: Path) -> str:
-    """From the plain model, on a padded batch; "" where there is none."""
+    """Return how outputs differ from the plain model's on a padded batch; "" if they do not."""
     from pliant.bins.runtimes.onnx_session import OnnxEngine
 
     shape = Shape(_free(model)[1], 3)
@@ -144,7 +150,7 @@ def _difference(model: HeadedEncoder, target: Path) -> str:
 
 
 def _aot(model: HeadedEncoder, shapes: Sequence[Shape], target: Path, progress: Progress) -> None:
-    """A package a shape without weights, which all share; several threads, where told so when it runs."""
+    """Write a package per shape, without weights, which all share; the number of threads is set when it runs."""
     options = {"aot_inductor.package_constants_in_so": False, "cpp.dynamic_threads": True}
     for done, shape in enumerate(shapes):
         example = _example(model, *(_free(model) if shape.dynamic else (shape.batch, shape.length)))

@@ -1,7 +1,6 @@
-"""Plain torch, and one captured CUDA graph per static shape, replayed over buffers that never move.
+"""Plain torch, and one captured CUDA graph per static shape, replayed over buffers at fixed addresses.
 
-At batch 1 a GPU finishes BERT's kernels faster than Python launches them; a graph is one launch. Knows modules and
-shapes, no artifact.
+At batch 1 a GPU finishes BERT's kernels faster than Python launches them; a graph needs one launch.
 
 Shape suffixes: I inputs of the model, B texts, N tokens, K outputs.
 """
@@ -22,10 +21,11 @@ from pliant.bins.runtimes.padding import Batch
 from pliant.models.graphs import Capture
 
 Call = Callable[[Batch], NDArray[np.float32]]
+"""From a batch of a shape to its outputs [B, K]."""
 
 
 class Model(Protocol):
-    """A `HeadedEncoder`, or what `torch.compile` made of one."""
+    """A `HeadedEncoder`, or what `torch.compile` returns for one."""
 
     def __call__(self, **inputs: Tensor) -> Tensor: ...
 
@@ -37,20 +37,21 @@ class EagerEngine:
         self._model, self._device = model, device
 
     def open(self, shape: Shape) -> Call:
-        del shape  # any is taken
+        """Return the function that runs any shape."""
+        del shape
         return self._call
 
     def _call(self, batch: Batch) -> NDArray[np.float32]:
-        """Without padding it leaves the mask out: attention is faster so, and the model need not look whether it is."""
-        told = {name: array for name, array in batch.items() if name != "attention_mask" or not array.all()}
+        """Leave out a mask without padding: attention is faster then, and the model need not check it."""
+        inputs = {name: array for name, array in batch.items() if name != "attention_mask" or not array.all()}
         with torch.inference_mode():
             return to_host(
-                self._model(**{name: torch.from_numpy(each).to(self._device) for name, each in told.items()})
+                self._model(**{name: torch.from_numpy(array).to(self._device) for name, array in inputs.items()})
             )
 
 
 class GraphsEngine:
-    """Graphs of one device share its memory, so they run one at a time; a dynamic shape runs eagerly.
+    """One graph per static shape; they share memory, so they run one at a time. A dynamic shape runs eagerly.
 
     `open` raises `RuntimeError` for a model that cannot be captured: one that waits for the device or reads the host.
     """
@@ -60,15 +61,15 @@ class GraphsEngine:
         self._eager, self._turn = EagerEngine(model, device), threading.Lock()
 
     def open(self, shape: Shape) -> Call:
-        """The call of one shape, captured now. Begin with the largest: the others fit into its memory."""
+        """Capture the graph of one shape. Begin with the largest: the others fit into its memory."""
         if shape.dynamic:
             return self._in_turn(self._eager.open(shape))
         size = (len(self._inputs), shape.batch, shape.length)
         host_IBN = torch.ones(size, dtype=torch.long, pin_memory=self._device.type == "cuda")
         input_IBN = host_IBN.to(self._device)
-        told = dict(zip(self._inputs, input_IBN.unbind(), strict=True))
+        inputs = dict(zip(self._inputs, input_IBN.unbind(), strict=True))
         with torch.inference_mode():
-            replay = self._capture(lambda: self._model(**told))
+            replay = self._capture(lambda: self._model(**inputs))
 
         def call(batch: Batch) -> NDArray[np.float32]:
             with torch.inference_mode():
@@ -79,14 +80,14 @@ class GraphsEngine:
         return self._in_turn(call)
 
     def _in_turn(self, call: Call) -> Call:
-        def one(batch: Batch) -> NDArray[np.float32]:
+        def locked_call(batch: Batch) -> NDArray[np.float32]:
             with self._turn:
                 return call(batch)
 
-        return one
+        return locked_call
 
 
 def to_host(output_BK: Tensor) -> NDArray[np.float32]:
-    """A copy in float32, once the device is done."""
+    """Return a copy in float32, after the device has finished."""
     copied_BK: NDArray[np.float32] = output_BK.float().cpu().numpy().copy()
     return copied_BK

@@ -1,6 +1,4 @@
-"""Encoders of transformers with their heads as plain modules of tensors, from the values that an artifact holds.
-
-Knows transformers' configurations; nothing of shapes, engines or scheduling.
+"""Encoders of transformers with their heads as plain modules, from the values of an artifact.
 
 Shape suffixes: B texts, N tokens, H width, K outputs.
 """
@@ -23,9 +21,10 @@ from pliant.models.classifier import positions
 
 
 class HeadedEncoder(nn.Module):
-    """From tokens to [B, K]: logits, or the embedding (K = H), pooled over valid tokens and normalised where told so.
+    """From tokens to [B, K]: logits, or an embedding (K = H) pooled over valid tokens and normalised if configured so.
 
-    `inputs`: the names of its arguments, in order. `pad`: the id to pad texts with. `positions`: tokens at most.
+    `inputs`: the names of its arguments, in order. `pad`: the id of the padding token. `positions`: most tokens of a
+    text.
     """
 
     def __init__(self, model: nn.Module, head: str, pooling: str = "", normalize: bool = False) -> None:
@@ -42,7 +41,10 @@ class HeadedEncoder(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """int64 [B, N] each -> [B, K]. No mask: no token is padding. Every row must have a valid token."""
+        """Return [B, K] for int64 [B, N] arguments. Every row must have a valid token.
+
+        Without a mask no token is padding.
+        """
         types = {"token_type_ids": token_type_ids} if self.typed else {}
         out = self.model(input_ids=input_ids, attention_mask=attention_mask, **types)
         if self._head == "classification":
@@ -61,24 +63,24 @@ class HeadedEncoder(nn.Module):
 
 
 def module(config: Mapping[str, Any], head: str) -> nn.Module:
-    """An untrained model of transformers for a configuration as its config.json holds it, with the head's layers."""
+    """Return an untrained model of transformers for the configuration in a config.json, with the layers of its head."""
     if head == "classification":
         return classifier(config)
     from transformers import AutoConfig, AutoModel
 
-    made: Any = AutoModel
-    model: nn.Module = made.from_config(AutoConfig.for_model(**dict(config)), attn_implementation="sdpa")
+    auto_model: Any = AutoModel
+    model: nn.Module = auto_model.from_config(AutoConfig.for_model(**dict(config)), attn_implementation="sdpa")
     return model.eval()
 
 
 def describe(encoder: Encoder) -> HeadedEncoder:
-    """The encoder without its weights, on the meta device: what it takes, at no cost."""
+    """Return the encoder without its weights, on the meta device: its inputs and limits at no cost."""
     with torch.device("meta"):
         return _headed(encoder, module(json.loads(encoder.config), encoder.head))
 
 
 def load_model(encoder: Encoder) -> HeadedEncoder:
-    """The encoder with its weights, on the CPU, for inference. Raises `ArtifactError` where they do not fit."""
+    """Return the encoder with its weights, on the CPU, for inference. Raises `ArtifactError` where they do not fit."""
     model = module(json.loads(encoder.config), encoder.head)
     weights = {name: torch.from_numpy(np.array(array)) for name, array in encoder.weights.items()}
     try:

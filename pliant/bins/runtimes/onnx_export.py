@@ -1,7 +1,7 @@
-"""Optimises an exported ONNX model for the processor at hand, with its weights once, packed as they are multiplied.
+"""Optimises an exported ONNX model for this processor, and stores its weights once, as they are multiplied.
 
-ONNX Runtime packs the weights of every product anew in each session (and holds them twice); packed into a file, all
-sessions of a machine map the same pages. The file fits this processor and this version alone: cache.py records both.
+ONNX Runtime packs the weights of every product again in each session, and holds them twice. Packed into a file, all
+sessions of a machine map the same pages. The file fits this processor and this version only; cache.py records both.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 import onnxruntime
 
 MODEL, WEIGHTS = "encoder.onnx", "encoder.bin"
-FATAL = 4  # of ONNX Runtime's severities: errors are raised as well, warnings say that it fits this hardware alone
+FATAL = 4  # log level: errors are raised anyway, and warnings say that the file fits this hardware only
 
 
 def optimise(exported: Path, target: Path) -> None:
-    """Write `MODEL` and `WEIGHTS` into the folder `target`, in place of former ones. Sizes stay free."""
+    """Write `MODEL` and `WEIGHTS` into the folder `target`, replacing former ones. Sizes remain free."""
     for former in (MODEL, WEIGHTS):
         (target / former).unlink(missing_ok=True)
     options = onnxruntime.SessionOptions()

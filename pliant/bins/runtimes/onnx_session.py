@@ -1,4 +1,4 @@
-"""Shapes of a compiled encoder in ONNX Runtime on a CPU: one file for all, its sizes fixed for each static shape."""
+"""Shapes of an encoder in ONNX Runtime on a CPU: one file for all, with sizes fixed for each static shape."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.onnx_export import FATAL, MODEL
 from pliant.bins.runtimes.padding import Batch
 
-EXACT = 1  # the arena grows by what is asked for; by default to the next power of two
+EXACT = 1  # the arena grows by what is needed, not to the next power of two
 
 
 class OnnxEngine:
-    """Sessions over the files of one folder, whose digests were verified. Threads may call at the same time.
+    """Sessions over the files of one folder, whose digests were verified. Threads may call them at the same time.
 
-    They share one arena of memory. One each would keep the most that every shape ever used (700 MB for ten shapes of
-    MiniLM up to 8 x 512); without any, fresh pages cost 40% of the time at 4 x 512.
+    They share one memory arena. One arena each would keep the most memory that every shape ever used (700 MB for ten
+    shapes of MiniLM up to 8 x 512); without any, fresh pages cost 40% of the time at 4 x 512.
     """
 
     def __init__(self, folder: Path, threads: int) -> None:
@@ -30,8 +30,9 @@ class OnnxEngine:
         onnxruntime.create_and_register_allocator(onnxruntime.OrtMemoryInfo("Cpu", kind, 0, memory), exact)
 
     def open(self, shape: Shape) -> Callable[[Batch], NDArray[np.float32]]:
+        """Return the function that runs this shape, in a session of its own."""
         session = onnxruntime.InferenceSession(self._path, self._options(shape), providers=["CPUExecutionProvider"])
-        names = [each.name for each in session.get_inputs()]
+        names = [node.name for node in session.get_inputs()]
 
         def call(batch: Batch) -> NDArray[np.float32]:
             output_BK: NDArray[np.float32] = session.run(None, {name: batch[name] for name in names})[0]
@@ -40,16 +41,19 @@ class OnnxEngine:
         return call
 
     def _options(self, shape: Shape) -> onnxruntime.SessionOptions:
-        """The graph is optimised already; doing so again copies 10 MB a session out of the mapped file, and is no faster."""
+        """Return the session's options.
+
+        The graph is optimised already; doing that again copies 10 MB a session out of the mapped file and is no faster.
+        """
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
         options.log_severity_level = FATAL
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        # Threads that wait busily take from other workers: a third more CPU time with two threads at 4 x 128.
+        # Spinning threads take time from other workers: a third more CPU time with two threads at 4 x 128.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.use_env_allocators", "1")
-        options.enable_mem_pattern = False  # it would set a block of each shape's own aside
+        options.enable_mem_pattern = False  # It would reserve a block of memory for each shape.
         if not shape.dynamic:
             options.add_free_dimension_override_by_name("batch", shape.batch)
             options.add_free_dimension_override_by_name("length", shape.length)

@@ -1,6 +1,6 @@
-"""Texts of a launch as the arrays that a shape takes: checks what fits, pads the rest. Knows no model and no device.
+"""The arrays of a shape from the texts of a launch: checks what fits, and pads the rest.
 
-Static shapes of native code read and write by address: what does not fit must never reach them.
+Native code of static shapes reads and writes by address, so arrays of another size must never reach it.
 
 Shape suffixes: B texts, N tokens.
 """
@@ -16,27 +16,31 @@ from pliant.bins.artifact import Shape
 from pliant.errors import InputError
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
-"""Ids and types of the tokens of one text, special ones included: both [N]."""
+"""Ids and types of the tokens of one text, special tokens included: both [N]."""
 
 Batch = dict[str, NDArray[np.int64]]
-"""By the names of the model's arguments, [B, N] each: `input_ids`, `attention_mask` and where taken `token_type_ids`."""
+"""By argument of the model, [B, N] each: `input_ids`, `attention_mask`, and `token_type_ids` where it takes them."""
 
 
 def check(shape: Shape, payloads: Sequence[Payload]) -> None:
-    """Raises `InputError` for no text, too many, and a text without tokens, with too many or with another count of types."""
+    """Check that the texts fit the shape.
+
+    Raises `InputError` for no text or too many, and for a text without tokens, with too many, or with another number of
+    types.
+    """
     if not 1 <= len(payloads) <= shape.batch:
-        raise InputError("payloads", f"{len(payloads)} texts", f"1 to {shape.batch} for {told(shape)}")
+        raise InputError("payloads", f"{len(payloads)} texts", f"1 to {shape.batch} for {size_text(shape)}")
     for ids, types in payloads:
         if ids.ndim != 1 or not 1 <= len(ids) <= shape.length:
-            raise InputError("text", f"{ids.size} tokens long", f"1 to {shape.length} for {told(shape)}")
+            raise InputError("text", f"{ids.size} tokens long", f"1 to {shape.length} for {size_text(shape)}")
         if types.shape != ids.shape:
             raise InputError("types", f"of shape {types.shape}", f"one a token, {ids.shape}")
 
 
 def padded(shape: Shape, payloads: Sequence[Payload], pad: int, typed: bool) -> Batch:
-    """A static shape's arrays have exactly that shape, a dynamic one's the number of texts and the longest one's tokens.
+    """Return the padded arrays: of exactly a static shape's size, or as large as a dynamic one's texts need.
 
-    A row without a text repeats the first one: rows of padding alone would be averages over nothing.
+    A row without a text repeats the first one, as a mean over padding alone is undefined.
     """
     rows, length = (shape.batch, shape.length)
     if shape.dynamic:
@@ -49,5 +53,6 @@ def padded(shape: Shape, payloads: Sequence[Payload], pad: int, typed: bool) -> 
     return {"input_ids": id_BN, "attention_mask": valid_BN} | ({"token_type_ids": type_BN} if typed else {})
 
 
-def told(shape: Shape) -> str:
+def size_text(shape: Shape) -> str:
+    """Return the shape in words, such as "4 x 128"."""
     return f"{'at most ' if shape.dynamic else ''}{shape.batch} x {shape.length}"

@@ -1,6 +1,7 @@
-"""Runs a launch of tokenized texts on a device, on the shape's runtime that it is told. Decides and tokenizes nothing.
+"""Runs a launch of tokenized texts on a device, in the runtime of a given shape, in float32.
 
-In float32. Static shapes of native code do not check what they are given: this does, before every call.
+Native code of static shapes does not check its arguments, so this module does before every call. It neither tokenizes
+nor decides.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from pliant.bins.artifact import ENGINES, PLACEMENTS, Encoder, Shape
-from pliant.bins.runtimes.cache import check_made, verify
+from pliant.bins.runtimes.cache import check_versions, verify
 from pliant.bins.runtimes.compile import package
 from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, to_host
 from pliant.bins.runtimes.model import HeadedEncoder, describe, load_model
-from pliant.bins.runtimes.padding import Batch, Payload, check, padded, told
+from pliant.bins.runtimes.padding import Batch, Payload, check, padded, size_text
 from pliant.errors import ArtifactError, InputError
 from pliant.models.graphs import CudaCapture
 
@@ -29,23 +30,26 @@ __all__ = ["BinsRuntime", "Payload", "Run"]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one launch gave, a row a text, and the seconds it took, padding and copies to and from the device included."""
+    """The result of one launch: an output per text, and the seconds it took, including padding and copies."""
 
     outputs: list[NDArray[np.float32]]  # [K] each: logits, or the embedding
     seconds: float
 
 
 class Engine(Protocol):
+    """What runs shapes: ONNX Runtime, AOTInductor, CUDA graphs or plain torch."""
+
     def open(self, shape: Shape) -> Call:
-        """The runtime of a shape, loaded. It takes arrays of exactly that shape (a dynamic one: up to it), -> [B, K]."""
+        """Load the runtime of a shape: it takes arrays of exactly that shape (a dynamic one: up to it), returns [B, K]."""
 
 
 class BinsRuntime:
-    """An encoder's runtimes on one device, by their number in `shapes`. Threads may call `run` at the same time.
+    """An encoder's runtimes on one device, by their index in `shapes`. Threads may call `run` at the same time.
 
-    `folder` and `files` (name -> SHA-256): what `compile_shapes` made, for the engines that have files; all are verified
-    before any is loaded. `placement`: "shared" loads all shapes, "single" those of one length, when told (`load`).
-    Raises `DigestError` and `ArtifactError` for files that are not the ones vouched for, `DeviceError` for ones made by
+    `folder` and `files` (name -> SHA-256): what `compile_shapes` wrote, for engines that have files; all are verified
+    before any is loaded. `placement`: "shared" loads all shapes, "single" those of one length at a time (`load`).
+
+    Raises `DigestError` or `ArtifactError` for files other than the registered ones, `DeviceError` for files made by
     other versions or for another processor, `InputError` for shapes beyond the encoder.
     """
 
@@ -64,26 +68,33 @@ class BinsRuntime:
             if value not in known:
                 raise InputError(name, value, f"one of {known}")
         model = describe(encoder)
-        most = min(encoder.max_length, model.positions or encoder.max_length)
+        longest = min(encoder.max_length, model.positions or encoder.max_length)
         for shape in shapes:
-            if shape.length > most:
-                raise InputError("shape", told(shape), f"at most {most} tokens long for {encoder.name}")
+            if shape.length > longest:
+                raise InputError("shape", size_text(shape), f"at most {longest} tokens long for {encoder.name}")
         self.shapes, self._pad, self._typed = tuple(shapes), model.pad, model.typed
         self._engine = _engine(engine, encoder, folder, files or {}, torch.device(device), threads)
         self._shared = placement == "shared"
         self._calls = self._opened(range(len(self.shapes))) if self._shared else {}
 
     def load(self, setting: int) -> None:
-        """Have this shape's length on the device instead of another (all of its batch sizes). Nothing where all are."""
+        """Load all batch sizes of this shape's length, in place of another length.
+
+        Does nothing where all shapes are loaded. Raises `InputError` for an unknown setting.
+        """
         wanted = self._known(setting)
         if not self._shared:
             same = [
-                n for n, one in enumerate(self.shapes) if (one.length, one.dynamic) == (wanted.length, wanted.dynamic)
+                n
+                for n, shape in enumerate(self.shapes)
+                if (shape.length, shape.dynamic) == (wanted.length, wanted.dynamic)
             ]
-            self._calls = self._opened(same)  # former ones live until then: the graphs' memory must not fall empty
+            self._calls = self._opened(
+                same
+            )  # The former ones live until then: the graphs' memory pool must not become empty.
 
     def run(self, setting: int, payloads: Sequence[Payload]) -> Run:
-        """Logits or embeddings of the texts. Raises `InputError` for what does not fit the shape, or is not loaded."""
+        """Return the texts' outputs. Raises `InputError` for texts that do not fit, or a shape that is not loaded."""
         start = time.perf_counter()
         shape, call = self._known(setting), self._calls.get(setting)
         if call is None:
@@ -98,13 +109,13 @@ class BinsRuntime:
         return self.shapes[setting]
 
     def _opened(self, settings: Sequence[int]) -> dict[int, Call]:
-        """The largest first: captured graphs share memory."""
+        """Load these shapes, the largest first, as captured graphs share memory."""
         size = {n: self.shapes[n].length * self.shapes[n].batch for n in settings}
         return {n: self._engine.open(self.shapes[n]) for n in sorted(settings, key=lambda n: -size[n])}
 
 
 class AotEngine:
-    """AOTInductor packages of a verified folder over one set of weights, the model's own."""
+    """AOTInductor packages of a verified folder, which share the weights of `model`."""
 
     def __init__(self, model: HeadedEncoder, folder: Path) -> None:
         self._inputs, self._folder = model.inputs, folder
@@ -112,10 +123,11 @@ class AotEngine:
         self._weights = dict(model.named_parameters()) | dict(model.named_buffers())
 
     def open(self, shape: Shape) -> Call:
+        """Load the package of a shape. Raises `ArtifactError` where the encoder lacks a weight that it wants."""
         loaded = torch._inductor.aoti_load_package(str(self._folder / package(shape)))
         names = loaded.get_constant_fqns()
         if lacking := [name for name in names if name not in self._weights]:
-            raise ArtifactError(f"the compiled {told(shape)} wants weights that the encoder lacks: {lacking[:3]}")
+            raise ArtifactError(f"the compiled {size_text(shape)} wants weights that the encoder lacks: {lacking[:3]}")
         loaded.load_constants({name: self._weights[name] for name in names}, check_full_update=True, user_managed=True)
 
         def call(batch: Batch) -> NDArray[np.float32]:
@@ -127,15 +139,13 @@ class AotEngine:
 
 
 class _Threaded:
-    """An engine of torch's on a CPU, with that many threads while it runs.
-
-    As pliant/device.py's `threads`, on every call.
-    """
+    """An engine of torch on a CPU that computes with this many threads. (See `threads` in pliant/device.py.)"""
 
     def __init__(self, engine: Engine, threads: int) -> None:
         self._engine, self._threads = engine, threads
 
     def open(self, shape: Shape) -> Call:
+        """Load the runtime of a shape; each call sets the number of threads and resets it afterwards."""
         call = self._engine.open(shape)
 
         def counted(batch: Batch) -> NDArray[np.float32]:
@@ -159,8 +169,8 @@ def _engine(
     model = load_model(encoder).to(device)
     if name == "graphs":
         return GraphsEngine(model, model.inputs, device, CudaCapture(device))
-    made = AotEngine(model, _verified(name, folder, files)) if name == "aot" else EagerEngine(model, device)
-    return _Threaded(made, threads) if device.type == "cpu" else made
+    torch_engine = AotEngine(model, _verified(name, folder, files)) if name == "aot" else EagerEngine(model, device)
+    return _Threaded(torch_engine, threads) if device.type == "cpu" else torch_engine
 
 
 def _onnx(folder: Path, threads: int) -> Engine:
@@ -175,4 +185,4 @@ def _verified(engine: str, folder: Path | None, files: Mapping[str, str]) -> Pat
     if folder is None:
         raise InputError("folder", None, f"where compiled files are, for engine {engine}")
     verify(folder, files)
-    return check_made(folder, files, engine)
+    return check_versions(folder, files, engine)

@@ -1,1 +1,1 @@
-"""Generation on a device: the model, its cache, and one iteration after another."""
+"""Generates texts on a device: the model, its cache, and the loop of iterations."""

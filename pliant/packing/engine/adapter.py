@@ -1,9 +1,9 @@
-"""One model inside transformers' continuous batching, driven one iteration at a time by somebody else's decisions.
+"""Drives transformers' continuous batching one iteration at a time, by plans that are made elsewhere.
 
-With paged.py (its cache) the one place that touches that engine's internals, as transformers 5.17 to 5.23 have them. Ours
-are the loop, whom it runs, and the way to the host; its own are the paged cache, the tensors of a batch, the forward pass
-and the bookkeeping of a request. Its own scheduler (first in, first out) runs here too, to compare with. Knows no policy
-and no thread.
+This file and paged.py (the cache) are the only ones that touch that engine's internals, as transformers 5.17 to 5.23
+have them. Ours are the loop, the choice of sequences, and the way to the host. Transformers' own are the paged cache,
+the tensors of a batch, the forward pass and the bookkeeping of a request. Its scheduler (first in, first out) runs here
+too, for comparisons. Knows no policy and no thread.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from pliant.packing.engine.paged import PagedCache
 from pliant.packing.engine.swap_space import SwapSpace
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 
-NAME = "pliant"  # under which our scheduler is known to the engine while it is created
+NAME = "pliant"  # of our scheduler in the engine's registry, while the engine is created
 LEAST_PAGE = 4  # tokens; the engine's own limit
-GIB = float(1 << 30)
+GIB = float(1 << 30)  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What one iteration did. Ids are prompts'."""
+class StepResult:
+    """What one iteration did. Ids are those of prompts."""
 
     tokens: tuple[tuple[int, int, bool], ...] = ()  # id, its new token, and whether that was its last
-    started: tuple[int, ...] = ()  # read for the first time
-    preempted: tuple[tuple[int, int], ...] = ()  # id, and how many of its tokens must be read again
+    started: tuple[int, ...] = ()  # ids that were read for the first time
+    preempted: tuple[tuple[int, int], ...] = ()  # id, and the number of its tokens to read again
     sequences: int = 0  # in the iteration; 0: there was nothing to run
 
 
-class _Told(schedulers.Scheduler):
-    """Runs the batch that it was told, whatever the engine asks."""
+class _PlannedScheduler(schedulers.Scheduler):
+    """Gives the engine the batch that was planned, whatever it asks for."""
 
     def reset(self) -> None:
         super().reset()
-        self.batch: list[tuple[RequestState, int]] = []  # with the tokens that each reads
+        self.batch: list[tuple[RequestState, int]] = []  # each with the tokens to read
         self.started: list[int] = []
         self.preempted: list[tuple[int, int]] = []
 
@@ -54,20 +54,20 @@ class _Told(schedulers.Scheduler):
         return bool(self.batch)
 
     def schedule_batch(self, token_budget: int, cache_budget: int) -> tuple[list[FutureRequestState], bool, int, int]:
-        del token_budget, cache_budget  # the books of who decided keep to both
-        holder: Any = self.cache if hasattr(self.cache, "max_decode_fast_path_length") else self  # newer, older engine
+        del token_budget, cache_budget  # the plan keeps to both
+        holder: Any = self.cache if hasattr(self.cache, "max_decode_fast_path_length") else self  # newer, older version
         longest, complete = holder.max_decode_fast_path_length, cast(Any, 0)  # no page is ever shared
-        fast, queries, cached, found = longest > 0, 0, 0, []
+        fast, queries, cached, futures = longest > 0, 0, 0, []
         for state, tokens in self.batch:
             fast = fast and tokens == 1 and state.position_offset < longest
             queries, cached = queries + tokens, cached + state.position_offset
-            found.append(FutureRequestState(state, not state.remaining_prefill_tokens, complete, tokens))
+            futures.append(FutureRequestState(state, not state.remaining_prefill_tokens, complete, tokens))
         self.batch = []
-        return found, fast, queries, cached
+        return futures, fast, queries, cached
 
 
-class _Fifo(schedulers.FIFOScheduler):
-    """Transformers' own, with a note of what it does and how long it takes."""
+class _FifoScheduler(schedulers.FIFOScheduler):
+    """Transformers' own scheduler, recording what it does and the seconds that it takes."""
 
     def reset(self) -> None:
         super().reset()
@@ -75,14 +75,14 @@ class _Fifo(schedulers.FIFOScheduler):
         self.preempted: list[tuple[int, int]] = []
         self.seconds = 0.0
         self._known: set[str] = set()
-        self._read = 0  # tokens of the one that left last
+        self._read = 0  # tokens that the request that left last had in the cache
 
     def finish_request(self, request_id: str) -> None:
         self._read = self.active_requests[request_id].position_offset
         super().finish_request(request_id)
 
     def add_waiting_request(self, state: RequestState) -> None:
-        if state.request_id in self._known:  # a victim, which has just left
+        if state.request_id in self._known:  # it has just been preempted
             self.preempted.append((int(state.request_id), 0 if state.is_cpu_offloaded else self._read))
         super().add_waiting_request(state)
 
@@ -94,23 +94,24 @@ class _Fifo(schedulers.FIFOScheduler):
 
     def schedule_batch(self, token_budget: int, cache_budget: int) -> Any:
         start = time.perf_counter()
-        found = super().schedule_batch(token_budget, cache_budget)
+        batch = super().schedule_batch(token_budget, cache_budget)
         self.seconds += time.perf_counter() - start
-        return found
+        return batch
 
 
-class _Nowhere:
-    """Takes the engine's outputs: tokens are read from its requests instead."""
+class _NullRouter:
+    """Drops the engine's outputs, since tokens are read from its requests."""
 
     def deliver_batch(self, outputs: object) -> None:
         del outputs
 
 
 class ContinuousBatchingEngine:
-    """Not thread-safe. Raises `InputError` for a model that does not attend to everything in every layer.
+    """One model with its paged cache. Not thread-safe.
 
-    `margin`: None for decisions of ours; of transformers' scheduler the share of the pages that it keeps free.
-    `processors`: of logits, one request each, in order; the largest score is then taken.
+    `margin`: None to run plans of ours; else transformers' scheduler decides and keeps this share of the pages free.
+    `processors` change the scores of each request in this order, after which the token of the largest score is taken.
+    Raises `InputError` for a model with limited attention windows in some layer, and for pages below 4 tokens.
     """
 
     def __init__(self, model: Any, memory: Memory, processors: Sequence[Any] = (), margin: float | None = None) -> None:
@@ -130,7 +131,7 @@ class ContinuousBatchingEngine:
 
     @property
     def scheduling(self) -> float:
-        """Seconds that transformers' scheduler took in all; 0 where the decisions are ours."""
+        """Seconds that transformers' scheduler has taken so far; 0 where plans are ours."""
         return float(getattr(self._scheduler, "seconds", 0.0))
 
     @property
@@ -141,27 +142,31 @@ class ContinuousBatchingEngine:
     def pages_used(self) -> int:
         return self._cache.used
 
-    def held(self, id: int) -> int:
-        """Pages of one sequence in the device's cache."""
+    def pages_of(self, id: int) -> int:
+        """Return the pages of one sequence in the device's cache."""
         return len(self._cache.table.get(str(id), ()))
 
     def enter(self, threads: int) -> None:
-        """To be called first, in the thread that runs iterations. On a GPU it captures the engine's graphs."""
+        """Prepare the thread that runs iterations; call it there, once, first. On a GPU this captures graphs."""
         if self.device.type == "cpu":
-            torch.set_num_threads(threads)  # a new thread begins with all cores
+            torch.set_num_threads(threads)  # a new thread starts with all cores
         elif self.device.index is not None:
             torch.cuda.set_device(self.device)
         self._manager.warmup()
 
     def add(self, id: int, ids: Iterable[int], limit: int, ends: Iterable[int], sampling: dict[str, Any]) -> None:
-        """A sequence that waits: it makes at most `limit` tokens, and none after one of `ends`."""
-        kept: dict[str, Any] = {"max_new_tokens": limit, "eos_token_id": list(ends), "logit_processor_kwargs": sampling}
-        state = self._states[id] = RequestState(str(id), list(ids), **kept)
+        """Add a waiting sequence that generates at most `limit` tokens and stops after one of `ends`."""
+        options: dict[str, Any] = {
+            "max_new_tokens": limit,
+            "eos_token_id": list(ends),
+            "logit_processor_kwargs": sampling,
+        }
+        state = self._states[id] = RequestState(str(id), list(ids), **options)
         if not self.ours:
             self._scheduler.add_waiting_request(state)
 
     def cancel(self, id: int) -> None:
-        """Forget it; its pages are free at once, on the device and on the host."""
+        """Remove a sequence and free its pages on the device and on the host."""
         if self._states.pop(id, None) is None:
             return
         self.swap_space.free(id)
@@ -169,22 +174,22 @@ class ContinuousBatchingEngine:
         for state in self._scheduler.clear_cancelled_requests():
             self._processor.offloading_manager.free_request_cpu_cache(state)
 
-    def carry_out(self, decision: StepPlan) -> None:
-        """Exactly what was decided, up to the iteration itself. Raises `SchedulerError` where the pages do not suffice."""
-        for id, _ in decision.dropped:
+    def carry_out(self, plan: StepPlan) -> None:
+        """Do everything in the plan but the iteration itself. Raises `SchedulerError` if there are too few pages."""
+        for id, _ in plan.dropped:
             self.cancel(id)
-        for id in decision.offloaded:
+        for id in plan.offloaded:
             self._offload(id)
-        for id in decision.discarded:
+        for id in plan.discarded:
             self._discard(id)
-        for id in decision.admitted:
+        for id in plan.admitted:
             self._admit(id)
-        self._scheduler.batch = [*self._going(decision.idle), *map(self._chunk, decision.chunks)]
+        self._scheduler.batch = [*self._decoding(plan.stalled), *map(self._chunk, plan.prefill_chunks)]
         for state, tokens in self._scheduler.batch:
             self._store(state, tokens)
 
-    def step(self) -> Step:
-        """Run one iteration. Raises what the model raises."""
+    def step(self) -> StepResult:
+        """Run one iteration and return what it did. Raises what the model raises."""
         batch: list[Any] = []
         if self._scheduler.has_pending_requests() and self._processor.prepare_next_batch():
             self._processor._generation_step(self._manager.model)
@@ -196,21 +201,21 @@ class ContinuousBatchingEngine:
                 del self._states[id]
         noted = tuple(self._scheduler.started), tuple(self._scheduler.preempted)
         self._scheduler.started, self._scheduler.preempted = [], []
-        return Step(tokens, *noted, len(batch))
+        return StepResult(tokens, *noted, len(batch))
 
     def close(self) -> None:
-        """Let go of the model's graphs and tensors; the books stay."""
+        """Release the model's graphs and tensors. Counts and tables can still be read."""
         self._manager = self._processor = None
 
     def check(self) -> None:
-        """Raises AssertionError where pages were lost."""
+        """Raises AssertionError if pages are lost or belong to no sequence."""
         assert self._cache.free + self._cache.used == self._cache.pages, "pages of the cache"
         assert {int(id) for id, pages in self._cache.table.items() if pages} <= self._states.keys(), "pages of nobody"
         self.swap_space.check()
 
-    def _going(self, idle: Sequence[int]) -> list[tuple[RequestState, int]]:
-        """All that generate, but those that are to be idle."""
-        out = {str(id) for id in idle}
+    def _decoding(self, stalled: Sequence[int]) -> list[tuple[RequestState, int]]:
+        """Return the generating sequences that are not stalled, each with one token."""
+        out = {str(id) for id in stalled}
         active = self._scheduler.active_requests.values()
         return [(s, 1) for s in active if s._status == RequestStatus.DECODING and s.request_id not in out]
 
@@ -220,7 +225,7 @@ class ContinuousBatchingEngine:
         return state, chunk.tokens
 
     def _store(self, state: RequestState, tokens: int) -> None:
-        """Pages for so many more tokens."""
+        """Allocate the pages for `tokens` more tokens."""
         missing = self.memory.need(state.position_offset + tokens) - len(self._cache.table.get(state.request_id, ()))
         if missing > 0 and not self._cache.allocate(state, tokens, missing):
             raise SchedulerError(f"{missing} pages for sequence {state.request_id} were decided on, but are not free")
@@ -251,26 +256,26 @@ class ContinuousBatchingEngine:
 
 
 def kv_bytes(model: Any) -> int:
-    """Of the keys and values of one token in all layers."""
-    told = model.config.get_text_config()
-    heads = getattr(told, "num_key_value_heads", None) or told.num_attention_heads
-    width = getattr(told, "head_dim", None) or told.hidden_size // told.num_attention_heads
-    return 2 * int(told.num_hidden_layers * heads * width) * int(model.dtype.itemsize)
+    """Return the bytes of one token's keys and values in all layers."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * int(config.num_hidden_layers * heads * width) * int(model.dtype.itemsize)
 
 
 def _manager(model: Any, memory: Memory, processors: Sequence[Any], margin: float | None) -> Any:
-    """The engine with everything created and no thread of its own."""
-    told = GenerationConfig(do_sample=False, eos_token_id=-1, max_new_tokens=1)
-    manager = model.init_continuous_batching(told, _settings(model, memory, margin))
+    """Return transformers' engine, ready to run and without a thread of its own."""
+    generation = GenerationConfig(do_sample=False, eos_token_id=-1, max_new_tokens=1)
+    manager = model.init_continuous_batching(generation, _settings(model, memory, margin))
     manager.logit_processor = ContinuousBatchingLogitsProcessorList(LogitsProcessorList(processors))
     manager.logit_processor.tensors_required = len(processors)
-    known: dict[str, Any] = schedulers.SCHEDULER_MAPPING
-    known[NAME] = _Told if margin is None else _Fifo
+    mapping: dict[str, Any] = schedulers.SCHEDULER_MAPPING
+    mapping[NAME] = _PlannedScheduler if margin is None else _FifoScheduler
     try:
         manager.batch_processor = manager._create_batch_processor()
     finally:
-        del known[NAME]
-    manager.batch_processor.output_router = _Nowhere()
+        del mapping[NAME]
+    manager.batch_processor.output_router = _NullRouter()
     return manager
 
 
@@ -278,7 +283,7 @@ def _settings(model: Any, memory: Memory, margin: float | None) -> ContinuousBat
     newer = "page_size" in {field.name for field in fields(ContinuousBatchingConfig)}
     page: dict[str, Any] = {"page_size" if newer else "block_size": memory.page_tokens}
     on_gpu = model.device.type != "cpu"
-    theirs = memory.host_pages if margin is not None and on_gpu else 0
+    host_pages = memory.host_pages if margin is not None and on_gpu else 0
     return ContinuousBatchingConfig(
         **page,
         num_blocks=memory.pages,
@@ -289,7 +294,7 @@ def _settings(model: Any, memory: Memory, margin: float | None) -> ContinuousBat
         use_cuda_graph=None if on_gpu else False,
         scheduler_type=NAME,
         safety_margin=margin or 0.0,
-        cpu_offload_space=theirs * memory.page_tokens * kv_bytes(model) / GIB,
+        cpu_offload_space=host_pages * memory.page_tokens * kv_bytes(model) / GIB,
     )
 
 

@@ -1,4 +1,4 @@
-"""Prompts run to their end by the engine, all at once: for who wants the outputs and serves nobody."""
+"""Generates completions offline: all prompts at once, until every output has ended."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.progress import Progress as Report
 from pliant.progress import silent
 
-SILENCE = 120.0  # seconds without any token after which the engine is given up
+SILENCE = 120.0  # seconds without any token after which the engine counts as failed
 ENDED = ("stop", "length")
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """`tokens` with the one that ended it, if one did; `finished` is "stop" or "length"."""
+    """An output: its tokens with the end token, if there is one. `finished` is "stop" or "length"."""
 
     tokens: tuple[int, ...]
     finished: str
@@ -43,52 +43,59 @@ def complete(
     threads: int = 1,
     progress: Report = silent,
 ) -> list[Completion]:
-    """One completion a prompt (token ids), in their order; at most `limit` tokens each, or what the context leaves.
+    """Return one completion for each prompt (token ids), in order: at most `limit` tokens, or what the context leaves.
 
-    The text of each is a function of its prompt, `temperature` and `seed` (each prompt has one of its own, counted from
-    it), whatever runs beside it. Raises `InputError` for a prompt that the model or its memory cannot hold, `WorkerError`
-    where the engine fails.
+    A text depends only on its prompt, `temperature` and seed, whatever runs beside it; prompt n has the seed `seed` +
+    n. Raises `InputError` for a prompt that the model or its memory cannot hold, `WorkerError` if the engine fails.
     """
     if not prompts:
         return []
-    asked = [_submission(generator, memory, at, ids, limit, temperature, seed) for at, ids in enumerate(prompts)]
-    told: queue.SimpleQueue[list[Progress]] = queue.SimpleQueue()
+    submissions = [
+        _submission(generator, memory, number, ids, limit, temperature, seed) for number, ids in enumerate(prompts)
+    ]
+    reports: queue.SimpleQueue[list[Progress]] = queue.SimpleQueue()
     rules = Rules("paged", generator.context, recalibrate=False)
-    engine = Engine(generator, memory, rules, told.put, device, threads, temperature > 0)
+    engine = Engine(generator, memory, rules, reports.put, device, threads, temperature > 0)
     engine.start()
     try:
-        for submission in asked:
+        for submission in submissions:
             engine.submit(submission)
-        return _collected(told, len(asked), progress)
+        return _collect(reports, len(submissions), progress)
     finally:
         engine.stop()
 
 
 def _submission(
-    generator: Generator, memory: Memory, at: int, ids: Sequence[int], limit: int | None, temperature: float, seed: int
+    generator: Generator,
+    memory: Memory,
+    number: int,
+    ids: Sequence[int],
+    limit: int | None,
+    temperature: float,
+    seed: int,
 ) -> Submission:
-    most = min(generator.context, memory.pages * memory.page_tokens) - len(ids)
-    if not ids or most < 1:
-        raise InputError(f"prompt {at}", f"{len(ids)} tokens", f"from 1 to {len(ids) + most - 1}")
-    tokens = min(limit or most, most)
-    # Nothing is forecast: the policy takes them as they come.
-    prompt = Prompt(at, 0.0, len(ids), tokens, (float(tokens),) * 8, offline=True)
-    return Submission(prompt, tuple(ids), Sampling(temperature=temperature, seed=seed + at))
+    room = min(generator.context, memory.pages * memory.page_tokens) - len(ids)
+    if not ids or room < 1:
+        raise InputError(f"prompt {number}", f"{len(ids)} tokens", f"from 1 to {len(ids) + room - 1}")
+    tokens = min(limit or room, room)
+    # A forecast that nothing reads: "paged" admits in the order of arrival.
+    prompt = Prompt(number, 0.0, len(ids), tokens, (float(tokens),) * 8, offline=True)
+    return Submission(prompt, tuple(ids), Sampling(temperature=temperature, seed=seed + number))
 
 
-def _collected(told: queue.SimpleQueue[list[Progress]], count: int, progress: Report) -> list[Completion]:
+def _collect(reports: queue.SimpleQueue[list[Progress]], count: int, progress: Report) -> list[Completion]:
     pending, done = [_Pending() for _ in range(count)], 0
     while done < count:
         try:
-            news = told.get(timeout=SILENCE)
+            news = reports.get(timeout=SILENCE)
         except queue.Empty as error:
             raise WorkerError(f"the engine has made no token in {SILENCE:.0f} seconds and is given up") from error
-        for one in news:
-            pending[one.id].tokens += one.tokens
-            pending[one.id].finished = one.finished
-            done += bool(one.finished)
+        for report in news:
+            pending[report.id].tokens += report.tokens
+            pending[report.id].finished = report.finished
+            done += bool(report.finished)
         progress(done, count)
-    bad = {one.finished for one in pending} - set(ENDED)
+    bad = {text.finished for text in pending} - set(ENDED)
     if bad:
         raise WorkerError(f"the engine ended a prompt as {', '.join(sorted(bad))} and not by itself")
-    return [Completion(tuple(one.tokens), one.finished) for one in pending]
+    return [Completion(tuple(text.tokens), text.finished) for text in pending]

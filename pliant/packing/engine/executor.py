@@ -1,4 +1,4 @@
-"""What carries out an engine's decisions: one model on one device, or one shared by several processes. Knows no policy."""
+"""Chooses what runs an engine's plans: a model on one device, or one shared by several processes. Knows no policy."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Protocol
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import sampling as warps
-from pliant.packing.engine.adapter import ContinuousBatchingEngine, Step
+from pliant.packing.engine.adapter import ContinuousBatchingEngine, StepResult
 from pliant.packing.engine.model import load_generator, vocabulary
 from pliant.packing.engine.swap_space import SwapSpace
 from pliant.packing.scheduling.request import Memory, StepPlan
 
 
 class Executor(Protocol):
-    """What `ContinuousBatchingEngine` and `Parallel` both do, as the former says it. Not thread-safe."""
+    """The interface of `ContinuousBatchingEngine`, which describes it, and `ParallelExecutor`. Not thread-safe."""
 
     @property
     def scheduling(self) -> float: ...
@@ -26,12 +26,12 @@ class Executor(Protocol):
     @property
     def swap_space(self) -> SwapSpace: ...
 
-    def held(self, id: int) -> int: ...
+    def pages_of(self, id: int) -> int: ...
     def enter(self, threads: int) -> None: ...
     def add(self, id: int, ids: Iterable[int], limit: int, ends: Iterable[int], sampling: dict[str, Any]) -> None: ...
     def cancel(self, id: int) -> None: ...
-    def carry_out(self, decision: StepPlan) -> None: ...
-    def step(self) -> Step: ...
+    def carry_out(self, plan: StepPlan) -> None: ...
+    def step(self) -> StepResult: ...
     def close(self) -> None: ...
     def check(self) -> None: ...
 
@@ -39,16 +39,16 @@ class Executor(Protocol):
 def executor(
     generator: Generator, memory: Memory, sampling: bool, margin: float | None, device: str, processes: int
 ) -> Executor:
-    """Load the model and return what carries out decisions on it. `margin` as `ContinuousBatchingEngine` has it.
+    """Load the model and return what runs plans on it. `margin` is the one of `ContinuousBatchingEngine`.
 
-    `processes` above 1: one each on the first GPUs, or all on the CPU. Raises `InputError` for a memory, a model or a
-    number of processes that cannot be, `WorkerError` where a process fails.
+    `processes` above 1 share the model, each on a GPU of its own (the first ones) or all on the CPU. Raises
+    `InputError` for a memory, a model or a number of processes that cannot be used, `WorkerError` if a process fails.
     """
     if processes < 1:
         raise InputError("processes", processes, "at least 1")
     if processes > 1:
-        from pliant.packing.engine.parallel import Parallel  # torch's parts for it take a second to load
+        from pliant.packing.engine.parallel import ParallelExecutor  # loading it takes a second
 
-        return Parallel(generator, memory, sampling, margin, processes=processes, device=device)
+        return ParallelExecutor(generator, memory, sampling, margin, processes=processes, device=device)
     processors = warps.processors(vocabulary(generator)) if sampling else ()
     return ContinuousBatchingEngine(load_generator(generator, device), memory, processors, margin)

@@ -1,12 +1,13 @@
-"""Large models on data-centre accelerators: how many tokens' keys and values fit, and how long an iteration takes.
+"""Large models on data-centre accelerators: how many tokens fit into the cache, and how long an iteration takes.
 
-From published specifications; nothing here was measured. An iteration is bound by the bytes that it reads (all weights,
-and the keys and values of all cached tokens) or by the products of its queries with the weights, whichever takes longer
-(roofline). Batched feed-forward, attention per sequence: Orca (OSDI 2022) and S3, section 2.
+All figures follow from published specifications; nothing here was measured. An iteration takes as long as the bytes
+that it reads (all weights, and the keys and values of all cached tokens) or as the products of its queries with the
+weights, whichever is longer (roofline). The feed-forward is batched and attention runs per sequence: Orca (OSDI 2022),
+S3 section 2.
 
-A model too large for one device is spread over several (`Spread`): by layers into the stages of a pipeline (S3's GPT-3),
-and inside each layer over the devices of a stage (tensor parallelism). With D stages the batch runs as D micro-batches, so
-that every stage has one at any time; each micro-batch reads the stage's weights anew.
+A model too large for one device is spread over several (`Spread`): its layers over the stages of a pipeline (S3's
+GPT-3), and each layer over the devices of a stage (tensor parallelism). With D stages the batch runs as D
+micro-batches, so that every stage always has one; each micro-batch reads the stage's weights again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ALL_REDUCE_SECONDS = 10e-6  # to start one over NVLink; assumed
 
 @dataclass(frozen=True, slots=True)
 class LargeModel:
-    """A decoder of full attention in half precision. `parameters`: all of them; `context`: tokens at most."""
+    """A decoder with full attention, in half precision. `parameters` counts all; `context` is in tokens."""
 
     name: str
     layers: int
@@ -41,7 +42,7 @@ class LargeModel:
 
     @property
     def kv_bytes(self) -> int:
-        """Of the key and the value of one token in all layers."""
+        """Bytes of the key and the value of one token in all layers."""
         return 2 * HALF * self.layers * self.hidden
 
 
@@ -50,14 +51,13 @@ LLAMA_13B = LargeModel("LLaMA-13B", 40, 5120, 40, 13.016e9)
 GPT_NEOX_20B = LargeModel("GPT-NeoX 20B", 44, 6144, 64, 20.555e9)
 LLAMA_33B = LargeModel("LLaMA-33B", 60, 6656, 52, 32.529e9)
 GPT_3_175B = LargeModel("GPT-3 175B", 96, 12288, 96, 175.0e9)
-LARGE_MODELS = (GPT_J_6B, LLAMA_13B, GPT_NEOX_20B, LLAMA_33B, GPT_3_175B)
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """Bytes of memory; bytes/s from it, to another device and to the host, one way; flop/s in half precision.
+    """A device: `memory` in bytes; bytes/s from it (`bandwidth`), to another device (`peer`) and to the host, one way.
 
-    `efficiency`: the share of `flops` that products of some hundred rows reach; assumed.
+    `flops` a second in half precision; `efficiency`: the share of them that products of some 100 rows reach (assumed).
     """
 
     name: str
@@ -70,14 +70,12 @@ class Accelerator:
 
 
 A100 = Accelerator("A100 80 GB", 80e9, 2.0e12, 312e12, 300e9, 16e9)
-"""The host over PCIe 4.0 x 8, as in S3's machine."""
-H100 = Accelerator("H100 80 GB", 80e9, 3.35e12, 989e12, 450e9, 64e9)
-H200 = Accelerator("H200 141 GB", 141e9, 4.8e12, 989e12, 450e9, 64e9)
+"""Its host is connected by PCIe 4.0 x 8, as in S3's machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """`stages` of a pipeline, each of `tensor` devices that share every layer."""
+    """A pipeline of `stages` stages, in each of which `tensor` devices share every layer."""
 
     stages: int = 1
     tensor: int = 1
@@ -87,7 +85,7 @@ class Spread:
         return self.stages * self.tensor
 
     def share(self, model: LargeModel) -> float:
-        """Of weights and cache, that the fullest device holds: stages have whole layers."""
+        """Return the share of weights and cache on the fullest device. A stage has whole layers."""
         return -(-model.layers // self.stages) / model.layers / self.tensor
 
 
@@ -95,7 +93,7 @@ ALONE = Spread()
 
 
 def capacity(model: LargeModel, device: Accelerator, spread: Spread = ALONE) -> int:
-    """Tokens whose keys and values fit beside the weights. Raises `InputError` where the weights alone do not."""
+    """Return the tokens whose keys and values fit beside the weights. Raises `InputError` if none does."""
     share = spread.share(model)
     if not _fits(model, device, spread):
         raise InputError("devices", f"{spread.devices} x {device.name}", _enough(model))
@@ -112,14 +110,17 @@ def memory_of(
     step_tokens: int = 4096,
     sequences: int = 4096,
 ) -> Memory:
-    """All that the weights leave, in pages. `host_bytes` hold what is preempted."""
+    """Return all memory that the weights leave, in pages. `host_bytes` are for preempted sequences.
+
+    Raises `InputError` if not one token fits beside the weights.
+    """
     pages = capacity(model, device, spread) // page_tokens
     return Memory(pages, page_tokens, int(host_bytes / (model.kv_bytes * page_tokens)), step_tokens, sequences)
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Seconds of an iteration, as `IterationCost`. `sequence`: of the host, for each sequence's attention."""
+    """An `IterationCost` from specifications. `sequence`: seconds of the host for each sequence's attention."""
 
     model: LargeModel
     device: Accelerator
@@ -129,21 +130,21 @@ class Roofline:
     def seconds(
         self, queries: NDArray[np.int64] | int, sequences: int, cached: NDArray[np.int64] | int
     ) -> NDArray[np.float64]:
-        """Of one token for every sequence: as long as a micro-batch takes through all stages."""
+        """Return the seconds in which a micro-batch passes all stages, and so every sequence gets a token."""
         stages, share = self.spread.stages, self.spread.share(self.model)
         batches = max(1, min(stages, sequences))
         q, c = np.asarray(queries, float) / batches, np.asarray(cached, float) / batches
         read = share * (self.model.weight_bytes + self.model.kv_bytes * c) / self.device.bandwidth
         computed = share * 2 * self.model.parameters * q / (self.device.flops * self.device.efficiency)
-        found: NDArray[np.float64] = stages * (np.maximum(read, computed) + self.sequence * sequences / batches)
-        return found + self._exchanged(q)
+        seconds: NDArray[np.float64] = stages * (np.maximum(read, computed) + self.sequence * sequences / batches)
+        return seconds + self._exchanged(q)
 
     def swap_seconds(self, tokens: int) -> float:
-        """Each device moves its own layers and heads at the same time."""
+        """Return the seconds of a swap, in which every device moves its own layers and heads at the same time."""
         return self.spread.share(self.model) * self.model.kv_bytes * tokens / self.device.host
 
     def _exchanged(self, queries: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Seconds in which one micro-batch's activations are summed over the devices of each stage, in a ring."""
+        """Return the seconds in which the devices of each stage sum a micro-batch's activations, in a ring."""
         ways = self.spread.tensor
         if ways == 1:
             return np.zeros_like(queries)
@@ -152,21 +153,22 @@ class Roofline:
 
 
 def spread(model: LargeModel, device: Accelerator, devices: int, sequences: int = 64) -> Spread:
-    """How so many devices, all of them, run `sequences` of half the context in the shortest iteration.
+    """Return the spread over all devices with the shortest iteration, for sequences of half the context.
 
-    Raises `InputError` where no way holds the weights.
+    Raises `InputError` if the weights fit in none.
     """
-    ways = [Spread(devices // tensor, tensor) for tensor in range(1, devices + 1) if devices % tensor == 0]
-    fitting = [way for way in ways if model.heads % way.tensor == 0 and _fits(model, device, way)]
+    spreads = [Spread(devices // tensor, tensor) for tensor in range(1, devices + 1) if devices % tensor == 0]
+    fitting = [option for option in spreads if model.heads % option.tensor == 0 and _fits(model, device, option)]
     if not fitting:
         raise InputError("devices", f"{devices} x {device.name}", _enough(model))
     cached = sequences * model.context // 2
-    return min(fitting, key=lambda way: float(Roofline(model, device, way).seconds(sequences, sequences, cached)))
+    return min(fitting, key=lambda option: float(Roofline(model, device, option).seconds(sequences, sequences, cached)))
 
 
-def _fits(model: LargeModel, device: Accelerator, way: Spread) -> bool:
-    """One token at least, beside the weights."""
-    return way.stages <= model.layers and way.share(model) * (model.weight_bytes + model.kv_bytes) <= device.memory
+def _fits(model: LargeModel, device: Accelerator, spread: Spread) -> bool:
+    return (
+        spread.stages <= model.layers and spread.share(model) * (model.weight_bytes + model.kv_bytes) <= device.memory
+    )
 
 
 def _enough(model: LargeModel) -> str:

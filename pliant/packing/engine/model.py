@@ -1,4 +1,4 @@
-"""Generators and predictors of output lengths as modules, from the values that their artifacts hold, and back.
+"""Turns artifacts of generators and of length predictors into torch modules, and modules into weights.
 
 Knows transformers' configurations and nothing of training, caches or scheduling.
 
@@ -21,14 +21,14 @@ from torch.nn.functional import softplus
 
 from pliant.errors import ArtifactError
 from pliant.packing.artifact import BUCKETS, Generator, Predictor
-from pliant.packing.scheduling.forecast import LEVELS, ordered
+from pliant.packing.scheduling.forecast import QUANTILES, ordered
 
-CHARACTERS = 12  # of a prompt that are read for each token that is: what stands before them could not count
+CHARACTERS = 12  # read of a prompt's end for each token that the predictor reads; tokens have fewer on average
 TOGETHER = 64  # prompts in one forward pass
 
 
 def weights(model: nn.Module) -> dict[str, NDArray[np.float32]]:
-    """Every parameter and persistent buffer as float32; tied ones once, under the first of their names."""
+    """Return every parameter and persistent buffer as float32; tied ones once, under the first of their names."""
     seen: set[tuple[int, tuple[int, ...]]] = set()
     kept = {}
     for name, tensor in model.state_dict().items():
@@ -40,7 +40,7 @@ def weights(model: nn.Module) -> dict[str, NDArray[np.float32]]:
 
 
 def load_generator(generator: Generator, device: str = "cpu") -> Any:
-    """The causal model of transformers with its weights, ready to run. Raises `ArtifactError` where they do not fit."""
+    """Return the causal model with its weights, in evaluation mode. Raises `ArtifactError` if they do not fit it."""
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_config(
@@ -54,7 +54,7 @@ def load_generator(generator: Generator, device: str = "cpu") -> Any:
 
 
 def vocabulary(generator: Generator) -> int:
-    """Token ids that the model knows; nothing is loaded."""
+    """Return the number of token ids that the model knows, without loading it."""
     return int(_configuration(generator).get_text_config().vocab_size)
 
 
@@ -66,19 +66,19 @@ def _configuration(generator: Generator) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is said of one prompt's output."""
+    """What is predicted of one prompt's output."""
 
-    tokens: tuple[float, ...]  # quantiles at LEVELS, ascending
+    tokens: tuple[float, ...]  # quantiles at QUANTILES, ascending
     bucket: int  # upper bound of the predicted class, in tokens
 
 
 class LengthModel(nn.Module):
-    """Prompts to the quantiles of the log of the output's tokens, and to the classes of length (S3, section 3.1).
+    """Predicts the quantiles of the log of an output's tokens, and its class of length (S3, section 3.1).
 
-    The heads see the mean of the last hidden states and, beside it, the largest of the input embeddings in each
-    dimension: which words there are, in however long a prompt. Without words beside it an encoder trained from nothing on
-    3,000 prompts of Alpaca was no better than a constant after at most five epochs (rate 1e-3, one seed); with the mean of
-    the embeddings for the largest the pinball loss on the embedded corpus was 6 and 10% above (two seeds).
+    Both heads read the mean of the last hidden states beside the largest input embedding in each dimension, which says
+    what words occur in however long a prompt. With the hidden states alone, an encoder trained from scratch on 3,000
+    prompts of Alpaca was no better than a constant after at most five epochs (rate 1e-3, one seed). With the mean
+    embedding instead of the largest, the pinball loss on the embedded corpus was 6 and 10% higher (two seeds).
     """
 
     shift: Tensor
@@ -87,32 +87,35 @@ class LengthModel(nn.Module):
         super().__init__()
         self.encoder: Any = encoder
         width = 2 * encoder.config.hidden_size
-        self.quantile, self.bucket = nn.Linear(width, len(LEVELS)), nn.Linear(width, BUCKETS)
-        self.register_buffer("shift", torch.zeros(len(LEVELS)))  # added to the quantiles: what calibration found
+        self.quantile, self.bucket = nn.Linear(width, len(QUANTILES)), nn.Linear(width, BUCKETS)
+        self.register_buffer("shift", torch.zeros(len(QUANTILES)))  # added to the quantiles; set by calibration
 
     def forward(self, ids_BN: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, L] quantiles of log tokens, ascending but for the shift, and [B, K] logits. `mask_BN` is 1 for tokens."""
+        """Return quantiles of log tokens [B, L], ascending before the shift, and logits [B, K].
+
+        `mask_BN` is 1 for tokens and 0 for padding.
+        """
         hidden_BNH = self.encoder(input_ids=ids_BN, attention_mask=mask_BN).last_hidden_state
         words_BNH = self.encoder.get_input_embeddings()(ids_BN)
         weight_BN1 = (mask_BN / mask_BN.sum(1, keepdim=True))[:, :, None]
-        most_BH = words_BNH.masked_fill(mask_BN[:, :, None] == 0, -torch.inf).amax(1)
-        pooled_BH = torch.cat([(hidden_BNH * weight_BN1).sum(1), most_BH], dim=1)
+        largest_BH = words_BNH.masked_fill(mask_BN[:, :, None] == 0, -torch.inf).amax(1)
+        pooled_BH = torch.cat([(hidden_BNH * weight_BN1).sum(1), largest_BH], dim=1)
         raw_BL = self.quantile(pooled_BH)
         steps_BL = torch.cat([raw_BL[:, :1], softplus(raw_BL[:, 1:])], dim=1)
         return steps_BL.cumsum(1) + self.shift, self.bucket(pooled_BH)
 
 
 def new_encoder(config: Mapping[str, Any]) -> Any:
-    """An untrained encoder of transformers for a configuration as its config.json holds it."""
+    """Return an untrained encoder of transformers; `config` is the content of its config.json."""
     from transformers import AutoConfig, AutoModel
 
-    told: Any = AutoConfig.for_model(**config)
-    made: Any = AutoModel.from_config(told, attn_implementation="sdpa", dtype=torch.float32)
-    return without_pooler(made)
+    configuration: Any = AutoConfig.for_model(**config)
+    encoder: Any = AutoModel.from_config(configuration, attn_implementation="sdpa", dtype=torch.float32)
+    return without_pooler(encoder)
 
 
 def without_pooler(encoder: Any) -> Any:
-    """BERT's own pooling of the first token, which nothing here reads."""
+    """Return the encoder without BERT's pooling of the first token, which nothing here reads."""
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
     return encoder
@@ -120,32 +123,32 @@ def without_pooler(encoder: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class PredictorModel:
-    """A predictor ready to be asked."""
+    """A length predictor, ready to run."""
 
     model: LengthModel
-    tokenizer: Tokenizer  # cuts and pads
-    characters: int  # of a prompt that are read, the last
-    bucket_tokens: int
+    tokenizer: Tokenizer  # keeps the last tokens of a long prompt
+    characters: int  # read of the end of a prompt
+    bucket_tokens: int  # width of a class of length
 
     @staticmethod
     def of(predictor: Predictor) -> PredictorModel:
-        """On the CPU. Raises `ArtifactError` where the parts do not fit one another."""
+        """Load a predictor on the CPU. Raises `ArtifactError` if its weights do not fit its configuration."""
         model = LengthModel(new_encoder(json.loads(predictor.config)))
         fill(model, predictor.weights, predictor.name)
         tokenizer = cutting(tokenizer_of(predictor.tokenizer), predictor.max_length)
         return PredictorModel(model.eval(), tokenizer, CHARACTERS * predictor.max_length, predictor.bucket_tokens)
 
     def predict(self, texts: Sequence[str]) -> list[Forecast]:
-        """In the order of the prompts."""
-        found: list[Forecast] = []
+        """Return a forecast for each prompt, in order."""
+        forecasts: list[Forecast] = []
         for start in range(0, len(texts), TOGETHER):
             log_BL, class_B = self._run([text[-self.characters :] for text in texts[start : start + TOGETHER]])
-            found += [self._forecast(*pair) for pair in zip(log_BL.tolist(), class_B.tolist(), strict=True)]
-        return found
+            forecasts += [self._forecast(*pair) for pair in zip(log_BL.tolist(), class_B.tolist(), strict=True)]
+        return forecasts
 
     @torch.inference_mode()
     def _run(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        logs_BL, logits_BK = self.model(*tensors([one.ids for one in self.tokenizer.encode_batch(texts)]))
+        logs_BL, logits_BK = self.model(*tensors([encoding.ids for encoding in self.tokenizer.encode_batch(texts)]))
         return logs_BL.exp(), logits_BK.argmax(1)
 
     def _forecast(self, tokens: list[float], bucket: int) -> Forecast:
@@ -153,14 +156,14 @@ class PredictorModel:
 
 
 def cutting(tokenizer: Tokenizer, length: int) -> Tokenizer:
-    """The same, which keeps the last `length` tokens of a longer text."""
+    """Make the tokenizer keep the last `length` tokens of a longer text, and return it."""
     tokenizer.no_padding()
     tokenizer.enable_truncation(length, direction="left")
     return tokenizer
 
 
 def tensors(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Ids [B, N], padded behind with 0, and their mask. An empty row counts as one token 0."""
+    """Return ids [B, N], padded behind with 0, and their mask. An empty row becomes one token 0."""
     longest = max(1, *(len(row) for row in rows))
     ids_BN, mask_BN = (
         torch.zeros(len(rows), longest, dtype=torch.long),
@@ -173,22 +176,22 @@ def tensors(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
 
 
 def fill(model: nn.Module, values: Mapping[str, NDArray[np.float32]], name: str) -> None:
-    """Put the weights in; those that are tied to others need not be named. Raises `ArtifactError`."""
-    given = {key: torch.from_numpy(np.array(array)) for key, array in values.items()}
+    """Load weights into a model; tied ones need one of their names. Raises `ArtifactError` if they do not fit it."""
+    tensors = {key: torch.from_numpy(np.array(array)) for key, array in values.items()}
     try:
-        missing, unexpected = model.load_state_dict(given, strict=False)
+        missing, unexpected = model.load_state_dict(tensors, strict=False)
     except RuntimeError as error:
         raise ArtifactError(f"the weights of {name} do not fit its configuration: {error}") from error
     state = model.state_dict()
-    held = {state[key].data_ptr() for key in given if key in state}
+    held = {state[key].data_ptr() for key in tensors if key in state}
     lacking = [key for key in missing if state[key].data_ptr() not in held]
     if lacking or unexpected:
-        told = ", ".join([*lacking, *unexpected][:4])
-        raise ArtifactError(f"the weights of {name} do not fit its configuration: {told}")
+        names = ", ".join([*lacking, *unexpected][:4])
+        raise ArtifactError(f"the weights of {name} do not fit its configuration: {names}")
 
 
 def tokenizer_of(text: str) -> Tokenizer:
-    """From a tokenizer.json. Raises `ArtifactError`."""
+    """Return the tokenizer of a tokenizer.json's content. Raises `ArtifactError` if it cannot be read."""
     try:
         return Tokenizer.from_str(text)
     except Exception as error:  # its reader raises nothing narrower

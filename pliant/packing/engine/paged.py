@@ -1,7 +1,7 @@
-"""The paged cache inside transformers' continuous batching, as version 5.17 has it (blocks) and 5.23 (sectors of blocks).
+"""The paged cache inside transformers' continuous batching: blocks in version 5.17, sectors of blocks in 5.23.
 
-Beside adapter.py the one file that knows that engine's internals: it asks the objects at hand and imports nothing of it.
-A page here is one block there: the keys and values of `page_tokens` tokens of one sequence in all layers.
+Like adapter.py it knows that engine's internals, but imports nothing of it. A page here is a block there: the keys and
+values of `page_tokens` tokens of one sequence in all layers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from pliant.errors import InputError
 
 
 class PagedCache:
-    """Raises `InputError` where some layers do not attend to everything: their pages are of another kind."""
+    """One interface to both versions of the cache.
+
+    Raises `InputError` if some layer attends to a window only, since its pages are of another kind.
+    """
 
     def __init__(self, cache: Any) -> None:
         self._cache = cache
@@ -40,28 +43,29 @@ class PagedCache:
         return int(pool.num_free_sectors * group.blocks_per_sector + pool.count_free_blocks(group.index))
 
     def views(self) -> list[Any]:
-        """Tensors whose first axis is pages, numbered as in `table`."""
+        """Return the cache's tensors; their first axis is pages, numbered as in `table`."""
         if self._sectors:
             return [self._group._copy_view]
-        blocks = self._cache.num_blocks + 2  # two of padding behind
-        return [one.view(blocks, -1) for one in (*self._cache.key_cache, *self._cache.value_cache)]
+        blocks = self._cache.num_blocks + 2  # the last two are padding
+        return [tensor.view(blocks, -1) for tensor in (*self._cache.key_cache, *self._cache.value_cache)]
 
     def allocate(self, state: Any, tokens: int, missing: int) -> bool:
-        """The `missing` pages that hold `tokens` more of a request; False, and nothing done, where they are not free."""
+        """Allocate the `missing` pages for `tokens` more tokens of a request. Returns False if they are not free."""
         if self._sectors:
             return bool(self._cache.can_store_request_tokens(state, tokens))
-        got = self._cache.allocate_blocks(missing, state.request_id, state.allocated_blocks)
-        state.allocated_blocks += got or 0
-        return got is not None
+        allocated = self._cache.allocate_blocks(missing, state.request_id, state.allocated_blocks)
+        state.allocated_blocks += allocated or 0
+        return allocated is not None
 
     def give_back(self, state: Any) -> None:
+        """Free all pages of a request."""
         self._cache.free_blocks(state.request_id)
         state.allocated_blocks = 0
 
     def unpinned_pool(self, manager: Any, pages: int) -> None:
-        """The engine's own swap pool where there is no accelerator: it would pin the memory, which fails there.
+        """Give the engine's own swapping a pool of `pages` pages on a machine without an accelerator.
 
-        The older version has none then: what it preempts it computes again.
+        Its own pool would be of pinned memory, which fails there. The older version does not swap then, but recomputes.
         """
         if not self._sectors:
             return

@@ -1,15 +1,14 @@
-"""A generator too large for one device, over several processes of one machine: each has its share of every layer and
-of every page of the cache (tensor parallelism).
+"""Tensor parallelism: one generator over several processes of a machine, each with a share of every layer and page.
 
-The first process decides: whatever it tells its engine (`ContinuousBatchingEngine`) goes through a pipe to the
-others, and all do the same at the same time, kept in step by the sums inside each layer. So the others have no
-scheduler, no clock and no requests of their own. They end with the first one, however that ends. Knows no policy.
+The first process leads. Each call of its engine (`ContinuousBatchingEngine`) goes through a pipe to the others, and all
+make it at the same time, kept in step by the sums inside each layer. So the others have no scheduler, no clock and no
+requests of their own. They end with the first one, however that ends. Knows no policy.
 
-On CPU the processes talk over gloo. On GPUs, one a process in the order in which torch counts them, they would over
-NCCL: that has not been run. There the loss of a process in the middle of an iteration is a silence (until
-tensor_parallel.py's timeout), not an error: who drives the engine must watch for it, as the service does. Stages of a
-pipeline are planned for (hardware.py) and not run: transformers 5.23 has them, but their forward pass drops the
-arguments by which its continuous batching finds the cache.
+On a CPU the processes communicate by gloo. On GPUs, one each in torch's order, they would by NCCL; that has never been
+run. There a process lost in the middle of an iteration raises no error but leaves the others waiting until the timeout
+of tensor_parallel.py, so whoever drives the engine must watch for silence, as the service does. Pipeline stages can be
+planned with hardware.py but not run: transformers 5.23 has them, but their forward pass drops the arguments by which
+its continuous batching finds the cache.
 """
 
 from __future__ import annotations
@@ -39,23 +38,23 @@ from transformers.utils import logging
 from pliant.errors import WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import sampling as warps
-from pliant.packing.engine.adapter import ContinuousBatchingEngine, Step
+from pliant.packing.engine.adapter import ContinuousBatchingEngine, StepResult
 from pliant.packing.engine.model import load_generator, vocabulary
 from pliant.packing.engine.swap_space import SwapSpace
 from pliant.packing.engine.tensor_parallel import check, init_group, shard
 from pliant.packing.scheduling.request import Memory, StepPlan
 
-MEETING = "meeting"  # the file beside the model by which the processes find each other
-LEAVING = 10.0  # seconds that the others have to end by themselves
-SETTLING = 2.0  # seconds in which the system tells of a process that is gone
-GONE = "another process of the group has ended"
+STORE_FILE = "meeting"  # beside the model; by it the processes find each other
+EXIT_SECONDS = 10.0  # that the other processes have to end by themselves
+DETECT_SECONDS = 2.0  # within which the operating system reports the end of a process
+LOST = "another process of the group has ended"
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """What every process is told. `margin` as `ContinuousBatchingEngine` has it."""
+class _GroupSpec:
+    """What every process needs to join. `margin` is the one of `ContinuousBatchingEngine`."""
 
-    folder: str  # with the whole model, as transformers saves it
+    folder: str  # holds the whole model, as transformers saves it
     processes: int
     device: str  # cpu or cuda
     vocabulary: int
@@ -64,20 +63,20 @@ class _Part:
     margin: float | None
 
     def join(self, rank: int, model: Any) -> ContinuousBatchingEngine:
-        """Become one of the group; the engine around this process's part of the whole model."""
-        store = FileStore(f"{self.folder}/{MEETING}", self.processes)
+        """Join the group and return an engine with this process's share of the whole model."""
+        store = FileStore(f"{self.folder}/{STORE_FILE}", self.processes)
         shard(model, init_group(store, rank, self.processes, self.device))
         return ContinuousBatchingEngine(
             model, self.memory, warps.processors(self.vocabulary) if self.sampling else (), self.margin
         )
 
 
-class Parallel:
-    """Takes `ContinuousBatchingEngine`'s place, over so many processes, this one being the first. To be closed.
+class ParallelExecutor:
+    """Runs plans like `ContinuousBatchingEngine`, on `processes` processes of which this is the first. Must be closed.
 
-    Pages count as on one device: `memory` may have `processes` times as many as fit beside the weights there. `device` is
-    cpu or cuda. Raises `InputError` for a model that cannot be shared so, `WorkerError` where a process ends or this one is
-    in a group already. Not thread-safe, but bound to no thread; one group a process at a time.
+    Pages count as on one device: `memory` may have `processes` times as many as fit beside the weights there. `device`
+    is cpu or cuda. Raises `InputError` for a model that cannot be shared, `WorkerError` if a process ends or this one
+    is in a group already. Not thread-safe, but bound to no thread. A process has one group at a time.
     """
 
     def __init__(
@@ -96,38 +95,38 @@ class Parallel:
         self._folder = tempfile.mkdtemp(prefix="pliant-parallel-")
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
-        part = _Part(self._folder, processes, device, vocabulary(generator), memory, sampling, margin)
+        spec = _GroupSpec(self._folder, processes, device, vocabulary(generator), memory, sampling, margin)
         try:
             model = load_generator(generator)
             _save(model, self._folder)
-            self._start(part)
-            self._hear("loaded the model")
-            self._own = part.join(0, model)
-            self._hear("made its engine")
+            self._start(spec)
+            self._await_others("loaded the model")
+            self._local = spec.join(0, model)
+            self._await_others("made its engine")
         except BaseException:
-            self._end()
+            self._shut_down()
             raise
         _forget_model(self._folder)
 
-    def _start(self, part: _Part) -> None:
+    def _start(self, spec: _GroupSpec) -> None:
         context = get_context("spawn")
-        for rank in range(1, part.processes):
+        for rank in range(1, spec.processes):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_follow, args=(rank, part, theirs), daemon=True)
+            process = context.Process(target=_run_follower, args=(rank, spec, theirs), daemon=True)
             process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
 
-    def _hear(self, what: str) -> None:
-        """Wait until every other process is as far. Raises `WorkerError`."""
+    def _await_others(self, what: str) -> None:
+        """Wait until every other process has come as far. Raises `WorkerError` if one fails. `what` it was to do."""
         for pipe in self._pipes:
             try:
-                fault = pipe.recv()
+                failure = pipe.recv()
             except (EOFError, OSError):
-                fault = f"it ended before it had {what}"
-            if fault:
-                raise WorkerError(f"another process of the group failed: {fault}")
+                failure = f"it ended before it had {what}"
+            if failure:
+                raise WorkerError(f"another process of the group failed: {failure}")
 
     def __enter__(self) -> Self:
         return self
@@ -138,97 +137,97 @@ class Parallel:
         self.close()
 
     def close(self) -> None:
-        """End the other processes; whatever runs is lost, the books stay. Harmless where that was done already."""
-        self._end()
-        self._own.close()
+        """End the other processes. What runs is lost; counts can still be read. Does nothing the second time."""
+        self._shut_down()
+        self._local.close()
 
     @property
     def others(self) -> tuple[int, ...]:
-        """The other processes' ids."""
+        """The process ids of the other processes."""
         return tuple(process.pid or 0 for process in self._processes)
 
     @property
     def scheduling(self) -> float:
-        return self._own.scheduling
+        return self._local.scheduling
 
     @property
     def running(self) -> int:
-        return self._own.running
+        return self._local.running
 
     @property
     def pages_used(self) -> int:
-        return self._own.pages_used
+        return self._local.pages_used
 
     @property
     def swap_space(self) -> SwapSpace:
-        """This process's part; as many pages are in use in each."""
-        return self._own.swap_space
+        """This process's share; each process uses as many pages."""
+        return self._local.swap_space
 
-    def held(self, id: int) -> int:
-        return self._own.held(id)
+    def pages_of(self, id: int) -> int:
+        return self._local.pages_of(id)
 
     def check(self) -> None:
-        self._own.check()
+        self._local.check()
 
     def enter(self, threads: int) -> None:
-        """In each of the processes so many threads."""
-        self._all("enter", threads)
-        self._own.enter(threads)
+        """Prepare every process to run with `threads` threads."""
+        self._broadcast("enter", threads)
+        self._local.enter(threads)
 
     def add(self, id: int, ids: Iterable[int], limit: int, ends: Iterable[int], sampling: dict[str, Any]) -> None:
-        told = id, tuple(ids), limit, tuple(ends), sampling
-        self._all("add", *told)
-        self._own.add(*told)
+        arguments = id, tuple(ids), limit, tuple(ends), sampling
+        self._broadcast("add", *arguments)
+        self._local.add(*arguments)
 
     def cancel(self, id: int) -> None:
-        """Also where the others are gone: the books are closed after a failure too. The next iteration tells of it."""
+        """Remove a sequence, even if the other processes are lost; the next iteration raises for that."""
         with suppress(WorkerError):
-            self._all("cancel", id)
-        self._own.cancel(id)
+            self._broadcast("cancel", id)
+        self._local.cancel(id)
 
-    def carry_out(self, decision: StepPlan) -> None:
-        self._all("carry_out", decision)
-        self._own.carry_out(decision)
+    def carry_out(self, plan: StepPlan) -> None:
+        self._broadcast("carry_out", plan)
+        self._local.carry_out(plan)
 
-    def step(self) -> Step:
-        self._all("step")
+    def step(self) -> StepResult:
+        self._broadcast("step")
         try:
-            return self._own.step()
+            return self._local.step()
         except RuntimeError as error:
-            fault = self._fault() or f"an iteration over several processes failed: {error}"
-            self._end()
-            raise WorkerError(fault) from error
+            failure = self._failure() or f"an iteration over several processes failed: {error}"
+            self._shut_down()
+            raise WorkerError(failure) from error
 
-    def _all(self, order: str, *told: Any) -> None:
-        """Does not wait until it is done."""
+    def _broadcast(self, order: str, *arguments: Any) -> None:
+        """Send a call to the other processes, without waiting for it. Raises `WorkerError` if one is lost."""
         if not self._processes:
-            raise WorkerError(GONE)
+            raise WorkerError(LOST)
         try:
             for pipe in self._pipes:
-                pipe.send((order, told))
+                pipe.send((order, arguments))
         except OSError as error:
-            fault = self._fault() or GONE
-            self._end()
-            raise WorkerError(fault) from error
+            failure = self._failure() or LOST
+            self._shut_down()
+            raise WorkerError(failure) from error
 
-    def _fault(self) -> str:
-        """Who is gone, and what it said before; empty where nobody is."""
-        gone = wait([process.sentinel for process in self._processes], SETTLING)
-        said = []
+    def _failure(self) -> str:
+        """Return how another process ended and what it reported; empty if none did."""
+        ended = wait([process.sentinel for process in self._processes], DETECT_SECONDS)
+        messages = []
         for pipe, process in zip(self._pipes, self._processes, strict=True):
-            if process.sentinel in gone:
-                process.join(SETTLING)  # its files are closed before it has a status
+            if process.sentinel in ended:
+                process.join(DETECT_SECONDS)  # it closes its files before it has a status
             if (process.exitcode or 0) < 0:
-                return f"{GONE}: it was killed (signal {-(process.exitcode or 0)})"
+                return f"{LOST}: it was killed (signal {-(process.exitcode or 0)})"
             with suppress(EOFError, OSError):
-                said += [f"{GONE}: {pipe.recv()}"] if pipe.poll() else []
-        return next(iter(said), "")
+                messages += [f"{LOST}: {pipe.recv()}"] if pipe.poll() else []
+        return next(iter(messages), "")
 
-    def _end(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)  # at once: who waits for us may lose patience
+    def _shut_down(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)  # first, since a waiting parent may kill this process
         for pipe in self._pipes:
             pipe.close()
-        until = time.monotonic() + LEAVING
+        until = time.monotonic() + EXIT_SECONDS
         for process in self._processes:
             process.join(max(until - time.monotonic(), 0.0))
             if process.is_alive():
@@ -241,52 +240,52 @@ class Parallel:
 
 
 def _save(model: Any, folder: str) -> None:
-    shown = logging.is_progress_bar_enabled()
+    progress_bar = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         model.save_pretrained(folder)
     finally:
-        if shown:
+        if progress_bar:
             logging.enable_progress_bar()
 
 
 def _forget_model(folder: str) -> None:
-    """All have loaded it, and it may be large. NCCL meets again at the first sum, so that file stays."""
+    """Delete the model, which all have loaded. NCCL needs the store again at the first sum, so that file stays."""
     for path in Path(folder).iterdir():
-        if path.name != MEETING:
+        if path.name != STORE_FILE:
             path.unlink()
 
 
-def _follow(rank: int, part: _Part, orders: Connection) -> None:
-    """Another process: says twice how it got on (see `_hear`), then does what it is told until the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first one's to handle; SIGTERM too where it ignores that
-    threading.Thread(target=_end_with_parent, args=(part.folder,), daemon=True).start()
+def _run_follower(rank: int, spec: _GroupSpec, orders: Connection) -> None:
+    """Run another process: report twice how far it is (see `_await_others`), then follow orders to the end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles it
+    threading.Thread(target=_end_with_parent, args=(spec.folder,), daemon=True).start()
     logging.disable_progress_bar()
     try:
-        _obey(rank, part, orders)
+        _follow_orders(rank, spec, orders)
     except (EOFError, ConnectionError):  # the first one has closed the pipe
         if distributed.is_initialized():
             distributed.destroy_process_group()
-        _leave(part.folder, 0)
-    except Exception as error:  # the boundary: the first one ends the group and says why
+        _leave(spec.folder, 0)
+    except Exception as error:  # process boundary: the first one ends the group and raises this
         with suppress(OSError):
             orders.send(f"{type(error).__name__}: {error}")
-        _leave(part.folder, 1)
+        _leave(spec.folder, 1)
 
 
-def _obey(rank: int, part: _Part, orders: Connection) -> None:
-    told: Any = {"dtype": torch.float32, "attn_implementation": "sdpa"}
-    model: Any = AutoModelForCausalLM.from_pretrained(part.folder, **told)
+def _follow_orders(rank: int, spec: _GroupSpec, orders: Connection) -> None:
+    options: Any = {"dtype": torch.float32, "attn_implementation": "sdpa"}
+    model: Any = AutoModelForCausalLM.from_pretrained(spec.folder, **options)
     orders.send("")
-    batching = part.join(rank, model.eval())
+    engine = spec.join(rank, model.eval())
     orders.send("")
     while True:
         order, arguments = orders.recv()
-        getattr(batching, order)(*arguments)
+        getattr(engine, order)(*arguments)
 
 
 def _end_with_parent(folder: str) -> None:
-    """Whatever this process waits for: a sum with one that is gone may take for ever."""
+    """End this process with its parent, whatever it waits for: a sum with a lost process may never end."""
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -294,6 +293,6 @@ def _end_with_parent(folder: str) -> None:
 
 
 def _leave(folder: str, status: int) -> None:
-    """At once: Python's own end takes its time. The folder is of no use any more, and the first one may be gone."""
+    """Exit at once and delete the folder, since the first process may be lost. Python's own exit takes longer."""
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(status)

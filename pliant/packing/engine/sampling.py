@@ -1,8 +1,8 @@
-"""Sampling that repeats: scores are warped request by request, then Gumbel noise is added and the largest score is taken.
+"""Reproducible sampling: scores are changed request by request, Gumbel noise is added, and the largest score is taken.
 
-The argmax of log-probabilities with independent Gumbel noise is a draw from them (Gumbel-max). The noise of a vocabulary
-entry is a hash of (seed, position of the new token, entry), a counter and no state: what else is in the batch, in which
-order, and what was preempted in between plays no part.
+The argmax of log-probabilities with independent Gumbel noise is a draw from them (Gumbel-max). The noise of a
+vocabulary entry is a hash of (seed, position of the new token, entry) without any state, so a draw does not depend on
+what else is in the batch, on its order, or on preemptions in between.
 
 Shape suffixes: B requests with a new token (rows of the engine's batch), V vocabulary.
 """
@@ -26,12 +26,12 @@ from pliant.packing.engine.submission import Sampling
 MASK = 0xFFFFFFFF
 MASK64 = 0xFFFFFFFFFFFFFFFF
 FIRST, SECOND = 0x7FEB352D, 0x846CA68B  # of the 32-bit finaliser "lowbias32" (C. Wellons, 2018)
-STRIDE = 0x9E3779B1  # odd: entries of the vocabulary go to different counters
-BITS = 23  # of a uniform number: as many as float32 holds strictly between 0 and 1
+STRIDE = 0x9E3779B1  # odd, so that entries of the vocabulary have different counters
+BITS = 23  # of a uniform number strictly between 0 and 1: as many as float32 can hold
 
 
 def arguments(sampling: Sampling, vocabulary: int) -> dict[str, Any]:
-    """What the processors read of a request."""
+    """Return the settings of a request that the processors read; empty for temperature 0."""
     if sampling.temperature == 0:
         return {}
     top_k = min(sampling.top_k or vocabulary, vocabulary)
@@ -39,7 +39,7 @@ def arguments(sampling: Sampling, vocabulary: int) -> dict[str, Any]:
 
 
 def processors(vocabulary: int) -> list[Any]:
-    """In the order of transformers' own `generate`: temperature, top-k, top-p; then the noise."""
+    """Return the processors in the order of transformers' `generate`: temperature, top-k, top-p; then the noise."""
     return [
         _Temperature(TemperatureLogitsWarper(1.0)),
         _TopK(TopKLogitsWarper(vocabulary)),
@@ -49,7 +49,7 @@ def processors(vocabulary: int) -> list[Any]:
 
 
 def key(seed: int, position: int) -> int:
-    """A signed 32-bit number that is never 0 (which stands for no noise)."""
+    """Return a hash as a signed 32-bit number that is never 0, which stands for no noise."""
     mixed = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 1) & MASK64  # then splitmix64's finaliser
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK64
@@ -69,7 +69,7 @@ def gumbel(keys_B: torch.Tensor, vocabulary: int) -> torch.Tensor:
 
 
 class Noise(ContinuousBatchingLogitsProcessor):
-    """Adds the noise of each request's key to its scores; a request without a seed has none: its argmax is greedy."""
+    """Adds the noise of each request's key to its scores. A request without a seed gets none, so it is greedy."""
 
     def __init__(self) -> None:
         self.supported_kwargs, self.ignored_kwargs = {"seed": int}, ()
@@ -84,7 +84,7 @@ class Noise(ContinuousBatchingLogitsProcessor):
         return torch.tensor(keys, dtype=torch.int32)
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-        if _spare(self.busy, scores):
+        if _nothing_to_do(self.busy, scores):
             return scores
         keys_B = tensor_arg[: scores.size(0)]
         noise_BV = gumbel(keys_B, scores.size(1))
@@ -95,45 +95,48 @@ class _Temperature(ContinuousBatchingTemperatureLogitsWarper):
     busy = True
 
     def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> torch.Tensor:
-        self.busy = _any(requests_with_new_token, "temperature", 1.0)
+        self.busy = _any_differs(requests_with_new_token, "temperature", 1.0)
         return super().prepare_tensor_args(requests_with_new_token)
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-        return scores if _spare(self.busy, scores) else super().__call__(scores, tensor_arg)
+        return scores if _nothing_to_do(self.busy, scores) else super().__call__(scores, tensor_arg)
 
 
 class _TopK(ContinuousBatchingTopKLogitsWarper):
     busy = True
 
     def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> torch.Tensor:
-        self.busy = _any(requests_with_new_token, "top_k", self.top_k)
+        self.busy = _any_differs(requests_with_new_token, "top_k", self.top_k)
         return super().prepare_tensor_args(requests_with_new_token)
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-        return scores if _spare(self.busy, scores) else super().__call__(scores, tensor_arg)
+        return scores if _nothing_to_do(self.busy, scores) else super().__call__(scores, tensor_arg)
 
 
 class _TopP(ContinuousBatchingTopPLogitsWarper):
     busy = True
 
     def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> torch.Tensor:
-        self.busy = _any(requests_with_new_token, "top_p", 1.0)
+        self.busy = _any_differs(requests_with_new_token, "top_p", 1.0)
         return super().prepare_tensor_args(requests_with_new_token)
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-        return scores if _spare(self.busy, scores) else super().__call__(scores, tensor_arg)
+        return scores if _nothing_to_do(self.busy, scores) else super().__call__(scores, tensor_arg)
 
 
 def _key(state: Any) -> int:
-    """The new token's position counts from the prompt's first token, also where the sequence was read anew."""
-    told = state.logit_processor_kwargs
-    return key(told["seed"], len(state.initial_tokens) + len(state.generated_tokens)) if "seed" in told else 0
+    """Return the key of a request's next token, or 0 without a seed.
+
+    The position counts from the prompt's first token, also after a preemption.
+    """
+    arguments = state.logit_processor_kwargs
+    return key(arguments["seed"], len(state.initial_tokens) + len(state.generated_tokens)) if "seed" in arguments else 0
 
 
-def _any(requests: Sequence[Any], name: str, neutral: float) -> bool:
+def _any_differs(requests: Sequence[Any], name: str, neutral: float) -> bool:
     return any(request.state.logit_processor_kwargs.get(name, neutral) != neutral for request in requests)
 
 
-def _spare(busy: bool, scores: torch.Tensor) -> bool:
-    """Nothing to do for anybody, and no recorded graph that would miss the work when there is."""
+def _nothing_to_do(busy: bool, scores: torch.Tensor) -> bool:
+    """Whether no request needs the work. On a GPU it is always done, since a recorded graph would miss it later."""
     return not busy and scores.device.type == "cpu"

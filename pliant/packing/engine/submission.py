@@ -1,4 +1,4 @@
-"""What an engine is given for one text and what it reports of it."""
+"""What an engine takes for one text, and what it reports of it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pliant.packing.scheduling.request import Prompt
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Temperature 0 takes the likeliest token; `top_p` 1 and `top_k` 0 leave nothing out.
+    """How tokens are drawn. Temperature 0 takes the likeliest one; `top_p` 1 and `top_k` 0 exclude nothing.
 
-    The noise is a function of the seed and the token's position alone, so the same seed gives the same text whatever else
-    runs and whatever is preempted (as far as the model's scores are the same: their last bits follow the batch's shape).
+    The noise depends on the seed and the token's position alone, so the same seed gives the same text whatever else
+    runs or is preempted, as far as the model's scores are the same: their last bits vary with the shape of the batch.
+    Raises `InputError` for a value outside its limits.
     """
 
     temperature: float = 0.0
@@ -33,57 +34,60 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """`ids`: the prompt's tokens, and behind them the `made` that were generated before a crash of an engine.
+    """A text to generate. `ids`: the tokens of its prompt, then the `generated` ones from before a crash of the engine.
 
-    `force` above 0: exactly so many tokens are made in all, whatever they are; for measurements.
+    `force` above 0: generate exactly so many tokens in all, whatever they are (for measurements). Raises `InputError`
+    for counts that do not fit together.
     """
 
     prompt: Prompt
     ids: tuple[int, ...]
     sampling: Sampling = Sampling()
-    made: int = 0
+    generated: int = 0
     force: int = 0
 
     def __post_init__(self) -> None:
-        if self.made < 0 or len(self.ids) != self.prompt.tokens + self.made:
+        if self.generated < 0 or len(self.ids) != self.prompt.tokens + self.generated:
             raise InputError(
-                "ids", f"{len(self.ids)} tokens", f"the prompt's {self.prompt.tokens} and {self.made} made"
+                "ids", f"{len(self.ids)} tokens", f"the prompt's {self.prompt.tokens} and {self.generated} made"
             )
-        if not self.made < self.most <= self.prompt.limit:
-            raise InputError("tokens to make", self.most, f"above {self.made} and at most {self.prompt.limit}")
+        if not self.generated < self.max_tokens <= self.prompt.limit:
+            raise InputError(
+                "tokens to make", self.max_tokens, f"above {self.generated} and at most {self.prompt.limit}"
+            )
 
     @property
-    def most(self) -> int:
-        """Tokens of the output, those made before included."""
+    def max_tokens(self) -> int:
+        """The most tokens of the output, those from before a crash included."""
         return self.force or self.prompt.limit
 
     def remaining(self) -> Prompt:
-        """As a scheduler sees it: what was made before a crash is read again like a prompt, and so much less is to come."""
-        prompt, made = self.prompt, self.made
-        if not made:
+        """Return the prompt as a scheduler sees it after a crash: longer by what was generated, with less to come."""
+        prompt, generated = self.prompt, self.generated
+        if not generated:
             return prompt
-        forecast = tuple(max(tokens - made, 1.0) for tokens in prompt.forecast)
-        bucket, exact = (max(tokens - made, 1) if tokens else 0 for tokens in (prompt.bucket, prompt.exact))
-        left = prompt.limit - made
+        forecast = tuple(max(tokens - generated, 1.0) for tokens in prompt.forecast)
+        bucket, exact = (max(tokens - generated, 1) if tokens else 0 for tokens in (prompt.bucket, prompt.exact))
+        left = prompt.limit - generated
         return replace(prompt, tokens=len(self.ids), limit=left, forecast=forecast, bucket=bucket, exact=exact)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What became of a text since the last report."""
+    """What happened to a text since the last report."""
 
     id: int
-    tokens: tuple[int, ...]  # new ones
+    tokens: tuple[int, ...]  # the new ones
     finished: str  # "" while it goes on; stop | length | cancelled | late | failed
-    queued: float  # seconds from submission to the first iteration that read it; so far, where it still waits
+    queued: float  # seconds from submission to the first iteration that read it, or until now
     preemptions: int
-    recomputed: int  # tokens read again because their pages were given up
-    made: int  # tokens in all, those before a crash included
+    recomputed: int  # tokens read again because their pages were discarded
+    generated: int  # tokens in all, those before a crash included
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`error`: why the engine died; empty while it lives. Seconds and counts are since its start."""
+    """The state of an engine. `error`: why it died; empty while it lives. Seconds and counts are since its start."""
 
     alive: bool
     error: str
@@ -98,4 +102,4 @@ class Status:
     recomputed: int  # tokens
     sequences: int  # summed over iterations
     busy: float  # seconds in iterations
-    deciding: float  # seconds of those that the scheduler took
+    deciding: float  # seconds of `busy` that the scheduler took

@@ -1,4 +1,4 @@
-"""Pages of preempted sequences on the host, and the way there and back. Knows views of pages and nothing of an engine."""
+"""Copies the pages of preempted sequences to the host and back. Knows views of pages and no engine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import torch
 
 
 class SwapSpace:
-    """`views`: tensors whose first axis is a device's pages. `pages` of each fit here, pinned where that device is a GPU.
+    """Host memory for `pages` pages. `views`: the device's tensors, whose first axis is pages.
 
-    Copies run on the stream that `on_stream` enters: the same that computes, so that none overtakes another.
+    The memory is pinned for a GPU. Copies run on the stream that `on_stream` enters, which is the one that computes, so
+    that they keep their order.
     """
 
     def __init__(
@@ -19,42 +20,42 @@ class SwapSpace:
     ) -> None:
         pinned = views[0].device.type == "cuda"
         self._views, self._on_stream, self.pages = views, on_stream, pages
-        self._kept = [torch.empty((pages, *view.shape[1:]), dtype=view.dtype, pin_memory=pinned) for view in views]
+        self._host = [torch.empty((pages, *view.shape[1:]), dtype=view.dtype, pin_memory=pinned) for view in views]
         self._free = list(range(pages - 1, -1, -1))
-        self._places: dict[int, list[int]] = {}
+        self._slots: dict[int, list[int]] = {}
 
     def __contains__(self, id: int) -> bool:
-        return id in self._places
+        return id in self._slots
 
     @property
     def used(self) -> int:
         return self.pages - len(self._free)
 
     def swap_out(self, id: int, pages: Sequence[int]) -> None:
-        """Copy these pages of the device here. The caller's books say that they fit."""
+        """Copy these pages of the device to the host. The caller makes sure that they fit."""
         assert id not in self and len(pages) <= len(self._free), (
             f"{len(pages)} pages, {len(self._free)} free on the host"
         )
-        places = [self._free.pop() for _ in pages]
+        slots = [self._free.pop() for _ in pages]
         with self._on_stream():
-            for view, kept in zip(self._views, self._kept, strict=True):
-                for place, page in zip(places, pages, strict=True):
-                    kept[place].copy_(view[page], non_blocking=True)
-        self._places[id] = places
+            for view, host in zip(self._views, self._host, strict=True):
+                for slot, page in zip(slots, pages, strict=True):
+                    host[slot].copy_(view[page], non_blocking=True)
+        self._slots[id] = slots
 
     def swap_in(self, id: int, pages: Sequence[int]) -> None:
-        """Copy what `swap_out` copied into these pages of the device, in the same order; `pages` may be more."""
+        """Copy a sequence back into these pages of the device, in order, and free it here; `pages` may be more."""
         with self._on_stream():
-            for view, kept in zip(self._views, self._kept, strict=True):
-                for place, page in zip(self._places[id], pages, strict=False):
-                    view[page].copy_(kept[place], non_blocking=True)
+            for view, host in zip(self._views, self._host, strict=True):
+                for slot, page in zip(self._slots[id], pages, strict=False):
+                    view[page].copy_(host[slot], non_blocking=True)
         self.free(id)
 
     def free(self, id: int) -> None:
-        """Give the pages of `id` back, where it has any."""
-        self._free.extend(self._places.pop(id, ()))
+        """Free the pages of `id`, if it has any."""
+        self._free.extend(self._slots.pop(id, ()))
 
     def check(self) -> None:
-        """Raises AssertionError where a place is kept twice or lost."""
-        places = sorted([*self._free, *(place for kept in self._places.values() for place in kept)])
-        assert places == list(range(self.pages)), "pages on the host"
+        """Raises AssertionError if a page is used twice or lost."""
+        slots = sorted([*self._free, *(slot for host in self._slots.values() for slot in host)])
+        assert slots == list(range(self.pages)), "pages on the host"

@@ -1,1 +1,1 @@
-"""Which sequences an iteration runs, from forecasts of their lengths. Knows no model."""
+"""Decides which sequences each iteration runs, by forecasts of their lengths. Knows no model."""

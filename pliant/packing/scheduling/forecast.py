@@ -1,7 +1,9 @@
-"""What a prediction says of an output's length: quantiles in tokens, and the distribution they stand for.
+"""Forecasts of an output's length: quantiles in tokens, and the distribution that they stand for.
 
-Between two quantiles the distribution is linear in the log of the length; below the first it begins at one token, beyond
-the last it ends at the limit of the request. Shapes: N forecasts, L levels, G points of a grid, T horizons.
+Between two quantiles the distribution is linear in the log of the length. Below the first one it begins at one token,
+beyond the last one it ends at the request's limit.
+
+Shape suffixes: N forecasts, G points of the grid, T horizons.
 """
 
 from __future__ import annotations
@@ -12,35 +14,36 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-MEDIAN = LEVELS.index(0.5)
-UPPER = LEVELS.index(0.9)
+QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+"""The probabilities at which a forecast gives lengths."""
+MEDIAN = QUANTILES.index(0.5)
+UPPER = QUANTILES.index(0.9)
 POINTS = 96  # of the grid on which distributions are kept
-HORIZONS = 20
+HORIZONS = 20  # numbers of iterations ahead for which pages are predicted, at most
 
 Floats = NDArray[np.float64]
 
 
 def ordered(forecast: Sequence[float], limit: int) -> tuple[float, ...]:
-    """The quantiles ascending, from 1 to `limit` tokens."""
+    """Return the quantiles in ascending order, each from 1 to `limit` tokens."""
     return tuple(float(x) for x in np.clip(np.maximum.accumulate(np.asarray(forecast, float)), 1.0, limit))
 
 
 def mean(forecast: Sequence[float]) -> float:
-    """The expected tokens of a piecewise-linear quantile function through the forecast, flat beyond its ends."""
-    levels, tokens = np.array([0.0, *LEVELS, 1.0]), np.array([forecast[0], *forecast, forecast[-1]])
+    """Return the expected tokens by a piecewise-linear quantile function through the forecast, flat beyond its ends."""
+    levels, tokens = np.array([0.0, *QUANTILES, 1.0]), np.array([forecast[0], *forecast, forecast[-1]])
     return float(np.sum(np.diff(levels) * (tokens[1:] + tokens[:-1]) / 2))
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Lengths from 1 to `longest` tokens, even in their logs; a row of cumulative probabilities on it is a distribution."""
+    """Lengths from 1 to `longest` tokens, evenly spaced in their logs, for rows of cumulative probabilities."""
 
     longest: int
     tokens: Floats = field(init=False)  # [G]
     logs: Floats = field(init=False)  # [G]
-    step: float = field(init=False)  # between two of those
-    horizons: Floats = field(init=False)  # [T] iterations ahead at which pages are predicted
+    step: float = field(init=False)  # between two logs
+    horizons: Floats = field(init=False)  # [T] numbers of iterations ahead
 
     def __post_init__(self) -> None:
         longest = max(self.longest, 2)
@@ -50,16 +53,16 @@ class Grid:
         object.__setattr__(self, "horizons", np.unique(np.rint(np.geomspace(1, longest, HORIZONS))))
 
     def row(self, forecast: Sequence[float], limit: int) -> Floats:
-        """[G] the probability that the output has at most so many tokens."""
+        """Return [G], the probabilities that the output has at most `tokens` tokens."""
         top = float(np.log(max(limit, 2)))
         logs = np.log(np.asarray(forecast, float))
         knots = np.maximum.accumulate(np.array([0.0, *np.minimum(logs, top), top]))
-        knots += 1e-9 * np.arange(len(knots))  # equal quantiles: all their probability in one place
-        row: Floats = np.interp(self.logs, knots, np.array([0.0, *LEVELS, 1.0]), right=1.0)
+        knots += 1e-9 * np.arange(len(knots))  # so that equal quantiles have all their probability in one place
+        row: Floats = np.interp(self.logs, knots, np.array([0.0, *QUANTILES, 1.0]), right=1.0)
         return row
 
     def below(self, rows_NG: Floats, tokens_NT: Floats) -> Floats:
-        """[N, T] probabilities that output n has at most `tokens_NT` tokens."""
+        """Return [N, T], the probabilities that output n has at most `tokens_NT` tokens."""
         at = np.log(np.maximum(tokens_NT, 1.0)) / self.step
         low = np.minimum(at.astype(np.int64), POINTS - 2)
         share = np.minimum(at - low, 1.0)
@@ -67,11 +70,11 @@ class Grid:
         below: Floats = rows.take(at_NT) * (1 - share) + rows.take(at_NT + 1) * share
         return below
 
-    def alive(self, rows_NG: Floats, made_N: Floats, horizons_T: Floats) -> Floats:
-        """[N, T] probabilities that a sequence which has made `made_N` tokens makes more than `horizons_T` further ones.
+    def alive(self, rows_NG: Floats, generated_N: Floats, horizons_T: Floats) -> Floats:
+        """Return [N, T], the probabilities that a sequence of `generated_N` tokens generates over `horizons_T` more.
 
-        A sequence that has outlived its distribution is taken to end any moment but not before the next token.
+        A sequence longer than its distribution allows is taken to end with its next token.
         """
-        left = 1.0 - self.below(rows_NG, made_N[:, None] + horizons_T[None, :])
-        now = 1.0 - self.below(rows_NG, made_N[:, None])
+        left = 1.0 - self.below(rows_NG, generated_N[:, None] + horizons_T[None, :])
+        now = 1.0 - self.below(rows_NG, generated_N[:, None])
         return np.where(now > 1e-6, left / np.maximum(now, 1e-6), 0.0)

@@ -1,4 +1,6 @@
-"""Seconds that one iteration of generation takes, by its queries, sequences and cached tokens."""
+"""The seconds that one iteration of generation takes, by the tokens it reads, its sequences and the tokens in the
+cache.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,18 @@ from numpy.typing import NDArray
 
 
 class IterationCost(Protocol):
-    """How long an iteration takes. Every argument may be an array; they broadcast."""
+    """Predicts how long an iteration takes."""
 
     def seconds(
         self, queries: NDArray[np.int64] | int, sequences: int, cached: NDArray[np.int64] | int
     ) -> NDArray[np.float64]:
-        """`queries`: tokens read; `sequences` that get a token; `cached`: tokens of all of them in the cache after."""
+        """Return the seconds of an iteration that reads `queries` tokens and gives `sequences` sequences a token each.
+
+        `cached` counts the tokens of all of them in the cache afterwards. Arguments may be arrays, which broadcast.
+        """
 
     def swap_seconds(self, tokens: int) -> float:
-        """To move so many tokens' keys and values between device and host."""
+        """Return the seconds that it takes to move the keys and values of `tokens` tokens between device and host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,11 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class LinearSteps:
-    """base + query * Q + sequence * S + token * C + pair * Q * C.
+class LinearCost:
+    """Seconds as base + query * Q + sequence * S + token * C + pair * Q * C: Q queries, S sequences, C cached tokens.
 
-    `pair` is for an engine whose attention reads every pair of a query and a cached token (on CPU); it is zero for one
-    that reads each sequence's own tokens (fused attention on a GPU).
+    `pair` is for an engine whose attention pairs every query with every cached token (on a CPU). It is zero for an
+    engine that reads each sequence's own tokens alone (fused attention on a GPU).
     """
 
     base: float
@@ -45,8 +50,8 @@ class LinearSteps:
     sequence: float
     token: float
     pair: float
-    swap: float = 0.0  # of one token
-    error: float = 0.0  # median relative error over the points that it was fitted to
+    swap: float = 0.0  # of one token, one way
+    error: float = 0.0  # median relative error over the measured iterations, not in seconds
 
     def seconds(
         self, queries: NDArray[np.int64] | int, sequences: int, cached: NDArray[np.int64] | int
@@ -61,15 +66,18 @@ class LinearSteps:
         return self.swap * tokens
 
 
-def fit(points: Sequence[Point], swap: float = 0.0) -> LinearSteps:
-    """The non-negative least squares fit of relative errors, so that a short iteration counts as much as a long one."""
+def fit(points: Sequence[Point], swap: float = 0.0) -> LinearCost:
+    """Return the non-negative least squares fit to measured iterations; `swap`: seconds to move one token.
+
+    The errors are relative, so that a short iteration counts as much as a long one.
+    """
     from scipy.optimize import nnls
 
     names = ("queries", "sequences", "cached", "seconds")
     q, n, c, s = (np.array([getattr(point, name) for point in points], float) for name in names)
     basis = np.stack([np.ones_like(q), q, n, c, q * c], axis=1)
     scale = np.maximum(basis.max(axis=0), 1e-12)
-    found = nnls(basis / scale / s[:, None], np.ones_like(s))[0] / scale
-    error = float(np.median(np.abs(basis @ found / s - 1)))
-    base, query, sequence, token, pair = (float(x) for x in found)
-    return LinearSteps(base, query, sequence, token, pair, swap, error)
+    coefficients = nnls(basis / scale / s[:, None], np.ones_like(s))[0] / scale
+    error = float(np.median(np.abs(basis @ coefficients / s - 1)))
+    base, query, sequence, token, pair = (float(x) for x in coefficients)
+    return LinearCost(base, query, sequence, token, pair, swap, error)

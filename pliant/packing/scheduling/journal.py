@@ -1,6 +1,7 @@
-"""A run of packing as JSON lines, one decision a line, so that what happened live can be decided again and looked at.
+"""The journal of a run as JSON lines, one decision a line, so that what happened live can be decided again and
+examined.
 
-Knows the values of request.py and nothing of files. Floats keep every bit (`repr`), infinity included; what is empty is
+Knows the values of request.py and nothing of files. Floats keep every bit (`repr`), infinity included. Empty fields are
 left out, so that an iteration in which nothing happens takes a few bytes.
 """
 
@@ -15,55 +16,62 @@ from pliant.errors import InputError
 from pliant.packing.scheduling.request import Chunk, Prompt, StepInput, StepPlan
 
 Entry = tuple[float, StepInput, StepPlan]
+"""The time in seconds on the driver's clock, what the scheduler was given, and what it decided."""
 Journal = list[Entry]
 
 PROMPT = {field.name: field.default for field in fields(Prompt)}
-ROUND = tuple(field.name for field in fields(StepInput))
-DECISION = tuple(field.name for field in fields(StepPlan))
+INPUT_KEYS = tuple(field.name for field in fields(StepInput))
+_OTHER_KEYS = {"prefill_chunks": "chunks", "stalled": "idle"}
+PLAN_KEYS = {field.name: _OTHER_KEYS.get(field.name, field.name) for field in fields(StepPlan)}
+"""The fields of a `StepPlan`, each with its key in a line."""
 
 
-class Decides(Protocol):
-    def handle(self, round: StepInput, now: float) -> StepPlan: ...
+class StepScheduler(Protocol):
+    """A scheduler that decides one iteration at a time, as `PackingScheduler` does."""
+
+    def handle(self, step_input: StepInput, now: float) -> StepPlan: ...
 
 
-def encode(now: float, round: StepInput, decision: StepPlan) -> str:
-    """One line without its line end."""
-    told = {name: getattr(round, name) for name in ROUND} | {name: getattr(decision, name) for name in DECISION}
-    told["arrived"] = [_prompt_fields(prompt) for prompt in round.arrived]
-    told["chunks"] = [(chunk.id, chunk.tokens) for chunk in decision.chunks]
-    return json.dumps({"now": now} | {name: value for name, value in told.items() if value})
+def encode(now: float, step_input: StepInput, plan: StepPlan) -> str:
+    """Return one line, without its line end."""
+    entry = {key: getattr(step_input, key) for key in INPUT_KEYS}
+    entry |= {key: getattr(plan, name) for name, key in PLAN_KEYS.items()}
+    entry["arrived"] = [_prompt_fields(prompt) for prompt in step_input.arrived]
+    entry["chunks"] = [(chunk.id, chunk.tokens) for chunk in plan.prefill_chunks]
+    return json.dumps({"now": now} | {key: value for key, value in entry.items() if value})
 
 
 def decode(line: str) -> Entry:
-    """The entry of one line. Raises `InputError` for a line that is none."""
+    """Return the entry of one line. Raises `InputError` for a line that holds none."""
     try:
-        told = json.loads(line)
-        now = told.pop("now")
-        unknown = set(told) - {*ROUND, *DECISION}
+        entry = json.loads(line)
+        now = entry.pop("now")
+        unknown = set(entry) - {*INPUT_KEYS, *PLAN_KEYS.values()}
         if unknown or not isinstance(now, float | int):
             raise ValueError(f"unknown: {', '.join(sorted(unknown))}" if unknown else f"now is {now!r}")
-        return now, _round(told), _decision(told)
+        return now, _step_input(entry), _plan(entry)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError("journal line", repr(line[:80]), f"one entry as written by encode ({error})") from None
 
 
-def replay(packer: Decides, journal: Iterable[Entry]) -> Journal:
-    """What a fresh scheduler decides in the same rounds at the same times: the journal again, if it is pure."""
-    return [(now, round, packer.handle(round, now)) for now, round, _ in journal]
+def replay(scheduler: StepScheduler, journal: Iterable[Entry]) -> Journal:
+    """Return what a fresh scheduler decides for the same inputs at the same times: the same journal, if it is pure."""
+    return [(now, step_input, scheduler.handle(step_input, now)) for now, step_input, _ in journal]
 
 
 def _prompt_fields(prompt: Prompt) -> dict[str, Any]:
-    given = {name: getattr(prompt, name) for name in PROMPT}
-    return {name: value for name, value in given.items() if value != PROMPT[name]}
+    """Return the fields that differ from their defaults."""
+    values = {name: getattr(prompt, name) for name in PROMPT}
+    return {name: value for name, value in values.items() if value != PROMPT[name]}
 
 
-def _round(told: Mapping[str, Any]) -> StepInput:
-    arrived = tuple(Prompt(**{**one, "forecast": tuple(one["forecast"])}) for one in told.get("arrived", ()))
-    return StepInput(arrived, tuple(told.get("finished", ())), tuple(told.get("cancelled", ())))
+def _step_input(entry: Mapping[str, Any]) -> StepInput:
+    arrived = tuple(Prompt(**{**values, "forecast": tuple(values["forecast"])}) for values in entry.get("arrived", ()))
+    return StepInput(arrived, tuple(entry.get("finished", ())), tuple(entry.get("cancelled", ())))
 
 
-def _decision(told: Mapping[str, Any]) -> StepPlan:
-    rows = {name: tuple(told.get(name, ())) for name in DECISION}
+def _plan(entry: Mapping[str, Any]) -> StepPlan:
+    rows = {name: tuple(entry.get(key, ())) for name, key in PLAN_KEYS.items()}
     rows["dropped"] = tuple((id, reason) for id, reason in rows["dropped"])
-    rows["chunks"] = tuple(Chunk(id, tokens) for id, tokens in rows["chunks"])
+    rows["prefill_chunks"] = tuple(Chunk(id, tokens) for id, tokens in rows["prefill_chunks"])
     return StepPlan(**rows)

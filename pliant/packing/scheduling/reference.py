@@ -1,8 +1,9 @@
-"""The packing system's reference load: from half to one and a half times what a device can bear, observed prompts at random.
+"""The reference load of packing: from half to one and a half times a device's capacity, observed prompts in random
+order.
 
-Used by the planning of a policy's parameters and by the promotion gate (in the simulator), so that all are judged by the
-same requests. A stretch is told in requests, not in seconds: a device that takes a hundredth of the time would else be
-asked a hundred times as much.
+The planning of a policy's parameters and the promotion gate both simulate it, so that all are judged by the same
+requests. A stretch lasts for a number of requests, not of seconds, or a device of a hundredth of the time would get a
+hundred times as many.
 """
 
 from __future__ import annotations
@@ -20,26 +21,24 @@ from pliant.workload import Segment, alternating, piecewise
 
 @dataclass(frozen=True, slots=True)
 class ReferenceConfig:
-    """Shares are of the capacity; every quiet stretch is followed by a loud one, which asks more than can be done."""
+    """Arrival rates as shares of the capacity. Every quiet stretch is followed by a loud one, which is an overload."""
 
     quiet: tuple[float, ...] = (0.5, 0.8)
     loud: tuple[float, ...] = (1.2, 1.5)
-    requests: int = 80  # a stretch would have at the capacity
-    deadlines: bool = (
-        False  # whether a request is worth nothing `Packing.seconds` after its arrival, and may be dropped
-    )
+    requests: int = 80  # that arrive in a stretch at a share of 1
+    deadlines: bool = False  # whether requests expire `Packing.seconds` after their arrival, and may be dropped
 
     def __post_init__(self) -> None:
         if self.requests < 1:
             raise InputError("reference.requests", self.requests, "at least 1")
         if not self.quiet or len(self.quiet) != len(self.loud) or min(*self.quiet, *self.loud) <= 0:
-            told = "equally many of each, at least one, above 0"
-            raise InputError("reference.quiet and loud", (self.quiet, self.loud), told)
+            limits = "equally many of each, at least one, above 0"
+            raise InputError("reference.quiet and loud", (self.quiet, self.loud), limits)
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLoad:
-    """Prompts from time 0 on, the tokens that each will make by its id, and which observed request (row) each repeats."""
+    """Prompts from time 0 on. `lengths`: id -> output tokens. `rows`: the observed request that each prompt repeats."""
 
     prompts: tuple[Prompt, ...]
     lengths: Mapping[int, int]
@@ -48,25 +47,25 @@ class ReferenceLoad:
 
 
 def capacity(packing: Packing) -> float:
-    """Requests a second of one device whose memory is full of sequences that are half done, on average.
+    """Return the requests a second of one device whose memory is full of sequences, each half done on average.
 
-    An estimate from above: nothing is preempted, and no page is kept for what is still to come.
+    This is an upper estimate: nothing is preempted, and no page is kept free for tokens to come.
     """
     prompt, output = float(packing.prompt_tokens.mean()), float(packing.output_tokens.mean())
-    memory, steps = packing.memory, packing.steps
+    memory, cost = packing.memory, packing.steps
     held = max(prompt + output / 2, 1.0)
     batch = int(min(max(memory.pages * memory.page_tokens / held, 1.0), memory.sequences, memory.step_tokens))
-    alone = float(steps.seconds(1, 1, round(held)))
-    reading = max(float(steps.seconds(1 + round(prompt), 1, round(held))) - alone, 0.0)
-    return 1.0 / (output * float(steps.seconds(batch, batch, round(batch * held))) / batch + reading)
+    alone = float(cost.seconds(1, 1, round(held)))
+    reading = max(float(cost.seconds(1 + round(prompt), 1, round(held))) - alone, 0.0)
+    return 1.0 / (output * float(cost.seconds(batch, batch, round(batch * held))) / batch + reading)
 
 
 def reference_load(
     packing: Packing, context: int, capacity: float, seed: int, config: ReferenceConfig | None = None
 ) -> ReferenceLoad:
-    """Poisson arrivals at rates relative to `capacity` (requests/s), loud stretches in random order.
+    """Return Poisson arrivals at rates relative to `capacity` (requests/s), the stretches in random order.
 
-    `context`: tokens of a prompt and its output together, at most. The same seed, capacity and number of observed
+    `context`: the most tokens of a prompt and its output together. The same seed, capacity and number of observed
     requests give the same arrivals of the same rows, whatever was forecast for them.
     """
     config = config or ReferenceConfig()
@@ -77,19 +76,19 @@ def reference_load(
     times = piecewise(segments, rng)
     rows = rng.integers(len(packing.output_tokens), size=len(times))
     seconds = packing.seconds if config.deadlines else FOREVER
-    most = min(context, packing.memory.pages * packing.memory.page_tokens)
+    longest = min(context, packing.memory.pages * packing.memory.page_tokens)
     prompts = tuple(
-        _prompt(packing, int(row), number, float(at), most, seconds)
+        _prompt(packing, int(row), number, float(at), longest, seconds)
         for number, (at, row) in enumerate(zip(times, rows, strict=True))
     )
-    lengths = {one.id: one.exact for one in prompts}
+    lengths = {prompt.id: prompt.exact for prompt in prompts}
     return ReferenceLoad(prompts, lengths, tuple(map(int, rows)), tuple(segments))
 
 
-def _prompt(packing: Packing, row: int, number: int, arrival: float, most: int, seconds: float) -> Prompt:
-    """With its exact length too, which the policy `oracle` alone looks at. `most`: tokens of prompt and output."""
-    tokens = min(int(packing.prompt_tokens[row]), most - 1)
-    limit = most - tokens
+def _prompt(packing: Packing, row: int, number: int, arrival: float, longest: int, seconds: float) -> Prompt:
+    """Return an observed request, with its exact length for the policy `oracle`. `longest`: its most tokens in all."""
+    tokens = min(int(packing.prompt_tokens[row]), longest - 1)
+    limit = longest - tokens
     return Prompt(
         number,
         arrival,

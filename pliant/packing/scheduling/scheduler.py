@@ -1,8 +1,8 @@
-"""The state machine of packing: who waits, who runs, what they hold and what is reserved, one decision an iteration.
+"""The scheduler of packing: a state machine of waiting and running sequences that plans one iteration at a time.
 
-Knows no clock, no model and no device: an engine (pliant/packing/engine/runtime.py) or the simulator calls `handle` before
-every iteration with what happened since, and carries the decision out. The choices themselves are policy.py's. After
-`handle` the books stand as they will when the iteration has run.
+An engine (pliant/packing/engine/runtime.py) or the simulator calls `handle` before every iteration with what happened
+since the last one, and carries out the plan that it gets. The choices themselves are made in policies.py. After `handle`
+the state is the one that will hold when the iteration has run. Knows no clock, no model and no device.
 """
 
 from __future__ import annotations
@@ -14,41 +14,43 @@ from dataclasses import replace
 import numpy as np
 
 from pliant.errors import InputError
-from pliant.packing.scheduling import policy
 from pliant.packing.scheduling.forecast import Grid
-from pliant.packing.scheduling.policy import Rules, View
+from pliant.packing.scheduling.policies import make, size
+from pliant.packing.scheduling.policy import Recent, Rules, View
 from pliant.packing.scheduling.recalibrate import Calibration
-from pliant.packing.scheduling.request import FOREVER, Chunk, Memory, Prompt, StepInput, StepPlan, sound
+from pliant.packing.scheduling.request import FOREVER, Chunk, Memory, Prompt, StepInput, StepPlan, validate
 from pliant.packing.scheduling.running import Ints, Running
 from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
 
-EVERY = 16  # iterations after which admission is looked at again although nothing has happened
-GAIN = 0.1  # of the level of confidence, a preemption that is read again
-LEVELS = (-2.0, 4.0)  # below 0 more is admitted than is expected to fit: where preempting costs little
-RECENT = 0.02  # weight of one arrival in what is typical
+ADMIT_EVERY = 16  # iterations after which admission is tried again although nothing has happened
+SAFETY_GAIN = 0.1  # standard deviations that one preemption adds, if its tokens are read again
+SAFETY_BOUNDS = (-2.0, 4.0)  # below 0 more is admitted than is expected to fit, for where preemptions cost little
+RECENT = 0.02  # weight of the latest request in the recent means of size and delay
 
 
 class PackingScheduler:
-    """Not thread-safe: one caller."""
+    """Plans iterations within `memory` by the policy of `rules`. Not thread-safe."""
 
     def __init__(self, rules: Rules, memory: Memory) -> None:
-        self.rules, self.memory = rules, memory
+        self.rules, self.memory, self._policy = rules, memory, make(rules)
         self.calibration = Calibration()
-        self.level = rules.level
+        self.safety = rules.safety
         self.host_used = 0  # pages
-        self.discarded = self.swapped = self.restored = 0  # tokens: freed to be read again, to the host, and back
+        self.discarded = 0  # tokens so far whose pages were freed, to be read again
+        self.swapped = 0  # tokens so far that went to the host
+        self.restored = 0  # tokens so far that came back from it
         self._grid = Grid(rules.context)
-        self._line, self._running = WaitingQueue(), Running()
-        self._prompts: dict[int, Waiting] = {}  # of those that run: as they were admitted
+        self._queue, self._running = WaitingQueue(), Running()
+        self._prompts: dict[int, Waiting] = {}  # the running ones, as they were when admitted
         self._deadlines: list[tuple[float, int]] = []
         self._pages = 0
         self._turn = 0
         self._typical = self._delay = 0.0
-        self._since = EVERY
+        self._since = ADMIT_EVERY
 
     @property
     def waiting(self) -> int:
-        return len(self._line)
+        return len(self._queue)
 
     @property
     def running(self) -> int:
@@ -58,88 +60,90 @@ class PackingScheduler:
     def pages_used(self) -> int:
         return self._pages
 
-    def held(self, id: int) -> int:
-        """Pages of one sequence; 0 for one that does not run."""
+    def pages_of(self, id: int) -> int:
+        """Return the pages of one sequence; 0 if it does not run."""
         if id not in self._running:
             return 0
         return self.memory.need(int(self._running.column("cached")[self._running.at(id)]))
 
-    def refuse(self, prompt: Prompt) -> None:
-        """Raises `InputError` for a prompt that can never run. Any thread may ask."""
-        sound(prompt)
-        policy.reserve(self.rules, prompt)
-        whole = prompt.tokens + prompt.limit
-        if whole > self.rules.context:
-            raise InputError("prompt and max_tokens", f"{whole} tokens", f"at most the context, {self.rules.context}")
-        if self.memory.need(whole) > self.memory.pages:
-            most = self.memory.pages * self.memory.page_tokens
-            raise InputError("prompt and max_tokens", f"{whole} tokens", f"at most what the cache holds, {most}")
+    def validate(self, prompt: Prompt) -> None:
+        """Raises `InputError` for a prompt that can never run. Any thread may call this."""
+        validate(prompt)
+        self._policy.reserve(prompt)
+        total = prompt.tokens + prompt.limit
+        if total > self.rules.context:
+            raise InputError("prompt and max_tokens", f"{total} tokens", f"at most the context, {self.rules.context}")
+        if self.memory.need(total) > self.memory.pages:
+            longest = self.memory.pages * self.memory.page_tokens
+            raise InputError("prompt and max_tokens", f"{total} tokens", f"at most what the cache holds, {longest}")
 
-    def handle(self, round: StepInput, now: float) -> StepPlan:
-        """What the next iteration does. `now` never goes back.
+    def handle(self, step_input: StepInput, now: float) -> StepPlan:
+        """Return the plan of the next iteration. `now`, in seconds, never goes back.
 
-        Raises `InputError`, nothing changed, from `refuse` and for an id that is still waiting or running.
+        Raises `InputError` as `validate` does, and for an id that still waits or runs; nothing has changed then.
         """
-        for prompt in round.arrived:
-            self.refuse(prompt)
-        self._distinct(round)
-        self._end(round)
-        for prompt in round.arrived:
+        for prompt in step_input.arrived:
+            self.validate(prompt)
+        self._distinct(step_input)
+        self._end(step_input)
+        for prompt in step_input.arrived:
             self._arrive(prompt)
         self._since += 1
-        if round.arrived or round.finished or round.cancelled:
-            self._since = EVERY
+        if step_input.arrived or step_input.finished or step_input.cancelled:
+            self._since = ADMIT_EVERY
         dropped = self._late(now)
         if dropped or not self._running.count:
-            self._since = EVERY
+            self._since = ADMIT_EVERY
         offloaded, discarded = self._make_room()
         admitted = [] if offloaded or discarded else self._admit(now)
-        chunks, idle = self._read()
-        return StepPlan(dropped, offloaded, discarded, tuple(admitted), chunks, idle)
+        prefill_chunks, stalled = self._read()
+        return StepPlan(dropped, offloaded, discarded, tuple(admitted), prefill_chunks, stalled)
 
-    def quiet(self) -> int:
-        """So many further iterations `handle` would decide nothing, if nothing happened (deadlines aside)."""
+    def steps_until_decision(self) -> int:
+        """Return for how many iterations `handle` would decide nothing if nothing happened, deadlines aside."""
         if (self._running.column("unread") > 0).any():
             return 0
-        most = EVERY - 1 - self._since if len(self._line) else 1 << 20
-        if self.rules.policy == "s3" and self._running.count:
-            spare = self._running.column("reserved") - self._running.column("cached")
-            most = min(most, int(spare.min()))
+        most = ADMIT_EVERY - 1 - self._since if len(self._queue) else 1 << 20
+        steps = self._policy.steps_until_outgrown(self._running)
+        if steps is not None:
+            most = min(most, steps)
         return self._fitting(max(most, 0))
 
-    def advance(self, iterations: int) -> None:
-        """As many calls of `handle` with an empty round as `quiet` allows, at once."""
-        assert iterations <= self.quiet()
+    def skip_steps(self, iterations: int) -> None:
+        """Do at once what so many calls of `handle` with an empty input do: at most `steps_until_decision()`
+        iterations.
+        """
+        assert iterations <= self.steps_until_decision()
         self._since += iterations
         self._running.column("cached")[:] += iterations
-        self._running.column("made")[:] += iterations
-        self._pages = self._running.held(self.memory.page_tokens)
+        self._running.column("generated")[:] += iterations
+        self._pages = self._running.pages_held(self.memory.page_tokens)
 
     @property
     def next_deadline(self) -> float:
         return self._deadlines[0][0] if self._deadlines else FOREVER
 
-    def making(self) -> set[int]:
-        """Those that make a token in the coming iteration."""
+    def generating(self) -> set[int]:
+        """Return the ids that generate a token in the coming iteration."""
         return set(self._running.column("id")[self._running.column("unread") == 0].tolist())
 
     def cached_tokens(self) -> int:
-        """Of all that run."""
+        """Return the tokens of all running sequences in the cache."""
         return int(self._running.column("cached").sum())
 
     def check(self) -> None:
-        """Raises AssertionError where the books do not balance."""
+        """Raises AssertionError where the state contradicts itself."""
         running, memory = self._running, self.memory
-        assert self._pages == self._running.held(self.memory.page_tokens), "pages of the running sequences"
+        assert self._pages == self._running.pages_held(self.memory.page_tokens), "pages of the running sequences"
         assert 0 <= self._pages <= int(self._needed(0).sum()) <= memory.pages, f"{self._pages} of {memory.pages} pages"
-        assert running.count <= min(memory.sequences, memory.step_tokens)  # so whoever generates has its query
-        assert not [id for id in running.ids() if id in self._line], "both waiting and running"
+        assert running.count <= min(memory.sequences, memory.step_tokens)  # so that every one can read its token
+        assert not [id for id in running.ids() if id in self._queue], "both waiting and running"
         assert set(running.ids()) == set(self._prompts)
-        hosted = sum(memory.need(waiting.cached) for waiting in self._line if waiting.cached)
-        assert hosted == self.host_used <= memory.host_pages, "pages on the host"
+        on_host = sum(memory.need(waiting.cached) for waiting in self._queue if waiting.cached)
+        assert on_host == self.host_used <= memory.host_pages, "pages on the host"
         held = running.column("cached") + running.column("unread")
-        assert (held <= running.column("prompt") + running.column("made")).all(), "more cached than there is"
-        if self.rules.policy in policy.RESERVING:
+        assert (held <= running.column("prompt") + running.column("generated")).all(), "more cached than there is"
+        if self._policy.reserves:
             assert self._reserved() <= memory.pages, "more reserved than there is"
             assert (running.column("cached") <= running.column("reserved")).all(), "beyond what is reserved"
 
@@ -147,6 +151,7 @@ class PackingScheduler:
         return self._running.needed(more, self.memory.page_tokens)
 
     def _fitting(self, most: int) -> int:
+        """Return the largest number of iterations, up to `most`, after which all sequences still fit into the pages."""
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
@@ -156,31 +161,31 @@ class PackingScheduler:
                 high = middle - 1
         return low
 
-    def _distinct(self, round: StepInput) -> None:
-        """An id may come again with the round that ends its sequence."""
-        free = {*round.finished, *round.cancelled}
-        for id, often in Counter(prompt.id for prompt in round.arrived).items():
-            if often > 1 or (id not in free and self._known(id)):
+    def _distinct(self, step_input: StepInput) -> None:
+        """Raises `InputError` for an id in use. An id may come again together with the end of its former sequence."""
+        free = {*step_input.finished, *step_input.cancelled}
+        for id, times in Counter(prompt.id for prompt in step_input.arrived).items():
+            if times > 1 or (id not in free and self._known(id)):
                 raise InputError("id", id, "one that neither waits nor runs")
 
     def _known(self, id: int) -> Waiting | None:
-        return self._line[id] if id in self._line else self._prompts.get(id)
+        return self._queue[id] if id in self._queue else self._prompts.get(id)
 
-    def _end(self, round: StepInput) -> None:
-        for id in round.finished:
+    def _end(self, step_input: StepInput) -> None:
+        for id in step_input.finished:
             values, waiting = self._leave(id), self._prompts.pop(id)
             if self.rules.recalibrate:
-                # Judged by what would be said now: a forecast from before a long wait would go on moving the shifts.
-                said = self.calibration.apply(waiting.prompt.forecast, values["limit"])
-                self.calibration = self.calibration.after(said, values["made"], values["limit"])
-            if len(self._line):  # else the level is not what holds anybody back
-                self._steer(-GAIN * self.rules.target)
-        for id in round.cancelled:
+                # Judged by the shifts of now: a forecast from before a long wait would go on moving them.
+                used = self.calibration.apply(waiting.prompt.forecast, values["limit"])
+                self.calibration = self.calibration.after(used, values["generated"], values["limit"])
+            if len(self._queue):  # with an empty queue the safety holds nobody back
+                self._steer(-SAFETY_GAIN * self.rules.preemption_target)
+        for id in step_input.cancelled:
             self._forget(id)
 
     def _forget(self, id: int) -> None:
-        if id in self._line:
-            self.host_used -= self.memory.need(self._line.remove(id).cached)
+        if id in self._queue:
+            self.host_used -= self.memory.need(self._queue.remove(id).cached)
         elif id in self._running:
             self._leave(id)
             del self._prompts[id]
@@ -190,109 +195,112 @@ class PackingScheduler:
         self._pages -= self.memory.need(values["cached"])
         return values
 
-    def _steer(self, by: float) -> None:
-        self.level = min(max(self.level + by, LEVELS[0]), LEVELS[1])
+    def _steer(self, change: float) -> None:
+        self.safety = min(max(self.safety + change, SAFETY_BOUNDS[0]), SAFETY_BOUNDS[1])
 
     def _arrive(self, prompt: Prompt) -> None:
         forecast = self.calibration.apply(prompt.forecast, prompt.limit)
-        reserved = policy.reserve(self.rules, prompt)
-        size = policy.size(prompt, forecast)
-        self._typical += (RECENT if self._typical else 1.0) * (size - self._typical)
-        where = policy.place(self.rules, prompt, forecast, reserved, self._typical, self._delay)
+        reserved = self._policy.reserve(prompt)
+        self._typical += (RECENT if self._typical else 1.0) * (size(prompt, forecast) - self._typical)
+        priority = self._policy.priority(prompt, forecast, reserved, Recent(self._typical, self._delay))
         row = self._grid.row(forecast, prompt.limit)
-        self._line.add(Waiting(prompt, where, row, reserved, unread=prompt.tokens))
+        self._queue.add(Waiting(prompt, priority, row, reserved, unread=prompt.tokens))
         if prompt.deadline < FOREVER:
             heapq.heappush(self._deadlines, (prompt.deadline, prompt.id))
 
     def _late(self, now: float) -> tuple[tuple[int, str], ...]:
+        """Drop the requests whose deadline has passed, and return them with the reason."""
         dropped = []
         while self._deadlines and self._deadlines[0][0] < now:
             id = heapq.heappop(self._deadlines)[1]
-            known = self._known(id)  # an id may have ended before its deadline, and may be another prompt's by now
-            if known is not None and known.prompt.deadline < now:
+            waiting = self._known(id)  # None or another prompt of this id, if the former one has ended
+            if waiting is not None and waiting.prompt.deadline < now:
                 dropped.append((id, "late"))
                 self._forget(id)
         return tuple(dropped)
 
     def _make_room(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        chosen = policy.outgrown(self.rules, self._running)
+        """Preempt for the next iteration. Returns the ids that go to the host, and those whose pages are discarded."""
+        chosen = self._policy.outgrown(self._running)
         if not chosen:
-            chosen = policy.victims(self.rules, self._running, self._needed(1), self.memory.pages)
+            chosen = self._policy.victims(self._running, self._needed(1), self.memory.pages)
         offloaded = [id for id in chosen if self._preempt(id)]
         return tuple(offloaded), tuple(id for id in chosen if id not in offloaded)
 
     def _preempt(self, id: int) -> bool:
-        """Back into the line; whether its pages go to the host."""
+        """Put a sequence back into the queue. Returns whether its pages go to the host."""
         values, waiting = self._leave(id), self._prompts.pop(id)
-        made, pages = values["made"], self.memory.need(values["cached"])
-        kept = 0 < pages <= self.memory.host_pages - self.host_used
-        cached, unread = (values["cached"], values["unread"]) if kept else (0, waiting.prompt.tokens + made)
-        if kept:
+        generated, pages = values["generated"], self.memory.need(values["cached"])
+        to_host = 0 < pages <= self.memory.host_pages - self.host_used
+        cached, unread = (values["cached"], values["unread"]) if to_host else (0, waiting.prompt.tokens + generated)
+        if to_host:
             self.host_used += pages
             self.swapped += cached
         else:
             self.discarded += values["cached"]
-        where, reserved = waiting.place, waiting.reserve
-        if self.rules.policy == "s3":
-            reserved = policy.doubled(self.rules, waiting.prompt, reserved)
-            where = (0, -float(reserved), id)
-        self._line.add(replace(waiting, place=where, reserve=reserved, made=made, cached=cached, unread=unread))
-        self._steer(GAIN * (self.rules.hosted if kept else 1.0))
-        return kept
+        priority, reserved = self._policy.preempted(waiting)
+        self._queue.add(
+            replace(waiting, priority=priority, reserve=reserved, generated=generated, cached=cached, unread=unread)
+        )
+        self._steer(SAFETY_GAIN * (self.rules.swap_cost_ratio if to_host else 1.0))
+        return to_host
 
     def _admit(self, now: float) -> list[int]:
-        if self._since < EVERY or not len(self._line):
+        if self._since < ADMIT_EVERY or not len(self._queue):
             return []
         self._since = 0
         running = self._running
         queries = self.memory.step_tokens - int(np.maximum(running.column("unread"), 1).sum())
         free = self.memory.pages - int(self._needed(1).sum())
-        view = View(self.memory, free, self._reserved(), queries, self.level, running, self._grid)
-        taken = policy.admit(self.rules, self._line, view)
+        view = View(self.memory, free, self._reserved(), queries, self.safety, running, self._grid)
+        taken = self._policy.admit(self._queue, view)
         for waiting in taken:
             if not waiting.turn and not waiting.prompt.offline:
                 self._delay += RECENT * (now - waiting.prompt.arrival - self._delay)
             self._start(waiting)
         if sum(max(waiting.unread, 1) for waiting in taken) >= queries:
-            self._since = EVERY  # the queries ended it, not the pages
+            self._since = ADMIT_EVERY  # more might have fitted: the iteration was full, not the cache
         return [waiting.prompt.id for waiting in taken]
 
     def _reserved(self) -> int:
-        if self.rules.policy not in policy.RESERVING:
+        if not self._policy.reserves:
             return 0
         return int((-(-self._running.column("reserved") // self.memory.page_tokens)).sum())
 
     def _start(self, waiting: Waiting) -> None:
         id, prompt = waiting.prompt.id, waiting.prompt
-        self._line.remove(id)
+        self._queue.remove(id)
         if not waiting.turn:
             self._turn += 1
             waiting = replace(waiting, turn=self._turn)
         self.host_used -= self.memory.need(waiting.cached)
         self.restored += waiting.cached
         self._prompts[id] = waiting
-        group, key, _ = waiting.place
-        values = (id, waiting.made, waiting.cached, waiting.unread, prompt.limit, waiting.reserve, waiting.turn)
+        group, key, _ = waiting.priority
+        values = (id, waiting.generated, waiting.cached, waiting.unread, prompt.limit, waiting.reserve, waiting.turn)
         self._running.add((*values, prompt.tokens, group), key, waiting.row)
 
     def _read(self) -> tuple[tuple[Chunk, ...], tuple[int, ...]]:
-        """One token of each that generates, then prompts by turn, as far as the queries go; the books follow."""
+        """Share out the tokens that the iteration reads: one for each generating sequence, then prompts in turn.
+
+        Returns the chunks of prompts, and the ids that nothing was left for.
+        """
         running = self._running
-        unread, cached, made = (running.column(name) for name in ("unread", "cached", "made"))
-        going = unread == 0
-        reading = [] if going.all() else running.by_turn(~going).tolist()
-        cached[going] += 1
-        made[going] += 1
-        queries, chunks, idle = self.memory.step_tokens - int(going.sum()), [], []
+        unread, cached, generated = (running.column(name) for name in ("unread", "cached", "generated"))
+        decoding = unread == 0
+        reading = [] if decoding.all() else running.by_turn(~decoding).tolist()
+        cached[decoding] += 1
+        generated[decoding] += 1
+        queries, chunks, stalled = self.memory.step_tokens - int(decoding.sum()), [], []
         for at in reading:
             id, tokens = int(running.column("id")[at]), min(int(unread[at]), queries)
             if tokens == 0:
-                idle.append(id)
+                stalled.append(id)
                 continue
             chunks.append(Chunk(id, tokens))
             cached[at] += tokens
             unread[at] -= tokens
             queries -= tokens
-            made[at] += int(unread[at] == 0)
-        self._pages = self._running.held(self.memory.page_tokens)
-        return tuple(chunks), tuple(idle)
+            generated[at] += int(unread[at] == 0)
+        self._pages = self._running.pages_held(self.memory.page_tokens)
+        return tuple(chunks), tuple(stalled)

@@ -1,7 +1,7 @@
-"""Generation in virtual time: the same scheduler as the engine's, iterations that last what the profile says.
+"""Generation in virtual time: the engine's own scheduler, with iterations that last as long as the profile says.
 
-Between two decisions that change something many iterations are alike: `simulate` takes them in one leap. `leaps=False`
-takes them one by one: the plain reference, which gives the same fates.
+Between two decisions many iterations are alike, which `simulate` takes in one leap. With `leaps=False` it takes them
+one by one, as a plain reference with the same results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST = 4096  # iterations in one leap
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of one prompt. Times are seconds; NaN for what did not happen."""
+    """What became of one prompt. Times are in seconds; NaN for what did not happen."""
 
     id: int
     arrival: float
@@ -31,13 +31,15 @@ class Fate:
     first: float  # its first token
     ended: float
     prompt: int  # tokens
-    made: int
+    generated: int
     preemptions: int = 0
     dropped: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
+    """The result of a simulation."""
+
     fates: tuple[Fate, ...]  # by id
     seconds: float  # from the first arrival to the last end
     iterations: int
@@ -45,7 +47,7 @@ class Run:
     generated: int  # tokens of outputs
     recomputed: int  # tokens read again after their pages were discarded
     swapped: int  # tokens moved to the host
-    level: float  # of confidence, at the end
+    safety: float  # at the end, in standard deviations
 
 
 def simulate(
@@ -53,25 +55,27 @@ def simulate(
     lengths: Mapping[int, int],
     rules: Rules,
     memory: Memory,
-    steps: IterationCost,
+    cost: IterationCost,
     leaps: bool = True,
     observe: Observer | None = None,
 ) -> Run:
-    """Generate `lengths[id]` tokens (the prompt's limit at most) for every prompt, until all are done.
+    """Generate `lengths[id]` tokens (at most the prompt's limit) for every prompt, until all are done.
 
-    `observe` sees every decision as it is made, with the scheduler after it. Raises `InputError` for a prompt that can
-    never run, for one without a length and for an id that two have.
+    `observe` is called with every decision and the scheduler after it. Raises `InputError` for a prompt that can never
+    run, a prompt without a length, and an id that occurs twice.
     """
-    simulation = _Simulation(prompts, lengths, PackingScheduler(rules, memory), steps, observe)
+    simulation = _Simulation(prompts, lengths, PackingScheduler(rules, memory), cost, observe)
     simulation.run(leaps)
     return simulation.result()
 
 
 @dataclass(slots=True)
 class _Life:
+    """The state of one prompt during a simulation."""
+
     prompt: Prompt
     length: int
-    made: int = 0
+    generated: int = 0
     started: float = float("inf")
     first: float = float("inf")
     ended: float = float("nan")
@@ -88,7 +92,7 @@ class _Life:
             first,
             self.ended,
             prompt.tokens,
-            self.made,
+            self.generated,
             self.preemptions,
             self.dropped,
         )
@@ -106,14 +110,14 @@ class _Simulation:
         self,
         prompts: Sequence[Prompt],
         lengths: Mapping[int, int],
-        packer: PackingScheduler,
-        steps: IterationCost,
+        scheduler: PackingScheduler,
+        cost: IterationCost,
         observe: Observer | None,
     ) -> None:
-        self.packer, self.steps, self.observe = packer, steps, observe
+        self.scheduler, self.cost, self.observe = scheduler, cost, observe
         self.coming = sorted(prompts, key=lambda prompt: (prompt.arrival, prompt.id))
         for prompt in prompts:
-            packer.refuse(prompt)
+            scheduler.validate(prompt)
         self.lives = {p.id: _Life(p, min(_length(p, lengths), p.limit)) for p in prompts}
         if len(self.lives) < len(prompts):
             raise InputError("ids", f"{len(self.lives)} for {len(prompts)} prompts", "all different")
@@ -123,15 +127,15 @@ class _Simulation:
         self.iterations = self.sequences = self.moved = 0
 
     def run(self, leaps: bool) -> None:
-        while self.next < len(self.coming) or self.packer.waiting or self.packer.running:
-            if not self.packer.waiting and not self.packer.running:
+        while self.next < len(self.coming) or self.scheduler.waiting or self.scheduler.running:
+            if not self.scheduler.waiting and not self.scheduler.running:
                 self.now = max(self.now, self.coming[self.next].arrival)
-            round_ = StepInput(self._arrived(), self.finished)
-            decision = self.packer.handle(round_, self.now)
+            step_input = StepInput(self._arrived(), self.finished)
+            plan = self.scheduler.handle(step_input, self.now)
             if self.observe is not None:
-                self.observe(self.now, round_, decision, self.packer)
-            self._iterate(decision)
-            if leaps and not self.finished and self.packer.running:
+                self.observe(self.now, step_input, plan, self.scheduler)
+            self._iterate(plan)
+            if leaps and not self.finished and self.scheduler.running:
                 self._leap()
 
     def result(self) -> Run:
@@ -141,16 +145,15 @@ class _Simulation:
             seconds=self.now - self.coming[0].arrival if self.coming else 0.0,
             iterations=self.iterations,
             batch=self.sequences / self.iterations if self.iterations else float("nan"),
-            generated=sum(fate.made for fate in fates),
-            recomputed=self.packer.discarded,
-            swapped=self.packer.swapped,
-            level=self.packer.level,
+            generated=sum(fate.generated for fate in fates),
+            recomputed=self.scheduler.discarded,
+            swapped=self.scheduler.swapped,
+            safety=self.scheduler.safety,
         )
 
-    def _called(self, now: float) -> bool:
-        """Whether the scheduler has something to look at."""
+    def _due(self, now: float) -> bool:
         arrived = self.next < len(self.coming) and self.coming[self.next].arrival <= now
-        return arrived or self.packer.next_deadline < now
+        return arrived or self.scheduler.next_deadline < now
 
     def _arrived(self) -> tuple[Prompt, ...]:
         begin = self.next
@@ -158,58 +161,60 @@ class _Simulation:
             self.next += 1
         return tuple(self.coming[begin : self.next])
 
-    def _iterate(self, decision: StepPlan) -> None:
-        """Carry the decision out: everything that moves or is read takes its time, then each one has its token."""
-        for id, reason in decision.dropped:
+    def _iterate(self, plan: StepPlan) -> None:
+        """Carry out a plan: swapping and reading take their time, then every generating sequence has a token."""
+        for id, reason in plan.dropped:
             self.lives[id].dropped, self.lives[id].ended = reason, self.now
-        for id in (*decision.offloaded, *decision.discarded):
+        for id in (*plan.offloaded, *plan.discarded):
             self.lives[id].preemptions += 1
-        for id in decision.admitted:
+        for id in plan.admitted:
             self.lives[id].started = min(self.lives[id].started, self.now)
-        packer, making = self.packer, self.packer.making()
-        queries = len(making) + sum(chunk.tokens - (chunk.id in making) for chunk in decision.chunks)
+        scheduler, generating = self.scheduler, self.scheduler.generating()
+        queries = len(generating) + sum(chunk.tokens - (chunk.id in generating) for chunk in plan.prefill_chunks)
         if queries:
-            self.now += self.steps.swap_seconds(packer.swapped + packer.restored - self.moved)
-            self.now += float(self.steps.seconds(queries, len(making), packer.cached_tokens()))
-            self.moved = packer.swapped + packer.restored
+            self.now += self.cost.swap_seconds(scheduler.swapped + scheduler.restored - self.moved)
+            self.now += float(self.cost.seconds(queries, len(generating), scheduler.cached_tokens()))
+            self.moved = scheduler.swapped + scheduler.restored
             self.iterations += 1
-            self.sequences += packer.running
-        self._make(making, 1)
+            self.sequences += scheduler.running
+        self._make(generating, 1)
 
-    def _make(self, making: Collection[int], tokens: int) -> None:
+    def _make(self, generating: Collection[int], tokens: int) -> None:
         finished = []
-        for id in making:
+        for id in generating:
             life = self.lives[id]
             life.first = min(life.first, self.now)
-            life.made += tokens
-            if life.made == life.length:
+            life.generated += tokens
+            if life.generated == life.length:
                 life.ended = self.now
                 finished.append(id)
         self.finished = tuple(finished)
 
     def _leap(self) -> None:
-        """Iterations that decide nothing, up to the end of the first sequence, the next arrival or deadline."""
-        quiet = self.packer.quiet()
-        if quiet < 1 or self._called(self.now):
+        """Take all iterations at once that decide nothing, up to the first end, arrival or deadline."""
+        steps_until_decision = self.scheduler.steps_until_decision()
+        if steps_until_decision < 1 or self._due(self.now):
             return
-        making = self.packer.making()
-        most = min(quiet, LONGEST, min(self.lives[id].length - self.lives[id].made for id in making))
-        cached = self.packer.cached_tokens() + len(making) * np.arange(1, most + 1)
-        ends = self.now + np.cumsum(self.steps.seconds(len(making), len(making), cached))
+        generating = self.scheduler.generating()
+        limit = min(
+            steps_until_decision, LONGEST, min(self.lives[id].length - self.lives[id].generated for id in generating)
+        )
+        cached = self.scheduler.cached_tokens() + len(generating) * np.arange(1, limit + 1)
+        ends = self.now + np.cumsum(self.cost.seconds(len(generating), len(generating), cached))
         arrival = self.coming[self.next].arrival if self.next < len(self.coming) else np.inf
         until_arrival = 1 + int(np.searchsorted(ends, arrival))
-        until_deadline = 1 + int(np.searchsorted(ends, self.packer.next_deadline, side="right"))
-        count = min(most, until_arrival, until_deadline)
-        self.packer.advance(count)
+        until_deadline = 1 + int(np.searchsorted(ends, self.scheduler.next_deadline, side="right"))
+        count = min(limit, until_arrival, until_deadline)
+        self.scheduler.skip_steps(count)
         self.now = float(ends[count - 1])
         self.iterations += count
-        self.sequences += count * len(making)
-        self._make(making, count)
+        self.sequences += count * len(generating)
+        self._make(generating, count)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Figures of a run. Seconds; a completion is from arrival to the last token; dropped prompts are in no completion."""
+    """Figures of a run. A completion is the seconds from arrival to the last token, where nothing was dropped."""
 
     finished: int
     dropped: int
@@ -220,21 +225,22 @@ class Summary:
     p99: float
     per_token: float  # mean over sequences of seconds a token, from admission on
     preemptions: int
-    recomputed: float  # tokens read again, as a share of all that were made or read
+    recomputed: float  # tokens read again, as a share of all that were generated or read
     batch: float  # mean sequences an iteration
 
 
 def summary(run: Run) -> Summary:
+    """Return the figures of a run; NaN where no prompt finished."""
     done = [fate for fate in run.fates if not fate.dropped]
     completions = np.array([fate.ended - fate.arrival for fate in done])
-    pace = [(fate.ended - fate.started) / fate.made for fate in done]
+    pace = [(fate.ended - fate.started) / fate.generated for fate in done]
     worked = run.generated + run.recomputed + sum(fate.prompt for fate in done)
     nan, seconds = float("nan"), max(run.seconds, 1e-12)
     return Summary(
         finished=len(done),
         dropped=len(run.fates) - len(done),
         sequences_per_second=len(done) / seconds,
-        tokens_per_second=sum(fate.made for fate in done) / seconds,
+        tokens_per_second=sum(fate.generated for fate in done) / seconds,
         completion=float(completions.mean()) if done else nan,
         p50=float(np.quantile(completions, 0.5)) if done else nan,
         p99=float(np.quantile(completions, 0.99)) if done else nan,

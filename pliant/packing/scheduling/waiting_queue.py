@@ -1,4 +1,4 @@
-"""Who waits, in the order that a policy gives: a sorted list, since a place depends on nothing that changes with time."""
+"""The sequences that wait, in the order of a policy: a sorted list, since a priority does not change with time."""
 
 from __future__ import annotations
 
@@ -9,36 +9,38 @@ from dataclasses import dataclass
 from pliant.packing.scheduling.forecast import Floats
 from pliant.packing.scheduling.request import Prompt
 
-Place = tuple[int, float, int]
-"""Group (an offline batch behind all others), key within it, and the order of arrival where keys are equal."""
+Priority = tuple[int, float, int]
+"""Group (1 for offline batches, which come last), key within the group, and the prompt's id where keys are equal."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
-    """A prompt that waits, with what it has made already if it was preempted."""
+    """A prompt that waits, with what it has generated already if it was preempted."""
 
     prompt: Prompt
-    place: Place
-    row: Floats  # [G] what is forecast of its output (forecast.Grid), as recalibrated when it came
-    reserve: int  # tokens of prompt and output that a policy with reservations would keep for it
-    made: int = 0
+    priority: Priority
+    row: Floats  # [G] the distribution of its output (forecast.Grid), recalibrated when it arrived
+    reserve: int  # tokens of prompt and output that a reserving policy keeps for it
+    generated: int = 0
     cached: int = 0  # tokens whose keys and values lie on the host
-    unread: int = 0  # of the prompt (and of what was made, where that is computed again) before its next token
-    turn: int = 0  # in which order it was first admitted; 0: not yet
+    unread: int = 0  # tokens to read before its next one: the prompt, and its output if that is computed again
+    turn: int = 0  # its number in the order of first admission; 0: not yet admitted
 
     @property
     def first_tokens(self) -> int:
-        """Tokens in the cache after the first iteration that reads everything unread."""
+        """Tokens in the cache after the iteration that reads everything unread."""
         return self.cached + max(self.unread, 1)
 
 
 class WaitingQueue:
+    """Waiting sequences by priority and by id."""
+
     def __init__(self) -> None:
-        self._places: list[Place] = []
+        self._order: list[Priority] = []
         self._by_id: dict[int, Waiting] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._order)
 
     def __contains__(self, id: int) -> bool:
         return id in self._by_id
@@ -47,25 +49,25 @@ class WaitingQueue:
         return self._by_id[id]
 
     def __iter__(self) -> Iterator[Waiting]:
-        """In order. The line must not change meanwhile."""
-        return (self._by_id[place[2]] for place in self._places)
+        """Iterate by priority. The queue must not change meanwhile."""
+        return (self._by_id[priority[2]] for priority in self._order)
 
     def first(self) -> Waiting | None:
-        return self._by_id[self._places[0][2]] if self._places else None
+        return self._by_id[self._order[0][2]] if self._order else None
 
     def last(self) -> Waiting | None:
-        return self._by_id[self._places[-1][2]] if self._places else None
+        return self._by_id[self._order[-1][2]] if self._order else None
 
-    def after(self, place: Place) -> Waiting | None:
-        """The first whose place comes after this one, which nobody need have."""
-        at = bisect_right(self._places, place)
-        return self._by_id[self._places[at][2]] if at < len(self._places) else None
+    def after(self, priority: Priority) -> Waiting | None:
+        """Return the first sequence behind this priority, which need not be in the queue."""
+        index = bisect_right(self._order, priority)
+        return self._by_id[self._order[index][2]] if index < len(self._order) else None
 
     def add(self, waiting: Waiting) -> None:
-        insort(self._places, waiting.place)
+        insort(self._order, waiting.priority)
         self._by_id[waiting.prompt.id] = waiting
 
     def remove(self, id: int) -> Waiting:
         waiting = self._by_id.pop(id)
-        del self._places[bisect_left(self._places, waiting.place)]
+        del self._order[bisect_left(self._order, waiting.priority)]
         return waiting

@@ -1,1 +1,1 @@
-"""The engine's process and the predictor as the service sees them."""
+"""The engine's process and the predictor of output lengths, as the service uses them."""

@@ -1,4 +1,4 @@
-"""An engine in its process: load, start. Knows the engine's runtime; knows nothing of messages, texts or requests."""
+"""Loads and starts an engine in its process."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from pliant.packing.engine.runtime import Engine
 from registry import codec
 from serving.packing.engine.journal import recorder
 from serving.packing.messages import Deliver, EngineBuild
-from serving.workers.on_device import prepare, room
+from serving.workers.on_device import prepare, reporting_memory
 
 
-def build(told: EngineBuild, deliver: Deliver) -> Engine:
-    """A started engine.
+def build(spec: EngineBuild, deliver: Deliver) -> Engine:
+    """Return a started engine.
 
-    Raises `DigestError` where the generator changed since it was published, `DeviceError` on another class of device than
-    was profiled, `WorkerError` where the device has no room, `InputError` where the model cannot be shared as it was told.
+    Raises `DigestError` if the generator has changed since it was published, `DeviceError` on another class of device than
+    was profiled, `WorkerError` if the device lacks memory, `InputError` if the model cannot be shared by the processes.
     """
-    prepare(told.plan)
-    generator = codec.load(Generator, told.folder, told.digest)
-    journal = recorder(told.journal) if told.journal else None
-    plan = told.plan
-    with room(plan.device):
+    prepare(spec.plan)
+    generator = codec.load(Generator, spec.folder, spec.digest)
+    journal = recorder(spec.journal) if spec.journal else None
+    plan = spec.plan
+    with reporting_memory(plan.device):
         engine = Engine(
-            generator, told.memory, told.rules, deliver, plan.device, plan.threads or 1,
-            journal=journal, processes=told.processes,
+            generator, spec.memory, spec.rules, deliver, plan.device, plan.threads or 1,
+            journal=journal, processes=spec.processes,
         )  # fmt: skip
         engine.start()
     return engine

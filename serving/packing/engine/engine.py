@@ -1,8 +1,7 @@
-"""An engine as the service sees it: outputs in, their tokens back, and nothing lost when its process dies or hangs.
+"""Drives an engine's process: submits outputs, receives their tokens, and restarts the process if it dies or hangs.
 
-Knows the process by its messages, and which outputs it has; decides nothing. A process that died is started again, and
-every output goes on from the tokens it has: the same seed gives the same text. One that was in two processes when they
-died is not tried a third time, since it may be what kills them.
+After a restart every output goes on from the tokens that it has; the same seed gives the same text. An output that was in
+two processes when they died fails, since it may be what kills them.
 """
 
 from __future__ import annotations
@@ -19,185 +18,198 @@ from pliant.errors import WorkerError
 from pliant.packing.engine.submission import Progress, Status
 from serving.clock import Clock
 from serving.packing.engine.in_flight import InFlightOutput
-from serving.packing.engine.worker import Worker
+from serving.packing.engine.worker import EngineWorker
 from serving.packing.messages import NO_STATUS
 
 logger = logging.getLogger("pliant.serving")
 
-CRASHES = 2  # that an output survives less than
-STARTS = 3  # in a row that may fail before nobody is kept waiting
-LOOK_SECONDS = 1.0  # that a look at the books may take
+MAX_CRASHES = 2  # of the process, after which an output fails
+MAX_FAILED_STARTS = 3  # in a row, after which pending outputs fail and new ones are rejected
+POLL_SECONDS = 1.0  # that the engine may take to report
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    silence: float = 60.0  # seconds without news, with outputs on their way, after which a process counts as hung
-    drain: float = 3600.0  # seconds that `stop` waits for outputs on their way
-    retry: float = 1.0  # seconds between two starts
+class EngineLimits:
+    """Time limits of an engine's process."""
+
+    silence: float = 60.0  # seconds without a message, with outputs pending, after which the process counts as hung
+    drain: float = 3600.0  # seconds that `stop` waits for pending outputs
+    retry: float = 1.0  # seconds between two attempts to start the process
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """`books`: what is wrong with them; empty where they balance. None: the engine did not answer."""
+class EngineReport:
+    """The engine's status, and whether its accounting of pages is right.
+
+    `accounting_error`: what is wrong; empty: nothing; None: the engine did not answer.
+    """
 
     status: Status
-    books: str | None
+    accounting_error: str | None
 
 
 class EngineDriver:
-    """For one event loop, between `start` and `stop`."""
+    """Generates outputs for one event loop, between `start` and `stop`."""
 
     def __init__(
-        self, worker: Worker, clock: Clock, limits: Limits = Limits(), died: Callable[[], None] = lambda: None
+        self,
+        worker: EngineWorker,
+        clock: Clock,
+        limits: EngineLimits = EngineLimits(),
+        died: Callable[[], None] = lambda: None,
     ) -> None:
         self._worker, self._clock, self._limits, self._died = worker, clock, limits, died
-        worker.heard, worker.ended = self._heard, self._ended
-        # Those too that ended here and of which the engine does not know it yet.
-        self._flights: dict[int, InFlightOutput] = {}
-        self._looks: dict[int, asyncio.Future[Looked]] = {}
-        self._ids, self._questions = count(), count()
+        worker.on_message, worker.on_end = self._on_message, self._on_end
+        # Including those that ended here before the engine knows it.
+        self._outputs: dict[int, InFlightOutput] = {}
+        self._polls: dict[int, asyncio.Future[EngineReport]] = {}
+        self._ids, self._poll_ids = count(), count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._heard_at = 0.0
+        self._last_message_at = 0.0
         self._up = self._stopping = False
         self._failed_starts = 0
         self.status = NO_STATUS
 
     @property
     def ready(self) -> bool:
+        """Whether the process runs."""
         return self._up and not self._stopping
 
     @property
     def alive(self) -> bool:
-        return self._failed_starts < STARTS
+        """Whether the process can be started."""
+        return self._failed_starts < MAX_FAILED_STARTS
 
     @property
     def pending(self) -> int:
-        return len(self._flights)
+        """Return the number of outputs that have not ended."""
+        return len(self._outputs)
 
     @property
     def waiting(self) -> int:
-        """Outputs without a token."""
-        return sum(not flight.begun for flight in self._flights.values())
+        """Return the number of outputs without a token."""
+        return sum(not output.begun for output in self._outputs.values())
 
-    def fresh_id(self) -> int:
+    def next_id(self) -> int:
+        """Return an id for a new output."""
         return next(self._ids)
 
     async def start(self) -> None:
-        """Raises `WorkerError`."""
+        """Return when the engine runs. Raises `WorkerError`."""
         await self._worker.start()
         self._up = True
-        self._spawn(self._watch())
+        self._spawn(self._kill_if_silent())
 
     async def stop(self) -> None:
-        """Let all outputs come to their ends, then end the process."""
+        """Wait until all outputs have ended, then end the process."""
         self._stopping = True
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.drain):
                 await self._idle.wait()
-        self._end_all("the service stopped before the output's end")
+        self._end_all("the service stopped before the output ended")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._worker.stop()
 
-    def submit(self, flights: Iterable[InFlightOutput]) -> None:
-        """Raises `WorkerError` after `stop`, and where the process cannot be started."""
+    def submit(self, outputs: Iterable[InFlightOutput]) -> None:
+        """Start the generation of outputs. Raises `WorkerError` after `stop`, and if the process cannot be started."""
         if self._stopping:
             raise WorkerError("the service is stopping")
         if not self.alive:
-            raise WorkerError("the engine's process cannot be started; it is tried again")
-        if not self._flights:
-            self._heard_at = self._clock()
+            raise WorkerError("the engine's process cannot be started; the service keeps trying")
+        if not self._outputs:
+            self._last_message_at = self._clock()
         self._idle.clear()
-        for flight in flights:
-            self._flights[flight.id] = flight
+        for output in outputs:
+            self._outputs[output.id] = output
             if self._up:
-                self._worker.send("submit", flight.submission())
+                self._worker.send("submit", output.submission())
 
-    def cancel(self, flight: InFlightOutput) -> None:
-        """Its pages are free with the engine's next iteration."""
-        if self._flights.get(flight.id) is not flight:
+    def cancel(self, output: InFlightOutput) -> None:
+        """Cancel an output. Its pages are free after the engine's next iteration."""
+        if self._outputs.get(output.id) is not output:
             return
-        flight.end("cancelled")
+        output.end("cancelled")
         if self._up:
-            self._worker.send("cancel", flight.id)
+            self._worker.send("cancel", output.id)
         else:
-            self._forget(flight.id)
+            self._forget(output.id)
 
-    async def look(self) -> Looked:
-        """The engine's books, as they are between two iterations."""
+    async def poll(self) -> EngineReport:
+        """Return the engine's report, made between two iterations."""
         if not self._up:
-            return Looked(self.status, None)
-        number = next(self._questions)
-        future: asyncio.Future[Looked] = asyncio.get_running_loop().create_future()
-        self._looks[number] = future
-        self._worker.send("look", number)
+            return EngineReport(self.status, None)
+        number = next(self._poll_ids)
+        future: asyncio.Future[EngineReport] = asyncio.get_running_loop().create_future()
+        self._polls[number] = future
+        self._worker.send("poll", number)
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(POLL_SECONDS):
                 return await future
         except TimeoutError:
-            return Looked(self.status, None)
+            return EngineReport(self.status, None)
         finally:
-            del self._looks[number]
+            del self._polls[number]
 
-    def _heard(self, kind: str, value: Any) -> None:
-        self._heard_at = self._clock()
+    def _on_message(self, kind: str, value: Any) -> None:
+        self._last_message_at = self._clock()
         match kind:
             case "progress":
                 self._take(value)
             case "status":
                 self.status = value
-            case "looked":
-                number, self.status, books = value
-                future = self._looks.get(number)
+            case "report":
+                number, self.status, accounting_error = value
+                future = self._polls.get(number)
                 if future is not None and not future.done():
-                    future.set_result(Looked(self.status, books))
-            case "declined":
+                    future.set_result(EngineReport(self.status, accounting_error))
+            case "rejected":
                 id, fault = value
-                if id in self._flights:
-                    self._flights[id].end("failed", fault)
+                if id in self._outputs:
+                    self._outputs[id].end("failed", fault)
                     self._forget(id)
 
-    def _take(self, news: Sequence[Progress]) -> None:
-        for progress in news:
-            flight = self._flights.get(progress.id)
-            if flight is None:
+    def _take(self, updates: Sequence[Progress]) -> None:
+        for progress in updates:
+            output = self._outputs.get(progress.id)
+            if output is None:
                 continue
-            before = flight.finish
-            self._tell(flight, progress)
+            before = output.finish
+            self._deliver(output, progress)
             if progress.finished:
                 self._forget(progress.id)
-            elif flight.finish and not before:  # by itself: at a stop string, or because nobody reads
+            elif output.finish and not before:  # here: at a stop string, or because nobody reads it
                 self._worker.send("cancel", progress.id)
 
-    def _tell(self, flight: InFlightOutput, progress: Progress) -> None:
+    def _deliver(self, output: InFlightOutput, progress: Progress) -> None:
         try:
-            flight.take(progress)
-        except Exception as error:  # our own bug, but no reason to lose the others
-            logger.error("the progress of output %d could not be taken", progress.id, exc_info=error)
-            flight.finish, flight.fault = "failed", f"its text could not be made: {type(error).__name__}: {error}"
-            flight.news(flight)
+            output.take(progress)
+        except Exception as error:  # a bug of ours, but no reason to lose the other outputs
+            logger.error("the progress of output %d could not be processed", progress.id, exc_info=error)
+            output.finish, output.fault = "failed", f"its text could not be decoded: {type(error).__name__}: {error}"
+            output.on_progress(output)
 
     def _forget(self, id: int) -> None:
-        self._flights.pop(id, None)
-        if not self._flights:
+        self._outputs.pop(id, None)
+        if not self._outputs:
             self._idle.set()
 
-    def _ended(self) -> None:
+    def _on_end(self) -> None:
         if not self._up:
             return
         self._up = False
         self._died()
         self.status = NO_STATUS
-        logger.error("an engine's process died with %d outputs; it is started again", len(self._flights))
-        for flight in list(self._flights.values()):
-            flight.crashes += 1
-            if flight.crashes >= CRASHES:
-                flight.end("failed", f"the engine's process died {CRASHES} times with this output in it")
-            if flight.finish:
-                self._forget(flight.id)
+        logger.error("an engine's process died with %d outputs; it is restarted", len(self._outputs))
+        for output in list(self._outputs.values()):
+            output.crashes += 1
+            if output.crashes >= MAX_CRASHES:
+                output.end("failed", f"the engine's process died {MAX_CRASHES} times while it generated this output")
+            if output.finish:
+                self._forget(output.id)
         self._spawn(self._revive())
 
     async def _revive(self) -> None:
@@ -211,22 +223,22 @@ class EngineDriver:
             if not self.alive:
                 self._end_all("the engine's process cannot be started")
             await asyncio.sleep(self._limits.retry)
-        self._failed_starts, self._up, self._heard_at = 0, True, self._clock()
-        for flight in self._flights.values():
-            self._worker.send("submit", flight.submission())
+        self._failed_starts, self._up, self._last_message_at = 0, True, self._clock()
+        for output in self._outputs.values():
+            self._worker.send("submit", output.submission())
 
-    async def _watch(self) -> None:
-        """A process that says nothing although it has something to do is ended; what follows is as if it had died."""
+    async def _kill_if_silent(self) -> None:
+        """Kill the process if it sends nothing for too long although outputs are pending."""
         while True:
             await asyncio.sleep(self._limits.silence / 4)
-            if self._up and self._flights and self._clock() - self._heard_at > self._limits.silence:
-                logger.error("an engine's process said nothing for %g s; it is ended", self._limits.silence)
+            if self._up and self._outputs and self._clock() - self._last_message_at > self._limits.silence:
+                logger.error("an engine's process sent nothing for %g s; it is killed", self._limits.silence)
                 self._worker.kill()
 
     def _end_all(self, fault: str) -> None:
-        for flight in list(self._flights.values()):
-            flight.end("cancelled", fault)
-            self._forget(flight.id)
+        for output in list(self._outputs.values()):
+            output.end("cancelled", fault)
+            self._forget(output.id)
 
     def _spawn(self, coroutine: Any) -> None:
         task = asyncio.create_task(coroutine)

@@ -1,4 +1,4 @@
-"""All that runs for one generation of the packing service: an engine and a forecaster a model. Knows when each starts."""
+"""What runs for one generation of the packing service: an engine and a forecaster for each model."""
 
 from __future__ import annotations
 
@@ -13,19 +13,41 @@ from serving.packing.engine.observed import ObservedLengths
 
 @dataclass(frozen=True, slots=True)
 class EnginePool:
+    """Engines, forecasters and files of observed lengths that start and stop together."""
+
     engines: Sequence[EngineDriver]
     forecasters: Sequence[Forecaster]
     observed: Sequence[ObservedLengths]
 
+    @property
+    def ready(self) -> bool:
+        """Whether all engines run."""
+        return all(engine.ready for engine in self.engines)
+
+    @property
+    def alive(self) -> bool:
+        """Whether all engines can be started."""
+        return all(engine.alive for engine in self.engines)
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of outputs without a token."""
+        return sum(engine.waiting for engine in self.engines)
+
+    @property
+    def pending(self) -> int:
+        """Return the number of outputs that have not ended."""
+        return sum(engine.pending for engine in self.engines)
+
     async def start(self) -> None:
-        """Raises `PliantError`, when all have started or failed."""
-        starts = [engine.start() for engine in self.engines] + [one.start() for one in self.forecasters]
+        """Start all, and raise the first `PliantError` once each has started or failed."""
+        starts = [engine.start() for engine in self.engines] + [forecaster.start() for forecaster in self.forecasters]
         for error in await asyncio.gather(*starts, return_exceptions=True):
             if error is not None:
                 raise error
 
     async def stop(self) -> None:
-        """After the last output's end."""
+        """Stop all, after the last output has ended."""
         await asyncio.gather(*(engine.stop() for engine in self.engines))
         for forecaster in self.forecasters:
             await forecaster.stop()

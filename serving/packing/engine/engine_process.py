@@ -1,40 +1,31 @@
-"""The process that an engine runs in: it takes what is submitted and cancelled, and tells of every iteration.
+"""The process of an engine: it receives submissions and cancellations, and reports the progress of every iteration.
 
-Started by worker.py by its file, with one end of a socket pair as its only argument. Its first message is the
-parent's import path, until which it imports nothing but the standard library; the second says how the engine is built. It
-ignores SIGINT and SIGTERM, which a terminal or BentoML's supervisor sends to the whole family: it ends when the parent
-closes the socket, or dies. Messages are pickles: both ends are our own, and nobody else holds the socket.
-
-The engine's own thread never waits for the parent: it leaves its news to a thread that sends them, and what has gathered
-while that one was busy goes as one message.
+worker.py starts it (see serving/workers/child_process.py); the first message is the engine's build. The engine's thread
+never waits for the parent: another thread sends its messages, and joins the progress that arrived while it was busy.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import pickle
 import queue
-import signal
 import socket
-import struct
-import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
+
+from serving.workers.child_process import pack, receive, sentence
 
 if TYPE_CHECKING:
     from pliant.packing.engine.submission import Progress, Submission
     from serving.packing.messages import Build, Engine
 
-HEADER = struct.Struct("!Q")  # bytes of the pickle that follows
-STATUS_SECONDS = 0.2  # between two looks at the engine's books, while it has something to tell
+STATUS_SECONDS = 0.2  # between two status messages, while there is progress
 
 
-class Outbox:
-    """`put` from any thread; one thread sends, in their order."""
+class MessageSender:
+    """Sends messages in the order of `put`, which any thread may call, from a thread of its own."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -48,90 +39,84 @@ class Outbox:
         try:
             while True:
                 for message in joined([self._waiting.get(), *self._gathered()]):
-                    body = pickle.dumps(message, protocol=5)
-                    self._channel.sendall(HEADER.pack(len(body)) + body)
+                    self._channel.sendall(pack(message))
         except OSError:
-            return  # the parent has gone; `main` finds that out, too
+            return  # the parent has closed the socket, which `main` notices too
 
     def _gathered(self) -> list[tuple[str, Any]]:
         return [self._waiting.get_nowait() for _ in range(self._waiting.qsize())]
 
 
 def joined(messages: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Progress that follows progress becomes one message."""
-    found: list[tuple[str, Any]] = []
+    """Return the messages with consecutive progress joined into one message."""
+    messages_out: list[tuple[str, Any]] = []
     for kind, value in messages:
-        if kind == "progress" and found and found[-1][0] == "progress":
-            found[-1] = kind, [*found[-1][1], *value]
+        if kind == "progress" and messages_out and messages_out[-1][0] == "progress":
+            messages_out[-1] = kind, [*messages_out[-1][1], *value]
         else:
-            found.append((kind, value))
-    return found
+            messages_out.append((kind, value))
+    return messages_out
 
 
 class ProgressReporter:
-    """Carries the engine's news to the parent, and its books now and then."""
+    """Sends the engine's progress to the parent, and its status at intervals."""
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox, self._told = outbox, 0.0
+    def __init__(self, sender: MessageSender) -> None:
+        self._sender, self._last_status_at = sender, 0.0
         self.engine: Engine | None = None
 
-    def deliver(self, news: list[Progress]) -> None:
-        """Called in the engine's thread. An engine that failed ends the process: the parent starts everything again."""
-        if any(progress.finished == "failed" for progress in news):
+    def deliver(self, updates: list[Progress]) -> None:
+        """Send progress; called in the engine's thread. If the engine has failed, end the process, which is restarted."""
+        if any(progress.finished == "failed" for progress in updates):
             _end(self.engine.status().error if self.engine else "the engine failed while it was built")
-        self._outbox.put("progress", news)
+        self._sender.put("progress", updates)
         now = time.monotonic()
-        if self.engine is not None and now - self._told > STATUS_SECONDS:
-            self._told = now
-            self._outbox.put("status", self.engine.status())
+        if self.engine is not None and now - self._last_status_at > STATUS_SECONDS:
+            self._last_status_at = now
+            self._sender.put("status", self.engine.status())
 
 
-def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    incoming = channel.makefile("rb")
-    with suppress(EOFError, OSError):  # the parent has gone
-        sys.path[:] = _receive(incoming)
-        serve(incoming, Outbox(channel), _receive(incoming))
+def main(channel: socket.socket, incoming: IO[bytes]) -> None:
+    """Run the engine that the first message builds, until `EOFError`: the parent has closed the socket."""
+    serve(incoming, MessageSender(channel), receive(incoming))
 
 
-def serve(incoming: IO[bytes], outbox: Outbox, build: Build) -> None:
-    """Until the parent has gone."""
-    teller = ProgressReporter(outbox)
+def serve(incoming: IO[bytes], sender: MessageSender, build: Build) -> None:
+    """Run an engine until the parent closes the socket, which raises `EOFError`."""
+    reporter = ProgressReporter(sender)
     try:
-        engine = build(teller.deliver)
+        engine = build(reporter.deliver)
     except Exception as error:  # the boundary: the parent turns it into a WorkerError
-        outbox.put("refused", _sentence(error))
-        _receive(incoming)  # it closes the socket
+        sender.put("failed", sentence(error, "the engine could not be built"))
+        receive(incoming)  # the parent closes the socket
         return
-    teller.engine = engine
-    outbox.put("ready")
+    reporter.engine = engine
+    sender.put("ready")
     try:
         while True:
-            _do(engine, outbox, *_receive(incoming))
+            _do(engine, sender, *receive(incoming))
     finally:
         engine.stop()
 
 
-def _do(engine: Engine, outbox: Outbox, verb: str, arguments: Sequence[Any]) -> None:
+def _do(engine: Engine, sender: MessageSender, verb: str, arguments: Sequence[Any]) -> None:
     match verb:
         case "submit":
-            _submit(engine, outbox, *arguments)
+            _submit(engine, sender, *arguments)
         case "cancel":
             engine.cancel(*arguments)
-        case "look":
-            books = _books(engine)
-            outbox.put("looked", (*arguments, engine.status(), books))
+        case "poll":
+            accounting_error = _accounting_error(engine)
+            sender.put("report", (*arguments, engine.status(), accounting_error))
 
 
-def _submit(engine: Engine, outbox: Outbox, submission: Submission) -> None:
+def _submit(engine: Engine, sender: MessageSender, submission: Submission) -> None:
     from pliant.errors import InputError, WorkerError
 
     try:
         engine.submit(submission)
     except InputError as error:
-        outbox.put("declined", (submission.prompt.id, str(error)))
+        sender.put("rejected", (submission.prompt.id, str(error)))
     except WorkerError as error:
         _end(str(error))
 
@@ -141,35 +126,9 @@ def _end(reason: str) -> None:
     os._exit(1)
 
 
-def _books(engine: Engine) -> str:
-    """What is wrong with them; empty where they balance."""
+def _accounting_error(engine: Engine) -> str:
     try:
         engine.check()
     except AssertionError as error:
-        return str(error) or "the books do not balance"
+        return str(error) or "the pages in use do not match those of the outputs"
     return ""
-
-
-def _receive(incoming: IO[bytes]) -> Any:
-    head = incoming.read(HEADER.size)
-    if len(head) < HEADER.size:
-        raise EOFError
-    (length,) = HEADER.unpack(head)
-    body = incoming.read(length)
-    if len(body) < length:
-        raise EOFError
-    return pickle.loads(body)
-
-
-def _sentence(error: Exception) -> str:
-    """Our own errors are sentences already; any other is a bug, whose trace must not get lost."""
-    from pliant.errors import PliantError
-
-    if isinstance(error, PliantError):
-        return str(error)
-    logging.getLogger("pliant.device").error("the engine could not be built", exc_info=error)
-    return f"{type(error).__name__}: {error}"
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
-"""One output on its way: its tokens, its text, and how it ended. Knows no engine, no HTTP and no clock of its own.
+"""One output while it is generated: its tokens, its text, and how it ended.
 
-It is told of every iteration's progress, and says itself where it ends: at a stop string, or where nobody takes its text.
+It receives the progress of every iteration, and ends itself at a stop string, or if nobody reads its text.
 """
 
 from __future__ import annotations
@@ -11,26 +11,29 @@ from dataclasses import dataclass, field, replace
 from pliant.packing.engine.submission import Progress, Submission
 from serving.packing.text import Writer
 
-OPEN_CHARACTERS = 64 * 1024  # of text that nobody takes, before the output is cancelled
+OPEN_CHARACTERS = 64 * 1024  # of text that nobody has read, after which the output is cancelled
 
 
 @dataclass(slots=True, eq=False)
 class InFlightOutput:
-    """`finish`: "stop", "length", "cancelled", "late", "failed", or "slow": nobody took its text. Empty: on its way."""
+    """An output.
+
+    `finish`: "stop", "length", "cancelled", "late", "failed" or "slow" (nobody read its text); empty: not ended.
+    """
 
     first: Submission
     writer: Writer
-    ends: frozenset[int]  # tokens that end an output, and are no text
-    news: Callable[[InFlightOutput], None]
-    most_open: float = OPEN_CHARACTERS  # infinite for who wants the whole at once
+    ends: frozenset[int]  # tokens that end an output and have no text
+    on_progress: Callable[[InFlightOutput], None]
+    max_open: float = OPEN_CHARACTERS  # characters of unread text; infinite if the answer is not a stream
     tokens: list[int] = field(default_factory=list)
     finish: str = ""
-    fault: str = ""  # why it failed
-    by_string: bool = False  # ended at a stop string
-    queued: float = 0.0
+    fault: str = ""  # why it failed, for the client
+    at_stop_string: bool = False  # it ended there
+    queued: float = 0.0  # seconds
     preemptions: int = 0
-    recomputed: int = 0
-    crashes: int = 0
+    recomputed: int = 0  # tokens
+    crashes: int = 0  # of the engine's process
 
     @property
     def id(self) -> int:
@@ -38,15 +41,16 @@ class InFlightOutput:
 
     @property
     def begun(self) -> bool:
+        """Whether it has a token or has ended."""
         return bool(self.tokens) or bool(self.finish)
 
     def submission(self) -> Submission:
-        """What an engine needs to go on from here."""
+        """Return what an engine needs to go on from the present tokens."""
         ids = (*self.first.ids, *self.tokens)
-        return replace(self.first, ids=ids, made=len(self.tokens))
+        return replace(self.first, ids=ids, generated=len(self.tokens))
 
     def take(self, progress: Progress) -> None:
-        """One iteration's news. What comes after its end is passed over."""
+        """Take the progress of one iteration. After the end it is ignored."""
         if self.finish:
             return
         self.queued, self.preemptions, self.recomputed = progress.queued, progress.preemptions, progress.recomputed
@@ -54,20 +58,21 @@ class InFlightOutput:
         if finish:
             self.end(finish)
         elif progress.tokens:
-            self.news(self)
+            self.on_progress(self)
 
     def end(self, finish: str, fault: str = "") -> None:
+        """End the output, unless it has ended."""
         if self.finish:
             return
         self.writer.end()
         self.finish, self.fault = finish, fault
-        self.news(self)
+        self.on_progress(self)
 
     def _read(self, tokens: tuple[int, ...]) -> str:
-        """How the output ends with one of the tokens, by itself."""
+        """Take tokens. Return how the output ends with one of them; empty: it goes on."""
         for token in tokens:
             self.tokens.append(token)
             if token not in self.ends and self.writer.put(token):
-                self.by_string = True
+                self.at_stop_string = True
                 return "stop"
-        return "slow" if self.writer.waiting > self.most_open else ""
+        return "slow" if self.writer.waiting > self.max_open else ""

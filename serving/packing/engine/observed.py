@@ -1,19 +1,17 @@
-"""Observed lengths in a file, so that the next predictor can learn from what this one got wrong. Off by default: it holds
-the prompts' texts.
+"""Writes the lengths of outputs to a file, to train the next predictor with. Off by default: the file has the prompts.
 
-<home>/observed/<model>.jsonl, one line an output that ended by itself or at its limit (cancelled, dropped and failed ones
-say nothing of a length):
+<home>/observed/<model>.jsonl has a line for each output that ended by itself or at its limit:
 
     {"prompt": text as the predictor read it, "prompt_tokens": of the prompt as the generator read it,
      "tokens": length of the output with the token that ended it,
-     "censored": true where it ended at its limit, so that its own length is only known to be more than `tokens`,
+     "censored": true if it ended at its limit, so that its full length is only known to be more than `tokens`,
      "finish": "end" (its own end token), "string" (a stop string of the client's) or "length",
-     "limit": tokens that it might have had, "temperature": number,
-     "forecast": quantiles in tokens at pliant.packing.scheduling.forecast.LEVELS, "bucket": tokens, 0 where not predicted,
+     "limit": tokens that it could have had, "temperature": number,
+     "forecast": quantiles in tokens at pliant.packing.scheduling.forecast.QUANTILES, "bucket": tokens, 0 if not predicted,
      "prediction": "predicted", "late" or "failed", "generator": digest, "time": seconds since 1970}
 
-A file that reaches its limit becomes <model>.1.jsonl, in place of the former one of that name: both together hold at most
-twice the limit. A line that a killed process left without its end is to be passed over by who reads.
+A file that reaches its size limit replaces <model>.1.jsonl, so that both together have at most twice that size. Readers
+skip a line without its end, which a killed process leaves.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from serving.packing.reply import Output
+from serving.packing.reply import Choice
 
 logger = logging.getLogger("pliant.serving")
 
@@ -33,26 +31,27 @@ FOLDER = "observed"
 
 
 def observed_path(home: Path, model: str) -> Path:
+    """Return the file of a model's observed lengths."""
     return home / FOLDER / f"{model}.jsonl"
 
 
 class ObservedLengths:
-    """Appends. Where writing fails it ends, and the log says so once: serving goes on."""
+    """Appends lines to the file. If writing fails, it stops and the log says so once."""
 
-    def __init__(self, path: Path, most_bytes: int) -> None:
-        self._path, self._most = path, most_bytes
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self._path, self._max_bytes = path, max_bytes
         self._file: TextIO | None = None
         self._failed = False
 
-    def add(self, output: Output, generator: str) -> None:
-        """One that has ended as said above; any other is passed over."""
-        if self._failed or output.flight.finish not in ("stop", "length"):
+    def add(self, choice: Choice, generator: str) -> None:
+        """Write a choice, if it ended by itself or at its limit."""
+        if self._failed or choice.output.finish not in ("stop", "length"):
             return
         try:
-            self._write(json.dumps(line(output, generator), ensure_ascii=False) + "\n")
+            self._write(json.dumps(line(choice, generator), ensure_ascii=False) + "\n")
         except OSError as error:
             self._failed = True
-            logger.error("observed lengths are not written any more to %s: %s", self._path, error.strerror)
+            logger.error("observed lengths are no longer written to %s: %s", self._path, error.strerror)
 
     def close(self) -> None:
         if self._file is not None and not self._failed:
@@ -65,22 +64,23 @@ class ObservedLengths:
             self._file = self._path.open("a", encoding="utf-8")
         self._file.write(text)
         self._file.flush()
-        if self._file.tell() >= self._most:
+        if self._file.tell() >= self._max_bytes:
             self.close()
             self._path.replace(self._path.with_suffix(".1.jsonl"))
 
 
-def line(output: Output, generator: str) -> Mapping[str, Any]:
-    flight, forecast = output.flight, output.forecast
-    by_itself = "string" if flight.by_string else "end"
+def line(choice: Choice, generator: str) -> Mapping[str, Any]:
+    """Return the line of a choice; `generator` is its digest."""
+    output, forecast = choice.output, choice.forecast
+    by_itself = "string" if output.at_stop_string else "end"
     return {
-        "prompt": output.prompt,
-        "prompt_tokens": flight.first.prompt.tokens,
-        "tokens": len(flight.tokens),
-        "censored": flight.finish == "length",
-        "finish": by_itself if flight.finish == "stop" else "length",
-        "limit": flight.first.prompt.limit,
-        "temperature": flight.first.sampling.temperature,
+        "prompt": choice.prompt,
+        "prompt_tokens": output.first.prompt.tokens,
+        "tokens": len(output.tokens),
+        "censored": output.finish == "length",
+        "finish": by_itself if output.finish == "stop" else "length",
+        "limit": output.first.prompt.limit,
+        "temperature": output.first.sampling.temperature,
         "forecast": [round(tokens, 3) for tokens in forecast.tokens],
         "bucket": forecast.bucket,
         "prediction": forecast.origin,

@@ -1,8 +1,4 @@
-"""A model over several processes (`processes` of the settings): whether that can be, and the memory that it then has.
-
-Knows settings and catalogs; what of it needs torch is asked of pliant/packing/engine/tensor_parallel.py, where a command
-checks before it serves. An engine's process asks it again.
-"""
+"""A model that several processes share (the setting `processes`): whether that is possible, and the memory it has then."""
 
 from __future__ import annotations
 
@@ -14,18 +10,20 @@ from serving.packing.settings import PackingSettings
 
 
 def check(settings: PackingSettings, catalog: Catalog) -> None:
-    """Raises `InputError` where several engines would be on the devices that one engine's processes take."""
+    """Raise `InputError` if several engines would need the same devices."""
     count, names = settings.processes, sorted(catalog.models)
     if count > 1 and "," in settings.device:
-        raise InputError("device", settings.device, f"one, cpu or cuda, where {count} processes share a model")
+        raise InputError("device", settings.device, f"cpu or cuda, if {count} processes share a model")
     if count > 1 and len(names) > 1:
         raise InputError(
-            "processes", count, f"1 with {len(names)} models ({', '.join(names)}): they need the same devices"
+            "processes",
+            count,
+            f"1 if {len(names)} models are served ({', '.join(names)}), as they need the same devices",
         )
 
 
 def check_here(settings: PackingSettings, catalog: Catalog) -> None:
-    """With what this machine and the models themselves say. Raises `InputError`."""
+    """Check also this machine's devices and the models themselves, which imports torch. Raises `InputError`."""
     check(settings, catalog)
     if settings.processes > 1:
         from pliant.packing.engine import tensor_parallel
@@ -35,15 +33,15 @@ def check_here(settings: PackingSettings, catalog: Catalog) -> None:
 
 
 def spread(settings: PackingSettings, served: ServedModel) -> ServedModel:
-    """With the pages that the processes have room for together.
+    """Return the model with the number of pages that its processes have memory for.
 
-    The plan's are what one device holds. Each of several GPUs holds its share of every page, so that in as many bytes on
-    each there are as many times the pages (and no more than all sequences at their longest fill). On CPU the processes
-    share one main memory, and pages on the host do everywhere: the plan's.
+    The plan counts the pages of one device. Each of N GPUs holds a share of every page, so the same bytes per GPU hold N
+    times the pages (at most those that all sequences fill at their longest). Processes on the CPU share main memory, as
+    swapped pages always do, so the plan's numbers stay.
     """
     memory = served.packing.memory
     if settings.processes == 1 or settings.device == "cpu":
         return served
-    most = memory.need(served.generator.context) * memory.sequences
-    pages = max(memory.pages, min(settings.processes * memory.pages, most))
+    max_pages = memory.need(served.generator.context) * memory.sequences
+    pages = max(memory.pages, min(settings.processes * memory.pages, max_pages))
     return replace(served, packing=replace(served.packing, memory=replace(memory, pages=pages)))

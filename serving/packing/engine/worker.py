@@ -1,52 +1,48 @@
-"""The process that an engine runs in, as the service sees it: messages both ways, whenever there is something to say.
+"""An engine's process as the service uses it: messages go both ways at any time (serving/packing/messages.py).
 
-A plain subprocess on a socket pair, as workers.py has them; but nobody waits for an answer here, since an engine speaks
-once an iteration. Knows nothing of what the messages say but the first ones (see serving/packing/messages.py).
+It is started as every device process is (serving/workers/child_process.py), but sends a message per iteration instead of
+answering calls.
 """
 
 from __future__ import annotations
 
 import asyncio
 import pickle
-import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Protocol
 
 from pliant.errors import WorkerError
-from serving.packing.engine import engine_process
 from serving.packing.messages import Build
-from serving.workers.device_process import HEADER, pack
+from serving.workers.child_process import HEADER, pack, spawn
 
-END_SECONDS = 5.0  # that a process may take to close its journal, once it is told to end
+END_SECONDS = 5.0  # that a process may take to close its journal after its socket is closed
 
 
-class Worker(Protocol):
-    """One engine. `heard` is called with every message's kind and value, `ended` once where it dies by itself."""
+class EngineWorker(Protocol):
+    """One engine. `on_message` is called with each message's kind and value; `on_end` once if it dies by itself."""
 
-    heard: Callable[[str, Any], None]
-    ended: Callable[[], None]
+    on_message: Callable[[str, Any], None]
+    on_end: Callable[[], None]
 
     async def start(self) -> None:
-        """Return when it can be sent something. From whatever state it is in. Raises `WorkerError`."""
+        """Start from any state, and return when the engine runs. Raises `WorkerError`."""
 
     def send(self, verb: str, *arguments: Any) -> None: ...
 
     def kill(self) -> None:
-        """End it now, whatever it does."""
+        """End the process at once."""
 
     async def stop(self) -> None: ...
 
 
-class ProcessWorker:
-    """`next_build` is asked at every start."""
+class EngineProcess:
+    """An engine in a process of its own. `next_build` gives the build of every start."""
 
     def __init__(self, next_build: Callable[[], Build], start_limit: float = 300.0) -> None:
-        self.heard: Callable[[str, Any], None] = lambda _kind, _value: None
-        self.ended: Callable[[], None] = lambda: None
+        self.on_message: Callable[[str, Any], None] = lambda _kind, _value: None
+        self.on_end: Callable[[], None] = lambda: None
         self._next_build, self._start_limit = next_build, start_limit
         self._process: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -79,7 +75,7 @@ class ProcessWorker:
             self._process.kill()
 
     async def stop(self) -> None:
-        """It ends by itself when the socket is closed; or else it is killed. Reaped, too."""
+        """Close the socket, upon which the process ends; kill it if it does not. Wait for its end."""
         process, writer, listening = self._process, self._writer, self._listening
         self._process = self._writer = self._listening = None
         if listening is not None and listening is not asyncio.current_task():
@@ -92,19 +88,16 @@ class ProcessWorker:
             await asyncio.to_thread(_reap, process)
 
     async def _spawn(self) -> asyncio.StreamReader:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-P", str(Path(engine_process.__file__)), str(theirs.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._writer.write(pack(sys.path) + pack(self._next_build()))
+        connection, self._process = spawn("serving.packing.engine.engine_process:main")
+        reader, self._writer = await asyncio.open_connection(sock=connection)
+        self._writer.write(pack(self._next_build()))
         return reader
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         with suppress(asyncio.IncompleteReadError, OSError):
             while True:
-                self.heard(*await _receive(reader))
-        self.ended()
+                self.on_message(*await _receive(reader))
+        self.on_end()
 
     async def _failed(self, how: str) -> WorkerError:
         await self.stop()

@@ -68,7 +68,7 @@ def test_what_the_launcher_tells_a_service_arrives_unchanged(spec):
 
 
 def test_a_service_that_is_not_installed_says_how_to_install_it():
-    there, absent = (Rival("x", "X batching", package, "/", {}) for package in ("json", "no_such_package_of_ours"))
+    there, absent = (Rival("x", "X batching", package, "/", "x", {}) for package in ("json", "no_such_package_of_ours"))
     assert there.missing is None
     assert absent.missing is not None
     assert absent.missing.startswith("X batching is not installed")
@@ -134,7 +134,7 @@ def test_a_service_answers_as_the_model_does_and_ends_with_its_context(rival, sp
     pool = {name: [] for name in TASKS}
     for question, label in zip(asked, labels, strict=True):
         pool[question.task].append(Example(encoded(question.pixels), label))
-    with serving(rival, TRIED[0].options(rival, 400.0), spec, tmp_path) as address:
+    with serving(rival, TRIED[0].options(rival, 400.0), spec.text(), tmp_path) as address:
         load = [Request(i, 0.02 * i, 30.0, list(TASKS)[i % 2]) for i in range(16)]
         replies = asyncio.run(replay(address, load, pool))
     assert [reply.status for reply in replies] == [200] * 16

@@ -10,11 +10,12 @@ import urllib.request
 import numpy as np
 import pytest
 
+from benchmarks.baselines.launch import serving
 from benchmarks.baselines.model import Artifact
 from benchmarks.baselines.text_model import TextModel, TextSpec
-from benchmarks.baselines.text_services import RIVALS, SENTENCE, serving
+from benchmarks.baselines.text_services import RIVALS, SENTENCE
 from benchmarks.bins.requests import TASK, TIMEOUT, embeddings
-from benchmarks.load_generator import one_by_one, replay
+from benchmarks.load_generator import in_turns, replay
 from pliant.bins.runtimes.compile import compile_shapes
 from pliant.protocol import Request
 from registry import codec
@@ -59,8 +60,9 @@ def test_a_service_answers_what_the_model_says_and_ends_with_its_context(tried, 
         pytest.skip(tried.rival.missing)
     model = TextModel(spec, "onnx")
     load = [Request(i, 0.01 * i, 0.01 * i + TIMEOUT, TASK) for i in range(24)]
-    with serving(tried, spec, tmp_path) as address:
-        assert asyncio.run(one_by_one(address, load[:4], {TASK: TEXTS}, form=embeddings()))[3].status == 200
+    with serving(tried.rival, tried.options, spec.text(), tmp_path) as address:
+        (first,) = asyncio.run(in_turns([address], load[:4], {TASK: TEXTS}, form=embeddings()))
+        assert first[3].status == 200
         for text in TEXTS:
             assert np.abs(np.array(_asked(address, text)) - model.embed([text])).max() < 1e-5
         by_length = {0: list(TEXTS)}

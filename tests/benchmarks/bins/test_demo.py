@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from flows.bins import config
 from pliant.bins import policies
 from pliant.protocol import Request
 from pliant.report import Observation
-from tests.fixtures.bins.worlds import bins
+from tests.fixtures.bins.scenarios import bins
 from training import docstrings
 
 POOL = [Example("word " * (1 + n % 40), "a" if n % 2 else "b") for n in range(100)]
@@ -44,7 +43,7 @@ def standing_in(asked: list[tuple[str, dict]], policy: str):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}")
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
@@ -54,11 +53,13 @@ def standing_in(asked: list[tuple[str, dict]], policy: str):
 def measured(monkeypatch):
     asked: list[tuple[str, dict]] = []
 
-    def serving(system, policy, refresh_seconds):
-        assert (system, refresh_seconds) == ("bins", 0.0)
-        return standing_in(asked, policy)
+    @contextmanager
+    def serving_each(system, options, _progress):
+        assert system == "bins" and {own["refresh_seconds"] for own in options.values()} == {0.0}
+        with ExitStack() as stack:
+            yield {name: stack.enter_context(standing_in(asked, own["policy"])) for name, own in options.items()}
 
-    monkeypatch.setattr(demo, "serving", serving)
+    monkeypatch.setattr(demo, "serving_each", serving_each)
     monkeypatch.setattr(demo, "PROBE", 0.1)
     monkeypatch.setattr(demo, "SECONDS", 0.1)
     return measure(bins(slo=5.0), POOL), asked

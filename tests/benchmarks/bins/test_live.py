@@ -22,7 +22,6 @@ from benchmarks.bins.live import (
     LOW_LIMIT,
     OURS,
     SWEEP,
-    Contender,
     Live,
     LiveConfig,
     Row,
@@ -30,6 +29,7 @@ from benchmarks.bins.live import (
 )
 from benchmarks.bins.requests import TIMEOUT, Texts, load_of
 from benchmarks.bins.traces import Trace
+from benchmarks.contenders import Contender
 from flows.servers import HOST, free_port
 from pliant.errors import InputError
 from pliant.progress import silent
@@ -73,7 +73,7 @@ def quiet_stage(_name: str):
 
 
 def contender(name: str, seconds: float = 0.01, seen: list | None = None, status: int = 200, **setting) -> Contender:
-    return Contender(name, setting, lambda: server(seconds, [] if seen is None else seen, status))
+    return Contender(name, setting, lambda _capacity: server(seconds, [] if seen is None else seen, status))
 
 
 def loads(name: str, rate: float, seconds: float, seed: int):

@@ -22,9 +22,9 @@ from benchmarks.cascade.contest import (
     ratio,
     show,
 )
-from pliant.cascade.evaluate import Ground, evaluate, subset
-from pliant.cascade.search import SearchConfig, ways
-from tests.fixtures.cascade.worlds import MASS, classification, table, tables
+from pliant.cascade.evaluate import EvaluationData, evaluate, subset
+from pliant.cascade.search import SearchConfig, propose
+from tests.fixtures.cascade.scenarios import MASS, classification, table, tables
 
 DROP = 0.01
 SHOWN = Showing(accuracy=0.9, seconds=0.002, early=0.5, large=0.4, kept=1.0, levels=2)
@@ -46,7 +46,7 @@ def grounds(material: Material, one: Round):
     """The round's plan, and the grounds that it was made and judged on."""
     planning, judging = (subset(material.outputs, rows) for rows in halves(len(material.outputs.labels), one.seed))
     cascade = plan(material, planning, one.seed, DROP, len(judging.labels))
-    return cascade, *(Ground(part, cascade.levels, cascade.tolerance) for part in (planning, judging))
+    return cascade, *(EvaluationData(part, cascade.levels, cascade.tolerance) for part in (planning, judging))
 
 
 @pytest.mark.parametrize("count", [2, 7, 100])
@@ -104,7 +104,7 @@ def test_matched_ways_cost_more_for_more_accuracy_and_reach_it_where_they_were_p
     least = evaluate(published, planning).accuracy
     found = [evaluate(candidate, planning) for candidate in matched(published, planning)]
     assert found[0].seconds < found[-1].seconds
-    reach = max(way.trial.accuracy_P.max() for way in ways(planning, 1, SearchConfig()) if way.candidate.gates)
+    reach = max(way.trial.accuracy_P.max() for way in propose(planning, 1, SearchConfig()) if way.candidate.gates)
     for offset, evaluation in zip(OFFSETS, found, strict=True):
         # gains are foreseen by folds in the search and by the whole here, and accuracies are smoothed
         assert evaluation.accuracy >= min(least + offset, reach) - 0.01

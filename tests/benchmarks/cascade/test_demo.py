@@ -13,9 +13,9 @@ from pliant.report import Observation
 
 
 def test_the_demos_sizes_are_settings_of_the_flow_and_its_large_level_reads_more_than_it_learns_from():
-    told = config.read(None, OVERRIDES)
-    assert told.tasks == config.CascadeFlowConfig().tasks, "the load takes held-out texts of the usual split"
-    small, large = told.of(told.tasks[0])
+    quick = config.read(None, OVERRIDES)
+    assert quick.tasks == config.CascadeFlowConfig().tasks, "the load takes held-out texts of the usual split"
+    small, large = quick.levels_of(quick.tasks[0])
     assert (small.name, large.name) == ("small", "large")
     assert large.classifier.train_length is not None
     assert large.classifier.train_length < large.classifier.max_length

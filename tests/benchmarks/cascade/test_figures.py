@@ -1,4 +1,4 @@
-"""Bars, tables and the picture of the contest, from rounds that are made up."""
+"""Targets, tables and the picture of the contest, from rounds that are made up."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.cascade.alone import Alone
 from benchmarks.cascade.contest import Round, Showing
 from benchmarks.cascade.figures import (
     HEADINGS,
-    alone_bars,
-    alone_table,
     contest_figure,
     contest_targets,
     helping,
-    importance_table,
     mean,
     missed,
     rows,
 )
-from benchmarks.cascade.importance import Cost
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SINGLE = Showing(accuracy=0.9, seconds=0.010, early=1.0, large=0.0, kept=1.0, levels=1)
@@ -123,29 +118,6 @@ def test_the_table_holds_every_method_in_milliseconds_and_over_the_single_model(
     assert (by_method["tabi"]["ms"], by_method["tabi"]["/single"]) == ("8.00", "0.80")
     assert (by_method["default"]["large"], by_method["default"]["missed"]) == ("30.0%", "0%")
     assert by_method["tabi"]["points"] == "+0.00"
-
-
-def alone(default: float, single: float = 0.010) -> Alone:
-    seconds = {"default": default, "single": single}
-    return Alone(10, seconds, dict.fromkeys(seconds, 0.9), dict.fromkeys(seconds, 0.5))
-
-
-@pytest.mark.parametrize(("default", "verdict"), [(0.0075, "met"), (0.0076, "missed")])
-def test_the_clock_must_say_a_quarter_less_on_five_sets(default, verdict):
-    found = {"first": alone(default), **{f"set {number}": alone(0.005) for number in range(4)}}
-    (bar,) = alone_bars(found)
-    assert bar.verdict == verdict
-
-
-def test_the_clocks_table_leaves_out_what_did_not_run():
-    headings, (row,) = alone_table({"one": alone(0.0075)})
-    shown = dict(zip(headings, row, strict=True))
-    assert (shown["default"], shown["single"], shown["tabi"]) == ("7.50 (0.900)", "10.00 (0.900)", "")
-
-
-def test_importance_is_shown_in_microseconds_a_request():
-    headings, (row,) = importance_table([Cost(6, 32, {}, 1.04, 1.31, 42e-6, 1.1, 9, 0.0)])
-    assert dict(zip(headings, row, strict=True))["us a request"] == "42"
 
 
 @pytest.mark.parametrize("tabi", [TABI, None], ids=["published", "none published"])

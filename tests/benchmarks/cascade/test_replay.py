@@ -13,29 +13,29 @@ from benchmarks.load_generator import Reply
 from pliant.protocol import Request
 from pliant.report import Observation
 
-LEVELS = ("small", "middle", "large")
+QUANTILES = ("small", "middle", "large")
 SINGLE, PAIR = TextExample(("a text", None), "x"), TextExample(("a text", "another"), "x")
 REQUEST = Request(7, 2.0, 2.25, "topics", 1.5)
 
 
 def told(example: TextExample = SINGLE, **changed):
     answer = {"label": "x", "level": "small", "cut_short": False, "queue_seconds": 0.01, "run_seconds": 0.02}
-    return form("default", LEVELS).read({"answers": [answer | changed]}, example)
+    return form("default", QUANTILES).read({"answers": [answer | changed]}, example)
 
 
 def test_a_body_says_task_text_candidate_utility_and_the_time_that_is_left():
-    body = json.loads(form("tabi", LEVELS).body(REQUEST, SINGLE))
+    body = json.loads(form("tabi", QUANTILES).body(REQUEST, SINGLE))
     assert body.pop("deadline") == pytest.approx(0.25)
     assert body == {"task": "topics", "text": "a text", "candidate": "tabi", "utility": 1.5}
 
 
 def test_the_second_text_of_a_pair_is_sent_as_one():
-    assert json.loads(form("default", LEVELS).body(REQUEST, PAIR))["text_pair"] == "another"
+    assert json.loads(form("default", QUANTILES).body(REQUEST, PAIR))["text_pair"] == "another"
 
 
 def test_characters_beyond_ascii_arrive_as_they_were():
     example = TextExample(("naïve \U0001f600 \x00", None), "x")
-    assert json.loads(form("default", LEVELS).body(REQUEST, example))["text"] == example.text[0]
+    assert json.loads(form("default", QUANTILES).body(REQUEST, example))["text"] == example.text[0]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_seconds_are_those_in_the_queue_and_on_the_device():
 
 def test_a_service_that_tells_no_seconds_leaves_them_open():
     assert math.isnan(
-        form("", LEVELS).read({"answers": [{"label": "x", "level": "small", "cut_short": 0}]}, SINGLE).seconds
+        form("", QUANTILES).read({"answers": [{"label": "x", "level": "small", "cut_short": 0}]}, SINGLE).seconds
     )
 
 
@@ -72,7 +72,7 @@ def refused(number: int) -> Reply:
 
 
 def loaded(*replies: Reply) -> Loaded:
-    return Loaded(100.0, 90.0, {"default": replies, "only large": [reply(0, 4)]}, LEVELS)
+    return Loaded(100.0, 90.0, {"default": replies, "only large": [reply(0, 4)]}, QUANTILES)
 
 
 def row(*replies: Reply) -> dict[str, str]:
@@ -128,7 +128,7 @@ def endpoint(monkeypatch) -> Endpoint:
 
 def compared(**config) -> Loaded:
     told = LoadConfig(**{"seconds": 2.0, "share": 1.5, "turns": 2, **config})
-    return compare("", "topics", LEVELS, ["default", "only large"], [SINGLE], told)
+    return compare("", "topics", QUANTILES, ["default", "only large"], [SINGLE], told)
 
 
 def test_candidates_take_turns_in_alternating_order_and_get_the_same_requests_in_each(endpoint):

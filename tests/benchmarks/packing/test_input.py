@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.bad_input import Case
-from benchmarks.packing.input import Found, answered, cases, measure, overloaded, refused
+from benchmarks.packing.input import Case, InputResult, answered, cases, measure, overloaded, refused
 from benchmarks.packing.soak import GONE, KINDS, Books, Ended, Soaked
 from flows.settings import Settings
 from tests.fixtures.packing.published import MlflowPublisher, publish_tiny
@@ -66,7 +65,7 @@ def test_the_soak_is_of_all_kinds_and_every_one_has_an_end_to_come_to():
 )
 def test_the_bars_want_every_request_well_and_no_page_lost(books, statuses, met):
     ended = [Ended("short", status, status == 200) for status in statuses]
-    found = Found([Case("a", 400, "x", True)], {}, Soaked(ended, books, 1.0))
+    found = InputResult([Case("a", 400, "x", True)], {}, Soaked(ended, books, 1.0))
     assert all(bar.met for bar in found.targets()) is met
     assert found.plain()["soak"]["kinds"][0]["requests"] == str(len(statuses))
 
@@ -74,9 +73,9 @@ def test_the_bars_want_every_request_well_and_no_page_lost(books, statuses, met)
 @pytest.mark.slow
 def test_a_real_service_bears_bad_input_and_a_short_soak(tmp_path):
     publish_tiny(MlflowPublisher(tmp_path))
-    told = Settings(tmp_path / "home", f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "artifacts")
-    found = measure(told=told, count=60)
+    project = Settings(tmp_path / "home", f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "artifacts")
+    found = measure(project=project, count=60)
     assert [case for case in found.cases if not case.well] == []
-    assert found.soaked is not None and found.soaked.well == 60, found.soaked.table()
+    assert found.soaked.well == 60, found.soaked.plain()
     assert found.soaked.books.well
     assert all(books.well for books in found.books.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +10,11 @@ import pytest
 
 from benchmarks.load_generator import Reply
 from benchmarks.packing import live
+from benchmarks.packing.chats import Question
 from benchmarks.packing.demo import load_figure
 from benchmarks.packing.live import HEADINGS, OURS, RIVAL, Contest, ContestConfig, Fared, contest, stretch
-from benchmarks.packing.load import Question
 from pliant.protocol import Request
 from pliant.report import Observation
-from serving.launch import Service
 
 CONFIG = ContestConfig(stretches=3, seconds=20.0, overload=1.5, tries=0, places=40)
 BORNE = 10.0  # chats a second
@@ -72,16 +72,6 @@ def test_both_policies_get_the_same_requests_in_turns_and_each_goes_first(monkey
     """Services, probe and load are fakes that note what they are asked."""
     sent: list[tuple[str, tuple[Request, ...]]] = []
 
-    class _Stage:
-        def __init__(self, policy: str) -> None:
-            self.policy = policy
-
-        def __enter__(self) -> Service:
-            return Service(None, self.policy, None)  # type: ignore[arg-type]
-
-        def __exit__(self, *_error: object) -> None:
-            sent.append((f"{self.policy} stopped", ()))
-
     async def replay(url, requests, *_rest):
         sent.append((url, tuple(requests)))
         return [replace(_reply(r.arrival, 0.5), observation=Observation(r, r.arrival + 0.5)) for r in requests]
@@ -90,13 +80,15 @@ def test_both_policies_get_the_same_requests_in_turns_and_each_goes_first(monkey
         sent.append((f"{url} probed", ()))
         return BORNE
 
-    async def one_by_one(*_rest, **_named):
-        return []
+    @contextmanager
+    def serving_each(_system, options):
+        yield {policy: policy for policy in options}
+        sent.extend((f"{policy} stopped", ()) for policy in options)
 
-    monkeypatch.setattr(live, "serving", lambda _system, policy, **_rest: _Stage(policy))
+    monkeypatch.setattr(live, "serving_each", serving_each)
     monkeypatch.setattr(live, "replay", replay)
     monkeypatch.setattr(live, "capacity", capacity)
-    monkeypatch.setattr(live, "one_by_one", one_by_one)
+    monkeypatch.setattr(live, "warm", lambda *_: None)
     status = {"models": [{"name": "tiny", "engine": {"preemptions": 7}}]}
     monkeypatch.setattr(live, "status_of", lambda _url: status)
     told: list[tuple[int, int]] = []
@@ -133,7 +125,6 @@ def test_the_overload_goes_to_where_the_rival_answers_some_in_time_and_fails_man
         ]
 
     monkeypatch.setattr(live, "replay", replay)
-    rival = Service(None, RIVAL, None)  # type: ignore[arg-type]
-    found = live._overload(rival, "tiny", [Question("why?", 0)], BORNE, replace(CONFIG, tries=3, trial=20.0))
+    found = live._overload(RIVAL, "tiny", [Question("why?", 0)], BORNE, replace(CONFIG, tries=3, trial=20.0))
     assert found == pytest.approx(overload)
     assert len(loads) == asked

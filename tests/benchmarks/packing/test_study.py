@@ -7,15 +7,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.jobs import run_all
 from benchmarks.packing import contest
-from benchmarks.packing.contest import BARS, BARS_33B, NO_HOST, Contest, Verdict
-from benchmarks.packing.study import Job, capacity, contend, large, prompts, run, serve
+from benchmarks.packing.contest import NO_HOST, PEAK_13B, PEAK_33B, Contest, Verdict
+from benchmarks.packing.study import Job, capacity, large, prompts, serve
 from benchmarks.packing.traces import at_once, at_rate
 from pliant.packing.engine.hardware import A100, LLAMA_13B, LLAMA_33B
 from pliant.packing.scheduling.policy import POLICIES
-from tests.fixtures.packing.worlds import CONTEXT, ground, told
+from tests.fixtures.packing.scenarios import CONTEXT, ground, with_forecasts
 
-OF = told()
+OF = with_forecasts()
+
+
+def contend(ground, load, foretold, policies=tuple(POLICIES)):
+    """Return one row a policy."""
+    return [serve(Job(ground, load, foretold, policy, 0)) for policy in policies]
+
+
 LOAD = at_rate(OF.lengths, 120.0, 3.0, 0)
 
 
@@ -30,7 +38,7 @@ def test_every_policy_serves_every_request_to_its_last_token():
 
 def test_a_job_gives_the_same_row_again_and_in_other_processes():
     jobs = [Job(ground(), LOAD, OF, policy, 0) for policy in ("default", "s3")]
-    assert run(jobs, 1) == run(jobs, 2) == [serve(job) for job in jobs]
+    assert run_all(serve, jobs, 1) == run_all(serve, jobs, 2) == [serve(job) for job in jobs]
 
 
 def test_exact_lengths_are_told_to_all_and_limits_leave_room_in_the_context():
@@ -38,12 +46,6 @@ def test_exact_lengths_are_told_to_all_and_limits_leave_room_in_the_context():
     assert [one.exact for one in asked] == OF.lengths.output[LOAD.rows].tolist()
     assert all(one.tokens + one.limit <= CONTEXT for one in asked) and not any(one.offline for one in asked)
     assert all(one.offline for one in prompts(at_once(OF.lengths, 5, 0), OF))
-
-
-def test_changes_of_the_rules_are_made_and_told():
-    (row,) = contend(ground(), LOAD, OF, ["default"], patience=0.0)
-    (other,) = contend(ground(), LOAD, OF, ["default"], patience=4.0)
-    assert row.policy == "default, patience 0" and other.mean < row.mean
 
 
 def test_memory_that_binds_makes_reserving_the_longest_output_the_slowest():
@@ -86,16 +88,16 @@ def test_the_worst_seed_counts():
 def test_bars_are_taken_from_their_sections_and_a_missing_rival_falls_short():
     good = [_row("default", 0, mean=1.0, rate=4.0, p99=5.0, recomputed=0.01, batch=9.0)]
     good += [_row(name, 0, mean=4.0, rate=2.0, p99=4.0, batch=5.0) for name in ("s3", "oracle", "paged")]
-    sections = {BARS: good, BARS_33B: good, NO_HOST: good}
+    sections = {PEAK_13B: good, PEAK_33B: good, NO_HOST: good}
     found = {bar.name: bar for bar in Contest(sections, {}).targets()}
     assert len(found) == 7 and all(bar.met for bar in found.values())
-    lonely = Contest(sections | {BARS: good[:1]}, {}).targets()
+    lonely = Contest(sections | {PEAK_13B: good[:1]}, {}).targets()
     assert [bar.met for bar in lonely] == [False] * 4 + [True, False, True]
 
 
 def test_a_table_has_the_median_of_the_seeds():
     rows = [_row("default", seed, mean=float(mean)) for seed, mean in enumerate((1, 2, 30))]
-    assert Contest({BARS: rows}, {}).table(BARS)[0][3] == "2.00"
+    assert Contest({PEAK_13B: rows}, {}).table(PEAK_13B)[0][3] == "2.00"
 
 
 def test_missing_data_is_told(monkeypatch, tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.packing.engine import FIFO, OFFLINE, ONLINE, OURS, Contender, Found, Row
+from benchmarks.packing.engine import FIFO, OFFLINE, ONLINE, OURS, Contender, EngineContest, Row
 from benchmarks.packing.turns import Make, TurnOutcome, in_turns
 from pliant.errors import WorkerError
 from pliant.packing.engine.runtime import Engine
@@ -75,7 +75,9 @@ def rows(text: int = 1) -> tuple[Row, ...]:
 
 
 def test_we_are_compared_with_the_rivals_best_setting() -> None:
-    targets = {bar.name.partition(":")[0] + bar.sense: bar for bar in Found(rows(), 1.0, ((1,) * 10,)).targets()}
+    targets = {
+        bar.name.partition(":")[0] + bar.sense: bar for bar in EngineContest(rows(), 1.0, ((1,) * 10,)).targets()
+    }
     assert targets["all at once>="].measured == pytest.approx(1.5)
     assert targets["Poisson>="].measured == pytest.approx(1.5)
     assert targets["Poisson<="].measured == pytest.approx(2 / 3)
@@ -83,6 +85,6 @@ def test_we_are_compared_with_the_rivals_best_setting() -> None:
 
 
 def test_texts_that_differ_fail_the_bar() -> None:
-    assert Found(rows(), 1.0, ()).differing() == 0
-    assert Found(rows(text=7), 1.0, ()).differing() == 2
-    assert Found(rows(), 1.0, ((3,) * 10,)).differing() == 1
+    assert EngineContest(rows(), 1.0, ()).differing() == 0
+    assert EngineContest(rows(text=7), 1.0, ()).differing() == 2
+    assert EngineContest(rows(), 1.0, ((3,) * 10,)).differing() == 1

@@ -9,8 +9,8 @@ from benchmarks.packing import vicuna as packing_vicuna
 from benchmarks.packing.forecasts import Conditional, by_prompt, classes_of, foretold, pinball, width_of
 from benchmarks.packing.vicuna import Texts, cached, crossed, joined, missing, vicuna
 from pliant.errors import InputError
-from pliant.packing.scheduling.forecast import LEVELS, MEDIAN
-from tests.fixtures.packing.worlds import lengths, told
+from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES
+from tests.fixtures.packing.scenarios import lengths, with_forecasts
 
 needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 
@@ -19,7 +19,7 @@ def by_characters(prompts, tokens, progress):
     """Prompts and answers are about as long as each other, it thinks."""
     progress(1, 1)
     scale = tokens.mean() / np.mean([len(prompt) for prompt in prompts])
-    spread = np.exp(np.linspace(-1, 1, len(LEVELS)))
+    spread = np.exp(np.linspace(-1, 1, len(QUANTILES)))
     return lambda asked: np.array([max(len(prompt), 1) * scale for prompt in asked])[:, None] * spread
 
 
@@ -48,9 +48,9 @@ def test_predictions_are_kept_until_the_data_or_the_way_to_train_changes(tmp_pat
         calls.append(len(prompts))
         return by_characters(prompts, tokens, progress)
 
-    first, again = cached(tmp_path, train, "one"), cached(tmp_path, train, "one")
+    first, again = (cached(tmp_path, train=train, way="first") for _ in range(2))
     assert (first == again).all() and len(calls) == packing_vicuna.FOLDS
-    cached(tmp_path, train, "another")
+    cached(tmp_path, train=train, way="second")
     assert len(calls) == 2 * packing_vicuna.FOLDS
 
 
@@ -60,8 +60,8 @@ def test_missing_texts_are_refused(tmp_path):
 
 
 def test_conditional_quantiles_cover_what_they_say_on_rows_they_were_not_fitted_on():
-    quality = told(8000).quality
-    assert np.abs(np.array(quality.coverage) - LEVELS).max() < 0.03
+    quality = with_forecasts(8000).quality
+    assert np.abs(np.array(quality.coverage) - QUANTILES).max() < 0.03
     assert quality.tau > 0.3 and quality.pinball < 0.9 * quality.constant
     assert 0 < quality.majority <= quality.accuracy + 0.05
 
@@ -93,9 +93,9 @@ def test_classes_are_equal_parts_of_the_limit_and_the_last_takes_the_rest():
 
 
 def test_the_pinball_loss_is_that_of_its_definition():
-    forecasts, tokens = np.full((1, len(LEVELS)), 10.0), np.array([20])
-    assert pinball(forecasts, tokens) == pytest.approx(np.mean(LEVELS) * np.log(2))
-    assert pinball(forecasts, np.array([5])) == pytest.approx(np.mean(1 - np.array(LEVELS)) * np.log(2))
+    forecasts, tokens = np.full((1, len(QUANTILES)), 10.0), np.array([20])
+    assert pinball(forecasts, tokens) == pytest.approx(np.mean(QUANTILES) * np.log(2))
+    assert pinball(forecasts, np.array([5])) == pytest.approx(np.mean(1 - np.array(QUANTILES)) * np.log(2))
 
 
 def test_a_trace_without_prompts_is_forecast_by_their_length_on_its_later_half():
@@ -110,9 +110,9 @@ def test_a_trace_without_prompts_is_forecast_by_their_length_on_its_later_half()
 @needs_data
 def test_vicunas_forecasts_know_something_of_its_lengths_and_not_too_much(tmp_path):
     """The reference answers' own lengths, which no predictor knows, have a tau of 0.55 with Vicuna's."""
-    found = vicuna(cached(tmp_path, by_characters, "by characters"))
+    found = vicuna(cached(tmp_path, train=by_characters, way="by characters"))
     assert len(found.buckets) == 5000 and found.context == 2048
     assert 0.0 < found.quality.tau < 0.55 and found.quality.majority == pytest.approx(0.80, abs=0.02)
-    assert np.abs(np.array(found.quality.coverage) - LEVELS).max() < 0.03
+    assert np.abs(np.array(found.quality.coverage) - QUANTILES).max() < 0.03
     assert found.lengths.prompt.mean() == pytest.approx(20, abs=5)
     assert (np.diff(found.forecasts_NL, axis=1) >= 0).all() and MEDIAN == 3

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks.tokens.curves import curves, figure
-from flows.tokens.publish import TRAINING
+from flows.release import TRAINING
 from flows.tokens.stages import Bundle
 from pliant.tokens.artifact import GAMMAS
 from registry.package import Published

@@ -14,6 +14,7 @@ from flows.tokens.config import TokensFlowConfig
 from pliant.device import threads
 from registry.store import FolderStore
 
+BATCH = 16  # pictures
 FLOOR = {"digit": 0.6, "loops": 0.6}  # share of the measured pictures; chance: 0.1 and about 0.6
 
 
@@ -35,7 +36,8 @@ def test_there_is_a_gamma_that_adds_tokens_one_that_merges_and_none():
 @pytest.mark.slow
 def test_what_the_demo_trains_is_worth_adapting(tmp_path):
     """Merging makes a batch much faster and keeps most answers right: else adaptation could earn nothing."""
-    config, store = tokens_config.read(None, OVERRIDES), FolderStore(tmp_path)
+    latency = {**OVERRIDES["latency"], "batches": (BATCH,)}  # the others take three times as long and decide nothing
+    config, store = tokens_config.read(None, {**OVERRIDES, "latency": latency}), FolderStore(tmp_path)
     with threads(1):
         loaded = stages.load_data(config)
         backbone = stages.make_foundation(config, loaded[0], "backbone", store, lambda *_: None)
@@ -54,6 +56,6 @@ def test_what_the_demo_trains_is_worth_adapting(tmp_path):
 
 def merging_pays(bundle):
     """Every step of gamma takes longer than the one below, and none half as long again as merging most."""
-    seconds = [bundle.profile.latency.at(gamma, 16) for gamma in sorted(OVERRIDES["latency"]["gammas"])]
-    unmerged = bundle.profile.latency.at(0, 16)
+    seconds = [bundle.profile.latency.at(gamma, BATCH) for gamma in sorted(OVERRIDES["latency"]["gammas"])]
+    unmerged = bundle.profile.latency.at(0, BATCH)
     return all(fast < slow for fast, slow in pairwise(seconds)) and unmerged > 1.5 * seconds[0]

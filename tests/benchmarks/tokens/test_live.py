@@ -14,8 +14,9 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
+from benchmarks.contenders import Contender
 from benchmarks.load_generator import Example
-from benchmarks.tokens.live import LIVE, SWEEP, Contender, Live, LiveConfig, Row, compare, utility
+from benchmarks.tokens.live import LIVE, SWEEP, Live, LiveConfig, Row, compare, utility
 from benchmarks.tokens.live_figures import HEADINGS, live_figure, notes, rows
 from flows.servers import HOST, free_port
 from pliant.errors import InputError
@@ -65,7 +66,7 @@ def quiet_stage(_name: str):
 
 
 def contender(name: str, answer: dict = RIGHT, service: bool = False, seen: list | None = None, **setting) -> Contender:
-    return Contender(name, service, setting, lambda _capacity: server(answer, [] if seen is None else seen))
+    return Contender(name, setting, lambda _capacity: server(answer, [] if seen is None else seen), service)
 
 
 def compared(contenders, config: LiveConfig = SMALL, missing=None) -> Live:
@@ -130,13 +131,13 @@ def test_without_pets_there_is_no_load():
 def test_the_ratio_is_the_default_over_the_best_service_and_no_policy_counts_as_one():
     some = [row("default"), row("pets"), row("ray", half, True), row("bentoml", lambda r: lost(r, 503), True)]
     assert live(*some).ratio() == pytest.approx(1 / utility([some[2]]))
-    assert live(*some).bar().met
+    assert live(*some).target().met
 
 
 def test_with_a_service_missing_nothing_is_claimed():
     some = live(row("default"), row("bentoml", half, True), missing={"ray": "Ray Serve is not installed"})
     assert math.isnan(some.ratio())
-    assert not some.bar().met
+    assert not some.target().met
     assert "Not measured: Ray Serve is not installed." in notes(some)
 
 

@@ -9,47 +9,52 @@ import pandas
 import pytest
 
 from benchmarks.bins.traces import missing
-from cli.bins.simulate import compared, requests, simulate_load, typical
+from cli import loads
+from cli.bins.simulate import compared, requests_of, simulate_load, typical
 from pliant.errors import InputError, RegistryError
-from tests.fixtures.bins.worlds import bins
+from registry.names import BINS_PREFIX
+from tests.fixtures.bins.scenarios import bins
+from tests.fixtures.commands import BAD_TRACES, KINDS, columns, refused, shown, write_bad_trace, write_trace
 
+COMMAND = ["simulate", "bins", "--load"]
 needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
-ONE = bins(batches=(1, 2), placement="shared")
-TWO = bins("notes", lengths=(64, 128), slo=0.45)
+MAIL = bins(batches=(1, 2), placement="shared")
+NOTES = bins("notes", lengths=(64, 128), slo=0.45)
 
 
 def test_a_poisson_load_has_the_rate_the_length_and_the_streams_asked_for():
-    made = requests("poisson:200:5", [ONE, TWO], 1, 0)
-    assert len(made) == pytest.approx(1000, rel=0.15) and max(one.arrival for one in made) < 5.0
-    assert {(one.task, round(one.deadline - one.arrival, 6)) for one in made} == {("mail", 0.15), ("notes", 0.45)}
-    assert max(one.length for one in made if one.task == "notes") <= 128
+    requests = requests_of("poisson:200:5", [MAIL, NOTES], 1, 0)
+    assert len(requests) == pytest.approx(1000, rel=0.15) and max(request.arrival for request in requests) < 5.0
+    slos = {(request.task, round(request.deadline - request.arrival, 6)) for request in requests}
+    assert slos == {("mail", 0.15), ("notes", 0.45)}
+    assert max(request.length for request in requests if request.task == "notes") <= 128
 
 
 def test_lengths_are_those_that_the_champion_was_made_for():
     observed = np.zeros(513, np.int64)
     observed[[20, 300]] = 30, 10
-    assert np.bincount(typical(replace(ONE, lengths=observed)), minlength=301)[[20, 300]].tolist() == [375, 125]
-    assert set(typical(replace(ONE, lengths=np.zeros(513, np.int64)))) == {512}
+    assert np.bincount(typical(replace(MAIL, lengths=observed)), minlength=301)[[20, 300]].tolist() == [375, 125]
+    assert set(typical(replace(MAIL, lengths=np.zeros(513, np.int64)))) == {512}
 
 
 def test_the_reference_load_grows_with_the_number_of_devices():
-    one, two = (len(requests("reference", [TWO], workers, 0)) for workers in (1, 2))
-    assert two == pytest.approx(2 * one, rel=0.1)
+    single, double = (len(requests_of("reference", [NOTES], workers, 0)) for workers in (1, 2))
+    assert double == pytest.approx(2 * single, rel=0.1)
 
 
 @needs_data
 @pytest.mark.parametrize("load", ["twitter-stable:100:20", "twitter-bursty:100:20", "twitter-bursty:100:20:drift"])
 def test_a_twitter_load_brings_its_lengths_cut_to_what_the_stream_takes(load):
-    made = requests(load, [ONE, TWO], 1, 0)
-    assert len(made) == pytest.approx(2000, rel=0.15)
-    assert max(one.length for one in made if one.task == "mail") > 128
-    assert max(one.length for one in made if one.task == "notes") == 128
+    requests = requests_of(load, [MAIL, NOTES], 1, 0)
+    assert len(requests) == pytest.approx(2000, rel=0.15)
+    assert max(request.length for request in requests if request.task == "mail") > 128
+    assert max(request.length for request in requests if request.task == "notes") == 128
 
 
 def test_a_recorded_load_is_read_from_the_last_numeric_column(tmp_path):
     path = tmp_path / "trace.parquet"
     pandas.DataFrame({"second": [0, 1, 2], "count": [5, 0, 3], "note": ["a", "b", "c"]}).to_parquet(path)
-    arrivals = [one.arrival for one in requests(str(path), [ONE], 1, 0)]
+    arrivals = [request.arrival for request in requests_of(str(path), [MAIL], 1, 0)]
     assert [sum(int(at) == second for at in arrivals) for second in range(3)] == [5, 0, 3]
 
 
@@ -59,20 +64,20 @@ BAD = ("x:y", "5", "1:2:3", "nan:1", "-1:1", "inf:1", "1e30:1", "0:5", "5:0", "5
 @pytest.mark.parametrize("load", [*(f"poisson:{bad}" for bad in BAD), *(f"twitter-stable:{bad}" for bad in BAD)])
 def test_a_load_that_is_none_is_refused(load):
     with pytest.raises(InputError, match="load"):
-        requests(load, [ONE], 1, 0)
+        requests_of(load, [MAIL], 1, 0)
 
 
 def test_a_load_without_a_single_request_is_refused():
     with pytest.raises(InputError, match="at least one"):
-        requests("poisson:0.0001:0.0001", [ONE], 1, 0)
+        requests_of("poisson:0.0001:0.0001", [MAIL], 1, 0)
 
 
 def test_a_load_that_is_no_parquet_file_is_refused(tmp_path):
     with pytest.raises(InputError, match="parquet file"):
-        requests(str(tmp_path / "absent.parquet"), [ONE], 1, 0)
+        requests_of(str(tmp_path / "absent.parquet"), [MAIL], 1, 0)
     (tmp_path / "text.parquet").write_text("no parquet")
-    with pytest.raises(InputError, match="readable csv or parquet file"):
-        requests(str(tmp_path / "text.parquet"), [ONE], 1, 0)
+    with pytest.raises(InputError, match="can be read as parquet"):
+        requests_of(str(tmp_path / "text.parquet"), [MAIL], 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +88,11 @@ def test_a_recorded_load_holds_counts(tmp_path, column, match):
     path = tmp_path / "trace.parquet"
     pandas.DataFrame({"count": column}).to_parquet(path)
     with pytest.raises(InputError, match=match):
-        requests(str(path), [ONE], 1, 0)
+        requests_of(str(path), [MAIL], 1, 0)
 
 
 def test_the_same_requests_are_served_by_all_and_ours_is_no_worse():
-    table = compared([ONE, TWO], "poisson:300:2", "completion", None, 4, 0)
+    table = compared([MAIL, NOTES], "poisson:300:2", "completion", None, 4, 0)
     columns = [list(column.cells) for column in table.columns]
     assert columns[0] == ["ours, shared", "ST: padding", "DT: dynamic shapes", "published pair"]
     assert len(set(columns[1])) == 1
@@ -97,7 +102,7 @@ def test_the_same_requests_are_served_by_all_and_ours_is_no_worse():
 
 
 def test_a_placement_and_a_dispatch_can_be_asked_for():
-    table = compared([ONE], "poisson:100:1", "published", "single", 2, 0)
+    table = compared([MAIL], "poisson:100:1", "published", "single", 2, 0)
     assert next(iter(table.columns[0].cells)) == "ours, published"
 
 
@@ -111,7 +116,7 @@ def test_a_placement_and_a_dispatch_can_be_asked_for():
 )
 def test_what_the_scheduler_does_not_know_is_refused(dispatch, placement, match):
     with pytest.raises(InputError, match=match):
-        compared([ONE], "poisson:100:1", dispatch, placement, 2, 0)
+        compared([MAIL], "poisson:100:1", dispatch, placement, 2, 0)
 
 
 def test_without_a_champion_it_is_told_what_to_do(tmp_path, monkeypatch):
@@ -119,3 +124,37 @@ def test_without_a_champion_it_is_told_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path))
     with pytest.raises(RegistryError, match="pliant train bins"):
         simulate_load("reference", "completion", None, 1, 0)
+
+
+@pytest.fixture
+def champion(registry):
+    registry.publish(BINS_PREFIX + "mail", MAIL)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_request_of_a_recorded_trace_is_simulated_at_its_length(kind, champion, tmp_path, capsys):
+    load = write_trace(tmp_path, kind, {"seconds": [907.0, 905.0, 905.5, 906.0], "length": [60, 120, 125, 9999]})
+    table = columns(shown([*COMMAND, load], capsys))
+    assert set(table["requests"]) == {"4"} and len(table["requests"]) == 4
+    assert (table["in time"][0], table["ran as"][0]) == ("100.0%", "64:25% 128:50% 512:25%")
+    assert table["ran as"][1] == "512:100%"
+
+
+def test_a_bursty_load_is_simulated(champion, capsys):
+    count = len(loads.drawn("bursty:40:5", 1000, np.random.default_rng(3)))
+    table = columns(shown([*COMMAND, "bursty:40:5", "--seed", "3"], capsys))
+    assert set(table["requests"]) == {str(count)}
+
+
+@pytest.mark.parametrize("wrong", BAD_TRACES)
+def test_a_trace_that_cannot_be_used_is_refused_with_a_sentence(wrong, champion, tmp_path, capsys):
+    load, sentence = write_bad_trace(tmp_path, wrong)
+    assert sentence in refused([*COMMAND, load], capsys)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [({"seconds": [1.0]}, "it has no length"), ({"seconds": [1.0], "length": [0]}, "lengths of at least 1 token")],
+)
+def test_a_trace_without_lengths_is_refused_with_a_sentence(columns, sentence, champion, tmp_path, capsys):
+    assert sentence in refused([*COMMAND, write_trace(tmp_path, "csv", columns)], capsys)

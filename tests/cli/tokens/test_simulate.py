@@ -1,31 +1,37 @@
-"""Loads that `pliant simulate tokens` takes, as requests."""
+"""Loads that `pliant simulate tokens` takes, as requests, and what it shows of them."""
 
 from __future__ import annotations
 
+import numpy as np
 import pandas
 import pytest
 
-from cli.tokens.simulate import _requests
+from cli import loads
+from cli.tokens.simulate import requests_of
 from pliant.errors import InputError
+from tests.fixtures.commands import BAD_TRACES, KINDS, cells, refused, shown, write_bad_trace, write_trace
 from tests.fixtures.load_samples import bundle
+from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
+
+COMMAND = ["simulate", "tokens", "--load"]
 
 
 def test_a_poisson_load_has_the_rate_and_length_that_were_asked_for():
-    made = _requests("poisson:200:5", bundle(), 1, 0)
-    assert len(made) == pytest.approx(1000, rel=0.15)
-    assert max(r.arrival for r in made) < 5.0
-    assert {r.task for r in made} == {"digit", "loops"}
+    requests = requests_of("poisson:200:5", bundle(), 1, 0)
+    assert len(requests) == pytest.approx(1000, rel=0.15)
+    assert max(request.arrival for request in requests) < 5.0
+    assert {request.task for request in requests} == {"digit", "loops"}
 
 
 def test_the_reference_load_grows_with_the_number_of_devices():
-    one, two = (len(_requests("reference", bundle(), workers, 0)) for workers in (1, 2))
-    assert two == pytest.approx(2 * one, rel=0.1)
+    single, double = (len(requests_of("reference", bundle(), workers, 0)) for workers in (1, 2))
+    assert double == pytest.approx(2 * single, rel=0.1)
 
 
 def test_a_recorded_load_is_read_from_the_last_numeric_column(tmp_path):
     path = tmp_path / "trace.parquet"
     pandas.DataFrame({"second": [0, 1, 2], "count": [5, 0, 3], "note": ["a", "b", "c"]}).to_parquet(path)
-    arrivals = [r.arrival for r in _requests(str(path), bundle(), 1, 0)]
+    arrivals = [request.arrival for request in requests_of(str(path), bundle(), 1, 0)]
     assert [sum(int(a) == second for a in arrivals) for second in range(3)] == [5, 0, 3]
 
 
@@ -35,15 +41,15 @@ def test_a_recorded_load_is_read_from_the_last_numeric_column(tmp_path):
 )
 def test_a_poisson_load_that_is_none_is_refused(load):
     with pytest.raises(InputError):
-        _requests(load, bundle(), 1, 0)
+        requests_of(load, bundle(), 1, 0)
 
 
 def test_a_load_that_is_no_parquet_file_is_refused(tmp_path):
     with pytest.raises(InputError, match="parquet file"):
-        _requests(str(tmp_path / "absent.parquet"), bundle(), 1, 0)
+        requests_of(str(tmp_path / "absent.parquet"), bundle(), 1, 0)
     (tmp_path / "text.parquet").write_text("no parquet")
-    with pytest.raises(InputError, match="readable csv or parquet file"):
-        _requests(str(tmp_path / "text.parquet"), bundle(), 1, 0)
+    with pytest.raises(InputError, match="can be read as parquet"):
+        requests_of(str(tmp_path / "text.parquet"), bundle(), 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +59,34 @@ def test_a_recorded_load_holds_counts(tmp_path, column, match):
     path = tmp_path / "trace.parquet"
     pandas.DataFrame({"count": column}).to_parquet(path)
     with pytest.raises(InputError, match=match):
-        _requests(str(path), bundle(), 1, 0)
+        requests_of(str(path), bundle(), 1, 0)
+
+
+@pytest.fixture
+def champion(registry):
+    digest = registry.publish("pliant-tokens-backbone", tiny_backbone())
+    registry.publish("pliant-tokens-profile", tiny_profile(digest, "a device"))
+    registry.publish("pliant-tokens-task-digits", tiny_task("digits", ("zero", "one"), digest))
+
+
+def report(text: str) -> dict[str, str]:
+    """Return the printed report, by the names of its rows."""
+    return dict(cells(text))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_request_of_a_recorded_trace_is_simulated(kind, champion, tmp_path, capsys):
+    load = write_trace(tmp_path, kind, {"seconds": [907.0, 905.0, 905.1], "note": [1, 2, 3]})
+    result = report(shown([*COMMAND, load], capsys))
+    assert (result["requests"], result["attainment"]) == ("3", "1")
+
+
+def test_a_bursty_load_is_simulated(champion, capsys):
+    count = len(loads.drawn("bursty:40:5", 1000, np.random.default_rng(3)))
+    assert report(shown([*COMMAND, "bursty:40:5", "--seed", "3"], capsys))["requests"] == str(count)
+
+
+@pytest.mark.parametrize("wrong", BAD_TRACES)
+def test_a_trace_that_cannot_be_used_is_refused_with_a_sentence(wrong, champion, tmp_path, capsys):
+    load, sentence = write_bad_trace(tmp_path, wrong)
+    assert sentence in refused([*COMMAND, load], capsys)

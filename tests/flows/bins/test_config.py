@@ -10,10 +10,10 @@ from tests.fixtures.places import PRESETS
 
 
 def test_nothing_given_is_the_default_one_stream_with_the_embedded_encoder():
-    told = read()
-    assert told == BinsFlowConfig()
-    assert [stream.encoder for stream in told.streams] == ["embedded"]
-    assert told.edges.count == "auto"
+    config = read()
+    assert config == BinsFlowConfig()
+    assert [stream.encoder for stream in config.streams] == ["embedded"]
+    assert config.edges.count == "auto"
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,10 @@ def test_nothing_given_is_the_default_one_stream_with_the_embedded_encoder():
     ],
 )
 def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(values, key, nearest):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         read(overrides=values)
-    assert f"key {key} in the given settings" in str(told.value)
-    assert f"did you mean {nearest}?" in str(told.value)
+    assert f"key {key} in the given settings" in str(error.value)
+    assert f"did you mean {nearest}?" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -54,19 +54,19 @@ def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(values
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(values, sentence):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         read(overrides=values)
-    assert sentence in str(told.value)
+    assert sentence in str(error.value)
 
 
 def test_short_forms_stand_for_every_stream():
-    told = read(overrides={"data": ["docstrings:kind", "mine=json:a.jsonl"], "limit": 50, "slo": 0.4})
-    assert [(s.data, s.name, s.limit, s.slo) for s in told.streams] == [
+    config = read(overrides={"data": ["docstrings:kind", "mine=json:a.jsonl"], "limit": 50, "slo": 0.4})
+    assert [(s.data, s.name, s.limit, s.slo) for s in config.streams] == [
         ("docstrings:kind", None, 50, 0.4),
         ("json:a.jsonl", "mine", 50, 0.4),
     ]
-    told = read(overrides={"encoder": "path:models/mini", "lengths": ["journal:j.jsonl", "data"]})
-    assert told.streams == (StreamConfig("path:models/mini", lengths=("journal:j.jsonl", "data")),)
+    config = read(overrides={"encoder": "path:models/mini", "lengths": ["journal:j.jsonl", "data"]})
+    assert config.streams == (StreamConfig("path:models/mini", lengths=("journal:j.jsonl", "data")),)
     with pytest.raises(InputError, match="encoder is bert"):
         read(overrides={"encoder": "bert"})
 
@@ -82,7 +82,7 @@ def test_short_forms_stand_for_every_stream():
     ],
 )
 def test_a_stream_is_called_after_its_data_or_its_encoder(stream, data, name):
-    assert stream.named(data) == name
+    assert stream.stream_name(data) == name
 
 
 def test_a_stream_that_takes_its_lengths_elsewhere_needs_no_data():
@@ -93,14 +93,14 @@ def test_a_stream_that_takes_its_lengths_elsewhere_needs_no_data():
 
 @pytest.mark.parametrize("path", sorted(PRESETS.glob("bins_*.toml")), ids=lambda path: path.stem)
 def test_a_preset_is_read(path):
-    told = read(path)
-    names = [stream.named(stream.data.partition(":")[2]) for stream in told.streams]
+    config = read(path)
+    names = [stream.stream_name(stream.data.partition(":")[2]) for stream in config.streams]
     assert len(set(names)) == len(names) >= 1
-    assert told.edges == EdgesConfig() or told.edges.batches[-1] in (8, 16, 32)
+    assert config.edges == EdgesConfig() or config.edges.batches[-1] in (8, 16, 32)
 
 
 def test_on_a_cpu_nothing_is_downloaded_and_on_a_gpu_runtimes_are_captured():
     assert {stream.encoder for stream in read(PRESETS / "bins_cpu.toml").streams} == {"embedded"}
-    told = read(PRESETS / "bins_gpu.toml")
-    assert told.device == "cuda"
-    assert "graphs" in told.engine.tried
+    config = read(PRESETS / "bins_gpu.toml")
+    assert config.device == "cuda"
+    assert "graphs" in config.engine.tried

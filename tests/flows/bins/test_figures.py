@@ -7,7 +7,7 @@ from io import BytesIO
 import pytest
 
 from flows.bins.figures import gains, padding, staircase
-from flows.bins.plan import Choice, Kept
+from flows.bins.plan import Choice, ShapeTrial
 from tests.fixtures.bins.tiny import some_bins
 
 CHOICE = Choice((16, 32, 64), (0.004, 0.0035, 0.003, 0.0029), 0.002)
@@ -45,7 +45,11 @@ def test_the_cost_of_padding_is_drawn_by_number_of_runtimes_with_the_chosen_one(
 
 
 def test_static_shapes_are_drawn_as_shares_of_the_dynamic_runtime_filled_where_kept():
-    weighed = [Kept(16, 1, 0.001, 0.002, True), Kept(64, 1, 0.003, 0.002, False), Kept(64, 2, 0.01, 0.0, False)]
+    weighed = [
+        ShapeTrial(16, 1, 0.001, 0.002, True),
+        ShapeTrial(64, 1, 0.003, 0.002, False),
+        ShapeTrial(64, 2, 0.01, 0.0, False),
+    ]
     figure = gains(some_bins(), weighed)
     points = {line.get_ydata()[0]: line.get_fillstyle() for line in figure.axes[0].lines if line.get_marker() == "o"}
     assert points == {0.5: "full", 1.5: "none"}

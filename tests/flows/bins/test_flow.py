@@ -13,10 +13,11 @@ import pandas as pd
 import pytest
 
 from flows import settings
-from flows.bins.live import champion, encoder, live, open_registry, score
+from flows.bins.champions import champion_artifacts, fetch_encoder, fetch_score, load_champions
 from flows.bins.reprofile import reprofile
 from flows.bins.run import run_connected
 from flows.cascade import run as cascade_run
+from flows.release import open_registry
 from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.device import device_class, threads
 from pliant.errors import InputError, RegistryError
@@ -74,10 +75,10 @@ def test_the_first_run_publishes_and_promotes_the_encoder_and_its_bins(first):
     assert first["promoted"], first["reason"]
     assert first["versions"] == {ENCODER: 1, BINS: 1}
     assert sorted(first["new"]) == sorted([ENCODER, BINS])
-    made = champion(settings.read())["things"]
-    assert made.shapes[-1].dynamic
-    assert made.shapes[-1].length == 40
-    assert made.lengths.sum() == 240
+    things = champion_artifacts(settings.read())["things"]
+    assert things.shapes[-1].dynamic
+    assert things.shapes[-1].length == 40
+    assert things.lengths.sum() == 240
 
 
 def test_a_second_run_with_nothing_changed_trains_and_measures_nothing_and_keeps_every_version(first, second):
@@ -111,14 +112,14 @@ def test_what_a_service_was_asked_takes_the_place_of_the_texts_once_it_is_enough
     sources = ["journal:served.jsonl", "data"]
     streams = [{**setting(place)["streams"][0], "lengths": sources}]
     run(streams=streams)
-    assert champion(settings.read())["things"].lengths.sum() == 240
+    assert champion_artifacts(settings.read())["things"].lengths.sum() == 240
     write_journal(place / "served.jsonl", 120)
     write_journal(place / "served-2.jsonl", 30)
     _, stages = run(streams=streams)
     assert stages == ["things: lengths", PLAN, *ALWAYS]
-    one = live(open_registry(settings.read()))["things"]
-    assert (one.bins.lengths.sum(), one.bins.lengths[33]) == (150, 150)
-    assert one.published.tags["pliant.lengths"] == "journal:served.jsonl"
+    champion = load_champions(open_registry(settings.read(), "bins"))["things"]
+    assert (champion.bins.lengths.sum(), champion.bins.lengths[33]) == (150, 150)
+    assert champion.published.tags["pliant.lengths"] == "journal:served.jsonl"
 
 
 def write_journal(path: Path, requests: int) -> None:
@@ -128,7 +129,7 @@ def write_journal(path: Path, requests: int) -> None:
 
 def test_the_run_holds_figures_reports_metrics_curves_and_parameters(second):
     released, _ = second
-    client = open_registry(settings.read())._connect()
+    client = open_registry(settings.read(), "bins")._connect()
     files = {file.path for file in client.list_artifacts(released["run"])}
     figures = {"staircase-things.png", "padding-things.png", "static-things.png", "curves-things.png"}
     assert {"gate.json", "plan-things.json", "encoder-things.json", *figures} <= files
@@ -136,38 +137,38 @@ def test_the_run_holds_figures_reports_metrics_curves_and_parameters(second):
     assert gate["challenger"]["reports"][0]["requests"] == gate["champion"]["reports"][0]["requests"] > 0
     plan = json.loads(Path(client.download_artifacts(released["run"], "plan-things.json")).read_text())
     assert "static runtime" in plan["told"]
-    found = client.get_run(released["run"])
-    assert found.info.status == "FINISHED"
-    assert found.data.params["embedded.scratch.width"] == "16"
-    assert 0 <= found.data.metrics["test_accuracy.things"] <= 1
-    assert found.data.metrics["seconds.padded_to_longest.things"] >= found.data.metrics["seconds.padded_to_bins.things"]
+    run = client.get_run(released["run"])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["embedded.scratch.width"] == "16"
+    assert 0 <= run.data.metrics["test_accuracy.things"] <= 1
+    assert run.data.metrics["seconds.padded_to_longest.things"] >= run.data.metrics["seconds.padded_to_bins.things"]
     assert len(client.get_metric_history(released["run"], "held_out_loss.things")) == 2
-    assert [one.dataset.name for one in found.inputs.dataset_inputs] == ["things"]
+    assert [item.dataset.name for item in run.inputs.dataset_inputs] == ["things"]
 
 
 def test_the_version_says_what_it_was_made_of(run):
     run.unchanged()
-    registry = open_registry(settings.read())
-    one = live(registry)["things"]
-    loaded, version = encoder(registry, one)
+    registry = open_registry(settings.read(), "bins")
+    champion = load_champions(registry)["things"]
+    loaded, version = fetch_encoder(registry, champion)
     assert (loaded.name, loaded.head, version) == ("things", "classification", 1)
-    assert one.record.edges.most == 3
-    assert one.published.tags["pliant.device"] == one.bins.device_class
-    assert score(registry, one).data == loaded.data
+    assert champion.record.edges.most == 3
+    assert champion.published.tags["pliant.device"] == champion.bins.device_class
+    assert fetch_score(registry, champion).data == loaded.data
 
 
 def test_any_mlflow_client_can_load_the_champions_and_predict(first, place):
     texts = pd.DataFrame({"text": ["an old oak", "some iron and the"]})
     assert list(answer(ENCODER, texts).columns) == ["label", "confidence"]
-    asked = pd.DataFrame({"length": [9, 30], "batch": [1, 2]})
-    assert all(answer(BINS, asked)["padded_batch"] >= [1, 2])
+    inputs = pd.DataFrame({"length": [9, 30], "batch": [1, 2]})
+    assert all(answer(BINS, inputs)["padded_batch"] >= [1, 2])
 
 
 def test_measured_on_another_device_the_champions_bins_are_chosen_again_for_their_lengths(run):
     run.unchanged()
-    before, was = versions("bins"), champion(settings.read())["things"]
+    before, was = versions("bins"), champion_artifacts(settings.read())["things"]
     published, run.standing = reprofile("cpu", 2, silent), None
-    now = champion(settings.read())["things"]
+    now = champion_artifacts(settings.read())["things"]
     with threads(2):
         assert now.device_class == device_class("cpu") != was.device_class
     assert published == {"things": before[BINS] + 1}
@@ -180,14 +181,14 @@ def test_compiled_files_are_vouched_for_and_made_again_where_they_have_gone(run)
     """With ONNX Runtime there are some, on the device's folder of the cache."""
     given = {"engine": {"engine": "onnx"}}
     run(**given)
-    made = champion(settings.read())["things"]
-    folder = cache_folder(settings.read().home, made.encoder, made.device_class)
-    assert made.engine == "onnx"
-    verify(folder, made.files)
+    things = champion_artifacts(settings.read())["things"]
+    folder = cache_folder(settings.read().home, things.encoder, things.device_class)
+    assert things.engine == "onnx"
+    verify(folder, things.files)
     shutil.rmtree(folder)
     _, stages = run(**given)
     assert stages == [PROFILE, PLAN, *ALWAYS]
-    verify(folder, champion(settings.read())["things"].files)
+    verify(folder, champion_artifacts(settings.read())["things"].files)
 
 
 def test_two_streams_are_released_together_and_one_is_a_folder_of_its_own(run, place):
@@ -199,7 +200,7 @@ def test_two_streams_are_released_together_and_one_is_a_folder_of_its_own(run, p
     released, stages = run(streams=streams)
     assert {"pliant-bins-model", "pliant-bins-encoder-model"} <= set(released["new"])
     assert [stage for stage in stages if stage.startswith("things")] == ["things: gate"]
-    assert set(champion(settings.read())) == {"things", "model"}
+    assert set(champion_artifacts(settings.read())) == {"things", "model"}
 
 
 def test_the_largest_model_of_a_cascade_serves_as_an_encoder(run, place):
@@ -208,10 +209,10 @@ def test_the_largest_model_of_a_cascade_serves_as_an_encoder(run, place):
         run(streams=streams)
     cascade_run.run_connected(None, tiny.setting(place))
     run(streams=streams)
-    registry = open_registry(settings.read())
-    made, _ = encoder(registry, live(registry)["cascaded"])
-    assert (made.classes, made.max_length) == (("fruit", "metal", "tree"), 32)
-    assert score(registry, live(registry)["cascaded"]).data == made.data
+    registry = open_registry(settings.read(), "bins")
+    encoder, _ = fetch_encoder(registry, load_champions(registry)["cascaded"])
+    assert (encoder.classes, encoder.max_length) == (("fruit", "metal", "tree"), 32)
+    assert fetch_score(registry, load_champions(registry)["cascaded"]).data == encoder.data
 
 
 @pytest.mark.parametrize(
@@ -225,6 +226,6 @@ def test_the_largest_model_of_a_cascade_serves_as_an_encoder(run, place):
     ],
 )
 def test_a_mistake_comes_out_of_the_flow_as_the_sentence_that_it_is(place, config, overrides, sentence):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         run_connected(config, setting(place, **overrides))
-    assert str(told.value).startswith(sentence)
+    assert str(error.value).startswith(sentence)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flows.bins.champions import Score
 from flows.bins.config import GateConfig
-from flows.bins.gate import Contender, judge
-from flows.bins.live import Score
+from flows.bins.gate import Candidate, judge
 from pliant.bins.artifact import Shape
 from pliant.bins.reference import ReferenceConfig
 from tests.fixtures.bins.tiny import some_bins
@@ -18,12 +18,12 @@ SHORT = ReferenceConfig(quiet=(0.3,), loud=(0.6,), seconds=0.5)
 ONCE = GateConfig(seeds=1, workers=2)
 
 
-def contender(factor: float = 1.0, score: Score | None = None, **changes) -> Contender:
-    return Contender(some_bins(factor, **changes), score)
+def candidate(factor: float = 1.0, score: Score | None = None, **changes) -> Candidate:
+    return Candidate(some_bins(factor, **changes), score)
 
 
 def test_where_there_is_no_champion_the_challenger_passes():
-    verdict = judge(None, contender(), ONCE, SHORT)
+    verdict = judge(None, candidate(), ONCE, SHORT)
     assert verdict.passed
     assert verdict.champion is None
     assert "no champion" in verdict.reason
@@ -31,15 +31,15 @@ def test_where_there_is_no_champion_the_challenger_passes():
 
 
 def test_equal_bins_pass_with_equal_reports_one_a_seed():
-    verdict = judge(contender(), contender(), GateConfig(seeds=2), SHORT)
+    verdict = judge(candidate(), candidate(), GateConfig(seeds=2), SHORT)
     assert verdict.passed
     assert verdict.champion.seconds == verdict.challenger.seconds
-    assert [one.p98 for one in verdict.champion.reports] == [one.p98 for one in verdict.challenger.reports]
+    assert [report.p98 for report in verdict.champion.reports] == [report.p98 for report in verdict.challenger.reports]
     assert len(verdict.challenger.reports) == 2
 
 
 def test_a_challenger_of_another_encoder_that_is_slower_fails_and_a_faster_one_passes():
-    slow, fast = contender(2.0, encoder="other"), contender()
+    slow, fast = candidate(2.0, encoder="other"), candidate()
     verdict = judge(fast, slow, ONCE, SHORT)
     assert not verdict.passed
     assert "worse than the champion's" in verdict.reason
@@ -48,13 +48,13 @@ def test_a_challenger_of_another_encoder_that_is_slower_fails_and_a_faster_one_p
 
 
 def test_an_older_and_faster_measurement_of_the_same_thing_does_not_protect_the_champion():
-    assert judge(contender(), contender(2.0), ONCE, SHORT).passed
-    assert not judge(contender(), contender(2.0, device_class="far"), ONCE, SHORT).passed
+    assert judge(candidate(), candidate(2.0), ONCE, SHORT).passed
+    assert not judge(candidate(), candidate(2.0, device_class="far"), ONCE, SHORT).passed
 
 
 def test_a_champions_shape_that_was_not_measured_again_keeps_its_share_of_the_dynamic_runtimes_seconds():
     """Static runtimes at half of the dynamic one's seconds are better than none, however fast the machine was when."""
-    old, new = contender(0.1), contender(1.0, shapes=(Shape(64, 4, True),), seconds=())
+    old, new = candidate(0.1), candidate(1.0, shapes=(Shape(64, 4, True),), seconds=())
     verdict = judge(old, new, ONCE, SHORT)
     assert not verdict.passed
     assert verdict.champion.seconds > 0.3 * verdict.challenger.seconds
@@ -64,38 +64,38 @@ def test_bins_for_lengths_that_are_asked_no_more_lose_their_place():
     short = np.zeros(65, dtype=np.int64)
     short[6] = 100
     fit = replace(some_bins(edges=(8, 64)), lengths=short)
-    verdict = judge(contender(edges=(64,)), Contender(fit), ONCE, SHORT)
+    verdict = judge(candidate(edges=(64,)), Candidate(fit), ONCE, SHORT)
     assert verdict.passed
     assert verdict.challenger.seconds < verdict.champion.seconds
-    assert not judge(Contender(fit), Contender(replace(some_bins(edges=(64,)), lengths=short)), ONCE, SHORT).passed
+    assert not judge(Candidate(fit), Candidate(replace(some_bins(edges=(64,)), lengths=short)), ONCE, SHORT).passed
 
 
 def test_a_less_accurate_encoder_is_refused_where_both_were_tested_on_the_same_texts():
     good, bad = Score(0.8, "d"), Score(0.7, "d")
-    verdict = judge(contender(score=good), contender(score=bad), ONCE, SHORT)
+    verdict = judge(candidate(score=good), candidate(score=bad), ONCE, SHORT)
     assert not verdict.passed
     assert "its encoder's accuracy is 0.7000, worse than the champion's 0.8000" in verdict.reason
-    assert judge(contender(score=bad), contender(score=good), ONCE, SHORT).passed
+    assert judge(candidate(score=bad), candidate(score=good), ONCE, SHORT).passed
     for other in (None, Score(0.7, "other texts")):
-        assert judge(contender(score=good), contender(score=other), ONCE, SHORT).passed
-    assert judge(contender(score=good), contender(score=bad), GateConfig(seeds=1, tolerance=0.2), SHORT).passed
+        assert judge(candidate(score=good), candidate(score=other), ONCE, SHORT).passed
+    assert judge(candidate(score=good), candidate(score=bad), GateConfig(seeds=1, tolerance=0.2), SHORT).passed
 
 
 def test_a_champion_that_reads_fewer_tokens_is_asked_no_longer_texts_than_it_reads():
     lengths = np.zeros(33, dtype=np.int64)
     lengths[[4, 32]] = 50
-    shorter = Contender(
+    shorter = Candidate(
         replace(
             some_bins(edges=(16,)),
             shapes=(Shape(16, 1), Shape(16, 2), Shape(16, 4), Shape(32, 4, True)),
             lengths=lengths,
         )
     )
-    verdict = judge(shorter, contender(encoder="other"), ONCE, SHORT)
+    verdict = judge(shorter, candidate(encoder="other"), ONCE, SHORT)
     assert verdict.champion.attainment == pytest.approx(1.0)
 
 
 def test_progress_is_told_for_each_side():
     seen: list[tuple[int, int]] = []
-    judge(contender(), contender(), ONCE, SHORT, lambda *done: seen.append(done))
+    judge(candidate(), candidate(), ONCE, SHORT, lambda *done: seen.append(done))
     assert seen == [(1, 2), (2, 2)]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.bins.config import EdgesConfig
-from flows.bins.plan import candidates, choose, interpolated, shapes, told, weigh
+from flows.bins.plan import candidates, choose, describe, interpolated, shapes, weigh
 from pliant.bins.artifact import Shape
 from pliant.latency import LatencyTable
 
@@ -71,33 +71,33 @@ def test_a_static_runtime_is_kept_where_it_beats_the_dynamic_one_at_the_lengths_
     """At 16 requests are as long as the bin, so a slight gain counts; at 64 they are half as long, and padding eats it."""
     measured = {Shape(16, 1): 0.9 * 2.6e-3, Shape(64, 1): 0.9 * 7.4e-3}
     weighed = judged(measured, spread(16, 16, 32, 32))
-    assert [(one.length, one.kept) for one in weighed] == [(16, True), (64, False)]
-    assert [one.dynamic for one in weighed] == pytest.approx([2.6e-3, 4.2e-3])
-    assert "1 of 2 static runtimes kept, for up to 16 tokens" in told(weighed)
+    assert [(trial.length, trial.kept) for trial in weighed] == [(16, True), (64, False)]
+    assert [trial.dynamic for trial in weighed] == pytest.approx([2.6e-3, 4.2e-3])
+    assert "1 of 2 static runtimes kept, for up to 16 tokens" in describe(weighed)
 
 
 def test_where_none_is_faster_the_words_say_so():
     weighed = judged({Shape(64, 1): 1.0}, spread(32))
-    assert told(weighed).startswith("none of 1 static runtimes was measured faster")
-    assert "no static runtime was asked for" in told(())
+    assert describe(weighed).startswith("none of 1 static runtimes was measured faster")
+    assert "no static runtime was asked for" in describe(())
 
 
 def test_a_bin_that_nobody_asks_for_gets_no_static_runtime():
     weighed = judged({Shape(16, 1): 1e-9, Shape(64, 1): 1e-9}, spread(32))
-    assert [one.kept for one in weighed] == [False, True]
+    assert [trial.kept for trial in weighed] == [False, True]
 
 
 def test_what_was_faster_once_and_not_the_other_time_is_not_kept():
     """On a machine that others used too, half of the static shapes seemed faster, though none is."""
     measured = {Shape(64, 1): 1e-3, Shape(64, 2): 1e-3}
-    assert [one.kept for one in judged(measured, spread(64), seen=0.5)] == [True, True]
-    assert [one.kept for one in judged(measured, spread(64), seen=1.0)] == [False, False]
+    assert [trial.kept for trial in judged(measured, spread(64), seen=0.5)] == [True, True]
+    assert [trial.kept for trial in judged(measured, spread(64), seen=1.0)] == [False, False]
 
 
 def test_a_batch_that_saves_nothing_per_text_is_not_kept():
     measured = {Shape(64, 1): 1e-6, Shape(64, 2): 2e-6, Shape(64, 4): 3e-6}
     weighed = judged(measured, spread(32, 33))
-    assert [(one.batch, one.kept) for one in weighed] == [(1, True), (2, False), (4, True)]
+    assert [(trial.batch, trial.kept) for trial in weighed] == [(1, True), (2, False), (4, True)]
 
 
 @given(st.lists(st.integers(1, LONGEST), min_size=1, max_size=12), st.sampled_from((1, 2, 4)))
@@ -112,5 +112,5 @@ def test_the_dynamic_runtime_is_expected_to_pad_a_batch_to_its_longest_text(leng
 
 
 def test_seconds_between_measured_lengths_lie_between_theirs():
-    found = interpolated({32: 3.0, 16: 1.0}, 40)
-    assert found[[0, 16, 24, 32, 40]].tolist() == [1.0, 1.0, 2.0, 3.0, 3.0]
+    seconds = interpolated({32: 3.0, 16: 1.0}, 40)
+    assert seconds[[0, 16, 24, 32, 40]].tolist() == [1.0, 1.0, 2.0, 3.0, 3.0]

@@ -9,10 +9,10 @@ from pliant.errors import InputError
 
 
 def test_nothing_given_is_the_default_a_small_and_a_large_model_on_the_embedded_corpus():
-    told = read()
-    assert told == CascadeFlowConfig()
-    assert [task.data for task in told.tasks] == ["docstrings:package"]
-    assert [level.name for level in told.of(told.tasks[0])] == ["small", "large"]
+    config = read()
+    assert config == CascadeFlowConfig()
+    assert [task.data for task in config.tasks] == ["docstrings:package"]
+    assert [level.name for level in config.levels_of(config.tasks[0])] == ["small", "large"]
 
 
 @pytest.mark.parametrize(
@@ -29,24 +29,24 @@ def test_nothing_given_is_the_default_a_small_and_a_large_model_on_the_embedded_
     ],
 )
 def test_an_unknown_key_within_a_list_of_tables_is_named_with_its_place(values, key, nearest):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         read(overrides=values)
-    assert f"key {key} in the given settings" in str(told.value)
-    assert f"did you mean {nearest}?" in str(told.value)
+    assert f"key {key} in the given settings" in str(error.value)
+    assert f"did you mean {nearest}?" in str(error.value)
 
 
 def test_a_value_of_the_wrong_type_within_a_list_of_tables_is_told_with_its_place():
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         read(overrides={"levels": [{"name": "a", "classifier": {"epochs": 2.5}}]})
-    assert "@ $.levels" in str(told.value)
-    assert "epochs" in str(told.value)
+    assert "@ $.levels" in str(error.value)
+    assert "epochs" in str(error.value)
 
 
 def test_addresses_stand_for_tasks_and_may_carry_a_name():
-    told = read(overrides={"data": ["docstrings:kind", "mine=json:a.jsonl"]})
-    assert told.tasks[0] == TaskConfig("docstrings:kind")
-    assert told.tasks[1].name == "mine"
-    assert told.tasks[1].data.startswith("json:")
+    config = read(overrides={"data": ["docstrings:kind", "mine=json:a.jsonl"]})
+    assert config.tasks[0] == TaskConfig("docstrings:kind")
+    assert config.tasks[1].name == "mine"
+    assert config.tasks[1].data.startswith("json:")
 
 
 def test_one_address_without_brackets_is_refused_and_not_taken_for_its_letters():
@@ -55,14 +55,14 @@ def test_one_address_without_brackets_is_refused_and_not_taken_for_its_letters()
 
 
 def test_a_limit_counts_for_every_task():
-    told = read(overrides={"data": ["docstrings:kind", "docstrings:package"], "limit": 50})
-    assert [task.limit for task in told.tasks] == [50, 50]
+    config = read(overrides={"data": ["docstrings:kind", "docstrings:package"], "limit": 50})
+    assert [task.limit for task in config.tasks] == [50, 50]
 
 
 def test_a_tasks_own_levels_take_the_place_of_the_flows():
-    told = read(overrides={"tasks": [{"levels": [{"name": "only", "start": "hub:some/model"}]}, {"name": "other"}]})
-    assert told.of(told.tasks[0]) == (LevelConfig("only", "hub:some/model"),)
-    assert told.of(told.tasks[1]) == told.levels
+    config = read(overrides={"tasks": [{"levels": [{"name": "only", "start": "hub:some/model"}]}, {"name": "other"}]})
+    assert config.levels_of(config.tasks[0]) == (LevelConfig("only", "hub:some/model"),)
+    assert config.levels_of(config.tasks[1]) == config.levels
 
 
 @pytest.mark.parametrize("levels", [[], [{"name": "a"}, {"name": "a"}]])
@@ -88,5 +88,5 @@ def test_a_file_is_read_with_its_lists_of_tables(tmp_path):
     path.write_text(
         '[[tasks]]\ndata = "docstrings:kind"\nlimit = 9\n[[levels]]\nname = "one"\n[levels.scratch]\nwidth = 32\n'
     )
-    told = read(path)
-    assert (told.tasks[0].limit, told.levels[0].scratch.width) == (9, 32)
+    config = read(path)
+    assert (config.tasks[0].limit, config.levels[0].scratch.width) == (9, 32)

@@ -45,9 +45,9 @@ def cascade(**changed):
         Candidate("default", (0, 1), (), 0.93, 0.915, 0.004, (1.0, 0.3)),
         Candidate("single", (1,), (), 0.94, 0.92, 0.009, (1.0,)),
     )
-    told = {"tolerance": 0.0, "device": "cpu-1", "levels": (level,), "candidates": points, "target": 0.925}
+    settings = {"tolerance": 0.0, "device": "cpu-1", "levels": (level,), "candidates": points, "target": 0.925}
     tested = {"test_accuracy": {"default": 0.928}, "confidence": 0.95, "data": "sha256:1"}
-    return Cascade(**{"task": "package", "classes": ("a", "b"), "pair": False} | told | tested | changed)
+    return Cascade(**{"task": "package", "classes": ("a", "b"), "pair": False} | settings | tested | changed)
 
 
 def test_the_candidates_stand_at_their_seconds_and_accuracy():

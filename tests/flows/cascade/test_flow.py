@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 
 from flows import settings
-from flows.cascade.live import champion, classifiers, live, open_registry
+from flows.cascade.champions import champion_artifacts, fetch_classifiers, load_champions
 from flows.cascade.reprofile import reprofile
 from flows.cascade.run import run_connected
+from flows.release import open_registry
 from pliant.device import device_class, threads
 from pliant.errors import InputError, RegistryError
 from pliant.models.artifact import Classifier
@@ -124,34 +125,34 @@ def test_a_worse_challenger_is_published_and_not_promoted(run):
 
 def test_the_run_holds_figures_reports_metrics_curves_and_parameters(second):
     released, _ = second
-    client = open_registry(settings.read())._connect()
+    client = open_registry(settings.read(), "cascade")._connect()
     files = {file.path for file in client.list_artifacts(released["run"])}
     figures = {"candidates-things.png", "curves-things.png", "reliability-things-small.png"}
     assert {"gate.json", "training-things.json", *figures} <= files
     gate = json.loads(Path(client.download_artifacts(released["run"], "gate.json")).read_text())["things"]
     assert gate["challenger"]["reports"][0]["requests"] == gate["champion"]["reports"][0]["requests"] > 0
-    found = client.get_run(released["run"])
-    assert found.info.status == "FINISHED"
-    assert found.data.params["levels.0.scratch.width"] == "16"
-    assert 0 <= found.data.metrics["test_accuracy.default.things"] <= 1
+    run = client.get_run(released["run"])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["levels.0.scratch.width"] == "16"
+    assert 0 <= run.data.metrics["test_accuracy.default.things"] <= 1
     assert len(client.get_metric_history(released["run"], "held_out_loss.things.small")) == 2
-    assert [one.dataset.name for one in found.inputs.dataset_inputs] == ["things"]
+    assert [item.dataset.name for item in run.inputs.dataset_inputs] == ["things"]
 
 
 def test_the_tasks_version_says_what_it_was_made_of(run):
     run.unchanged()
-    one = live(open_registry(settings.read()))["things"]
-    tags = one.published.tags
-    assert tags["pliant.data"] == one.cascade.data
-    assert tags["pliant.device"] == one.cascade.device
-    registry = open_registry(settings.read())
-    for level in one.cascade.levels:
+    champion = load_champions(open_registry(settings.read(), "cascade"))["things"]
+    tags = champion.published.tags
+    assert tags["pliant.data"] == champion.cascade.data
+    assert tags["pliant.device"] == champion.cascade.device
+    registry = open_registry(settings.read(), "cascade")
+    for level in champion.cascade.levels:
         number = int(tags[f"pliant.model.{level.name}"])
-        folder, found = registry.fetch(f"pliant-cascade-model-things-{level.name}", number)
-        assert found.digest == level.classifier
+        folder, published = registry.fetch(f"pliant-cascade-model-things-{level.name}", number)
+        assert published.digest == level.classifier
         assert codec.load(Classifier, folder).name == level.name
-    assert [each.name for each in classifiers(registry, one)] == ["small", "large"]
-    assert one.record.outputs != one.record.test
+    assert [each.name for each in fetch_classifiers(registry, champion)] == ["small", "large"]
+    assert champion.record.outputs != champion.record.test
 
 
 def test_any_mlflow_client_can_load_the_champion_and_predict(first, place):
@@ -161,9 +162,9 @@ def test_any_mlflow_client_can_load_the_champion_and_predict(first, place):
 
 def test_measured_on_another_device_the_champions_are_planned_again_from_what_was_saved(run):
     run.unchanged()
-    before, was = versions("cascade"), champion(settings.read())["things"]
+    before, was = versions("cascade"), champion_artifacts(settings.read())["things"]
     published, run.standing = reprofile("cpu", 2, silent), None
-    now = champion(settings.read())["things"]
+    now = champion_artifacts(settings.read())["things"]
     with threads(2):
         assert now.device == device_class("cpu") != was.device
     assert published == {"things": before[TASK] + 1}
@@ -189,8 +190,8 @@ def test_two_tasks_are_released_together_and_one_takes_pairs(run, place):
     released, stages = run(tasks=tasks)
     assert "pliant-cascade-task-alike" in released["new"]
     assert [stage for stage in stages if stage.startswith("things")] == ["things: gate"]
-    found = champion(settings.read())
-    assert (found["things"].pair, found["alike"].pair) == (False, True)
+    cascades = champion_artifacts(settings.read())
+    assert (cascades["things"].pair, cascades["alike"].pair) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +207,6 @@ def test_two_tasks_are_released_together_and_one_takes_pairs(run, place):
     ],
 )
 def test_a_mistake_comes_out_of_the_flow_as_the_sentence_that_it_is(place, config, overrides, sentence):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         run_connected(config, setting(place, **overrides))
-    assert str(told.value).startswith(sentence)
+    assert str(error.value).startswith(sentence)

@@ -8,31 +8,31 @@ import numpy as np
 import pytest
 
 from flows.cascade.config import GateConfig
-from flows.cascade.gate import Contender, judge
+from flows.cascade.gate import EvaluatedCascade, judge
 from pliant.cascade import evaluate
 from pliant.cascade.plan import PlanConfig, make
 from pliant.cascade.reference import ReferenceConfig
 from pliant.errors import ArtifactError
+from tests.fixtures.cascade.scenarios import regression, tables
 from tests.fixtures.cascade.tiny import some_cascade, some_outputs
-from tests.fixtures.cascade.worlds import regression, tables
 
 SHORT = ReferenceConfig(quiet=(0.5,), loud=(1.5,), seconds=0.5)
 ONCE = GateConfig(seeds=1)
 
 
-def contender(accuracy: tuple[float, ...] = (0.7, 0.95), data: str = "d", **changes) -> Contender:
+def candidate(accuracy: tuple[float, ...] = (0.7, 0.95), data: str = "d", **changes) -> EvaluatedCascade:
     test = some_outputs(accuracy, data=data)
-    return Contender(some_cascade(test, **changes), test)
+    return EvaluatedCascade(some_cascade(test, **changes), test)
 
 
-def others(one: Contender) -> Contender:
+def others(candidate: EvaluatedCascade) -> EvaluatedCascade:
     """The same with classifiers of other digests: its latencies are its own."""
-    levels = tuple(replace(level, classifier=f"{level.classifier}-new") for level in one.cascade.levels)
-    return replace(one, cascade=replace(one.cascade, levels=levels))
+    levels = tuple(replace(level, classifier=f"{level.classifier}-new") for level in candidate.cascade.levels)
+    return replace(candidate, cascade=replace(candidate.cascade, levels=levels))
 
 
 def test_where_there_is_no_champion_the_challenger_passes():
-    verdict = judge(None, contender(), ONCE, SHORT)
+    verdict = judge(None, candidate(), ONCE, SHORT)
     assert verdict.passed
     assert verdict.champion is None
     assert len(verdict.challenger.reports) == 1
@@ -40,14 +40,14 @@ def test_where_there_is_no_champion_the_challenger_passes():
 
 
 def test_equal_cascades_pass_with_equal_reports():
-    verdict = judge(contender(), contender(), GateConfig(seeds=2), SHORT)
+    verdict = judge(candidate(), candidate(), GateConfig(seeds=2), SHORT)
     assert verdict.passed
     assert verdict.champion == verdict.challenger
     assert len(verdict.challenger.reports) == 2
 
 
 def test_a_challenger_of_lower_accuracy_fails_and_a_better_one_passes():
-    good, bad = contender(), contender((0.7, 0.9), target=0.8)
+    good, bad = candidate(), candidate((0.7, 0.9), target=0.8)
     verdict = judge(good, bad, ONCE, SHORT)
     assert not verdict.passed
     assert f"its accuracy is {verdict.challenger.accuracy:.4f}, worse than the champion's" in verdict.reason
@@ -55,28 +55,28 @@ def test_a_challenger_of_lower_accuracy_fails_and_a_better_one_passes():
 
 
 def test_within_the_tolerance_a_less_accurate_challenger_passes():
-    good, bad = contender(), contender((0.7, 0.9), target=0.8)
+    good, bad = candidate(), candidate((0.7, 0.9), target=0.8)
     assert judge(good, bad, GateConfig(seeds=1, tolerance=0.2), SHORT).passed
 
 
 def test_a_slower_challenger_earns_less_of_the_same_load_and_fails():
-    verdict = judge(contender(), others(contender(seconds=20.0)), ONCE, SHORT)
+    verdict = judge(candidate(), others(candidate(seconds=20.0)), ONCE, SHORT)
     assert not verdict.passed
     assert f"it earns {verdict.challenger.utility:.1f}, worse than the champion's" in verdict.reason
     assert verdict.challenger.reports[0].requests == verdict.champion.reports[0].requests
 
 
 def test_an_older_and_faster_measurement_of_the_same_thing_does_not_protect_the_champion():
-    assert judge(contender(), contender(seconds=20.0), ONCE, SHORT).passed
+    assert judge(candidate(), candidate(seconds=20.0), ONCE, SHORT).passed
 
 
 def test_a_slower_challenger_on_another_class_of_device_has_to_answer_for_it():
-    assert not judge(contender(), contender(seconds=20.0, device="cpu-far"), ONCE, SHORT).passed
+    assert not judge(candidate(), candidate(seconds=20.0, device="cpu-far"), ONCE, SHORT).passed
 
 
 def test_a_test_accuracy_below_the_target_beyond_chance_is_refused_even_without_a_champion():
     """400 texts at 0.85 may be 0.88 in truth, but not 0.99."""
-    fine, bold = contender(target=0.86), contender(target=0.99)
+    fine, bold = candidate(target=0.86), candidate(target=0.99)
     assert judge(None, fine, ONCE, SHORT).passed
     for champion in (None, fine):
         verdict = judge(champion, bold, ONCE, SHORT)
@@ -94,39 +94,42 @@ def test_the_bound_is_that_of_the_binomial_distribution(count):
     right = round(cascade.test_accuracy["default"] * count)
     for target in np.linspace(0.5, 0.999, 60):
         verdict = judge(
-            None, Contender(replace(cascade, target=float(target)), test), ONCE, ReferenceConfig((0.1,), (0.1,), 0.01)
+            None,
+            EvaluatedCascade(replace(cascade, target=float(target)), test),
+            ONCE,
+            ReferenceConfig((0.1,), (0.1,), 0.01),
         )
         assert verdict.passed == (binom.cdf(right, count, target) >= 0.05)
 
 
 def test_on_other_data_promises_and_expected_seconds_are_compared():
-    old, new = contender(data="old"), contender(data="new")
+    old, new = candidate(data="old"), candidate(data="new")
     verdict = judge(old, new, ONCE, SHORT)
     assert verdict.passed
     assert verdict.challenger.reports == ()
     assert verdict.challenger.accuracy == 0.85
-    assert not judge(old, others(contender(data="new", seconds=2.0)), ONCE, SHORT).passed
+    assert not judge(old, others(candidate(data="new", seconds=2.0)), ONCE, SHORT).passed
 
 
 def test_where_the_champions_outputs_are_lost_promises_and_expected_seconds_are_compared():
-    lost = replace(contender(), test=None)
-    verdict = judge(lost, contender(), ONCE, SHORT)
+    lost = replace(candidate(), test=None)
+    verdict = judge(lost, candidate(), ONCE, SHORT)
     assert verdict.passed
     assert verdict.champion.reports == ()
-    worse = judge(lost, others(contender(seconds=2.0)), ONCE, SHORT)
+    worse = judge(lost, others(candidate(seconds=2.0)), ONCE, SHORT)
     assert not worse.passed
     assert "ms, worse than the champion's" in worse.reason
 
 
 def test_a_challenger_without_its_test_outputs_cannot_be_judged():
     with pytest.raises(ArtifactError, match="the outputs of things on its test split"):
-        judge(None, replace(contender(), test=None), ONCE, SHORT)
+        judge(None, replace(candidate(), test=None), ONCE, SHORT)
 
 
-def regressor(errors: tuple[float, float]) -> Contender:
+def regressor(errors: tuple[float, float]) -> EvaluatedCascade:
     outputs, latency = regression(0, 400, errors), tables(2)
-    made = make(outputs, latency, latency, PlanConfig(further=()), False, "cpu")
-    return Contender(evaluate.tested(made, outputs), outputs)
+    cascade = make(outputs, latency, latency, PlanConfig(further=()), False, "cpu")
+    return EvaluatedCascade(evaluate.with_test_accuracy(cascade, outputs), outputs)
 
 
 def test_a_worse_regression_is_not_promoted_by_a_wider_tolerance_of_its_own():
@@ -139,14 +142,14 @@ def test_a_worse_regression_is_not_promoted_by_a_wider_tolerance_of_its_own():
 def test_the_load_is_the_one_that_the_settings_describe():
     def offered(**changes) -> int:
         settings = ReferenceConfig(quiet=(0.5,), loud=(1.5,), **changes)
-        return judge(None, contender(), ONCE, settings).challenger.reports[0].requests
+        return judge(None, candidate(), ONCE, settings).challenger.reports[0].requests
 
     assert offered(seconds=1.0) == pytest.approx(2 * offered(seconds=0.5), rel=0.15)
 
 
 def test_below_the_capacity_all_are_answered_in_time_as_accurately_as_tested():
-    one = contender()
-    verdict = judge(None, one, GateConfig(seeds=3), ReferenceConfig(quiet=(0.3,), loud=(0.3,), seconds=2.0))
+    side = candidate()
+    verdict = judge(None, side, GateConfig(seeds=3), ReferenceConfig(quiet=(0.3,), loud=(0.3,), seconds=2.0))
     for report in verdict.challenger.reports:
         assert report.attainment == 1.0
-        assert report.accuracy == pytest.approx(one.cascade.test_accuracy["default"], abs=0.05)
+        assert report.accuracy == pytest.approx(side.cascade.test_accuracy["default"], abs=0.05)

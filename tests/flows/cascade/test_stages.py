@@ -18,9 +18,9 @@ STAGES = ("small", "large", "outputs", "test", "latencies", "plan")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("texts")
-    write_texts(made)
-    return made
+    path = tmp_path_factory.mktemp("texts")
+    write_texts(path)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def data(folder):
 
 
 def keys(config: CascadeFlowConfig, data) -> tuple[str, ...]:
-    levels = config.of(config.tasks[0])
+    levels = config.levels_of(config.tasks[0])
     return (
         *(train_key(level, data) for level in levels),
         *(outputs_key(config, data, LEVELS, split) for split in ("profiling", "test")),
@@ -38,8 +38,8 @@ def keys(config: CascadeFlowConfig, data) -> tuple[str, ...]:
     )
 
 
-def changed(one: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
-    return [stage for stage, a, b in zip(STAGES, one, other, strict=True) if a != b]
+def changed(keys: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+    return [stage for stage, a, b in zip(STAGES, keys, other, strict=True) if a != b]
 
 
 def test_equal_settings_give_equal_keys_and_no_two_stages_share_one(folder, data):

@@ -9,9 +9,9 @@ from pliant.errors import InputError
 
 
 def test_nothing_given_is_the_embedded_generator_asked_about_docstrings():
-    told = read()
-    assert told == PackingFlowConfig()
-    assert (told.name, told.generator, told.prompts) == ("docstrings", "embedded", "docstrings")
+    config = read()
+    assert config == PackingFlowConfig()
+    assert (config.name, config.generator, config.prompts) == ("docstrings", "embedded", "docstrings")
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,10 @@ def test_a_generator_from_outside_gives_the_model_its_name(generator, name):
 
 
 def test_an_address_of_prompts_may_carry_the_models_name():
-    told = read(overrides={"data": ["mine=parquet:a.parquet"], "limit": 50, "predictor": "path:encoder"})
-    assert (told.name, told.prompts) == ("mine", "parquet:a.parquet")
-    assert told.lengths.requests == 50
-    assert told.predictor.encoder == "path:encoder"
+    config = read(overrides={"data": ["mine=parquet:a.parquet"], "limit": 50, "predictor": "path:encoder"})
+    assert (config.name, config.prompts) == ("mine", "parquet:a.parquet")
+    assert config.lengths.requests == 50
+    assert config.predictor.encoder == "path:encoder"
     assert read(overrides={"predictor": {"epochs": 2}}).predictor.epochs == 2
 
 

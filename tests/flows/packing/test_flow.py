@@ -12,10 +12,16 @@ import pandas as pd
 import pytest
 
 from flows import settings
-from flows.packing.live import champion, generator, live, open_registry, predictor
+from flows.packing.champions import (
+    champion_artifacts,
+    fetch_generator,
+    fetch_predictor,
+    load_champions,
+)
 from flows.packing.observed import default_path
 from flows.packing.reprofile import reprofile
 from flows.packing.run import run_connected, run_retraining_connected
+from flows.release import open_registry
 from pliant.device import device_class, threads
 from pliant.errors import InputError, RegistryError
 from pliant.progress import silent
@@ -77,7 +83,7 @@ def retrain(run, place):
         return run_retraining_connected(None, None, given)
 
     def written(count: int = 120, misleading: bool = False, **changes: Any) -> dict[str, Any]:
-        write_observed(path, live(registry())["things"], count, misleading)
+        write_observed(path, load_champions(registry())["things"], count, misleading)
         return once(**changes)
 
     yield written
@@ -85,7 +91,7 @@ def retrain(run, place):
 
 
 def registry():
-    return open_registry(settings.read())
+    return open_registry(settings.read(), "packing")
 
 
 def test_the_first_run_publishes_and_promotes_generator_predictor_and_plan(first):
@@ -150,38 +156,38 @@ def test_the_run_holds_figures_reports_metrics_and_parameters(second):
     assert {"gate.json", "stages.json", "plan.json", *figures} <= files
     gate = json.loads(Path(client.download_artifacts(released["run"], "gate.json")).read_text())
     assert gate["challenger"]["fared"]["mean"] > 0
-    found = client.get_run(released["run"])
-    assert found.info.status == "FINISHED"
-    assert found.data.params["memory.pages"] == "24"
+    run = client.get_run(released["run"])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["memory.pages"] == "24"
     shown = {"bucket_accuracy", "majority_class", "tau", "pinball", "constant_pinball", "coverage_0.9", "over_0.9"}
-    assert shown <= set(found.data.metrics)
-    assert {"simulated.mean_seconds.paged", "simulated.p99_seconds.default"} <= set(found.data.metrics)
-    assert [one.dataset.name for one in found.inputs.dataset_inputs] == ["things"]
+    assert shown <= set(run.data.metrics)
+    assert {"simulated.mean_seconds.paged", "simulated.p99_seconds.default"} <= set(run.data.metrics)
+    assert [item.dataset.name for item in run.inputs.dataset_inputs] == ["things"]
 
 
 def test_the_plans_version_says_what_it_was_made_of(run):
     run.unchanged()
-    one = live(registry())["things"]
-    assert one.published.tags["pliant.device"] == one.packing.device_class
-    assert generator(registry(), one).context == 64
-    learnt = predictor(registry(), one)
-    assert one.published.tags["pliant.data"] == learnt.data
-    assert learnt.generator == one.packing.generator
-    assert one.record.memory.pages == one.packing.memory.pages == 24
-    assert one.packing.kv_bytes == 2 * 8 * 4  # one layer, one head of 8 numbers
-    assert len(one.packing.output_tokens) == len(one.packing.forecasts) == 24
+    champion = load_champions(registry())["things"]
+    assert champion.published.tags["pliant.device"] == champion.packing.device_class
+    assert fetch_generator(registry(), champion).context == 64
+    learnt = fetch_predictor(registry(), champion)
+    assert champion.published.tags["pliant.data"] == learnt.data
+    assert learnt.generator == champion.packing.generator
+    assert champion.record.memory.pages == champion.packing.memory.pages == 24
+    assert champion.packing.kv_bytes == 2 * 8 * 4  # one layer, one head of 8 numbers
+    assert len(champion.packing.output_tokens) == len(champion.packing.forecasts) == 24
 
 
 def test_any_mlflow_client_can_load_the_champion_and_ask_it(first, place):
-    asked = pd.DataFrame({"arrival": [0.0, 0.1], "prompt_tokens": [5, 9], "output_tokens": [10, 3]})
-    assert list(answer(PLAN, asked).columns) == ["first_token", "seconds", "preemptions"]
+    inputs = pd.DataFrame({"arrival": [0.0, 0.1], "prompt_tokens": [5, 9], "output_tokens": [10, 3]})
+    assert list(answer(PLAN, inputs).columns) == ["first_token", "seconds", "preemptions"]
 
 
 def test_measured_on_another_device_the_champion_is_planned_again_and_the_flow_leaves_it_alone(run):
     run.unchanged()
-    before, was = versions("packing"), champion(settings.read())["things"]
+    before, was = versions("packing"), champion_artifacts(settings.read())["things"]
     published, run.standing = reprofile("cpu", 2, silent), None
-    now = champion(settings.read())["things"]
+    now = champion_artifacts(settings.read())["things"]
     with threads(2):
         assert now.device_class == device_class("cpu") != was.device_class
     assert (now.generator, now.predictor) == (was.generator, was.predictor)
@@ -193,18 +199,18 @@ def test_measured_on_another_device_the_champion_is_planned_again_and_the_flow_l
 
 
 def test_what_a_service_observed_trains_the_predictor_further_and_the_flow_leaves_it_alone(retrain, run):
-    before, was = versions("packing"), live(registry())["things"].packing
+    before, was = versions("packing"), load_champions(registry())["things"].packing
     released = retrain()
     assert released["promoted"], released["reason"]
     assert set(released["new"]) == {PREDICTOR, PLAN}
-    one = live(registry())["things"]
-    assert one.packing.generator == was.generator
+    champion = load_champions(registry())["things"]
+    assert champion.packing.generator == was.generator
     assert versions("packing")[GENERATOR] == before[GENERATOR]
-    assert one.packing.steps == was.steps
-    assert one.packing.output_tokens.mean() > was.output_tokens.mean()
+    assert champion.packing.steps == was.steps
+    assert champion.packing.output_tokens.mean() > was.output_tokens.mean()
     again = retrain()
     assert "nothing was observed since" in again["reason"]
-    assert run()[0]["versions"] == {PLAN: one.published.version}
+    assert run()[0]["versions"] == {PLAN: champion.published.version}
 
 
 def test_too_few_outputs_release_nothing_and_say_so(retrain):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flows.packing.config import GateConfig
-from flows.packing.gate import Contender, judge
+from flows.packing.gate import Candidate, judge
 from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.packing.scheduling.request import Memory
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
@@ -18,12 +18,12 @@ LONG = ReferenceConfig(quiet=(0.8,), loud=(2.5,), requests=200)
 ONCE = GateConfig(seeds=1)
 
 
-def contender(pinball: float = 0.1, **changes) -> Contender:
-    return Contender(some_packing(**changes), CONTEXT, pinball)
+def candidate(pinball: float = 0.1, **changes) -> Candidate:
+    return Candidate(some_packing(**changes), CONTEXT, pinball)
 
 
 def test_where_there_is_no_champion_the_challenger_passes():
-    verdict = judge(None, contender(), ONCE, SHORT)
+    verdict = judge(None, candidate(), ONCE, SHORT)
     assert verdict.passed
     assert verdict.champion is None
     assert "no champion" in verdict.reason
@@ -31,13 +31,13 @@ def test_where_there_is_no_champion_the_challenger_passes():
 
 
 def test_equal_plans_pass_with_equal_figures():
-    verdict = judge(contender(), contender(), GateConfig(seeds=2), SHORT)
+    verdict = judge(candidate(), candidate(), GateConfig(seeds=2), SHORT)
     assert verdict.passed
     assert verdict.champion == verdict.challenger
 
 
 def test_a_predictor_that_is_worse_on_the_held_out_prompts_is_refused_and_a_better_one_passes():
-    good, bad = contender(0.10), contender(0.12)
+    good, bad = candidate(0.10), candidate(0.12)
     verdict = judge(good, bad, ONCE, SHORT)
     assert not verdict.passed
     assert "its predictor's pinball loss is 0.1200, worse than the champion's 0.1000" in verdict.reason
@@ -49,30 +49,30 @@ def test_forecasts_that_say_nothing_make_requests_wait_and_are_refused():
     """The same loss is claimed for both: the simulator tells them apart."""
     vague = some_packing()
     vague = replace(vague, forecasts=np.broadcast_to(vague.forecasts.mean(axis=0), vague.forecasts.shape))
-    verdict = judge(contender(), Contender(vague, CONTEXT, 0.1), ONCE, LONG)
+    verdict = judge(candidate(), Candidate(vague, CONTEXT, 0.1), ONCE, LONG)
     assert not verdict.passed
     assert "a request takes" in verdict.reason
     assert "worse than the champion's" in verdict.reason
-    assert judge(Contender(vague, CONTEXT, 0.1), contender(), ONCE, LONG).passed
+    assert judge(Candidate(vague, CONTEXT, 0.1), candidate(), ONCE, LONG).passed
 
 
 def test_a_slower_generator_has_to_answer_for_it_but_an_older_measurement_protects_nobody():
-    assert judge(contender(), contender(seconds=2.0), ONCE, SHORT).passed
-    assert not judge(contender(), contender(seconds=2.0, generator="other"), ONCE, SHORT).passed
-    assert not judge(contender(), contender(seconds=2.0, device_class="far"), ONCE, SHORT).passed
+    assert judge(candidate(), candidate(seconds=2.0), ONCE, SHORT).passed
+    assert not judge(candidate(), candidate(seconds=2.0, generator="other"), ONCE, SHORT).passed
+    assert not judge(candidate(), candidate(seconds=2.0, device_class="far"), ONCE, SHORT).passed
 
 
 def test_less_memory_of_the_same_device_is_refused():
-    small = contender(memory=Memory(pages=16, page_tokens=16, step_tokens=128, sequences=64))
-    assert not judge(contender(), small, ONCE, SHORT).passed
-    assert judge(small, contender(), ONCE, SHORT).passed
+    small = candidate(memory=Memory(pages=16, page_tokens=16, step_tokens=128, sequences=64))
+    assert not judge(candidate(), small, ONCE, SHORT).passed
+    assert judge(small, candidate(), ONCE, SHORT).passed
 
 
 def test_both_are_asked_the_requests_that_were_observed_last():
     """A champion of short outputs does not live on them once long ones are asked."""
-    old = contender(output_tokens=np.full(200, 2, np.int32))
+    old = candidate(output_tokens=np.full(200, 2, np.int32))
     alone = judge(None, old, ONCE, SHORT).challenger.fared
-    verdict = judge(old, contender(), ONCE, SHORT)
+    verdict = judge(old, candidate(), ONCE, SHORT)
     assert verdict.champion.fared.mean > 2 * alone.mean
     assert verdict.champion.fared.tokens_per_second == pytest.approx(
         verdict.challenger.fared.tokens_per_second, rel=0.2
@@ -81,7 +81,7 @@ def test_both_are_asked_the_requests_that_were_observed_last():
 
 def test_a_tail_that_grows_beyond_the_tolerance_is_refused_although_the_mean_is_better():
     """First come, first served beside shortest first, which makes the longest wait."""
-    fair, greedy = contender(patience=0.0), contender(patience=5.0)
+    fair, greedy = candidate(patience=0.0), candidate(patience=5.0)
     verdict = judge(fair, greedy, GateConfig(seeds=2, tail=0.0), LONG)
     old, new = verdict.champion.fared, verdict.challenger.fared
     assert new.mean < old.mean
@@ -93,5 +93,5 @@ def test_a_tail_that_grows_beyond_the_tolerance_is_refused_although_the_mean_is_
 
 def test_progress_is_told_for_each_side():
     seen: list[tuple[int, int]] = []
-    judge(contender(), contender(), ONCE, SHORT, lambda *done: seen.append(done))
+    judge(candidate(), candidate(), ONCE, SHORT, lambda *done: seen.append(done))
     assert seen == [(1, 2), (2, 2)]

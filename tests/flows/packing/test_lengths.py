@@ -10,7 +10,7 @@ import pytest
 
 from flows.packing.chat import rendered
 from flows.packing.config import LengthsConfig, read
-from flows.packing.lengths import Asked, asked, observe
+from flows.packing.lengths import PromptSet, observe, select_prompts
 from pliant.errors import InputError
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import tokenizer_of
@@ -43,50 +43,53 @@ def config(**changes):
 
 
 def test_of_the_corpus_neither_part_is_of_texts_that_the_generator_was_trained_on():
-    found = asked(config(), corpus())
-    assert (len(found.fit), len(found.held_out)) == (30, 10)
-    assert set(found.fit) <= {f"what is {number}?" for number in range(40)}
-    assert set(found.held_out) <= {f"what is {number}?" for number in range(40, 60)}
-    assert found == asked(config(), corpus())
+    prompts = select_prompts(config(), corpus())
+    assert (len(prompts.fit), len(prompts.held_out)) == (30, 10)
+    assert set(prompts.fit) <= {f"what is {number}?" for number in range(40)}
+    assert set(prompts.held_out) <= {f"what is {number}?" for number in range(40, 60)}
+    assert prompts == select_prompts(config(), corpus())
 
 
 def test_of_a_file_a_share_is_held_out_and_no_prompt_is_in_both_parts(tmp_path):
     path = write_prompts(tmp_path)
     path.write_text(2 * path.read_text())
-    told = read(overrides={"data": [f"json:{path}"], "lengths": {"requests": 60, "held_out": 0.25}})
-    found = asked(told, None)
-    assert len(found.held_out) == 15
-    assert not set(found.fit) & set(found.held_out)
-    assert len(set(found.fit)) == len(found.fit)
+    config = read(overrides={"data": [f"json:{path}"], "lengths": {"requests": 60, "held_out": 0.25}})
+    prompts = select_prompts(config, None)
+    assert len(prompts.held_out) == 15
+    assert not set(prompts.fit) & set(prompts.held_out)
+    assert len(set(prompts.fit)) == len(prompts.fit)
 
 
 def test_other_prompts_or_another_division_have_another_fingerprint():
-    marks = {asked(told, corpus()).fingerprint for told in (config(), config(held_out=0.3), config(requests=50))}
+    configs = (config(), config(held_out=0.3), config(requests=50))
+    marks = {select_prompts(each, corpus()).fingerprint for each in configs}
     assert len(marks) == 3
 
 
 def test_too_few_prompts_are_refused_before_anything_runs(tmp_path):
     path = write_prompts(tmp_path, count=12)
     with pytest.raises(InputError, match="at least 10 each"):
-        asked(read(overrides={"data": [f"json:{path}"]}), None)
+        select_prompts(read(overrides={"data": [f"json:{path}"]}), None)
 
 
 def test_lengths_are_those_of_the_engines_own_completions(generator, tmp_path):
     path = write_prompts(tmp_path, count=40)
-    found = asked(read(overrides={"data": [f"json:{path}"], "lengths": {"requests": 40, "held_out": 0.5}}), None)
-    told = LengthsConfig(temperature=1.0, limit=9, pages=64)
-    seen = observe(generator, found, told, "cpu", 1, 5, silent)
+    prompts = select_prompts(
+        read(overrides={"data": [f"json:{path}"], "lengths": {"requests": 40, "held_out": 0.5}}), None
+    )
+    config = LengthsConfig(temperature=1.0, limit=9, pages=64)
+    seen = observe(generator, prompts, config, "cpu", 1, 5, silent)
     tokenizer = tokenizer_of(generator.tokenizer)
-    ids = [tuple(tokenizer.encode(text).ids) for text in (*found.fit, *found.held_out)]
-    made = complete(generator, ids, Memory(64, 16, step_tokens=64, sequences=32), 9, 1.0, 5)
-    assert seen.output_tokens.tolist() == [len(one.tokens) for one in made]
+    ids = [tuple(tokenizer.encode(text).ids) for text in (*prompts.fit, *prompts.held_out)]
+    completions = complete(generator, ids, Memory(64, 16, step_tokens=64, sequences=32), 9, 1.0, 5)
+    assert seen.output_tokens.tolist() == [len(completion.tokens) for completion in completions]
     assert seen.prompt_tokens.tolist() == [len(row) for row in ids]
-    assert seen.limited == np.mean([one.finished == "length" for one in made])
+    assert seen.limited == np.mean([completion.finished == "length" for completion in completions])
     assert 0 < seen.limited < 1
-    assert seen.part(held_out=False).prompts == found.fit
-    assert seen.part(held_out=True).prompts == found.held_out
+    assert seen.part(held_out=False).prompts == prompts.fit
+    assert seen.part(held_out=True).prompts == prompts.held_out
     assert seen.part(held_out=True).tokens.tolist() == seen.output_tokens[seen.fit :].tolist()
-    again = observe(generator, found, told, "cpu", 1, 5, silent)
+    again = observe(generator, prompts, config, "cpu", 1, 5, silent)
     assert again.data == seen.data
     store = FolderStore(tmp_path / "store")
     assert store.load(type(seen), "x", store.save("x", seen)).prompts == seen.prompts
@@ -96,37 +99,37 @@ def test_the_predictor_reads_what_a_service_has_it_read_and_not_the_template(gen
     """Else it would learn from texts that it is never asked about."""
     end = tokenizer_of(generator.tokenizer).id_to_token(1)  # a special token
     chat = replace(generator, chat_template=f"{{% for m in messages %}}{end}{{{{ m.content }}}}{end}{{% endfor %}}")
-    found = Asked("x", tuple(f"the oak {n}" for n in range(12)), tuple(f"iron {n}" for n in range(12)), "f")
+    prompts = PromptSet("x", tuple(f"the oak {n}" for n in range(12)), tuple(f"iron {n}" for n in range(12)), "f")
     seen, plain = (
-        observe(one, found, LengthsConfig(limit=3, pages=64), "cpu", 1, 0, silent) for one in (chat, generator)
+        observe(model, prompts, LengthsConfig(limit=3, pages=64), "cpu", 1, 0, silent) for model in (chat, generator)
     )
-    assert seen.part(held_out=False).prompts == plain.part(held_out=False).prompts == found.fit
+    assert seen.part(held_out=False).prompts == plain.part(held_out=False).prompts == prompts.fit
     assert (seen.prompt_tokens == plain.prompt_tokens + 2).all()
 
 
 def test_prompts_beyond_the_context_are_left_out(generator):
     long = " ".join(["apple"] * 80)
-    found = Asked("x", (long, *(f"the oak {n}" for n in range(12))), tuple(f"iron {n}" for n in range(12)), "f")
-    seen = observe(generator, found, LengthsConfig(limit=3, pages=64), "cpu", 1, 0, silent)
+    prompts = PromptSet("x", (long, *(f"the oak {n}" for n in range(12))), tuple(f"iron {n}" for n in range(12)), "f")
+    seen = observe(generator, prompts, LengthsConfig(limit=3, pages=64), "cpu", 1, 0, silent)
     assert (seen.fit, len(seen.prompts)) == (12, 24)
     with pytest.raises(InputError, match="shorter than the context"):
-        observe(generator, replace(found, fit=(long,) * 12), LengthsConfig(limit=3), "cpu", 1, 0, silent)
+        observe(generator, replace(prompts, fit=(long,) * 12), LengthsConfig(limit=3), "cpu", 1, 0, silent)
 
 
 def test_a_chat_template_is_applied_with_the_models_own_special_tokens(generator):
     tokenizer = tokenizer_of(generator.tokenizer)
     config = json.dumps(json.loads(generator.config) | {"bos_token_id": 2})
-    told = replace(generator, chat_template=TEMPLATE, config=config)
-    (text,) = rendered(told, tokenizer, ["hello"])
+    templated = replace(generator, chat_template=TEMPLATE, config=config)
+    (text,) = rendered(templated, tokenizer, ["hello"])
     assert text == f"{tokenizer.id_to_token(2)}<user>hello<go>"
     assert rendered(generator, tokenizer, ["hello"]) == ["hello"]
 
 
 @pytest.mark.parametrize("template", ["{% for", "{{ raise_exception('no users') }}"])
 def test_a_template_that_cannot_be_used_is_refused(generator, template):
-    told = replace(generator, chat_template=template)
+    templated = replace(generator, chat_template=template)
     with pytest.raises(InputError, match="one that takes a user's message"):
-        rendered(told, tokenizer_of(generator.tokenizer), ["hello"])
+        rendered(templated, tokenizer_of(generator.tokenizer), ["hello"])
 
 
 def test_the_tiny_setting_is_one_that_the_flow_takes(tmp_path):

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from flows.packing.observed import Output as Seen
-from flows.packing.observed import default_path, drift, read, telling
+from flows.packing.observed import default_path, drift, read, usable_outputs
 from pliant.errors import InputError
 from pliant.packing.engine.submission import Submission
-from pliant.packing.scheduling.forecast import LEVELS
+from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.request import Prompt
 from serving.packing.engine.forecaster import Forecast
 from serving.packing.engine.in_flight import InFlightOutput
 from serving.packing.engine.observed import ObservedLengths, observed_path
-from serving.packing.reply import Output
+from serving.packing.reply import Choice
 
 LINE = {
     "prompt": "Say it.",
@@ -48,21 +48,21 @@ def test_the_latest_outputs_are_read_across_both_files_the_oldest_first(tmp_path
     path = default_path(tmp_path, "tales")
     write(path.with_suffix(".1.jsonl"), *({"tokens": n} for n in (1, 2, 3)))
     write(path, {"tokens": 4}, {"tokens": 5})
-    assert [one.tokens for one in read(path, 100)] == [1, 2, 3, 4, 5]
-    assert [one.tokens for one in read(path, 3)] == [3, 4, 5]
+    assert [output.tokens for output in read(path, 100)] == [1, 2, 3, 4, 5]
+    assert [output.tokens for output in read(path, 3)] == [3, 4, 5]
 
 
-@pytest.mark.parametrize(("by_string", "finish"), [(False, "end"), (True, "string")])
-def test_what_the_service_writes_is_what_is_read(tmp_path, by_string, finish):
+@pytest.mark.parametrize(("at_stop_string", "finish"), [(False, "end"), (True, "string")])
+def test_what_the_service_writes_is_what_is_read(tmp_path, at_stop_string, finish):
     """The two sides share no code: the file's form is all that they agree on."""
     prompt = Prompt(0, 0.0, 3, 50, tuple(LINE["forecast"]))
-    flight = InFlightOutput(Submission(prompt, (1, 2, 3)), None, frozenset(), lambda flight: None)
-    flight.tokens, flight.finish, flight.by_string = [4, 5], "stop", by_string
+    output = InFlightOutput(Submission(prompt, (1, 2, 3)), None, frozenset(), lambda output: None)
+    output.tokens, output.finish, output.at_stop_string = [4, 5], "stop", at_stop_string
     forecast = Forecast(tuple(LINE["forecast"]), 20, "predicted")
     path = default_path(tmp_path, "tales")
     assert path == observed_path(tmp_path, "tales")
     written = ObservedLengths(path, 10**6)
-    written.add(Output(0, flight, forecast, "", "Say\nit."), "g")
+    written.add(Choice(0, output, forecast, "", "Say\nit."), "g")
     written.close()
     expected = Seen("Say\nit.", 3, 2, finish, 50, tuple(LINE["forecast"]), 20, "predicted", "g")
     assert read(path, 10) == (expected,)
@@ -88,7 +88,7 @@ def test_a_last_line_that_a_killed_process_left_is_passed_over(tmp_path):
         ({"tokens": True}, "tokens"),
         ({"finish": "cancelled"}, "finish"),
         ({"forecast": [1.0]}, "forecast"),
-        ({"forecast": [float("nan")] * len(LEVELS)}, "forecast"),
+        ({"forecast": [float("nan")] * len(QUANTILES)}, "forecast"),
         ({"prompt": None}, "prompt"),
         ({"generator": 3}, "generator"),
     ],
@@ -109,17 +109,17 @@ def test_what_is_no_json_object_is_named_too(tmp_path, line):
 def test_outputs_that_others_cut_short_or_another_generator_made_tell_of_no_length(tmp_path):
     whole, cut = {"finish": "length", "limit": 95}, {"finish": "length", "limit": 20}
     seen = outputs(tmp_path, {}, {"finish": "string"}, whole, cut, {"generator": "other"})
-    assert telling(seen, "g", context=100) == (seen[0], seen[2])
+    assert usable_outputs(seen, "g", context=100) == (seen[0], seen[2])
 
 
 def test_drift_tells_how_often_forecasts_held_and_how_far_they_were_off(tmp_path):
     seen = outputs(tmp_path, {"tokens": 1}, {"tokens": 10}, {"tokens": 35}, {"tokens": 61}, {"prediction": "late"})
-    found = drift(seen)
-    assert (found["outputs"], found["predicted"]) == (5, 4)
-    shares = [found[f"coverage.{level:g}"] for level in LEVELS]
+    figures = drift(seen)
+    assert (figures["outputs"], figures["predicted"]) == (5, 4)
+    shares = [figures[f"coverage.{level:g}"] for level in QUANTILES]
     assert shares == [0.25, 0.25, 0.25, 0.5, 0.5, 0.5, 0.75, 0.75]
-    assert found["over"] == pytest.approx((29 + 20) / 4)
-    assert found["under"] == pytest.approx((5 + 31) / 4)
+    assert figures["over"] == pytest.approx((29 + 20) / 4)
+    assert figures["under"] == pytest.approx((5 + 31) / 4)
 
 
 def test_nothing_predicted_is_no_drift(tmp_path):

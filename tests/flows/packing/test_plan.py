@@ -11,7 +11,7 @@ import pytest
 
 from flows.packing.config import MemoryConfig, PlanConfig
 from flows.packing.measure import kv_bytes, memory_of
-from flows.packing.plan import COMPARED, Fared, choose, excess, told
+from flows.packing.plan import COMPARED, PolicyFigures, choose, describe, excess
 from pliant.errors import InputError
 from pliant.packing.scheduling.reference import ReferenceConfig
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
@@ -56,14 +56,14 @@ def test_a_configuration_without_layers_is_refused():
 
 
 def test_megabytes_are_as_many_pages_as_they_hold():
-    made = memory_of(MemoryConfig(megabytes=0.5, page_tokens=16), GENERATOR, 1024)
-    assert made.pages == 32
+    memory = memory_of(MemoryConfig(megabytes=0.5, page_tokens=16), GENERATOR, 1024)
+    assert memory.pages == 32
     assert memory_of(MemoryConfig(pages=40), GENERATOR, 1024).pages == 40
 
 
 def test_more_pages_than_all_sequences_can_fill_are_not_kept():
-    made = memory_of(MemoryConfig(pages=10**6, page_tokens=16, sequences=8), GENERATOR, 1024)
-    assert made.pages == 8 * CONTEXT // 16
+    memory = memory_of(MemoryConfig(pages=10**6, page_tokens=16, sequences=8), GENERATOR, 1024)
+    assert memory.pages == 8 * CONTEXT // 16
 
 
 def test_a_memory_that_holds_nothing_is_refused():
@@ -74,17 +74,17 @@ def test_a_memory_that_holds_nothing_is_refused():
 def test_the_pair_that_completes_soonest_within_the_limits_is_taken_of_the_whole_grid():
     config = PlanConfig(levels=(0.0, 1.0, 2.0), patience=(0.25, 4.0))
     choice = choose(some_packing(), CONTEXT, config, SHORT)
-    assert [(one.level, one.patience) for one in choice.tried] == [*product(config.levels, config.patience)]
+    assert [(figures.level, figures.patience) for figures in choice.tried] == [*product(config.levels, config.patience)]
     paged = choice.policies[1]
-    fit = [one for one in choice.tried if excess(one, paged, config) == 0]
+    fit = [figures for figures in choice.tried if excess(figures, paged, config) == 0]
     assert fit and choice.within
-    assert choice.policies[0] == min(fit, key=lambda one: one.mean)
+    assert choice.policies[0] == min(fit, key=lambda figures: figures.mean)
     assert (choice.level, choice.patience) == (choice.policies[0].level, choice.policies[0].patience)
 
 
 def test_every_policy_is_shown_beside_the_chosen_one():
     choice = choose(some_packing(), CONTEXT, PlanConfig(levels=(1.0,), patience=(1.0,)), SHORT)
-    assert sorted(one.policy for one in choice.policies) == sorted(COMPARED)
+    assert sorted(figures.policy for figures in choice.policies) == sorted(COMPARED)
 
 
 def test_where_no_pair_keeps_the_limits_the_one_that_misses_them_least_is_taken_and_it_is_said():
@@ -92,12 +92,12 @@ def test_where_no_pair_keeps_the_limits_the_one_that_misses_them_least_is_taken_
     choice = choose(some_packing(), CONTEXT, config, SHORT)
     assert not choice.within
     paged = choice.policies[1]
-    assert choice.policies[0] == min(choice.tried, key=lambda one: excess(one, paged, config))
-    assert "keeps the plan's limits" in told(choice)
+    assert choice.policies[0] == min(choice.tried, key=lambda figures: excess(figures, paged, config))
+    assert "keeps the plan's limits" in describe(choice)
 
 
 def test_the_limits_are_those_of_the_plan():
-    paged = Fared("paged", 0, 0, 1.0, 2.0, 100, 0.1, 5, 8, 0)
+    paged = PolicyFigures("paged", 0, 0, 1.0, 2.0, 100, 0.1, 5, 8, 0)
     fine = replace(paged, policy="default", p99=3.0, recomputed=0.03)
     assert excess(fine, paged, PlanConfig()) == 0
     assert excess(replace(fine, p99=3.3), paged, PlanConfig()) == pytest.approx(0.1)

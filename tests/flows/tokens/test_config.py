@@ -21,10 +21,10 @@ def test_nothing_given_is_the_default():
     ],
 )
 def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(values, key, nearest):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         read(overrides=values)
-    assert f"key {key} in the given settings" in str(told.value)
-    assert f"did you mean {nearest}?" in str(told.value)
+    assert f"key {key} in the given settings" in str(error.value)
+    assert f"did you mean {nearest}?" in str(error.value)
 
 
 def test_a_key_that_is_near_to_none_is_answered_with_all_that_are_known():
@@ -35,10 +35,10 @@ def test_a_key_that_is_near_to_none_is_answered_with_all_that_are_known():
 def test_an_unknown_key_in_a_file_is_named_with_the_file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text("[reference]\nsecond = 1.0\n")
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         read(path)
-    assert f"reference.second in {path}" in str(told.value)
-    assert "reference.seconds?" in str(told.value)
+    assert f"reference.second in {path}" in str(error.value)
+    assert "reference.seconds?" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_an_unknown_key_in_a_file_is_named_with_the_file(tmp_path):
     ],
 )
 def test_a_value_of_the_wrong_type_is_told_with_its_place(values, place):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         read(overrides=values)
-    assert f"@ {place}," in str(told.value)
+    assert f"@ {place}," in str(error.value)
 
 
 def test_a_fraction_of_an_image_is_refused_and_not_cut_off():
@@ -90,36 +90,36 @@ def test_options_of_the_foundation_can_be_set():
 def test_a_file_is_read_with_its_tables(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('data = ["digits:loops"]\nlimit = 50\n[latency]\nbatches = [1, 4]\n[latency.timer]\nwarmup = 0\n')
-    told = read(path)
-    assert (told.data, told.limit, told.latency.batches, told.latency.timer.warmup) == (
+    config = read(path)
+    assert (config.data, config.limit, config.latency.batches, config.latency.timer.warmup) == (
         ("digits:loops",),
         50,
         (1, 4),
         0,
     )
-    assert told.latency.gammas == TokensFlowConfig().latency.gammas
+    assert config.latency.gammas == TokensFlowConfig().latency.gammas
 
 
 def test_overrides_lie_over_the_file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('seed = 1\ndevice = "cuda"\n')
-    told = read(path, {"seed": 2})
-    assert (told.seed, told.device) == (2, "cuda")
+    config = read(path, {"seed": 2})
+    assert (config.seed, config.device) == (2, "cuda")
 
 
 @pytest.mark.parametrize("content", [b"seed = = 1", b"seed = 1 # \xff\xfe"])
 def test_a_file_that_is_no_toml_is_named(tmp_path, content):
     path = tmp_path / "mine.toml"
     path.write_bytes(content)
-    with pytest.raises(InputError, match="readable TOML file") as told:
+    with pytest.raises(InputError, match="readable TOML file") as error:
         read(path)
-    assert str(path) in str(told.value)
+    assert str(path) in str(error.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(InputError, match="readable TOML file") as told:
+    with pytest.raises(InputError, match="readable TOML file") as error:
         read(tmp_path / "absent.toml")
-    assert str(tmp_path / "absent.toml") in str(told.value)
+    assert str(tmp_path / "absent.toml") in str(error.value)
 
 
 def test_options_that_lack_a_size_are_told_in_the_words_of_the_check():

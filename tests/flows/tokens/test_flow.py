@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from flows import settings
+from flows.release import TRAINING, open_registry
 from flows.tokens import config as tokens_config
-from flows.tokens.publish import TRAINING, champion, open_registry
+from flows.tokens.champions import load_champion
 from flows.tokens.run import run_connected
 from flows.tokens.stages import foundation_key, task_key
 from pliant.errors import InputError
@@ -68,9 +69,9 @@ def run(first, runs) -> Runs:
 
 
 def task_in_store() -> tuple[FolderStore, str]:
-    store, told, data = FolderStore(settings.read().store), tokens_config.read(None, setting()), digits("digit")
-    key = foundation_key(told, data)
-    return store, task_key(told, data, {"key": key, "digest": codec.digest(store.path(key))})
+    store, config, data = FolderStore(settings.read().store), tokens_config.read(None, setting()), digits("digit")
+    key = foundation_key(config, data)
+    return store, task_key(config, data, {"key": key, "digest": codec.digest(store.path(key))})
 
 
 def test_the_first_run_publishes_and_promotes_everything(first):
@@ -136,22 +137,22 @@ def test_the_champion_so_far_stays_within_reach(run):
 
 def test_the_run_holds_figures_the_gates_reports_metrics_and_parameters(second):
     released, _ = second
-    client = open_registry(settings.read())._connect()
+    client = open_registry(settings.read(), "tokens")._connect()
     files = {file.path for file in client.list_artifacts(released["run"])}
     assert {"gate.json", "trade_off.png", "rate_map.png"} <= files
     gate = json.loads(Path(client.download_artifacts(released["run"], "gate.json")).read_text())
     assert gate["reason"] == released["reason"]
     assert gate["challenger"][0]["requests"] == gate["champion"][0]["requests"] > 0
-    found = client.get_run(released["run"])
-    assert found.info.status == "FINISHED"
-    assert found.data.params["task.head_steps"] == "5"
-    assert 0 <= found.data.metrics["test_accuracy.digit.m5"] <= 1
-    assert [one.dataset.name for one in found.inputs.dataset_inputs] == ["digit"]
+    run = client.get_run(released["run"])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["task.head_steps"] == "5"
+    assert 0 <= run.data.metrics["test_accuracy.digit.m5"] <= 1
+    assert [item.dataset.name for item in run.inputs.dataset_inputs] == ["digit"]
 
 
 def test_a_sweep_of_the_learning_rate_is_logged_and_stays_with_the_version(run):
     released, _ = run(task={"epochs": 0.05, "head_steps": 5, "prompt_rates": [0.01, 0.1], "trial_images": 32})
-    registry = open_registry(settings.read())
+    registry = open_registry(settings.read(), "tokens")
     client = registry._connect()
     assert {"training.json", "sweeps.png"} <= {file.path for file in client.list_artifacts(released["run"])}
     metrics = client.get_run(released["run"]).data.metrics
@@ -165,7 +166,7 @@ def test_any_mlflow_client_can_load_the_champion_and_predict(first, place):
 
 
 def test_the_champion_can_be_read_back_whole(first):
-    bundle = champion(settings.read())
+    bundle = load_champion(settings.read())
     assert [task.name for task in bundle.tasks] == ["digit"]
     assert bundle.tasks[0].backbone == bundle.profile.backbone
 
@@ -179,15 +180,15 @@ def test_the_champion_can_be_read_back_whole(first):
     ],
 )
 def test_a_mistake_comes_out_of_the_flow_as_the_sentence_that_it_is(place, config, overrides, sentence):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         run_connected(config, setting(**overrides))
-    assert str(told.value).startswith(sentence)
+    assert str(error.value).startswith(sentence)
 
 
 def test_the_command_with_a_server_of_its_own_ends_with_one_sentence_and_status_2(place, tmp_path):
     """Prefect's client used to add a line about events that were still on their way."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "cli", "train", "tokens", "--data", "digits:chess"],
         cwd=place,
         env={**kept, "PLIANT_HOME": str(tmp_path / "home")},
@@ -195,7 +196,7 @@ def test_the_command_with_a_server_of_its_own_ends_with_one_sentence_and_status_
         text=True,
         timeout=PATIENCE,
     )
-    assert told.returncode == 2
-    *progress, sentence = told.stderr.splitlines()
+    assert process.returncode == 2
+    *progress, sentence = process.stderr.splitlines()
     assert sentence == "pliant: task is chess, but must be one of digit, loops, stroke"
     assert all(line.startswith(("The flow takes its own sizes", "Sizes: ", "Prefect's server: ")) for line in progress)

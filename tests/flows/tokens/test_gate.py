@@ -18,8 +18,8 @@ ONCE = GateConfig(seeds=1)
 
 
 def bundle(device: str = "cpu", tasks: tuple[str, ...] = ("digit", "loops"), digest: str = "sha256:b") -> Bundle:
-    made = tuple(tiny_task(name, ("a", "b"), digest) for name in tasks)
-    return Bundle(tiny_backbone(), made, tiny_profile(digest, device))
+    adapters = tuple(tiny_task(name, ("a", "b"), digest) for name in tasks)
+    return Bundle(tiny_backbone(), adapters, tiny_profile(digest, device))
 
 
 def slower(some: Bundle, factor: float) -> Bundle:
@@ -39,16 +39,16 @@ def less_accurate(some: Bundle, by: float) -> Bundle:
 def test_where_there_is_no_champion_the_challenger_passes():
     verdict = judge(None, bundle(), ONCE, SHORT)
     assert verdict.passed
-    assert verdict.champion == ()
-    assert len(verdict.challenger) == 1
+    assert verdict.champion is None
+    assert len(verdict.challenger.reports) == 1
     assert "no champion" in verdict.reason
 
 
 def test_equal_artifacts_pass_with_equal_reports():
     verdict = judge(bundle(), bundle(), GateConfig(seeds=2), SHORT)
     assert verdict.passed
-    assert verdict.champion == verdict.challenger
-    assert len(verdict.champion) == 2
+    assert verdict.champion.reports == verdict.challenger.reports
+    assert len(verdict.champion.reports) == 2
 
 
 def test_a_challenger_of_lower_accuracy_fails_and_a_better_one_passes():
@@ -77,8 +77,8 @@ def test_of_another_backbone_a_slower_challenger_has_to_answer_for_its_latency()
 
 def test_the_verdict_names_both_figures():
     verdict = judge(bundle(), less_accurate(bundle(), 0.3), ONCE, SHORT)
-    assert f"{verdict.challenger[0].utility:.1f}, worse than" in verdict.reason
-    assert f"the champion's {verdict.champion[0].utility:.1f}" in verdict.reason
+    assert f"{verdict.challenger.reports[0].utility:.1f}, worse than" in verdict.reason
+    assert f"the champion's {verdict.champion.reports[0].utility:.1f}" in verdict.reason
 
 
 def test_within_the_tolerance_a_worse_challenger_passes():
@@ -101,4 +101,4 @@ def test_the_load_is_the_one_that_the_settings_describe(seconds):
     verdict = judge(None, bundle(), ONCE, ReferenceConfig(quiet=(0.5,), loud=(1.5,), seconds=seconds))
     table = bundle().profile.latency
     expected = 2.0 * table.throughput(0, table.batches[-1]) * seconds
-    assert verdict.challenger[0].requests == pytest.approx(expected, rel=0.2)
+    assert verdict.challenger.reports[0].requests == pytest.approx(expected, rel=0.2)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flows import settings
-from flows.tokens.publish import champion, open_registry
+from flows.release import open_registry
+from flows.tokens.champions import load_champion
 from flows.tokens.reprofile import reprofile
 from pliant.device import device_class, threads
 from pliant.progress import silent
@@ -18,15 +19,15 @@ def test_a_profile_of_another_machine_gives_way_to_one_of_this_and_nothing_else_
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     publish_all(tmp_path, "a machine far away")
-    told = settings.read()
-    before = champion(told)
+    project = settings.read()
+    before = load_champion(project)
     version = reprofile("cpu", 1, silent)
-    after = champion(told)
+    after = load_champion(project)
     with threads(1):
         assert after.profile.device == device_class("cpu")
     assert before.profile.device == "a machine far away"
     assert after.profile.backbone == before.profile.backbone
     assert [task.name for task in after.tasks] == [task.name for task in before.tasks]
-    registry = open_registry(told)
+    registry = open_registry(project, "tokens")
     assert registry.version("pliant-tokens-profile").version == version == 2
     assert registry.version("pliant-tokens-backbone").version == 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flows import settings
+from flows.release import open_registry
 from flows.tokens import config
 from flows.tokens.config import TokensFlowConfig, VariantConfig
-from flows.tokens.publish import open_registry
 from flows.tokens.run import run_connected
 from flows.tokens.stages import foundation_key
 from flows.tokens.variants import variant_settings
@@ -23,22 +23,22 @@ NAMES = ["pliant-tokens-variant-base", "pliant-tokens-variant-small"]
 
 
 def test_a_variants_settings_are_the_flows_with_its_foundation_and_gamma_0_alone():
-    told = TokensFlowConfig()
-    made = variant_settings(told, VariantConfig("large", {"depth": 8}, images=20, learning_rate=0.5))
-    assert made.foundation.options == {**told.foundation.options, "depth": 8}
-    assert (made.foundation.images, made.foundation.learning_rate) == (20, 0.5)
-    assert (made.task.gammas, made.latency.gammas) == ((), (0,))
+    flow_config = TokensFlowConfig()
+    variant_config = variant_settings(flow_config, VariantConfig("large", {"depth": 8}, images=20, learning_rate=0.5))
+    assert variant_config.foundation.options == {**flow_config.foundation.options, "depth": 8}
+    assert (variant_config.foundation.images, variant_config.foundation.learning_rate) == (20, 0.5)
+    assert (variant_config.task.gammas, variant_config.latency.gammas) == ((), (0,))
 
 
 def test_the_variant_without_changes_has_the_flows_own_foundation():
-    told = TokensFlowConfig()
-    made = variant_settings(told, VariantConfig("base"))
-    assert foundation_key(made, digits("digit")) == foundation_key(told, digits("digit"))
+    flow_config = TokensFlowConfig()
+    variant_config = variant_settings(flow_config, VariantConfig("base"))
+    assert foundation_key(variant_config, digits("digit")) == foundation_key(flow_config, digits("digit"))
 
 
 def test_the_default_variants_are_of_three_sizes():
-    told = config.read(None, {})
-    widths = [variant_settings(told, variant).foundation.options["embed_dim"] for variant in told.variants]
+    defaults = config.read(None, {})
+    widths = [variant_settings(defaults, variant).foundation.options["embed_dim"] for variant in defaults.variants]
     assert widths == [96, 192, 256]
 
 
@@ -46,7 +46,7 @@ def test_the_default_variants_are_of_three_sizes():
 def test_the_flow_publishes_every_variant_and_a_second_run_makes_nothing(place, capsys):  # noqa: F811
     released = run_connected(None, setting(variants=VARIANTS), variants=True)
     assert sorted(released["new"]) == NAMES
-    registry = open_registry(settings.read())
+    registry = open_registry(settings.read(), "tokens")
     for name, depth in (("base", 2), ("small", 1)):
         folder, published = registry.fetch(f"pliant-tokens-variant-{name}")
         variant = codec.load(Variant, folder, published.digest)

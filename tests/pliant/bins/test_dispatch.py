@@ -1,4 +1,4 @@
-"""Each policy decides as its plain reference, which looks at every instance; and the heaps keep track of any change."""
+"""Each policy decides as its plain reference, which looks at every instance; and the heaps follow every change."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.bins.dispatch import DISPATCHES, GONE, Instances, policy
+from pliant.bins.dispatch import DISPATCHES, NO_RUNTIME, Instances, policy
 
-SECONDS = (0.25, 0.5, 1.0, 0.75, 2.0)  # of two streams' runtimes; the fourth is the first of the other one
+SECONDS = (0.25, 0.5, 1.0, 0.75, 2.0)  # of the runtimes of two streams; the fourth is the first of the second stream
 CAPACITY = (4.0, 2.0, 1.0, 3.0, 1.0)
 ENDS = (3, 3, 3, 5, 5)
 WORKERS = 6
@@ -18,9 +18,9 @@ WORKERS = 6
 
 @dataclass
 class Plain:
-    """Every worker's runtime, when it will be free, and how many requests it has."""
+    """Every worker's runtime, when it becomes free, and how many requests it has."""
 
-    runtime: list[int] = field(default_factory=lambda: [GONE] * WORKERS)
+    runtime: list[int] = field(default_factory=lambda: [NO_RUNTIME] * WORKERS)
     free_at: list[float] = field(default_factory=lambda: [0.0] * WORKERS)
     outstanding: list[int] = field(default_factory=lambda: [0] * WORKERS)
 
@@ -28,14 +28,14 @@ class Plain:
         return [worker for worker in range(WORKERS) if self.runtime[worker] == runtime]
 
     def least(self, runtime: int) -> int | None:
-        """The one with the fewest requests."""
+        """Return the runtime's worker with the fewest requests."""
         return min(self.of(runtime), key=lambda worker: (self.outstanding[worker], worker), default=None)
 
     def congestion(self, worker: int) -> float:
         return self.outstanding[worker] / CAPACITY[self.runtime[worker]]
 
     def completion(self, first: int, now: float) -> int:
-        """The argmin over all instances; of equals that of the shorter runtime, then the one free for longest."""
+        """Return the best of all instances; among equals that of the shorter runtime, then the one free for longest."""
         able = [worker for runtime in range(first, ENDS[first]) for worker in self.of(runtime)]
         return min(
             able,
@@ -47,7 +47,7 @@ class Plain:
         return max(self.free_at[worker], now) + SECONDS[self.runtime[worker]]
 
     def published(self, first: int, now: float) -> int:
-        """Algorithm 1, line by line."""
+        """Return what Algorithm 1 chooses, line by line."""
         threshold = 0.85
         heads = [head for runtime in range(first, ENDS[first]) if (head := self.least(runtime)) is not None]
         for head in heads[:6]:
@@ -95,7 +95,7 @@ def apply(change: tuple, instances: Instances, plain: Plain) -> None:
             plain.runtime[worker] = runtime
         case ("leave", worker):
             instances.leave(worker)
-            plain.runtime[worker] = GONE
+            plain.runtime[worker] = NO_RUNTIME
         case ("change", worker, free_at, more):
             more = max(more, -plain.outstanding[worker])
             instances.change(worker, free_at, more)
@@ -116,7 +116,7 @@ def test_a_policy_decides_as_its_plain_reference_after_any_changes(name, some, n
 
 
 def alone(name: str, capacity: tuple[float, ...], held: list[int], outstanding: list[int]):
-    """The decision for a request that all runtimes take."""
+    """Return the decision for a request that all runtimes take."""
     runtimes = len(capacity)
     instances = Instances(len(held), runtimes, name == "completion")
     for worker, (runtime, count) in enumerate(zip(held, outstanding, strict=True)):
@@ -131,7 +131,7 @@ def alone(name: str, capacity: tuple[float, ...], held: list[int], outstanding: 
         ([84, 0, 0], 0),  # 0.84 < 0.85
         ([85, 76, 0], 1),  # 0.85 is not below, 0.76 is below 0.85 * 0.9 = 0.765
         ([85, 77, 68], 2),  # 0.68 < 0.6885
-        ([85, 77, 69], 0),  # none: the first
+        ([85, 77, 69], 0),  # none is: the first
     ],
 )
 def test_the_published_threshold_falls_from_one_candidate_to_the_next(outstanding, chosen):

@@ -1,4 +1,4 @@
-"""What a scheduler knows is what the artifacts say: shapes, costs, classes of length; and artifacts that make no sense."""
+"""What a scheduler knows is what the artifacts say: shapes, costs, classes of length; invalid artifacts are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.knowledge import CLASSES, RUNTIMES, Config, knowledge_of
 from pliant.errors import InputError
 from tests.fixtures.bins.loads import batch, known
-from tests.fixtures.bins.worlds import bins, cost
+from tests.fixtures.bins.scenarios import bins, cost
 
 MAIL, CHAT = bins("mail", batches=(1, 4)), bins("chat", (32, 128), (2,), slo=0.05)
 
@@ -32,7 +32,7 @@ def test_a_setting_is_the_index_of_a_shape_among_those_of_all_streams(runtimes, 
 
 
 def lengths(runtimes: str, placement: str) -> list[tuple[int, bool]]:
-    return [(one.length, one.table is None) for one in knowledge_of([MAIL], runtimes, placement).runtimes]
+    return [(runtime.length, runtime.table is None) for runtime in knowledge_of([MAIL], runtimes, placement).runtimes]
 
 
 def test_the_runtimes_that_are_used_are_those_asked_for():
@@ -54,7 +54,7 @@ def test_where_there_is_no_static_runtime_the_dynamic_one_serves():
 def test_streams_know_where_their_runtimes_stand_among_all():
     mail, chat = knowledge_of([MAIL, CHAT], "static").streams
     assert (mail.first, len(mail.runtimes), chat.first, len(chat.runtimes)) == (0, 4, 4, 2)
-    assert [one.stream for one in knowledge_of([MAIL, CHAT], "static").runtimes] == [0] * 4 + [1] * 2
+    assert [runtime.stream for runtime in knowledge_of([MAIL, CHAT], "static").runtimes] == [0] * 4 + [1] * 2
 
 
 @given(st.integers(0, 512), st.integers(1, 8), st.sampled_from([(1,), (1, 2, 8), ()]), st.sampled_from(RUNTIMES))
@@ -70,10 +70,10 @@ def test_a_cost_is_that_of_the_fastest_shape_that_takes_the_texts(length, texts,
     if not fits:
         with pytest.raises(InputError, match="texts"):
             stream.cost(length, texts)
-        assert texts > stream.most_of(length)
+        assert texts > stream.max_batch_of(length)
         return
     assert stream.cost(length, texts)[1] == pytest.approx(min(fits))
-    assert texts <= stream.most_of(length)
+    assert texts <= stream.max_batch_of(length)
 
 
 def test_texts_beyond_a_runtime_are_refused():
@@ -153,9 +153,9 @@ def test_an_encoder_has_a_head_and_an_embedding_a_pooling(name, head, pooling):
 
 
 @pytest.mark.parametrize(
-    ("told", "name"),
+    ("wrong", "name"),
     [({"dispatch": "random"}, "dispatch"), ({"plan": "best"}, "plan"), ({"deployed": (0, 0)}, "deployed")],
 )
-def test_a_configuration_that_nobody_knows_is_refused_with_what_is_known(told, name):
+def test_a_configuration_that_nobody_knows_is_refused_with_what_is_known(wrong, name):
     with pytest.raises(InputError, match=name):
-        Config(workers=3, **told)
+        Config(workers=3, **wrong)

@@ -12,9 +12,9 @@ from pliant.errors import InputError
 from pliant.protocol import Launch
 from pliant.report import observations, summarise
 from pliant.simulator import simulate
-from tests.fixtures.bins.worlds import bins, requests
+from tests.fixtures.bins.scenarios import bins, requests
 
-RATE = 1500.0  # more than twice what one device of this world serves
+RATE = 1500.0  # more than twice the capacity of one device
 
 
 def journal_of(policy: str, seed: int = 0):
@@ -29,10 +29,10 @@ def launched(journal) -> list[Launch]:
 
 def test_first_come_serves_in_order_of_arrival_on_the_dynamic_runtime_alone():
     ran = launched(journal_of("first-come"))
-    order = [id for launch in ran for id in launch.requests]
+    order = [number for launch in ran for number in launch.requests]
     dynamic = len(bins(placement="shared").shapes) - 1
     assert {launch.setting for launch in ran} == {dynamic}
-    # A batch takes later texts of the same class along, so only who leads each launch must come in order.
+    # A batch includes later texts of the same class, so only the first requests of launches must be in order.
     assert [launch.requests[0] for launch in ran] == sorted(launch.requests[0] for launch in ran)
     assert len(order) == len(set(order))
 

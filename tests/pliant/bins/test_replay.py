@@ -1,4 +1,4 @@
-"""The compiled simulator gives what the scheduler gives in virtual time, event by event."""
+"""The compiled simulator agrees with the scheduler in virtual time, request by request."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
 from pliant.report import observations
 from pliant.simulator import simulate
-from tests.fixtures.bins.worlds import bins, requests
+from tests.fixtures.bins.scenarios import bins, requests
 
 
 def ends(journal, count):
-    found = {one.request.id: one.answered for one in observations(journal)}
-    return np.array([found[i] for i in range(count)])
+    answered_at = {observation.request.id: observation.answered for observation in observations(journal)}
+    return np.array([answered_at[i] for i in range(count)])
 
 
 @settings(deadline=None, max_examples=30)
@@ -29,16 +29,16 @@ def test_one_runtime_a_device(seed, load, dispatch):
     rng = np.random.default_rng(seed)
     known = knowledge_of([bins()])
     held = sorted([3, *rng.integers(0, 4, 5)])
-    asked = requests(rng, 300, load * 6 / 0.0018)
+    trace = requests(rng, 300, load * 6 / 0.0018)
     config = Config(
         workers=6, dispatch=dispatch, deployed=tuple(held), drop_late=False, max_waiting=10**6, period=1e6, margin=0.0
     )
     scheduler = BinsScheduler(known, config)
-    journal = simulate(scheduler, asked, SimulatedBins(known, asked), lambda _: scheduler.check())
+    journal = simulate(scheduler, trace, SimulatedBins(known, trace), lambda _: scheduler.check())
     pool = Pool.of(known, dispatch)
-    first = np.array([np.searchsorted([64, 128, 256, 512], one.length) for one in asked])
-    done = Replay(pool, held, len(asked)).serve(np.array([one.arrival for one in asked]), first)
-    assert np.allclose(done, ends(journal, len(asked)), atol=1e-7)
+    first = np.array([np.searchsorted([64, 128, 256, 512], request.length) for request in trace])
+    done = Replay(pool, held, len(trace)).serve(np.array([request.arrival for request in trace]), first)
+    assert np.allclose(done, ends(journal, len(trace)), atol=1e-7)
 
 
 @settings(deadline=None, max_examples=15)
@@ -46,24 +46,24 @@ def test_one_runtime_a_device(seed, load, dispatch):
 def test_swaps_between_periods(seed, dispatch, at_once):
     rng = np.random.default_rng(seed)
     known = knowledge_of([bins(load_seconds=0.02)])
-    asked = requests(rng, 600, 0.5 * 6 / 0.0018)
-    period = asked[350].arrival
+    trace = requests(rng, 600, 0.5 * 6 / 0.0018)
+    period = trace[350].arrival
     held = [0, 0, 0, 0, 0, 3]
     config = Config(
         workers=6, dispatch=dispatch, deployed=tuple(held), drop_late=False, max_waiting=10**6, period=period,
         margin=0.0, plan="published", swaps=at_once,
     )  # fmt: skip
     scheduler = BinsScheduler(known, config)
-    journal = simulate(scheduler, asked, SimulatedBins(known, asked), lambda _: scheduler.check())
-    times = np.array([one.arrival for one in asked])
-    first = np.array([np.searchsorted([64, 128, 256, 512], one.length) for one in asked])
+    journal = simulate(scheduler, trace, SimulatedBins(known, trace), lambda _: scheduler.check())
+    times = np.array([request.arrival for request in trace])
+    first = np.array([np.searchsorted([64, 128, 256, 512], request.length) for request in trace])
     cut = int(np.searchsorted(times, period, side="right"))
-    replay = Replay(Pool.of(known, dispatch), held, len(asked))
+    replay = Replay(Pool.of(known, dispatch), held, len(trace))
     done = [replay.serve(times[:cut], first[:cut])]
     window = Window(period, times[:cut].tolist(), first[:cut].tolist())
     changes = swaps(held, published(known, window, 6), replay.free_at)
     late = replay.serve(times[cut:], first[cut:], None, changes, period, max(1, int(at_once * 6)), 0.02)
-    assert np.allclose(np.concatenate([*done, late]), ends(journal, len(asked)), atol=1e-7)
+    assert np.allclose(np.concatenate([*done, late]), ends(journal, len(trace)), atol=1e-7)
 
 
 @settings(deadline=None, max_examples=30)
@@ -71,14 +71,14 @@ def test_swaps_between_periods(seed, dispatch, at_once):
 def test_every_runtime_on_every_device(seed, load, patience):
     rng = np.random.default_rng(seed)
     known = knowledge_of([bins(placement="shared")], "static")
-    asked = requests(rng, 300, load * 3 / 0.0018, slo=0.02)
+    trace = requests(rng, 300, load * 3 / 0.0018, slo=0.02)
     config = Config(workers=3, drop_late=False, max_waiting=10**6, patience=patience, margin=0.0)
     scheduler = BinsScheduler(known, config)
-    journal = simulate(scheduler, asked, SimulatedBins(known, asked), lambda _: scheduler.check())
-    seconds = np.array([known.streams[0].cost(one.length)[1] for one in asked])
-    times = np.array([one.arrival for one in asked])
-    done = shared(times, seconds, np.full(len(asked), patience), np.array([one.deadline for one in asked]), 3)
-    assert np.allclose(done, ends(journal, len(asked)), atol=1e-7)
+    journal = simulate(scheduler, trace, SimulatedBins(known, trace), lambda _: scheduler.check())
+    seconds = np.array([known.streams[0].cost(request.length)[1] for request in trace])
+    times = np.array([request.arrival for request in trace])
+    done = shared(times, seconds, np.full(len(trace), patience), np.array([request.deadline for request in trace]), 3)
+    assert np.allclose(done, ends(journal, len(trace)), atol=1e-7)
 
 
 def test_a_request_that_no_device_takes_never_ends():

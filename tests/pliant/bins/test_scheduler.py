@@ -51,9 +51,9 @@ configs = st.fixed_dictionaries(
     st.sampled_from([(1,), (1, 2, 8), (4,), ()]), st.sampled_from(["all", "static", "longest", "dynamic"]),
 )  # fmt: skip
 def test_any_load_and_world_keep_the_books_and_come_to_an_end(world, config, placement, streams, batches, runtimes):
-    """See `Books`. `simulate` itself refuses a scheduler that asks for a wake-up that is not later.
+    """See `Books`. `simulate` refuses a scheduler that asks for a wake-up that is not later.
 
-    A replay asks for no wake-ups. Asking once decided: it removed entries that later events would have come upon.
+    A replay does not call `wake_at`, which once changed decisions: it removed entries that later events needed.
     """
     load, knowledge = bursty(world.seed, 0.05, streams=streams), known(placement, streams, batches, runtimes)
     journal, books = run(load, knowledge, world, **config)
@@ -81,7 +81,7 @@ def test_where_durations_are_as_profiled_nobody_is_answered_late_that_could_be_d
 
 def test_two_streams_share_devices_and_no_launch():
     _, books = run(bursty(5, streams=2), known("shared", 2, (1, 8)), workers=2)
-    tasks = {id: request.task for id, request in books.arrived.items()}
+    tasks = {number: request.task for number, request in books.arrived.items()}
     shapes = {(len(launch.requests) > 1, tasks[launch.requests[0]]) for launch in books.launches.values()}
     assert shapes >= {(True, "mail"), (True, "chat")}
 
@@ -126,7 +126,7 @@ def test_who_cannot_be_in_time_by_the_profile_is_dropped_as_it_comes_or_served_w
 
 @PLACEMENTS
 def test_a_device_that_was_slow_for_a_while_is_not_taken_for_slow_for_ever(placement):
-    """Whoever came was once dropped by what had been learnt, and as nothing ran, nothing else was learnt."""
+    """Every request was once dropped by the slowdown that had been learnt, and as nothing ran, nothing else was learnt."""
     fresh = scheduler(known(placement, 2, runtimes="static"), deployed=(3, 5), workers=2)
     for number in range(60):
         (launch,) = fresh.handle(Arrived(ask(number, number, 128, "chat")), number)
@@ -185,7 +185,7 @@ def test_who_waits_for_another_attempt_in_vain_is_dropped_as_failed_before_its_d
 
 
 def test_what_a_failed_launch_held_goes_to_every_device_that_idles():
-    """All of it once went to the first idle device, and what that did not take waited beside the others."""
+    """All its requests once went to the first idle device, and what that did not take waited although others idled."""
     fresh = scheduler(known("shared", batches=(1, 2)), workers=3)
     held = [launches(fresh.handle(Arrived(ask(i)), 0.0))[0] for i in range(3)]
     for number in range(3, 9):

@@ -1,4 +1,4 @@
-"""Every runtime on every device: who comes first, who goes last, and how many run together."""
+"""Placement "shared": which request comes first, which goes last, and how many run together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOSE = 1e-9
 
 
 class Queue:
-    """Who waits, from the journal alone; asserts that each launch takes who comes first by the plain rule."""
+    """The waiting requests, from the journal alone; asserts that each launch takes the first one by a plain rule."""
 
     def __init__(self, knowledge: Knowledge, patience: float, workers: int) -> None:
         self._knowledge, self._patience, self._workers = knowledge, patience, workers
@@ -29,27 +29,27 @@ class Queue:
                 self._requests[request.id] = self.waiting[request.id] = request
             for launch in launches(entry.actions):
                 self._judge(launch, entry.now)
-                for id in launch.requests:
-                    del self.waiting[id]
+                for number in launch.requests:
+                    del self.waiting[number]
 
     def _judge(self, launch: Launch, now: float) -> None:
-        head, *others = [self._requests[id] for id in launch.requests]
-        rest = [one for one in self.waiting.values() if one.id not in launch.requests]
+        head, *others = [self._requests[number] for number in launch.requests]
+        rest = [other for other in self.waiting.values() if other.id not in launch.requests]
         place = self._place(head, now)
-        assert all(place <= self._place(one, now, CLOSE) for one in rest), "the first of all comes first"
+        assert all(place <= self._place(other, now, CLOSE) for other in rest), "the first of all comes first"
         self.demoted |= {head.id} if place[0] else set()
         assert len(launch.requests) <= -(-len(self.waiting) // self._workers), "no more than the device's share"
-        peers = [one for one in rest if self._class(one) == self._class(head)]
-        for one in others:
-            assert self._class(one) == self._class(head), "a launch holds texts of about one length"
-            assert not self._place(one, now)[0], "who is late anyway joins nobody"
-            assert all(self._place(one, now) <= self._place(peer, now, CLOSE) for peer in peers), "in their order"
+        peers = [other for other in rest if self._class(other) == self._class(head)]
+        for other in others:
+            assert self._class(other) == self._class(head), "a launch holds texts of about one length"
+            assert not self._place(other, now)[0], "who is late anyway joins nobody"
+            assert all(self._place(other, now) <= self._place(peer, now, CLOSE) for peer in peers), "in their order"
 
     def _place(self, request: Request, now: float, slack: float = 0.0) -> tuple[bool, float]:
-        """(whether it cannot be in time any more, arrival + patience x seconds of its own work)."""
+        """Return (whether it can no longer be in time, arrival + patience x seconds of its own work)."""
         seconds = self._knowledge.stream(request.task).cost(request.length)[1]
         late = now - CLOSE + slack >= request.deadline - seconds
-        rough = 1e-3 if late and slack else slack  # so far back in the queue places are rounded
+        rough = 1e-3 if late and slack else slack  # places so far back in the queue are rounded
         return late, request.arrival + self._patience * seconds + rough
 
     def _class(self, request: Request) -> tuple[str, int]:
@@ -73,7 +73,7 @@ def test_each_launch_takes_who_comes_first_by_arrival_and_patience(seed, patienc
 
 
 def test_under_overload_some_are_put_after_all_others():
-    """What the property above would otherwise not have seen."""
+    """A check of the property above: its load has late requests."""
     load = bursty(1, 0.2, (3000,))
     journal, _ = run(load, known("shared"), patience=10.0, drop_late=False)
     queue = Queue(known("shared"), 10.0, 1)
@@ -83,7 +83,7 @@ def test_under_overload_some_are_put_after_all_others():
 
 
 def order(patience: float, asks) -> list[int]:
-    """Ids in the order in which one device runs them; all but the first wait for it."""
+    """Return the ids in the order in which one device runs them; all but the first wait for it."""
     fresh = scheduler(known("shared", runtimes="static"), patience=patience, drop_late=False)
     now, ran = 0.0, []
     (launch,) = fresh.handle(Arrived(ask(0, within=9.0)), now)
@@ -127,7 +127,7 @@ def test_who_cannot_be_in_time_any_more_goes_after_all_others_where_nobody_is_dr
 
 
 def test_a_failure_does_not_put_who_is_late_behind_the_others_that_are():
-    """An entry of its first wait was once found at its second one, and it was put back twice."""
+    """An entry of its first wait was once used at its second one, and it was put back twice."""
     fresh = scheduler(known("shared"), patience=0.0, drop_late=False, workers=2)
     first, second = (launches(fresh.handle(Arrived(ask(i, within=w)), 0.0))[0] for i, w in ((0, 0.05), (1, 1.0)))
     fresh.handle(Failed(first.id, "planted"), 0.01)
@@ -144,7 +144,7 @@ def test_a_failure_does_not_put_who_is_late_behind_the_others_that_are():
 
 def sizes(rate: float, batches: tuple[int, ...], workers: int = 1) -> list[int]:
     _, books = run(bursty(3, 0.5, (rate,)), known("shared", batches=batches, runtimes="static"), workers=workers)
-    return [len(one.requests) for one in books.launches.values() if one.kind == "run"]
+    return [len(launch.requests) for launch in books.launches.values() if launch.kind == "run"]
 
 
 def test_at_low_load_texts_run_alone_and_under_load_together():
@@ -173,12 +173,12 @@ def test_what_waits_is_shared_among_the_devices():
 
 @pytest.mark.parametrize("batches", [(1, 2, 8), ()])
 def test_texts_run_together_only_in_a_shape_that_takes_all_of_them(batches):
-    """Where long texts had smaller batches than short ones, the largest of any length was once tried, and it broke."""
+    """Long texts have smaller batches than short ones; the largest batch of any length was once tried, and failed."""
     load = [ask(i, 0.0, 20 if i % 2 else 400, within=9.0) for i in range(40)]
     _, books = run(load, known("shared", batches=batches, runtimes="static"))
     sizes = {400: 0, 20: 0}
     for launch in books.launches.values():
-        length = max(load[id].length for id in launch.requests)
+        length = max(load[number].length for number in launch.requests)
         sizes[length] = max(sizes[length], len(launch.requests))
     assert sizes[20] == 8
     assert sizes[400] == (1 if not batches else max(sizes[400], 1))

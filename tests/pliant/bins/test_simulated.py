@@ -1,4 +1,4 @@
-"""Simulated devices take what the profile says; the reference load's loud half is loud."""
+"""Simulated devices take the profile's seconds; the reference load's loud half is loud."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pliant.bins.reference import ReferenceConfig, capacity, reference_load
 from pliant.bins.simulated import SimulatedBins
 from pliant.protocol import Finished, Launch, Result
 from tests.fixtures.bins.loads import LOAD, SLOS, ask, known
-from tests.fixtures.bins.worlds import cost
+from tests.fixtures.bins.scenarios import cost
 
 KNOWN = known("shared", 2, (1, 4))
 TEXTS = [ask(0, length=20), ask(1, length=300), ask(2, length=30, task="chat")]
@@ -27,7 +27,7 @@ def test_a_static_launch_takes_what_its_shape_takes_whatever_it_holds():
 
 
 def test_a_dynamic_launch_takes_what_its_longest_text_makes_it_take():
-    (dynamic,) = [one for one in KNOWN.streams[0].runtimes if one.table]
+    (dynamic,) = [runtime for runtime in KNOWN.streams[0].runtimes if runtime.table]
     seconds, _ = device()(Launch(7, 0, (0, 1), dynamic.settings[0]))
     assert seconds == pytest.approx(dynamic.table.between(300, 2))
 
@@ -63,13 +63,15 @@ def test_the_reference_load_asks_for_texts_of_the_observed_lengths():
     load = reference_load(SHARES, SLOS, 100.0, 7)
     assert load == reference_load(SHARES, SLOS, 100.0, 7)
     assert load != reference_load(SHARES, SLOS, 100.0, 8)
-    assert {(one.task, one.length) for one in load.requests} == {(t, n) for t, some in SHARES.items() for n in some}
-    assert all(one.deadline - one.arrival == pytest.approx(SLOS[one.task]) for one in load.requests)
-    assert [one.id for one in load.requests] == list(range(len(load.requests)))
+    assert {(request.task, request.length) for request in load.requests} == {
+        (t, n) for t, some in SHARES.items() for n in some
+    }
+    assert all(request.deadline - request.arrival == pytest.approx(SLOS[request.task]) for request in load.requests)
+    assert [request.id for request in load.requests] == list(range(len(load.requests)))
 
 
 def test_the_reference_loads_loud_half_is_loud():
     load = reference_load(SHARES, SLOS, 200.0, 1, ReferenceConfig(quiet=(0.5,), loud=(2.0,)))
     assert [segment.rate for segment in load.segments] == [100.0, 400.0]
-    loud = sum(one.arrival >= 4.0 for one in load.requests)
+    loud = sum(request.arrival >= 4.0 for request in load.requests)
     assert loud / (len(load.requests) - loud) == pytest.approx(4.0, rel=0.15)

@@ -1,4 +1,4 @@
-"""One runtime a device: swaps at a plan, devices that fail while they swap, and capacity after one is lost for good."""
+"""Placement "single": swaps at a plan, devices that fail while they swap, and capacity after one is lost for good."""
 
 from __future__ import annotations
 
@@ -94,19 +94,19 @@ def test_what_no_device_took_goes_to_the_first_that_has_loaded():
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("lost", range(4))
 def test_capacity_is_planned_again_within_one_period_after_a_device_is_lost_for_good(lost, plan):
-    """The last one holds the only longest runtime."""
+    """The last device holds the only longest runtime."""
     load = bursty(4, 0.9, (600,))
     world = World(lost={lost: (0.01, 1.0)})
     _, books = run(load, known(), world, workers=4, deployed=(0, 1, 2, 3), plan=plan, period=0.3, swaps=0.5)
     planned = 0.01 + 0.3 + 2 * LOAD
     ends = [counts for when, counts in books.counts if planned < when < 1.0]
     assert all(counts[LONGEST] and sum(counts) in (2, 3) for counts in ends)
-    assert all(isinstance(books.fates[one.id], Answer) for one in load if one.arrival > planned)
+    assert all(isinstance(books.fates[request.id], Answer) for request in load if request.arrival > planned)
     assert lost < LONGEST or reasons(books) > {""}
 
 
 def test_a_device_that_loads_just_then_puts_off_no_plan():
-    """A plan was once left out where any device loaded: one that was up again, and one that was lost as it loaded."""
+    """A plan was once left out where any device loaded: one that had restarted, or one that was lost during its load."""
     fresh = scheduler(known(), workers=3, deployed=(0, 0, 3), plan="published", period=PERIOD)
     launched = [
         launches(fresh.handle(Arrived(ask(i, length=length)), 0.0))[0] for i, length in enumerate((20, 20, 500))
@@ -116,9 +116,9 @@ def test_a_device_that_loads_just_then_puts_off_no_plan():
     assert (load.worker, load.kind) == (0, "load")
     (again,) = launches(fresh.handle(done(launched[1]), PERIOD - 0.001))
     fresh.handle(done(again), PERIOD - 0.001)
-    assert fresh.handle(Woke(), PERIOD) == []  # as many load as may at one time
+    assert fresh.handle(Woke(), PERIOD) == []  # as many as may load at once do
     more = launches(fresh.handle(Finished(load.id, LOAD), PERIOD + LOAD))
-    assert [one.setting for one in more if one.kind == "load"] == [LONGEST]
+    assert [launch.setting for launch in more if launch.kind == "load"] == [LONGEST]
 
 
 @settings(max_examples=20)
@@ -129,18 +129,18 @@ def test_a_device_that_loads_just_then_puts_off_no_plan():
     st.sampled_from([1, 2]),
 )
 def test_any_devices_may_be_lost_for_any_while(seed, lost, plan, streams):
-    """A plan for no devices at all was once asked for, and the scheduler broke."""
+    """With no device left, a plan was once made all the same, and the scheduler failed."""
     load = bursty(seed, 0.1, streams=streams)
     run(load, known(streams=streams), World(seed, lost=lost), workers=4, plan=plan, period=0.05, swaps=0.5)
 
 
-PAUSE = 0.02  # before a restart, where it was a load that failed
+PAUSE = 0.02  # seconds before the restart after a failed load
 
 
 def about_to_swap():
-    """All three devices hold the longest runtime, and two are to swap, one at a time. The first has begun."""
-    told = {"plan": "published", "period": PERIOD, "swaps": 0.1, "restart_pause": PAUSE}
-    fresh = scheduler(known(), workers=3, deployed=(LONGEST,) * 3, **told)
+    """Return a scheduler whose three devices hold the longest runtime and two are to swap, and the first load."""
+    config = {"plan": "published", "period": PERIOD, "swaps": 0.1, "restart_pause": PAUSE}
+    fresh = scheduler(known(), workers=3, deployed=(LONGEST,) * 3, **config)
     for number in range(40):
         at = number / 400
         for launch in launches(fresh.handle(Arrived(ask(number, at)), at)):
@@ -151,7 +151,7 @@ def about_to_swap():
 
 
 def test_a_device_that_fails_at_its_load_lets_the_next_one_begin():
-    """It was once counted among those that load for as long as it was down, be it for ever."""
+    """It once counted as loading for as long as it was down, even for ever."""
     fresh, load = about_to_swap()
     (other,) = fresh.handle(Failed(load.id, "planted"), PERIOD)
     assert other.kind == "load"
@@ -167,11 +167,11 @@ def test_a_device_that_is_up_again_loads_what_it_was_to_hold():
 
 
 def test_a_device_that_fails_before_its_turn_runs_only_what_it_has_loaded():
-    """Its turn came while it loaded what it had held; it was then taken to hold the other one, which it had not loaded."""
+    """Its swap came while it reloaded its runtime; it was then taken to hold the other one, which was not loaded."""
     fresh, first = about_to_swap()
-    asked = [launches(fresh.handle(Arrived(ask(100 + i, PERIOD)), PERIOD))[0] for i in range(2)]
+    running = [launches(fresh.handle(Arrived(ask(100 + i, PERIOD)), PERIOD))[0] for i in range(2)]
     restarted: dict[int, Launch] = {}
-    for launch in asked:  # both others fail; it is the turn of one of these
+    for launch in running:  # both others fail; it is the turn of one of these
         (restart, *_) = launches(fresh.handle(Failed(launch.id, "planted"), PERIOD))
         (reload,) = launches(fresh.handle(Finished(restart.id, 0.0), PERIOD))
         restarted[reload.worker] = reload
@@ -182,5 +182,5 @@ def test_a_device_that_fails_before_its_turn_runs_only_what_it_has_loaded():
             assert held[launch.worker] == launch.setting
         fresh.check()
     ran = [launches(fresh.handle(Arrived(ask(i, 0.2, 400)), 0.2)) for i in range(200, 204)]
-    assert all(held[one.worker] == one.setting for some in ran for one in some)
+    assert all(held[launch.worker] == launch.setting for launches_at in ran for launch in launches_at)
     assert list(held.values()).count(LONGEST) == 1

@@ -1,4 +1,4 @@
-"""How many texts go into one launch: more only where that pays, costs no request its deadline and the mean nothing."""
+"""How many texts go into one launch: more only where that pays, costs no deadline, and does not delay the mean."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.bins.work import LEAST_GAIN, batch_size, until
+from pliant.bins.work import MIN_GAIN, batch_size, latest_end
 from tests.fixtures.bins.loads import ask
 
-LADDER = (1, 2, 4, 8)  # 4 for another length's sake
-FIXED = 0.010  # seconds of a launch beside those of its texts
+LADDER = (1, 2, 4, 8)  # 4 is a size of another length only
+FIXED = 0.010  # seconds of a launch in addition to those of its texts
 
 
 def cost(length: int, texts: int) -> tuple[int, float]:
-    """A launch has a fixed part, which is what a larger batch saves. There is no shape for 4 texts."""
-    made = next(size for size in (1, 2, 8) if size >= texts)
-    return 0, FIXED + 1e-4 * length * made
+    """A launch has a fixed part, which a larger batch saves. There is no shape for 4 texts."""
+    rows = next(size for size in (1, 2, 8) if size >= texts)
+    return 0, FIXED + 1e-4 * length * rows
 
 
 def linear(length: int, texts: int) -> tuple[int, float]:
@@ -40,36 +40,36 @@ some_texts = st.lists(
 
 @given(some_texts, st.floats(0.0, 0.1))
 def test_a_batch_costs_nobody_a_deadline_that_it_would_meet_alone_and_the_mean_nothing(texts, now):
-    found = size(texts, now=now)
-    seconds = cost(max(one.length for one in texts[:found]), found)[1]
+    chosen = size(texts, now=now)
+    seconds = cost(max(text.length for text in texts[:chosen]), chosen)[1]
     alone = cost(texts[0].length, 1)[1]
-    assert found in LADDER and found <= len(texts)
-    assert found == 1 or seconds <= alone * (found + 1) / 2
-    able = [one for one in texts[:found] if now + cost(one.length, 1)[1] <= one.deadline]
-    assert found == 1 or all(now + seconds <= one.deadline for one in able)
+    assert chosen in LADDER and chosen <= len(texts)
+    assert chosen == 1 or seconds <= alone * (chosen + 1) / 2
+    able = [text for text in texts[:chosen] if now + cost(text.length, 1)[1] <= text.deadline]
+    assert chosen == 1 or all(now + seconds <= text.deadline for text in able)
 
 
 @given(some_texts, st.floats(0.0, 0.1))
 def test_of_all_that_these_rules_allow_it_is_the_one_of_most_texts_a_second(texts, now):
-    """But for gains that are too small to count."""
+    """Gains below `MIN_GAIN` do not count."""
 
     def allowed(n: int) -> bool:
-        seconds = cost(max(one.length for one in texts[:n]), n)[1]
-        able = [one.deadline for one in texts[:n] if now + cost(one.length, 1)[1] <= one.deadline]
+        seconds = cost(max(text.length for text in texts[:n]), n)[1]
+        able = [text.deadline for text in texts[:n] if now + cost(text.length, 1)[1] <= text.deadline]
         return seconds <= cost(texts[0].length, 1)[1] * (n + 1) / 2 and all(now + seconds <= end for end in able)
 
     def rate(n: int) -> float:
-        return n / cost(max(one.length for one in texts[:n]), n)[1]
+        return n / cost(max(text.length for text in texts[:n]), n)[1]
 
     tried = [1, *(n for n in LADDER[1:] if n <= len(texts) and allowed(n))]
-    found = size(texts, now=now)
-    assert found in tried
-    assert all(rate(found) * LEAST_GAIN > rate(n) * 0.999999 for n in tried)
+    chosen = size(texts, now=now)
+    assert chosen in tried
+    assert all(rate(chosen) * MIN_GAIN > rate(n) * 0.999999 for n in tried)
 
 
-@pytest.mark.parametrize(("waiting", "found"), [(1, 1), (2, 2), (3, 2), (4, 4), (7, 4), (8, 8), (20, 8)])
-def test_where_it_pays_as_many_run_as_wait_and_as_there_is_a_shape_for(waiting, found):
-    assert size(alike(waiting)) == found
+@pytest.mark.parametrize(("waiting", "chosen"), [(1, 1), (2, 2), (3, 2), (4, 4), (7, 4), (8, 8), (20, 8)])
+def test_where_it_pays_as_many_run_as_wait_and_as_there_is_a_shape_for(waiting, chosen):
+    assert size(alike(waiting)) == chosen
 
 
 def test_where_a_batch_saves_nothing_one_text_runs():
@@ -81,12 +81,12 @@ def test_a_batch_that_ends_later_than_the_mean_of_one_after_the_other_is_not_mad
 
 
 def test_where_others_wait_behind_a_batch_is_made_for_their_sake():
-    """Two texts end 0.02 s later on average, and each of those behind 0.01 s sooner. Queues once grew instead."""
+    """Two texts end 0.02 s later on average, and each of those behind 0.01 s sooner. Without this, queues grew."""
     assert [size(alike(2, 500), waiting=waiting) for waiting in (2, 5, 7, 40)] == [1, 1, 2, 2]
 
 
 def test_a_size_that_does_not_pay_hides_no_larger_one_that_does():
-    """A ladder holds the sizes of all lengths. Where 4 texts had to run as 8, those 8 were once not looked at."""
+    """A ladder holds the sizes of all lengths. Where 4 texts had to run as 8, a batch of 8 was once not considered."""
     texts = alike(8, 60)
     assert cost(60, 4)[1] > cost(60, 1)[1] * 5 / 2
     assert size(texts) == 8
@@ -99,4 +99,4 @@ def test_one_urgent_text_keeps_the_batch_small_unless_it_is_late_anyway():
 
 
 def test_a_share_of_the_time_is_kept_for_the_way_back():
-    assert until(ask(1, 2.0, within=10.0), 0.15) == pytest.approx(10.5)
+    assert latest_end(ask(1, 2.0, within=10.0), 0.15) == pytest.approx(10.5)

@@ -1,4 +1,4 @@
-"""Attention importance: the same as from eager attention, for any family, however it is cut into blocks."""
+"""Attention importance equals that of eager attention, for any family of models and any size of blocks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def batch(pad: int, lengths=LENGTHS) -> dict[str, torch.Tensor]:
 
 
 @torch.inference_mode()
-def eager(classifier, told) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits, and attention that valid tokens give, summed over layers, heads and queries."""
+def eager(classifier, inputs) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logits, and the attention that valid tokens give, summed over layers, heads and queries."""
     model = load_model(classifier)
     model.set_attn_implementation("eager")
-    run = model(**told, output_attentions=True)
-    given_BHNM = sum(run.attentions) * told["attention_mask"][:, None, :, None]
+    run = model(**inputs, output_attentions=True)
+    given_BHNM = sum(run.attentions) * inputs["attention_mask"][:, None, :, None]
     return run.logits, given_BHNM.sum((1, 2))
 
 
@@ -39,25 +39,25 @@ def eager(classifier, told) -> tuple[torch.Tensor, torch.Tensor]:
 def test_importance_is_the_sum_of_eager_attentions_and_the_logits_stay(family, limit, lengths):
     classifier = tiny_classifier(family=family)
     model = load_model(classifier)
-    told = batch(model.config.pad_token_id, lengths)
-    logit_BK, expected_BM = eager(classifier, told)
+    inputs = batch(model.config.pad_token_id, lengths)
+    logit_BK, expected_BM = eager(classifier, inputs)
     watch(model)
     padded = len(set(lengths)) > 1
-    received = Received(told["attention_mask"].bool() if padded else None, limit)
+    received = Received(inputs["attention_mask"].bool() if padded else None, limit)
     with torch.inference_mode():
-        run = model(**(told if padded else {"input_ids": told["input_ids"]}), received=received)
+        run = model(**(inputs if padded else {"input_ids": inputs["input_ids"]}), received=received)
     np.testing.assert_allclose(run.logits, logit_BK, atol=1e-5)
     np.testing.assert_allclose(received.total_BM, expected_BM, atol=1e-5)
-    assert not received.total_BM[told["attention_mask"] == 0].any()
+    assert not received.total_BM[inputs["attention_mask"] == 0].any()
 
 
 def test_every_text_gives_each_head_of_each_layer_one_unit_of_attention_per_token():
     model = load_model(tiny_classifier())
     watch(model)
-    told = batch(0)
-    received = Received(told["attention_mask"].bool())
+    inputs = batch(0)
+    received = Received(inputs["attention_mask"].bool())
     with torch.inference_mode():
-        model(**told, received=received)
+        model(**inputs, received=received)
     np.testing.assert_allclose(received.total_BM.sum(1), 2 * 4 * np.array(LENGTHS), rtol=1e-5)
 
 
@@ -72,11 +72,11 @@ def test_a_model_that_is_not_asked_runs_plain_attention_to_the_last_bit():
 def test_two_runs_of_one_model_at_once_do_not_mix_their_importances():
     model = load_model(tiny_classifier())
     watch(model)
-    one, other = Received(), Received()
+    first, other = Received(), Received()
     with torch.inference_mode():
-        model(input_ids=torch.full((1, 5), 7), received=one)
+        model(input_ids=torch.full((1, 5), 7), received=first)
         model(input_ids=torch.full((1, 9), 8), received=other)
-    assert (one.total_BM.shape, other.total_BM.shape) == ((1, 5), (1, 9))
+    assert (first.total_BM.shape, other.total_BM.shape) == ((1, 5), (1, 9))
 
 
 @given(*(st.integers(1, 7) for _ in range(4)), st.integers(1, 500))

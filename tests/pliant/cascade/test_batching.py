@@ -1,4 +1,4 @@
-"""The batch that is found is the best of all subsets, as far as lengths are tried; costs are those of the profile."""
+"""The chosen batch is the best of all subsets at the lengths that are tried; costs are those of the profile."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.cascade.batching import Clock, densest, urgent
+from pliant.cascade.batching import BatchTimes, densest, urgent
 from pliant.latency import LatencyTable
 
 TABLE = LatencyTable((16, 64, 256), (1, 3), ((0.010, 0.015), (0.020, 0.050), (0.080, 0.270)))
-CLOCK = Clock(TABLE)
+CLOCK = BatchTimes(TABLE)
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Text:
 
 
 def texts(lengths) -> st.SearchStrategy[list[Text]]:
-    one = st.builds(Text, st.floats(0.0, 0.4), lengths, st.sampled_from([0.1, 0.5, 1.0]) | st.floats(0.001, 1.0))
-    return st.lists(one, min_size=1, max_size=7).map(lambda some: sorted(some, key=lambda text: text.deadline))
+    text = st.builds(Text, st.floats(0.0, 0.4), lengths, st.sampled_from([0.1, 0.5, 1.0]) | st.floats(0.001, 1.0))
+    return st.lists(text, min_size=1, max_size=7).map(lambda some: sorted(some, key=lambda text: text.deadline))
 
 
 MEASURED = texts(st.sampled_from(TABLE.settings))
-"""Only lengths at which there is nothing between a step and the next."""
+"""Texts of measured lengths only."""
 
 ANY = texts(st.integers(1, 400))
 
@@ -40,15 +40,15 @@ def took(some: list[Text], slowdown: float, beyond: float) -> float:
 
 
 def brute(waiting, now=0.0, slowdown=1.0, beyond=0.0, must=None) -> float | None:
-    """The density of the best of all subsets."""
-    found = []
+    """Return the density of the best of all subsets."""
+    feasible = []
     for size in range(1, CLOCK.most + 1):
         for chosen in combinations(range(len(waiting)), size):
             some = [waiting[i] for i in chosen]
             seconds = took(some, slowdown, beyond)
             if (must is None or must in chosen) and all(text.deadline >= now + seconds for text in some):
-                found.append(sum(text.value for text in some) / seconds)
-    return max(found, default=None)
+                feasible.append(sum(text.value for text in some) / seconds)
+    return max(feasible, default=None)
 
 
 CASES = given(MEASURED, st.sampled_from([0.0, 0.1]), st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from([0.0, 0.01]))
@@ -96,7 +96,7 @@ def test_of_equals_the_most_urgent_run():
 
 
 def test_a_longer_text_of_the_same_step_is_left_out_where_the_most_urgent_could_not_bear_it():
-    """Only the longest of a step was once tried, and the most urgent was left to expire."""
+    """Once only the longest text between two measured lengths was tried, and the most urgent one expired."""
     waiting = [Text(0.025, 66, 1.0), Text(1.0, 200, 1.0)]
     assert urgent(waiting, CLOCK, 0.0).chosen == (0,)
     assert densest(waiting, CLOCK, 0.0).chosen == (1,)

@@ -1,4 +1,4 @@
-"""Calibration finds the optimum itself, and confidences then mean what they say."""
+"""Calibration finds the exact optimum, after which confidences equal accuracies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pliant.errors import InputError
 
 
 def drawn(true, texts=600, classes=4, seed=0):
-    """Logits that need the temperature `true`, and labels."""
+    """Return logits whose best temperature is `true`, and labels."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(texts, classes)) * 2
     labels = np.array([rng.choice(classes, p=row) for row in softmax(logits)])
@@ -40,12 +40,12 @@ def loss(logits, labels, tried):
 @pytest.mark.parametrize("classes", [2, 4, 30])
 def test_the_temperature_is_the_minimum_of_a_fine_grid(true, classes):
     logits, labels = drawn(true, texts=300, classes=classes)
-    found = temperature(logits, labels)
-    grid = np.exp(np.linspace(np.log(found / 3), np.log(found * 3), 2001))
+    fitted = temperature(logits, labels)
+    grid = np.exp(np.linspace(np.log(fitted / 3), np.log(fitted * 3), 2001))
     losses = [loss(logits, labels, tried) for tried in grid]
-    assert found == pytest.approx(true, rel=0.4)
-    assert grid[np.argmin(losses)] == pytest.approx(found, rel=0.0012)
-    assert loss(logits, labels, found) <= min(losses) + 1e-14
+    assert fitted == pytest.approx(true, rel=0.4)
+    assert grid[np.argmin(losses)] == pytest.approx(fitted, rel=0.0012)
+    assert loss(logits, labels, fitted) <= min(losses) + 1e-14
 
 
 @settings(deadline=None, max_examples=50)
@@ -58,8 +58,8 @@ def test_the_temperature_is_the_minimum_of_a_fine_grid(true, classes):
 def test_no_temperature_of_the_allowed_ones_is_better(seed, classes, scale, noise):
     logits, labels = drawn(scale, 40, classes, seed)
     logits = logits + noise * scale * np.random.default_rng(seed).normal(size=logits.shape)
-    found = temperature(logits, labels)
-    least = loss(logits, labels, found)
+    fitted = temperature(logits, labels)
+    least = loss(logits, labels, fitted)
     assert all(least <= loss(logits, labels, tried) + 1e-12 for tried in np.geomspace(COLDEST, HOTTEST, 300))
 
 
@@ -67,15 +67,15 @@ def test_no_temperature_of_the_allowed_ones_is_better(seed, classes, scale, nois
 @given(seed=st.integers(0, 1000), factor=st.floats(0.5, 8), data=st.data())
 def test_the_temperature_follows_the_scale_and_ignores_shifts_order_and_copies(seed, factor, data):
     logits, labels = drawn(2.0, 60, 3, seed)
-    found = temperature(logits, labels)
+    fitted = temperature(logits, labels)
     rows = np.array(data.draw(st.permutations(range(60))))
     columns = np.array(data.draw(st.permutations(range(3))))
     shift = np.random.default_rng(seed).normal(size=(60, 1)) * 50
-    assert temperature(logits * factor, labels) == pytest.approx(found * factor, rel=1e-9)
-    assert temperature(logits + shift, labels) == pytest.approx(found, rel=1e-9)
-    assert temperature(logits[rows], labels[rows]) == pytest.approx(found, rel=1e-9)
-    assert temperature(logits[:, columns], np.argsort(columns)[labels]) == pytest.approx(found, rel=1e-9)
-    assert temperature(np.tile(logits, (2, 1)), np.tile(labels, 2)) == pytest.approx(found, rel=1e-9)
+    assert temperature(logits * factor, labels) == pytest.approx(fitted * factor, rel=1e-9)
+    assert temperature(logits + shift, labels) == pytest.approx(fitted, rel=1e-9)
+    assert temperature(logits[rows], labels[rows]) == pytest.approx(fitted, rel=1e-9)
+    assert temperature(logits[:, columns], np.argsort(columns)[labels]) == pytest.approx(fitted, rel=1e-9)
+    assert temperature(np.tile(logits, (2, 1)), np.tile(labels, 2)) == pytest.approx(fitted, rel=1e-9)
 
 
 @pytest.mark.parametrize("classes", [2, 5])
@@ -91,7 +91,9 @@ def test_scikit_learn_finds_the_same_temperature(classes, true):
             return self
 
         def decision_function(self, logits):
-            return (logits[:, 1] - logits[:, 0]) / 2 if classes == 2 else logits  # it makes (-m, m) of a margin m
+            return (
+                (logits[:, 1] - logits[:, 0]) / 2 if classes == 2 else logits
+            )  # two logits become (-m, m), m half their difference
 
         def predict(self, logits):
             return logits.argmax(1)
@@ -167,15 +169,15 @@ def test_the_error_is_the_weighted_distance_of_every_bin(rows, bins):
 
 
 def test_a_reliability_diagram_holds_every_text_and_leaves_empty_bins_blank():
-    found = reliability(np.array([0.05, 0.95, 1.0, 0.92]), np.array([False, True, True, False]), 10)
-    assert found.count.tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 0, 3]
-    assert found.accuracy[[0, 9]].tolist() == [0.0, pytest.approx(2 / 3)]
-    assert found.confidence[[0, 9]].tolist() == [0.05, pytest.approx(2.87 / 3)]
-    assert np.isnan(found.accuracy[1:9]).all()
+    diagram = reliability(np.array([0.05, 0.95, 1.0, 0.92]), np.array([False, True, True, False]), 10)
+    assert diagram.count.tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 0, 3]
+    assert diagram.accuracy[[0, 9]].tolist() == [0.0, pytest.approx(2 / 3)]
+    assert diagram.confidence[[0, 9]].tolist() == [0.05, pytest.approx(2.87 / 3)]
+    assert np.isnan(diagram.accuracy[1:9]).all()
 
 
 def errors(texts, seed=0):
-    """Predictions with an error that grows with the length and falls towards the ends, in a unit of its own."""
+    """Return predictions whose error grows with the length and falls towards the ends."""
     rng = np.random.default_rng(seed)
     prediction = rng.uniform(0, 5, texts)
     length = rng.integers(4, 128, texts)
@@ -186,9 +188,9 @@ def errors(texts, seed=0):
 
 def test_the_spread_follows_prediction_and_length():
     prediction, label, length, true = errors(20_000)
-    found = deviation(fit_spread(prediction, label, length), prediction, length)
-    assert np.mean(found**2) == pytest.approx(np.mean((label - prediction) ** 2))
-    assert np.median(np.abs(np.log(found / true))) < 0.05
+    spread_R = deviation(fit_spread(prediction, label, length), prediction, length)
+    assert np.mean(spread_R**2) == pytest.approx(np.mean((label - prediction) ** 2))
+    assert np.median(np.abs(np.log(spread_R / true))) < 0.05
 
 
 @pytest.mark.parametrize("tolerance", [20.0, 80.0, 200.0])
@@ -211,15 +213,15 @@ def test_beyond_what_was_met_the_spread_does_not_grow():
 
 
 def test_a_perfect_or_constant_regressor_can_be_calibrated():
-    told = np.array([1.0, 2.0, 3.0])
+    values = np.array([1.0, 2.0, 3.0])
     same = np.full(3, 7)
-    assert within(deviation(fit_spread(told, told, same), told, same), 0.1).tolist() == [1.0, 1.0, 1.0]
-    assert deviation(fit_spread(same, same + told, same), same, same) == pytest.approx(np.sqrt(14 / 3))
+    assert within(deviation(fit_spread(values, values, same), values, same), 0.1).tolist() == [1.0, 1.0, 1.0]
+    assert deviation(fit_spread(same, same + values, same), same, same) == pytest.approx(np.sqrt(14 / 3))
 
 
 def test_the_probability_is_that_of_a_normal_error():
-    found = within(np.array([1.0, 0.5, 0.0, 1e9]), 1.0)
-    assert found == pytest.approx([0.6826894921, 0.9544997361, 1.0, 0.0], abs=1e-8)
+    probability_R = within(np.array([1.0, 0.5, 0.0, 1e9]), 1.0)
+    assert probability_R == pytest.approx([0.6826894921, 0.9544997361, 1.0, 0.0], abs=1e-8)
 
 
 def test_a_regression_without_texts_or_with_broken_ones_is_refused():

@@ -1,4 +1,4 @@
-"""Bounds hold as often as they say, and tests in a fixed order end at the first failure."""
+"""Bounds hold as often as they promise, and tests in a fixed order end at the first failure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import gammaincinv
 
-from pliant.cascade.certify import last_passing, lower_bound, lower_bounds, wilson
+from pliant.cascade.certify import last_passing, lower_bounds, wilson
+from tests.fixtures.cascade.scenarios import lower_bound
 
 WORLDS = 4000
 CONFIDENCE = 0.95
@@ -16,7 +17,7 @@ SLACK = 3 * np.sqrt(0.05 * 0.95 / WORLDS)  # three standard errors of the share 
 
 
 def differences(rng, losses, gains, texts):
-    """Sums and numbers of texts that differ, of so many worlds: each text is lost, won or the same."""
+    """Return for each world the sum of differences and the number of texts that differ: lost, won or equal."""
     lost, won, _ = rng.multinomial(texts, [losses, gains, 1 - losses - gains], WORLDS).T
     return (won - lost) / texts, (won + lost) / texts
 
@@ -67,7 +68,7 @@ def test_the_bound_is_that_of_the_differences_with_one_loss_more(differences, ho
 
 @pytest.mark.parametrize("losses", range(30))
 def test_few_losses_are_bounded_as_a_poisson_count_exactly_is(losses):
-    """Without the correction 0 losses were bounded by 2.6 of them where 3 are right: 6% misses instead of 5%."""
+    """Without the correction the bound for 0 losses was 2.6 losses instead of 3: it failed in 6% of worlds, not 5%."""
     seen = np.zeros(100_000)
     seen[:losses] = -1
     exact = gammaincinv(losses + 1, 0.95)
@@ -80,14 +81,14 @@ def test_texts_that_never_differed_do_not_prove_that_they_never_will():
 
 
 def test_testing_ends_at_the_first_failure():
-    asked = []
+    tested = []
 
     def bound(number):
-        asked.append(number)
+        tested.append(number)
         return [0.5, 0.2, -0.1, 0.9][number]
 
     assert last_passing(4, bound, 0.0) == 1
-    assert asked == [0, 1, 2]
+    assert tested == [0, 1, 2]
 
 
 def test_nothing_passes_where_the_first_fails_or_there_is_none():
@@ -104,7 +105,7 @@ def test_wilson_is_above_the_true_share_in_about_the_declared_share_of_worlds(sh
     rng = np.random.default_rng(5)
     right = rng.binomial(texts, share, WORLDS)
     bounds = {count: wilson(np.arange(texts) < count, CONFIDENCE) for count in np.unique(right)}
-    # The bound is not conservative: discrete counts near 1 miss up to a tenth more often than declared.
+    # The bound is not conservative: with counts near 1 it fails up to a tenth more often than declared.
     assert 0.03 <= np.mean([bounds[count] > share for count in right]) <= 0.066
 
 

@@ -1,4 +1,4 @@
-"""The weight is the likeliest, as a fine grid finds it, and the larger level stands alone where mixing helps no text."""
+"""The weight is the likeliest one of a fine grid, and the larger level stands alone where mixing helps no text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GRID = np.linspace(0, 1, 501)
 
 
 def said(seed, texts=60, classes=3, before=1.0, after=2.0):
-    """Two levels' answers and the labels; each lifts the right class by so much."""
+    """Return two levels' answers and the labels. `before` and `after`: how much each level prefers the right class."""
     rng = np.random.default_rng(seed)
     label_R = rng.integers(classes, size=texts)
     answers = []
@@ -32,9 +32,9 @@ def likelihood(before, after, label, share):
 
 @given(st.integers(0, 10_000), st.floats(-1, 3), st.floats(-1, 3))
 def test_no_weight_on_a_fine_grid_is_likelier(seed, before, after):
-    made = said(seed, before=before, after=after)
-    best = max(likelihood(*made, share) for share in GRID)
-    assert likelihood(*made, likeliest(*made)) >= best - 1e-12
+    answers = said(seed, before=before, after=after)
+    best = max(likelihood(*answers, share) for share in GRID)
+    assert likelihood(*answers, likeliest(*answers)) >= best - 1e-12
 
 
 def test_a_level_that_always_knows_better_has_all_the_weight():
@@ -51,15 +51,15 @@ def test_equal_answers_leave_the_larger_level_alone():
 @given(st.integers(0, 10_000), st.floats(-1, 3))
 def test_the_larger_level_stands_alone_unless_the_mixture_answers_more_texts_correctly(seed, after):
     before, larger, label = said(seed, after=after)
-    found = weight(before, larger, label)
-    mixed = ((found * larger + (1 - found) * before).argmax(axis=1) == label).mean()
+    fitted = weight(before, larger, label)
+    mixed = ((fitted * larger + (1 - fitted) * before).argmax(axis=1) == label).mean()
     alone = (larger.argmax(axis=1) == label).mean()
-    assert found == 1.0 or (mixed > alone and found == likeliest(before, larger, label))
+    assert fitted == 1.0 or (mixed > alone and fitted == likeliest(before, larger, label))
 
 
 def test_both_happen():
     weights = [weight(*said(seed, texts=200, after=1.6)) for seed in range(20)]
-    assert 0 < sum(found == 1.0 for found in weights) < 20
+    assert 0 < sum(fitted == 1.0 for fitted in weights) < 20
 
 
 def test_the_published_weights_are_as_the_accuracies():

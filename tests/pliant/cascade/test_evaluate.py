@@ -1,4 +1,4 @@
-"""What becomes of saved texts is what becomes of them one by one."""
+"""Evaluating all texts at once gives the same as text by text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,24 @@ from hypothesis import strategies as st
 
 from pliant.cascade import evaluate as module
 from pliant.cascade.artifact import Candidate, Cascade, Gate, Pruning
-from pliant.cascade.evaluate import Ground, draws, evaluate, measured, opinion, seconds_of, settle, subset, walk
+from pliant.cascade.evaluate import (
+    EvaluationData,
+    draws,
+    evaluate,
+    level_step,
+    measured,
+    seconds_of,
+    settle,
+    subset,
+    walk,
+)
 from pliant.cascade.route import answers, combine, judge
 from pliant.errors import InputError
-from tests.fixtures.cascade.worlds import MASS, classification, profiles, regression, table
+from tests.fixtures.cascade.scenarios import MASS, classification, profiles, regression, table
 
 RULES = [(0, 1, MASS), (1, 2, MASS)]
-CLASSES = Ground(classification(0, 60, 3, (0.5, 1.5, 3.0), pruned=RULES), profiles(3))
-VALUES = Ground(regression(0, 60, (0.8, 0.5, 0.2)), profiles(3, regression=True), 0.4)
+CLASSES = EvaluationData(classification(0, 60, 3, (0.5, 1.5, 3.0), pruned=RULES), profiles(3))
+VALUES = EvaluationData(regression(0, 60, (0.8, 0.5, 0.2)), profiles(3, regression=True), 0.4)
 DOUBT = (1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 paths = st.sampled_from([(0,), (2,), (0, 1), (1, 2), (0, 1, 2)])
@@ -41,8 +51,8 @@ def candidates(draw, ground):
 
 
 def one_by_one(candidate, ground, draw_R):
-    """Every text through the levels until it is answered: correct, seconds, levels run, share of words read."""
-    outputs, told = ground.outputs, []
+    """Return for each text, run through the levels until it is answered: correct, seconds, levels run, share of words."""
+    outputs, rows = ground.outputs, []
     for text in range(len(outputs.labels)):
         answer, seconds, kept, ran = None, 0.0, 1.0, 0
         for place, number in enumerate(candidate.levels):
@@ -66,18 +76,18 @@ def one_by_one(candidate, ground, draw_R):
             correct = abs(answer[0, 0] - outputs.labels[text]) <= ground.tolerance
         else:
             correct = answer[0].argmax() == outputs.labels[text]
-        told.append((bool(correct), seconds, ran, kept))
-    return told
+        rows.append((bool(correct), seconds, ran, kept))
+    return rows
 
 
 def compare(candidate, ground):
     draw_R = np.random.default_rng(1).random(len(ground.outputs.labels))
-    found = evaluate(candidate, ground, draw_R)
+    evaluation = evaluate(candidate, ground, draw_R)
     correct, seconds, ran, kept = zip(*one_by_one(candidate, ground, draw_R), strict=True)
-    assert found.correct_R.tolist() == list(correct)
-    assert found.seconds_R == pytest.approx(seconds)
-    assert found.steps_R.tolist() == list(ran)
-    assert found.kept_R == pytest.approx(kept)
+    assert evaluation.correct_R.tolist() == list(correct)
+    assert evaluation.seconds_R == pytest.approx(seconds)
+    assert evaluation.steps_R.tolist() == list(ran)
+    assert evaluation.kept_R == pytest.approx(kept)
 
 
 @settings(max_examples=40, deadline=None)
@@ -95,13 +105,13 @@ def test_values_are_evaluated_as_text_by_text(candidate):
 def test_figures_are_the_means_over_the_texts():
     gate = Gate("gain", 0.3, weights=DOUBT, pruning=MASS)
     candidate = Candidate("some", (1, 2), (gate,), 0, 0, 0, ())
-    told = one_by_one(candidate, CLASSES, draws(60))
-    found = measured(candidate, CLASSES, promised=0.5)
-    assert found.accuracy == pytest.approx(np.mean([one[0] for one in told]))
-    assert found.seconds == pytest.approx(np.mean([one[1] for one in told]))
-    assert found.shares == (1.0, pytest.approx(np.mean([one[2] == 2 for one in told])))
-    assert (found.kept, found.promised) == (0.75, 0.5)
-    assert 0 < found.shares[1] < 1
+    rows = one_by_one(candidate, CLASSES, draws(60))
+    candidate_ = measured(candidate, CLASSES, promised=0.5)
+    assert candidate_.accuracy == pytest.approx(np.mean([row[0] for row in rows]))
+    assert candidate_.seconds == pytest.approx(np.mean([row[1] for row in rows]))
+    assert candidate_.shares == (1.0, pytest.approx(np.mean([row[2] == 2 for row in rows])))
+    assert (candidate_.kept, candidate_.promised) == (0.75, 0.5)
+    assert 0 < candidate_.shares[1] < 1
 
 
 def test_without_a_further_level_every_word_counts_as_read():
@@ -115,10 +125,10 @@ def test_a_pruning_that_was_not_run_is_refused():
 
 
 def test_importance_costs_its_seconds_only_where_words_are_pruned():
-    plain, costly = opinion(CLASSES, 0), opinion(CLASSES, 0, onward=MASS)
+    plain, costly = level_step(CLASSES, 0), level_step(CLASSES, 0, onward=MASS)
     assert costly.seconds_R == pytest.approx(1.1 * plain.seconds_R)
-    unmeasured = Ground(CLASSES.outputs, tuple(replace(level, importance=None) for level in CLASSES.levels))
-    assert opinion(unmeasured, 0, onward=MASS).seconds_R.tolist() == plain.seconds_R.tolist()
+    unmeasured = EvaluationData(CLASSES.outputs, tuple(replace(level, importance=None) for level in CLASSES.levels))
+    assert level_step(unmeasured, 0, onward=MASS).seconds_R.tolist() == plain.seconds_R.tolist()
 
 
 @given(st.integers(1, 400))
@@ -142,18 +152,18 @@ def test_texts_that_stop_never_come_back():
 
 
 def test_draws_are_spread_evenly():
-    made = np.sort(draws(1000))
-    assert (made >= 0).all() and (made < 1).all()
-    assert np.abs(made - np.arange(1000) / 1000).max() < 0.005
+    drawn = np.sort(draws(1000))
+    assert (drawn >= 0).all() and (drawn < 1).all()
+    assert np.abs(drawn - np.arange(1000) / 1000).max() < 0.005
 
 
 def test_every_candidate_is_tested_on_the_texts_given():
     small, large = (Candidate(name, (level,), (), 0, 0, 0, ()) for name, level in (("small", 0), ("large", 2)))
     cascade = Cascade("", ("a",), False, 0.0, "cpu", CLASSES.levels, (small, large), 0.9, 0.95, {}, "none")
-    found = module.tested(cascade, CLASSES.outputs).test_accuracy
+    accuracies = module.with_test_accuracy(cascade, CLASSES.outputs).test_accuracy
     labels = CLASSES.outputs.labels
     expected = {
         name: (CLASSES.outputs.levels[number].logits.argmax(1) == labels).mean()
         for name, number in (("small", 0), ("large", 2))
     }
-    assert found == pytest.approx(expected)
+    assert accuracies == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""Thresholds are every trade that there is, and give what they claim."""
+"""The thresholds are all possible trades of accuracy for seconds, and give what they claim."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pliant.cascade.frontier import ALWAYS, NEVER, QUANTILES, Points, applied, f
 
 
 def settled(correct, seconds, score, thresholds):
-    """Text by text: the share answered correctly and the mean seconds."""
+    """Return the share answered correctly and the mean seconds, computed text by text."""
     right, took = 0.0, 0.0
     for text in range(len(correct[0])):
         step = 0
@@ -27,7 +27,7 @@ def settled(correct, seconds, score, thresholds):
 
 @st.composite
 def outcomes(draw):
-    """Scores of few values, so that many are equal; seconds in eighths, so that sums are exact."""
+    """Draw scores of few values, so that many are equal, and seconds in eighths, so that sums are exact."""
     steps, texts = draw(st.integers(1, 3)), draw(st.integers(1, 8))
 
     def rows(values, count):
@@ -44,31 +44,31 @@ def every_outcome(correct, seconds, score):
 
 
 @given(outcomes())
-def test_points_are_all_outcomes_that_any_thresholds_have(made):
-    found = points(*made)
-    assert set(zip(found.accuracy_P, found.seconds_P, strict=True)) == every_outcome(*made)
+def test_points_are_all_outcomes_that_any_thresholds_have(table):
+    every = points(*table)
+    assert set(zip(every.accuracy_P, every.seconds_P, strict=True)) == every_outcome(*table)
 
 
 @given(outcomes())
-def test_thresholds_give_the_accuracy_and_seconds_that_they_claim(made):
-    found = points(*made)
-    for threshold_G, accuracy, seconds in zip(found.threshold_PG, found.accuracy_P, found.seconds_P, strict=True):
-        assert settled(*made, threshold_G) == (accuracy, seconds)
+def test_thresholds_give_the_accuracy_and_seconds_that_they_claim(table):
+    every = points(*table)
+    for threshold_G, accuracy, seconds in zip(every.threshold_PG, every.accuracy_P, every.seconds_P, strict=True):
+        assert settled(*table, threshold_G) == (accuracy, seconds)
 
 
 @given(outcomes())
-def test_the_frontier_is_what_no_other_outcome_beats(made):
-    outcomes = every_outcome(*made)
+def test_the_frontier_is_what_no_other_outcome_beats(table):
+    outcomes = every_outcome(*table)
     best = {(a, s) for a, s in outcomes if not any((b >= a and t <= s) and (b, t) != (a, s) for b, t in outcomes)}
-    found = frontier(points(*made))
-    assert set(zip(found.accuracy_P, found.seconds_P, strict=True)) == best
-    assert len(found) == len(best)
-    assert (np.diff(found.accuracy_P) < 0).all() and (np.diff(found.seconds_P) < 0).all()
+    edge = frontier(points(*table))
+    assert set(zip(edge.accuracy_P, edge.seconds_P, strict=True)) == best
+    assert len(edge) == len(best)
+    assert (np.diff(edge.accuracy_P) < 0).all() and (np.diff(edge.seconds_P) < 0).all()
 
 
 @given(outcomes(), st.integers(0, 3))
-def test_given_thresholds_are_applied_as_text_by_text(made, seed):
-    correct, seconds, score = made
+def test_given_thresholds_are_applied_as_text_by_text(table, seed):
+    correct, seconds, score = table
     threshold_PG = np.random.default_rng(seed).integers(-5, 5, (4, len(score))) / 8
     correct_PR, seconds_P = applied([row.astype(bool) for row in correct], seconds, score, threshold_PG)
     for point, threshold_G in enumerate(threshold_PG):
@@ -83,18 +83,18 @@ def test_many_texts_have_exact_last_thresholds_and_quantiles_before(seed):
     rng = np.random.default_rng(seed)
     correct = [rng.integers(0, 2, 200).astype(float) for _ in range(3)]
     seconds, score = [rng.integers(1, 9, 200) / 8.0 for _ in range(3)], [rng.normal(size=200) for _ in range(2)]
-    found = points(correct, seconds, score)
-    assert len(np.unique(found.threshold_PG[:, 0])) == QUANTILES
-    for number in rng.integers(0, len(found), 20):
-        expected = settled(correct, seconds, score, found.threshold_PG[number])
-        assert (found.accuracy_P[number], found.seconds_P[number]) == pytest.approx(expected)
+    every = points(correct, seconds, score)
+    assert len(np.unique(every.threshold_PG[:, 0])) == QUANTILES
+    for number in rng.integers(0, len(every), 20):
+        expected = settled(correct, seconds, score, every.threshold_PG[number])
+        assert (every.accuracy_P[number], every.seconds_P[number]) == pytest.approx(expected)
 
 
 def test_neighbouring_numbers_are_told_apart():
     low = 0.1
     high = np.nextafter(low, 1)
-    found = points([np.array([0.0, 0.0]), np.array([1.0, 0.0])], [np.ones(2), np.ones(2)], [np.array([high, low])])
-    assert [(low_or_high > at) for at in found.threshold_PG[:, 0] for low_or_high in (high, low)] == [
+    every = points([np.array([0.0, 0.0]), np.array([1.0, 0.0])], [np.ones(2), np.ones(2)], [np.array([high, low])])
+    assert [(low_or_high > at) for at in every.threshold_PG[:, 0] for low_or_high in (high, low)] == [
         *(False, False),
         *(True, False),
         *(True, True),
@@ -102,13 +102,13 @@ def test_neighbouring_numbers_are_told_apart():
 
 
 def test_a_score_beyond_a_probability_s_is_still_below_never_and_above_always():
-    found = points([np.zeros(2), np.ones(2)], [np.ones(2), np.ones(2)], [np.array([50.0, -50.0])])
-    assert found.threshold_PG[0, 0] == NEVER and found.accuracy_P.tolist() == [0.0, 0.5, 1.0]
+    every = points([np.zeros(2), np.ones(2)], [np.ones(2), np.ones(2)], [np.array([50.0, -50.0])])
+    assert every.threshold_PG[0, 0] == NEVER and every.accuracy_P.tolist() == [0.0, 0.5, 1.0]
 
 
 def test_chosen_points_keep_their_rows():
-    made = Points(np.array([[1.0], [2.0], [3.0]]), np.array([0.1, 0.2, 0.3]), np.array([4.0, 5.0, 6.0]))
-    chosen = made.chosen(np.array([2, 0]))
+    every = Points(np.array([[1.0], [2.0], [3.0]]), np.array([0.1, 0.2, 0.3]), np.array([4.0, 5.0, 6.0]))
+    chosen = every.chosen(np.array([2, 0]))
     assert (chosen.threshold_PG.tolist(), chosen.accuracy_P.tolist(), chosen.seconds_P.tolist()) == (
         [[3.0], [1.0]],
         [0.3, 0.1],

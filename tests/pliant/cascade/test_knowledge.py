@@ -1,4 +1,4 @@
-"""What the scheduler is told of stored cascades: numbers of models, their workers and their times."""
+"""What the scheduler knows of stored cascades: numbers of models, their workers and their seconds."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def test_models_are_numbered_over_tasks_and_levels():
 
 
 def test_a_path_is_a_candidate_in_numbers_of_models_with_the_first_levels_accuracy():
-    found = knowledge([NEWS, PAIRS])
-    assert found.tasks == {
+    known = knowledge([NEWS, PAIRS])
+    assert known.tasks == {
         "news": (Path((0, 1), 0.8), Path((1,), 0.9)),
         "pairs": (Path((2, 4), 0.6), Path((2, 3, 4), 0.6)),
     }
-    assert [model.workers for model in found.models] == [(0,)] * 5
-    found.check(1)
+    assert [model.workers for model in known.models] == [(0,)] * 5
+    known.check(1)
 
 
 def test_only_a_level_whose_importances_are_used_is_reckoned_with_them():
     assert prunes(NEWS) == {0}
     assert prunes(PAIRS) == set()
-    found = knowledge([NEWS, PAIRS])
-    assert [model.latency for model in found.models] == [table(scale) for scale in (0.4, 1.0, 0.2, 0.5, 1.5)]
+    known = knowledge([NEWS, PAIRS])
+    assert [model.latency for model in known.models] == [table(scale) for scale in (0.4, 1.0, 0.2, 0.5, 1.5)]
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_placement(levels, workers, own, where):
 
 
 def test_own_placement_is_by_level_in_every_task():
-    found = knowledge([NEWS, PAIRS], 3, own=True)
-    assert [model.workers for model in found.models] == [(0,), (1,), (0,), (1,), (2,)]
-    found.check(3)
+    known = knowledge([NEWS, PAIRS], 3, own=True)
+    assert [model.workers for model in known.models] == [(0,), (1,), (0,), (1,), (2,)]
+    known.check(3)
 
 
 @pytest.mark.parametrize("workers", [(), (1,), (-1,)])

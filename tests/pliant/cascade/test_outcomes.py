@@ -1,4 +1,4 @@
-"""What later labels say of the answers given, and whether the test of the promise keeps its own promise."""
+"""Figures from later labels, and the false alarms of the test of the promise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.cascade import outcomes
-from pliant.cascade.outcomes import CONFIDENCE, Answered, Tracker, bet, evidence, reserve, stake
+from pliant.cascade.outcomes import CONFIDENCE, Answered, Tracker, bet, evidence, initial_wealth, reserve
 from pliant.errors import InputError
 
 BROKEN = 1 / (1 - CONFIDENCE)
@@ -20,13 +20,13 @@ def answered(level="small", label="b", confidence=0.8, promised: float | None = 
 
 
 def first_alarms(accuracy, promised: float, runs: int, labels: int, seed: int) -> np.ndarray:
-    """[runs] the label at which the promise is found broken; a large number where it is not. `accuracy` is of a label."""
+    """Return [runs], the label that breaks the promise; a large number if none does. `accuracy`: of each label."""
     rng = np.random.default_rng(seed)
-    wealth, alarm = np.tile(stake(), (runs, 1)), np.full(runs, 10**9)
+    wealth, alarm = np.tile(initial_wealth(), (runs, 1)), np.full(runs, 10**9)
     for label in range(labels):
         wealth = bet(wealth, label, rng.random(runs) >= accuracy(label), promised)
-        found = evidence(wealth, label + 1) >= BROKEN
-        alarm[found & (alarm == 10**9)] = label + 1
+        broken = evidence(wealth, label + 1) >= BROKEN
+        alarm[broken & (alarm == 10**9)] = label + 1
     return alarm
 
 
@@ -50,11 +50,11 @@ def test_a_promise_broken_after_a_long_good_time_is_found_nearly_as_soon():
 
 @given(promised=st.floats(0, 1), shortfall=st.floats(0, 1), labels=st.integers(0, 10**6))
 def test_no_bet_has_a_mean_gain_while_the_promise_is_kept(promised, shortfall, labels):
-    """Ville's inequality needs this alone: the mean of the fortune after a label is at most the one before."""
-    wrong = (1 - promised) * shortfall  # more often right than promised
-    right, lost = (bet(stake(), labels, was, promised) for was in (False, True))
+    """Ville's inequality needs this alone: the mean wealth after a label is at most the wealth before it."""
+    wrong = (1 - promised) * shortfall  # right more often than promised
+    right, lost = (bet(initial_wealth(), labels, was, promised) for was in (False, True))
     mean = wrong * lost.sum() + (1 - wrong) * right.sum() + reserve(labels + 1)
-    assert mean <= stake().sum() + reserve(labels) + 1e-4  # a promise of all is taken as one of all but 1e-6
+    assert mean <= initial_wealth().sum() + reserve(labels) + 1e-4  # a promise of 1 counts as 1 - 1e-6
 
 
 @given(
@@ -70,14 +70,14 @@ def test_the_figures_of_each_level_are_those_counted_by_hand(answers):
         tracker.check()
     (figures,) = tracker.figures()
     assert figures.labels == len(answers)
-    for found in figures.levels:
-        mine = [(confidence, label == "b") for level, confidence, label in answers if level == found.level]
+    for counted in figures.levels:
+        mine = [(confidence, label == "b") for level, confidence, label in answers if level == counted.level]
         bins = [min(int(confidence * 15), 14) for confidence, _ in mine]
         gaps = [abs(sum(c - right for b, (c, right) in zip(bins, mine, strict=True) if b == at)) for at in set(bins)]
-        assert found.labels == len(mine)
-        assert found.accuracy == pytest.approx(np.mean([right for _, right in mine]))
-        assert found.confidence == pytest.approx(np.mean([confidence for confidence, _ in mine]))
-        assert found.error == pytest.approx(sum(gaps) / len(mine), abs=1e-9)
+        assert counted.labels == len(mine)
+        assert counted.accuracy == pytest.approx(np.mean([right for _, right in mine]))
+        assert counted.confidence == pytest.approx(np.mean([confidence for confidence, _ in mine]))
+        assert counted.error == pytest.approx(sum(gaps) / len(mine), abs=1e-9)
 
 
 def test_an_answer_cut_short_counts_for_its_level_but_not_against_the_promise():
@@ -121,7 +121,7 @@ def test_what_is_forgotten_is_unknown_and_memory_stays_within_its_bound():
 
 def test_figures_of_candidates_that_had_no_label_for_longest_go_first():
     tracker = Tracker()
-    for version in range(outcomes.BOOKS + 5):
+    for version in range(outcomes.MAX_RECORDS + 5):
         tracker.remember(str(version), answered(version=version))
         tracker.take(str(version), "b")
         tracker.check()

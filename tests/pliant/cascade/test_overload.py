@@ -1,4 +1,4 @@
-"""Who runs first when not all can: first answers before gains, and small gains at last where there is time for all."""
+"""Under overload first answers run before gains; where there is time for all, small gains run too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_texts_of_two_tasks_do_not_share_a_batch():
 
 
 def overload(times: float) -> Load:
-    """So many times what one device can do."""
+    """Return a load of `times` the capacity of one device."""
     return bursty(6, 1.0, (times * capacity(known(), WALKED),), candidates=1)
 
 
@@ -51,7 +51,7 @@ def test_under_overload_gains_wait_behind_first_answers_and_more_is_earned_than_
 
 
 def test_a_small_gain_is_served_before_its_deadline_where_there_is_time_for_all():
-    """Else a stream of first answers, each worth more for its time, would keep it waiting for ever."""
+    """Otherwise a stream of first answers, each worth more a second, would keep it waiting for ever."""
     fresh = scheduler(LEVEL)
     launch = started(fresh, ask(0, within=0.5))
     now, number, ran = 0.0, 0, set()

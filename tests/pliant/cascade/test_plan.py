@@ -1,4 +1,4 @@
-"""Plans made from outputs of known structure: the promise holds, and nothing is paid for a level that does not help."""
+"""Plans from outputs of known structure keep their promise, and spend nothing on a level that does not help."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 from pliant.cascade.artifact import Candidate
 from pliant.cascade.certify import wilson
-from pliant.cascade.evaluate import Ground, evaluate, shuffled, subset
-from pliant.cascade.plan import PlanConfig, calibrated, large_of, make, parts, tolerance_of
+from pliant.cascade.evaluate import EvaluationData, evaluate, shuffled, subset
+from pliant.cascade.plan import PlanConfig, calibrated, large_of, make, split_rows, tolerance_of
 from pliant.cascade.tabi import TabiConfig
 from pliant.errors import InputError
-from tests.fixtures.cascade.worlds import MASS, classification, profiles, regression, tables
+from tests.fixtures.cascade.scenarios import MASS, classification, profiles, regression, tables
 from tests.fixtures.processor import cost
 
 QUICK = PlanConfig(drop=0.04, horizon=400, further=(), tabi=TabiConfig(slopes=(20.0,)))
@@ -34,25 +34,25 @@ def parted(outputs, count):
 
 
 def missed(planning, further, config):
-    """Whether the default's accuracy on further texts lies below the target, and the default beside the large model."""
+    """Return whether the default misses the target on further texts, and its seconds over the large model's."""
     cascade = plan(planning, config)
-    ground = Ground(further, cascade.levels, cascade.tolerance)
+    ground = EvaluationData(further, cascade.levels, cascade.tolerance)
     large = Candidate("", (len(cascade.levels) - 1,), (), 0, 0, 0, ())
-    reference, found = evaluate(large, ground), evaluate(cascade.candidates[0], ground)
-    return found.accuracy < reference.accuracy - config.drop - 1e-12, found.seconds / reference.seconds
+    reference, served = evaluate(large, ground), evaluate(cascade.candidates[0], ground)
+    return served.accuracy < reference.accuracy - config.drop - 1e-12, served.seconds / reference.seconds
 
 
 @pytest.mark.parametrize("kind", ["classes", "values"])
 def test_the_target_is_missed_in_at_most_the_declared_share_of_worlds(kind):
-    told = []
+    results = []
     for seed in range(WORLDS):
         outputs = classification(seed, 1000, 3) if kind == "classes" else regression(seed, 1000, (0.33, 0.3))
         drop = 0.04 if kind == "classes" else 0.1
-        told.append(missed(*parted(outputs, 600), replace(QUICK, seed=seed, drop=drop)))
-    misses, seconds = np.array(told).T
-    assert misses.mean() <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / len(told))
+        results.append(missed(*parted(outputs, 600), replace(QUICK, seed=seed, drop=drop)))
+    misses, seconds = np.array(results).T
+    assert misses.mean() <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / len(misses))
     assert (seconds <= 1.0 + 1e-9).mean() > 0.95  # further texts may be longer
-    assert seconds.mean() < 0.9  # it does not hold for want of cascades
+    assert seconds.mean() < 0.9  # so it is a cascade that keeps the promise
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -70,8 +70,8 @@ def test_a_small_model_that_is_as_good_answers_alone(seed, classes):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_level_in_the_middle_that_never_helps_is_not_used(seed):
-    found = default(classification(seed, 1500, skills=(2.0, -9.0, 3.0), noise=0.1))
-    assert found.levels == (0, 2)
+    chosen = default(classification(seed, 1500, skills=(2.0, -9.0, 3.0), noise=0.1))
+    assert chosen.levels == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,17 @@ def test_a_level_in_the_middle_that_never_helps_is_not_used(seed):
 def test_a_cascade_is_complete_and_its_default_costs_no_more_than_the_large_model(outputs):
     cascade = plan(outputs, replace(QUICK, further=(0.0, 0.1)))
     first, *others = cascade.candidates
-    by_name = {one.name: one for one in cascade.candidates}
+    by_name = {candidate.name: candidate for candidate in cascade.candidates}
     large = by_name[f"only level {len(cascade.levels) - 1}"]
     assert first.name == "default"
     assert first.seconds <= large.seconds
     assert {"single", "voting", *(f"only {level.name}" for level in cascade.levels)} <= set(by_name)
     assert len(by_name) == len(cascade.candidates)
-    assert [one.seconds for one in others] == sorted(one.seconds for one in others)
-    assert all(0 < one.promised < one.accuracy <= 1 and one.shares[0] == 1.0 for one in cascade.candidates)
+    assert [candidate.seconds for candidate in others] == sorted(candidate.seconds for candidate in others)
+    assert all(
+        0 < candidate.promised < candidate.accuracy <= 1 and candidate.shares[0] == 1.0
+        for candidate in cascade.candidates
+    )
     assert cascade.target == pytest.approx(large.accuracy - 0.04)
     assert (cascade.tolerance > 0) == (not outputs.classes)
 
@@ -102,21 +105,23 @@ def test_a_cascade_is_complete_and_its_default_costs_no_more_than_the_large_mode
 def test_candidates_are_told_of_by_the_proving_texts():
     outputs = classification(0, 500)
     cascade = plan(outputs)
-    _, second = parts(500, QUICK)
-    proving = Ground(subset(outputs, second), cascade.levels)
-    for one in cascade.candidates:
-        found = evaluate(one, proving)
-        assert (one.accuracy, one.seconds) == (found.accuracy, found.seconds)
-        assert one.promised == wilson(found.correct_R, 0.95)
+    _, second = split_rows(500, QUICK)
+    proving = EvaluationData(subset(outputs, second), cascade.levels)
+    for candidate in cascade.candidates:
+        evaluation = evaluate(candidate, proving)
+        assert (candidate.accuracy, candidate.seconds) == (evaluation.accuracy, evaluation.seconds)
+        assert candidate.promised == wilson(evaluation.correct_R, 0.95)
 
 
 def test_what_is_chosen_before_proving_knows_no_proving_text():
     outputs = classification(0, 500, 3)
-    first, second = parts(500, QUICK)
+    first, second = split_rows(500, QUICK)
     labels = outputs.labels.copy()
     labels[second] = 2 - labels[second]
     tuning, other = subset(outputs, first), subset(replace(outputs, labels=labels), second)
-    fitted, again = (calibrated(tuning, one, 0.0, tables(2), [None] * 2) for one in (subset(outputs, second), other))
+    fitted, again = (
+        calibrated(tuning, proving, 0.0, tables(2), [None] * 2) for proving in (subset(outputs, second), other)
+    )
     assert [level.temperature for level in fitted] == [level.temperature for level in again]
     assert fitted[0].accuracy != again[0].accuracy
     assert tolerance_of(tuning) == 0.0
@@ -124,9 +129,9 @@ def test_what_is_chosen_before_proving_knows_no_proving_text():
 
 def test_the_most_accurate_level_is_the_standard_even_if_it_is_not_the_largest():
     outputs = classification(0, 400, skills=(0.5, 3.0, 1.0))
-    assert large_of(Ground(outputs, profiles(3))) == 1
+    assert large_of(EvaluationData(outputs, profiles(3))) == 1
     alike = replace(outputs, levels=(outputs.levels[1],) * 3)
-    assert large_of(Ground(alike, profiles(3))) == 2
+    assert large_of(EvaluationData(alike, profiles(3))) == 2
 
 
 def test_a_target_of_its_own_is_held_against_labels_alone():
@@ -135,7 +140,7 @@ def test_a_target_of_its_own_is_held_against_labels_alone():
     assert cascade.target == 0.8
     assert cascade.candidates[0].accuracy > 0.8
     assert cascade.candidates[0].seconds < plan(outputs, replace(QUICK, drop=0.01)).candidates[0].seconds
-    assert default(outputs, replace(QUICK, target=0.999)).levels == (1,)  # what remains where nothing passes
+    assert default(outputs, replace(QUICK, target=0.999)).levels == (1,)  # the fallback where nothing passes
 
 
 def test_larger_drops_cost_less():
@@ -147,10 +152,10 @@ def test_larger_drops_cost_less():
 
 def test_further_drops_are_planned_besides_and_none_twice():
     cascade = plan(classification(0, 1000, 3), replace(QUICK, further=(0.0, 0.04, 0.2)))
-    made = [one for one in cascade.candidates if one.name.startswith("default")]
-    assert "default 4%" not in [one.name for one in made]  # it is the default
-    assert len({(one.levels, one.gates) for one in made}) == len(made)
-    assert "default 20%" in [one.name for one in made]
+    defaults = [candidate for candidate in cascade.candidates if candidate.name.startswith("default")]
+    assert "default 4%" not in [candidate.name for candidate in defaults]  # as it is the default
+    assert len({(candidate.levels, candidate.gates) for candidate in defaults}) == len(defaults)
+    assert "default 20%" in [candidate.name for candidate in defaults]
 
 
 def test_one_level_alone_is_a_cascade():
@@ -164,16 +169,16 @@ def test_the_same_seed_plans_the_same():
 
 
 def test_every_text_is_in_one_part():
-    first, second = parts(101, PlanConfig(tuned=0.4, seed=3))
+    first, second = split_rows(101, PlanConfig(tuned=0.4, seed=3))
     assert (len(first), len(second)) == (40, 61)
     assert sorted([*first, *second]) == list(range(101))
     assert [*first, *second] == shuffled(101, 3).tolist()
-    assert set(parts(101, PlanConfig(tuned=0.4, seed=4))[0]) != set(first)
+    assert set(split_rows(101, PlanConfig(tuned=0.4, seed=4))[0]) != set(first)
 
 
 @pytest.mark.parametrize(("errors", "best"), [((5.0, 0.5), 1), ((0.5, 5.0), 0)])
 def test_a_regression_s_tolerance_is_the_best_level_s_error(errors, best):
-    """That of the last level let a large model that learnt nothing make all answers correct."""
+    """With the tolerance of the last level, a large model that learnt nothing made all answers correct."""
     outputs = regression(0, 300, errors)
     error_R = outputs.levels[best].logits[:, 0] - outputs.labels
     assert tolerance_of(outputs) == pytest.approx(np.sqrt((error_R**2).mean()))

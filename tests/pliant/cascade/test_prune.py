@@ -1,4 +1,4 @@
-"""Pruning keeps the words that Eq. 5 keeps, as a slow reference does it word by word."""
+"""Pruning keeps the words of Eq. 5, as does a slow reference word by word."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def kept_by_reference(importance, words, pruning):
 
 @st.composite
 def readings(draw):
-    """Tokens of one or two texts between special ones; eighths, so that sums are exact."""
+    """Draw tokens of one or two texts between special ones. Importances are eighths, so that sums are exact."""
     words, number = [-1], 0
     for _ in range(draw(st.integers(1, 2))):
         for pieces in draw(st.lists(st.integers(1, 3), min_size=1, max_size=6)):

@@ -1,4 +1,4 @@
-"""Answers, confidences, gains and the choice of a candidate are what their definitions say, written out plainly here."""
+"""Answers, confidences, gains and the choice of a candidate follow their definitions, which are written out here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pliant.cascade.artifact import Candidate, Cascade, Gate
 from pliant.cascade.route import FEATURES, answers, choose, combine, confidence, features, judge, reroute_probability
 from pliant.errors import InputError
-from tests.fixtures.cascade.worlds import profiles
+from tests.fixtures.cascade.scenarios import profiles
 
 DRAW = np.array([0.5])
 
@@ -116,7 +116,7 @@ def test_an_unknown_gate_is_refused():
 
 
 def cascade(*figures):
-    """One candidate a pair of (promised, seconds)."""
+    """Return a cascade with a candidate for each (promised, seconds)."""
     candidates = tuple(Candidate(f"{i}", (0,), (), 0.9, p, s, (1.0,)) for i, (p, s) in enumerate(figures))
     return Cascade("mood", ("a", "b"), False, 0.0, "cpu", profiles(1), candidates, 0.9, 0.95, {}, "none")
 
@@ -127,8 +127,8 @@ OFFERS = cascade((0.90, 3.0), (0.85, 1.0), (0.95, 5.0), (0.90, 2.0))
 @pytest.mark.parametrize(
     ("accuracy", "latency", "chosen"),
     [
-        (None, None, 0),  # the plan's own
-        (0.9, None, 3),  # the cheapest of those that promise it
+        (None, None, 0),  # the default
+        (0.9, None, 3),  # the cheapest that promises it
         (0.92, None, 2),
         (0.1, None, 1),
         (None, 2.5, 3),  # the most accurate within the time

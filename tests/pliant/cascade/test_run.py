@@ -1,4 +1,4 @@
-"""A cascade run text by text gives what the saved outputs of the same texts say it would."""
+"""A cascade run text by text gives what the saved outputs of the same texts predict."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pliant.cascade.evaluate import Ground, draws, settle, walk
+from pliant.cascade.evaluate import EvaluationData, draws, settle, walk
 from pliant.cascade.run import load, run
 from pliant.errors import ArtifactError, InputError
 from tests.fixtures.cascade.artifacts import Things, things
 
 
 @pytest.fixture(scope="module", params=["single", "pairs", "regression"])
-def made(request) -> Things:
+def setting(request) -> Things:
     if request.param == "regression":
         return things(classes=())
     return things(pair=request.param == "pairs")
 
 
 @pytest.fixture(scope="module")
-def models(made):
-    return load(made.cascade, made.classifiers)
+def models(setting):
+    return load(setting.cascade, setting.classifiers)
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_every_candidate_answers_as_planned_from_the_saved_outputs(made, models, number):
-    cascade, candidate = made.cascade, made.cascade.candidates[number]
-    steps = walk(candidate, Ground(made.outputs, cascade.levels, cascade.tolerance))
+def test_every_candidate_answers_as_planned_from_the_saved_outputs(setting, models, number):
+    cascade, candidate = setting.cascade, setting.cascade.candidates[number]
+    steps = walk(candidate, EvaluationData(setting.outputs, cascade.levels, cascade.tolerance))
     expected = settle(steps)
-    answered = run(cascade, models, made.texts.rows, number)
-    assert len(answered) == len(made.texts.rows)
+    answered = run(cascade, models, setting.texts.rows, number)
+    assert len(answered) == len(setting.texts.rows)
     for row, answer in enumerate(answered):
         last = int(expected.steps_R[row]) - 1
         np.testing.assert_allclose(answer.answer, steps[last].answer_RK[row], rtol=1e-4, atol=1e-5)
         assert answer.level == candidate.levels[last]
         assert answer.lengths == tuple(int(step.length_R[row]) for step in steps[: last + 1])
     labels = np.array([_number(cascade, answer.label) for answer in answered])
-    right = np.abs(labels - made.texts.labels) <= cascade.tolerance
+    right = np.abs(labels - setting.texts.labels) <= cascade.tolerance
     np.testing.assert_array_equal(right, expected.correct_R)
 
 
@@ -46,9 +46,9 @@ def _number(cascade, label) -> float:
     return float(cascade.classes.index(label)) if cascade.classes else label
 
 
-def test_some_texts_go_on_and_some_do_not_and_pruning_shortens_what_the_next_level_reads(made, models):
-    """Or the test before would say little."""
-    cascade, rows = made.cascade, made.texts.rows
+def test_some_texts_go_on_and_some_do_not_and_pruning_shortens_what_the_next_level_reads(setting, models):
+    """Otherwise the test above would prove little."""
+    cascade, rows = setting.cascade, setting.texts.rows
     levels = [answer.level for answer in run(cascade, models, rows)]
     assert 0.3 < np.mean(levels) < 0.7
     whole = [len(" ".join(filter(None, row))) for row in rows]
@@ -57,10 +57,10 @@ def test_some_texts_go_on_and_some_do_not_and_pruning_shortens_what_the_next_lev
     assert all(a <= b for a, b in zip(pruned, whole, strict=True))
 
 
-def test_the_published_rule_goes_by_the_numbers_drawn(made, models):
-    cascade, rows = made.cascade, made.texts.rows
-    one = replace(cascade.candidates[2], gates=(replace(cascade.candidates[2].gates[0], threshold=0.0),))
-    cascade = replace(cascade, candidates=(one,))
+def test_the_published_rule_goes_by_the_numbers_drawn(setting, models):
+    cascade, rows = setting.cascade, setting.texts.rows
+    candidate = replace(cascade.candidates[2], gates=(replace(cascade.candidates[2].gates[0], threshold=0.0),))
+    cascade = replace(cascade, candidates=(candidate,))
     low = run(cascade, models, rows, 0, np.zeros(len(rows)))
     high = run(cascade, models, rows, 0, np.full(len(rows), 0.999))
     assert {answer.level for answer in low} == {1}
@@ -69,24 +69,24 @@ def test_the_published_rule_goes_by_the_numbers_drawn(made, models):
     assert [a.level for a in run(cascade, models, rows)] == [a.level for a in again]
 
 
-def test_a_text_longer_than_its_level_reads_is_declared(made, models):
-    (short,) = run(made.cascade, models, [("a dog", "a cat" if made.cascade.pair else None)], 4)
-    (long,) = run(made.cascade, models, [("dogs " * 90, "a cat" if made.cascade.pair else None)], 4)
+def test_a_text_longer_than_its_level_reads_is_declared(setting, models):
+    (short,) = run(setting.cascade, models, [("a dog", "a cat" if setting.cascade.pair else None)], 4)
+    (long,) = run(setting.cascade, models, [("dogs " * 90, "a cat" if setting.cascade.pair else None)], 4)
     assert (short.truncated, long.truncated) == (False, True)
 
 
-def test_the_wrong_number_of_texts_is_refused(made, models):
-    wrong = ("a dog", None if made.cascade.pair else "a cat")
+def test_the_wrong_number_of_texts_is_refused(setting, models):
+    wrong = ("a dog", None if setting.cascade.pair else "a cat")
     with pytest.raises(InputError, match="as the task things takes"):
-        run(made.cascade, models, [wrong])
+        run(setting.cascade, models, [wrong])
 
 
 @pytest.mark.parametrize("number", [-1, 5])
-def test_a_candidate_that_there_is_not_is_refused(made, models, number):
+def test_a_candidate_that_there_is_not_is_refused(setting, models, number):
     with pytest.raises(InputError, match=f"candidate is {number}, but must be from 0 to 4"):
-        run(made.cascade, models, [], number)
+        run(setting.cascade, models, [], number)
 
 
-def test_other_models_than_the_cascades_levels_are_refused(made):
+def test_other_models_than_the_cascades_levels_are_refused(setting):
     with pytest.raises(ArtifactError, match="has the levels small, large, but was given large, small"):
-        load(made.cascade, made.classifiers[::-1])
+        load(setting.cascade, setting.classifiers[::-1])

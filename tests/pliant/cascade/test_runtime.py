@@ -17,19 +17,19 @@ LENGTHS = (12, 5, 20, 12)
 
 def payloads(lengths=LENGTHS, typed: bool = True):
     rng = np.random.default_rng(1)
-    made = []
+    drawn = []
     for length in lengths:
         types = (np.arange(length) >= length // 2) & typed
-        made.append((rng.integers(5, 80, length).astype(np.int32), types.astype(np.int8)))
-    return made
+        drawn.append((rng.integers(5, 80, length).astype(np.int32), types.astype(np.int8)))
+    return drawn
 
 
-def alone(classifier: Classifier, payload, **told) -> torch.Tensor:
-    """Logits from transformers' model as it comes."""
+def alone(classifier: Classifier, payload, **options) -> torch.Tensor:
+    """Return the logits of transformers' unchanged model."""
     ids, types = (torch.from_numpy(each.astype(np.int64))[None] for each in payload)
     with torch.inference_mode():
-        told = {"token_type_ids": types} if told.get("typed", True) else {}
-        return load_model(classifier)(input_ids=ids, attention_mask=torch.ones_like(ids), **told).logits[0]
+        options = {"token_type_ids": types} if options.get("typed", True) else {}
+        return load_model(classifier)(input_ids=ids, attention_mask=torch.ones_like(ids), **options).logits[0]
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
@@ -48,7 +48,7 @@ def test_families_without_token_types_or_with_one_are_given_none(family):
     classifier = tiny_classifier(family=family)
     some = [
         (np.append(ids, 3).astype(np.int32), np.append(types, 1)) for ids, types in payloads((9, 9))
-    ]  # T5 wants an end
+    ]  # T5 needs an end token
     run = CascadeRuntime({0: classifier}).run(0, some)
     for row, payload in zip(run.logits, some, strict=True):
         np.testing.assert_allclose(row, alone(classifier, payload, typed=False), atol=1e-5)
@@ -81,7 +81,7 @@ def test_models_go_by_their_numbers():
 
 @pytest.mark.parametrize(("family", "most"), [("bert", 40), ("roberta", 38), ("distilbert", 40), ("electra", 40)])
 def test_a_text_beyond_the_models_positions_is_refused_with_the_limit(family, most):
-    """RoBERTa's table of 40 serves 38 tokens: the positions of padding and before it are no token's."""
+    """RoBERTa's table of 40 positions serves 38 tokens: those up to the padding's own are unused."""
     classifier = tiny_classifier("base", family)
     assert positions(load_model(classifier)) == most
     runtime = CascadeRuntime({0: classifier})

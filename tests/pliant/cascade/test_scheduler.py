@@ -1,4 +1,4 @@
-"""The cascade's scheduler in virtual time: fates, deadlines, failures, placements, and who runs first when not all can."""
+"""The cascade's scheduler in virtual time: results, deadlines, failures, placements, and the order under overload."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_every_request_has_one_fate_where_workers_fail_and_durations_scatter(wor
     st.sampled_from([0.0, 0.15]),
 )
 def test_any_load_and_world_keep_the_books_and_wake_ups_in_order(seed, where, failing, slow, margin):
-    """`simulate` itself refuses a scheduler that asks for a wake-up that is not later."""
+    """`simulate` itself raises for a wake-up that is not later."""
     world = World(seed, slow, failing, failing, 0.2)
     run(bursty(seed, 0.08), world, *where, margin=margin, restart_pause=0.03, max_waiting=25)
 
@@ -175,7 +175,7 @@ def test_a_change_of_facts_is_refused():
 
 
 def failed(fresh, launch: Launch, now: float) -> list:
-    """What comes of the failure, and the restart put through."""
+    """Fail a launch and restart its worker. Returns what the scheduler does."""
     *actions, restart = fresh.handle(Failed(launch.id, "planted"), now)
     assert (restart.kind, restart.worker) == ("restart", launch.worker)
     return actions + fresh.handle(Finished(restart.id, 0.0), now)

@@ -1,4 +1,4 @@
-"""All thresholds judged together are what the same candidates are worth one by one, and only what is proved is taken."""
+"""Evaluating all thresholds together equals candidates one by one, and only candidates that pass the test are taken."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.cascade.artifact import Candidate, Gate, Pruning
-from pliant.cascade.certify import lower_bound
-from pliant.cascade.evaluate import Ground, evaluate
+from pliant.cascade.evaluate import EvaluationData, evaluate
 from pliant.cascade.search import (
-    DOUBT,
+    DOUBT_WEIGHTS,
     Promise,
     SearchConfig,
     Trial,
     fit_gain,
     handicapped,
-    planned,
-    ways,
+    plan_candidate,
+    propose,
     with_thresholds,
 )
-from tests.fixtures.cascade.worlds import MASS, classification, profiles, regression
+from tests.fixtures.cascade.scenarios import MASS, classification, lower_bound, profiles, regression
 
 SLIGHT = Pruning("mass", 0.99)  # saves nothing
 CONFIG = SearchConfig(points=6)
@@ -32,11 +31,13 @@ LARGE = 2
 
 
 def ground(seed, texts=150, skills=(0.5, 1.5, 3.0)):
-    return Ground(classification(seed, texts, 3, skills, pruned=[(0, 2, MASS), (1, 2, MASS)]), profiles(len(skills)))
+    return EvaluationData(
+        classification(seed, texts, 3, skills, pruned=[(0, 2, MASS), (1, 2, MASS)]), profiles(len(skills))
+    )
 
 
 def values(seed):
-    return Ground(regression(seed, 150, (0.8, 0.5, 0.2)), profiles(3, regression=True), 0.4)
+    return EvaluationData(regression(seed, 150, (0.8, 0.5, 0.2)), profiles(3, regression=True), 0.4)
 
 
 def alone(level):
@@ -44,51 +45,60 @@ def alone(level):
 
 
 def plain_trial(candidate, threshold_PG, texts, large):
-    """One candidate after the other."""
-    found = [evaluate(with_thresholds(candidate, threshold_G), texts) for threshold_G in threshold_PG]
-    return [(one.correct_R.astype(float) - evaluate(alone(large), texts).correct_R, one.seconds) for one in found]
+    """Evaluate one candidate after the other."""
+    evaluations = [evaluate(with_thresholds(candidate, threshold_G), texts) for threshold_G in threshold_PG]
+    return [
+        (evaluation.correct_R.astype(float) - evaluate(alone(large), texts).correct_R, evaluation.seconds)
+        for evaluation in evaluations
+    ]
 
 
 def by_doubt(texts, config=CONFIG):
-    """Ways whose gains need no model: what they foresee of tuning texts is what they say of any."""
-    return [way for way in ways(texts, LARGE, config) if all(gate.weights == DOUBT for gate in way.candidate.gates)]
+    """Return the proposals whose gains need no model, and so are the same on tuning texts and others."""
+    return [
+        proposal
+        for proposal in propose(texts, LARGE, config)
+        if all(gate.weights == DOUBT_WEIGHTS for gate in proposal.candidate.gates)
+    ]
 
 
 @settings(max_examples=5, deadline=None)
 @given(st.integers(0, 1000), st.booleans())
 def test_ways_are_judged_as_their_candidates_one_by_one(seed, regressive):
     texts = values(seed) if regressive else ground(seed)
-    for way in by_doubt(texts):
-        plain = plain_trial(way.candidate, way.trial.threshold_PG, texts, LARGE)
-        assert way.trial.accuracy_P - way.trial.large == pytest.approx([difference.mean() for difference, _ in plain])
-        assert way.trial.apart_P == pytest.approx([np.abs(difference).mean() for difference, _ in plain])
-        assert way.trial.seconds_P == pytest.approx([seconds for _, seconds in plain])
+    for proposal in by_doubt(texts):
+        plain = plain_trial(proposal.candidate, proposal.trial.threshold_PG, texts, LARGE)
+        assert proposal.trial.accuracy_P - proposal.trial.large == pytest.approx(
+            [difference.mean() for difference, _ in plain]
+        )
+        assert proposal.trial.apart_P == pytest.approx([np.abs(difference).mean() for difference, _ in plain])
+        assert proposal.trial.seconds_P == pytest.approx([seconds for _, seconds in plain])
 
 
 def plainly_planned(tuning, proving, promise, config):
-    """As `planned` says it: candidates one by one, bounds from every text's difference."""
+    """Plan as `plan_candidate` does, but candidate by candidate, with bounds from every text's difference."""
     texts, standard = len(proving.outputs.labels), evaluate(alone(LARGE), tuning).seconds
     cheapest = []
-    for way in by_doubt(tuning, config):
-        trials = plain_trial(way.candidate, way.trial.threshold_PG, tuning, LARGE)
+    for proposal in by_doubt(tuning, config):
+        trials = plain_trial(proposal.candidate, proposal.trial.threshold_PG, tuning, LARGE)
         passing = [s for d, s in trials if lower_bound(np.repeat(d, 3), 0.95, promise.horizon) >= -promise.drop]
         if passing and min(passing) < standard:
-            handicap = 1.05 if any(gate.pruning.rule != "none" for gate in way.candidate.gates) else 1.0
-            cheapest.append((min(passing) * handicap, way))
+            handicap = 1.05 if any(gate.pruning.rule != "none" for gate in proposal.candidate.gates) else 1.0
+            cheapest.append((min(passing) * handicap, proposal))
     chosen = []
-    for _, way in sorted(cheapest, key=lambda one: one[0]):
-        if way.candidate.levels not in [one.candidate.levels for one in chosen]:
-            chosen.append(way)
+    for _, proposal in sorted(cheapest, key=lambda pair: pair[0]):
+        if proposal.candidate.levels not in [pair.candidate.levels for pair in chosen]:
+            chosen.append(proposal)
     proved = [(evaluate(alone(LARGE), proving).seconds, alone(LARGE))]
     assert texts == 3 * len(tuning.outputs.labels)
-    for way in chosen[: config.looks]:
-        for threshold_G in way.trial.threshold_PG:
-            candidate = with_thresholds(way.candidate, threshold_G)
+    for proposal in chosen[: config.looks]:
+        for threshold_G in proposal.trial.threshold_PG:
+            candidate = with_thresholds(proposal.candidate, threshold_G)
             [(difference_R, seconds)] = plain_trial(candidate, [threshold_G], proving, LARGE)
             if lower_bound(difference_R, 1 - 0.05 / len(chosen[: config.looks]), promise.horizon) < -promise.drop:
                 break
             proved.append((seconds, candidate))
-    return min(proved, key=lambda one: one[0])[1]
+    return min(proved, key=lambda pair: pair[0])[1]
 
 
 @settings(max_examples=8, deadline=None)
@@ -96,36 +106,39 @@ def plainly_planned(tuning, proving, promise, config):
 def test_the_fast_plan_is_the_plain_one(seed, looks, drop):
     config, promise = replace(CONFIG, looks=looks), Promise(drop, None, 0.95, 300)
     tuning, proving = ground(seed), ground(seed + 5000, 450)
-    fast = planned(tuning, proving, LARGE, promise, config, by_doubt(tuning, config))
+    fast = plan_candidate(tuning, proving, LARGE, promise, config, by_doubt(tuning, config))
     assert fast == plainly_planned(tuning, proving, promise, config)
 
 
 def test_known_ways_change_nothing():
     tuning, proving = ground(0), ground(1, 400)
-    known = list(ways(tuning, LARGE, CONFIG))
+    known = list(propose(tuning, LARGE, CONFIG))
     for drop in (0.02, 0.1):
         promise = Promise(drop, None, 0.95, None)
-        fresh = planned(tuning, proving, LARGE, promise, CONFIG)
-        assert fresh == planned(tuning, proving, LARGE, promise, CONFIG, known)
+        fresh = plan_candidate(tuning, proving, LARGE, promise, CONFIG)
+        assert fresh == plan_candidate(tuning, proving, LARGE, promise, CONFIG, known)
 
 
 def test_every_path_is_tried_with_every_pruning_that_saves():
     outputs = classification(0, 100, 3, (0.5, 1.5, 3.0), pruned=[(1, 2, MASS), (1, 2, SLIGHT)])
     slight = replace(outputs.pruned[1], length=outputs.levels[2].length)
-    texts = Ground(replace(outputs, pruned=(outputs.pruned[0], slight)), profiles(3))
-    found = [way.candidate for way in ways(texts, LARGE, CONFIG)]
+    texts = EvaluationData(replace(outputs, pruned=(outputs.pruned[0], slight)), profiles(3))
+    candidates = [proposal.candidate for proposal in propose(texts, LARGE, CONFIG)]
     paths = [path for size in (1, 2, 3) for path in combinations(range(3), size)]
-    assert {one.levels for one in found} == set(paths)
-    assert {one.levels for one in found if one.gates and one.gates[-1].pruning == MASS} == {(1, 2), (0, 1, 2)}
-    assert not any(one.gates and one.gates[-1].pruning == SLIGHT for one in found)
-    assert {one.levels for one in (w.candidate for w in ways(texts, LARGE, replace(CONFIG, levels=2)))} == set(
-        paths[:-1]
-    )
+    assert {candidate.levels for candidate in candidates} == set(paths)
+    assert {
+        candidate.levels for candidate in candidates if candidate.gates and candidate.gates[-1].pruning == MASS
+    } == {(1, 2), (0, 1, 2)}
+    assert not any(candidate.gates and candidate.gates[-1].pruning == SLIGHT for candidate in candidates)
+    assert {
+        candidate.levels
+        for candidate in (proposal.candidate for proposal in propose(texts, LARGE, replace(CONFIG, levels=2)))
+    } == set(paths[:-1])
 
 
 def test_thresholds_run_from_all_texts_going_on_to_the_cheapest():
-    for way in ways(ground(0), LARGE, CONFIG):
-        seconds_P = way.trial.seconds_P
+    for proposal in propose(ground(0), LARGE, CONFIG):
+        seconds_P = proposal.trial.seconds_P
         assert seconds_P.argmax() == 0
         assert seconds_P[-1] == seconds_P.min()
         assert (np.diff(seconds_P[-CONFIG.points :]) <= 1e-12).all()
@@ -157,7 +170,7 @@ def test_the_gain_s_model_is_ridge_regression_on_standardised_features():
     rows = np.column_stack([np.ones(50), rng.normal(3, 2, 50), rng.normal(-1, 0.1, 50), np.full(50, 4.0)])
     gain_R = rng.choice([-1.0, 0.0, 1.0], 50)
     scaled = (rows[:, 1:3] - rows[:, 1:3].mean(0)) / rows[:, 1:3].std(0)
-    added = np.vstack([scaled, np.sqrt(7.0) * np.eye(2)])  # a ridge is rows that ask for zero
+    added = np.vstack([scaled, np.sqrt(7.0) * np.eye(2)])  # ridge regression as added rows whose target is zero
     weights = np.linalg.lstsq(added, np.append(gain_R - gain_R.mean(), [0, 0]), rcond=None)[0]
     assert rows @ fit_gain(rows, gain_R, 7.0) == pytest.approx(gain_R.mean() + scaled @ weights)
 
@@ -168,16 +181,16 @@ def test_a_gain_that_no_feature_tells_is_its_mean():
 
 
 def test_a_way_that_fails_on_the_proving_texts_leaves_the_large_model_alone():
-    tuning = ground(0, 400, (3.0, 3.0, 3.0))  # all levels alike: the cheapest would do
-    assert planned(tuning, ground(1, 400, (3.0, 3.0, 3.0)), LARGE, Promise(0.05, None, 0.95, None), CONFIG).levels != (
-        2,
-    )
+    tuning = ground(0, 400, (3.0, 3.0, 3.0))  # all levels are alike, so the cheapest suffices
+    assert plan_candidate(
+        tuning, ground(1, 400, (3.0, 3.0, 3.0)), LARGE, Promise(0.05, None, 0.95, None), CONFIG
+    ).levels != (2,)
     proving = ground(1, 400, (-3.0, -3.0, 3.0))
-    assert planned(tuning, proving, LARGE, Promise(0.05, None, 0.95, None), CONFIG) == alone(LARGE)
+    assert plan_candidate(tuning, proving, LARGE, Promise(0.05, None, 0.95, None), CONFIG) == alone(LARGE)
 
 
 def test_learnt_gains_and_pruning_carry_a_handicap_each():
-    config, plain = replace(CONFIG, handicap=0.1), Gate("gain", weights=DOUBT)
+    config, plain = replace(CONFIG, handicap=0.1), Gate("gain", weights=DOUBT_WEIGHTS)
     learnt, pruned = replace(plain, weights=(0.0,) * 7), replace(plain, pruning=MASS)
 
     def factor(*gates: Gate) -> float:

@@ -1,4 +1,4 @@
-"""The simulated cascade answers as the saved outputs say and lasts as long as the profiles say; the reference load."""
+"""The simulated cascade gives the saved answers in the profiled seconds; the reference load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pliant.cascade.artifact import Candidate, Cascade, Gate, LevelOutputs, Pruning
-from pliant.cascade.evaluate import Ground, evaluate
+from pliant.cascade.evaluate import EvaluationData, evaluate
 from pliant.cascade.knowledge import knowledge
 from pliant.cascade.reference import ReferenceConfig, reference_load
 from pliant.cascade.scheduler import CascadeScheduler, Options
@@ -16,11 +16,11 @@ from pliant.cascade.simulated import SimulatedCascade, capacity, walks
 from pliant.errors import InputError
 from pliant.protocol import Finished, Launch, Result
 from pliant.simulator import simulate
-from tests.fixtures.cascade import worlds
+from tests.fixtures.cascade import scenarios
 from tests.fixtures.cascade.loads import Load, ask, candidate, cascade, fared, profile
 
 MASS = Pruning("mass", 0.9)
-OUTPUTS = worlds.classification(3, texts=300, pruned=((0, 1, MASS),))
+OUTPUTS = scenarios.classification(3, texts=300, pruned=((0, 1, MASS),))
 LEVELS = (profile("small", 0.7, 0.3, 0.4), profile("large", 0.9, 1.0))
 CASCADE = cascade("news", LEVELS, candidate((0, 1), MASS), candidate((1,)))
 KNOWN = knowledge([CASCADE])
@@ -33,25 +33,25 @@ def device(load: Load, jitter: float = 0.0, seed: int = 0) -> SimulatedCascade:
     return SimulatedCascade(KNOWN, WALKED, load.requests, load.rows, np.random.default_rng(seed), jitter)
 
 
-def asked(*rows: int, setting: int = 0) -> Load:
+def request_of(*rows: int, setting: int = 0) -> Load:
     return Load([ask(i, setting=setting) for i in range(len(rows))], list(rows))
 
 
 def test_a_launch_lasts_as_long_as_its_longest_text_takes():
-    seconds, end = device(asked(4, 5, 6))(Launch(3, 0, (0, 1, 2), 0))
+    seconds, end = device(request_of(4, 5, 6))(Launch(3, 0, (0, 1, 2), 0))
     assert seconds == end.seconds == pytest.approx(SMALL.between(int(LENGTHS[4:7].max()), 3))
     assert (end.launch, [result.request for result in end.results]) == (3, [0, 1, 2])
 
 
 def test_beyond_the_first_level_texts_are_as_long_as_pruning_leaves_them():
-    seconds, _ = device(asked(4))(Launch(3, 0, (0,), 1))
+    seconds, _ = device(request_of(4))(Launch(3, 0, (0,), 1))
     assert seconds == pytest.approx(LARGE.between(int(OUTPUTS.pruned[0].length[4]), 1))
     assert OUTPUTS.pruned[0].length[4] < LENGTHS[4]
 
 
 def test_results_are_those_of_the_walk_step_by_step():
     small, large = WALKED["news"][0]
-    simulated = device(asked(*range(300)))
+    simulated = device(request_of(*range(300)))
     first, second = (
         [simulated(Launch(0, 0, (request,), model))[1].results[0] for request in range(300)] for model in (0, 1)
     )
@@ -63,7 +63,7 @@ def test_results_are_those_of_the_walk_step_by_step():
 
 
 def test_the_large_model_alone_reads_the_whole_text_and_ends_its_path():
-    load = asked(4, setting=1)
+    load = request_of(4, setting=1)
     seconds, end = device(load)(Launch(0, 0, (0,), 1))
     assert seconds == pytest.approx(LARGE.between(int(LENGTHS[4]), 1))
     right = bool(WALKED["news"][1][0].correct_R[4])
@@ -71,7 +71,7 @@ def test_the_large_model_alone_reads_the_whole_text_and_ends_its_path():
 
 
 def test_jitter_scatters_durations_around_the_median_and_a_seed_gives_them_again():
-    noisy, again = device(asked(4), 0.2, 5), device(asked(4), 0.2, 5)
+    noisy, again = device(request_of(4), 0.2, 5), device(request_of(4), 0.2, 5)
     seconds = [noisy(Launch(i, 0, (0,), 0))[0] for i in range(1000)]
     assert [again(Launch(i, 0, (0,), 0))[0] for i in range(1000)] == seconds
     assert np.median(seconds) == pytest.approx(SMALL.between(int(LENGTHS[4]), 1), rel=0.03)
@@ -79,21 +79,21 @@ def test_jitter_scatters_durations_around_the_median_and_a_seed_gives_them_again
 
 
 def test_a_restart_takes_a_second():
-    assert device(asked())(Launch(5, 0, kind="restart")) == (1.0, Finished(5, 1.0))
+    assert device(request_of())(Launch(5, 0, kind="restart")) == (1.0, Finished(5, 1.0))
 
 
 def test_where_there_is_time_for_all_the_simulation_is_as_accurate_as_the_evaluation():
-    """Both walk the same steps; the one through a scheduler, the other in one go."""
-    told = gated(0.5)
-    known, walked = knowledge([told]), {"news": walks(told, OUTPUTS)}
+    """Both walk the same steps, one through a scheduler and the other at once."""
+    cascade = gated(0.5)
+    known, walked = knowledge([cascade]), {"news": walks(cascade, OUTPUTS)}
     load = Load([ask(i, at=i / 10, within=5.0) for i in range(300)], list(range(300)))
     simulated = SimulatedCascade(known, walked, load.requests, load.rows, np.random.default_rng(0))
     journal = simulate(CascadeScheduler(known, 1, Options(margin=0.0)), load.requests, simulated)
-    found = evaluate(told.candidates[0], Ground(OUTPUTS, told.levels))
-    assert fared(journal).utility == pytest.approx(found.accuracy)
+    evaluation = evaluate(cascade.candidates[0], EvaluationData(OUTPUTS, cascade.levels))
+    assert fared(journal).utility == pytest.approx(evaluation.accuracy)
     runs = [a for entry in journal for a in entry.actions if isinstance(a, Launch)]
-    assert sum(len(launch.requests) for launch in runs) == found.steps_R.sum()
-    assert set(found.steps_R) == {1, 2}
+    assert sum(len(launch.requests) for launch in runs) == evaluation.steps_R.sum()
+    assert set(evaluation.steps_R) == {1, 2}
 
 
 def gated(threshold: float) -> Cascade:
@@ -112,9 +112,11 @@ def test_a_pruning_that_was_not_run_on_the_texts_is_refused():
 def test_capacity_counts_only_what_runs():
     never, always = gated(0.0), CASCADE
     alone = cascade("news", LEVELS[:1], candidate((0,)))
-    rates = [capacity(knowledge([one]), {"news": walks(one, OUTPUTS)}) for one in (never, always)]
+    rates = [capacity(knowledge([cascade]), {"news": walks(cascade, OUTPUTS)}) for cascade in (never, always)]
     assert rates[0] > 1.5 * rates[1]
-    length = replace(OUTPUTS, levels=tuple(LevelOutputs(one.logits, one.length * 0 + 64) for one in OUTPUTS.levels))
+    length = replace(
+        OUTPUTS, levels=tuple(LevelOutputs(level.logits, level.length * 0 + 64) for level in OUTPUTS.levels)
+    )
     only = capacity(knowledge([alone]), {"news": walks(alone, length)})
     assert only == pytest.approx(16 / SMALL_PLAIN.at(64, 16))
 
@@ -124,9 +126,9 @@ SMALL_PLAIN = LEVELS[0].latency
 
 def test_capacity_of_two_tasks_is_that_of_their_mean_text():
     other = replace(CASCADE, task="mail", levels=(LEVELS[0], profile("large", 0.9, 3.0)))
-    one = [capacity(knowledge([c]), {c.task: walks(c, OUTPUTS)}) for c in (CASCADE, other)]
+    rates = [capacity(knowledge([c]), {c.task: walks(c, OUTPUTS)}) for c in (CASCADE, other)]
     both = capacity(knowledge([CASCADE, other]), {c.task: walks(c, OUTPUTS) for c in (CASCADE, other)})
-    assert both == pytest.approx(2 / (1 / one[0] + 1 / one[1]))
+    assert both == pytest.approx(2 / (1 / rates[0] + 1 / rates[1]))
 
 
 def test_the_reference_load_asks_for_the_texts_that_it_names():

@@ -1,4 +1,4 @@
-"""The published search keeps what a plain reading of it keeps, and the baselines are what their papers say."""
+"""The published search keeps what a plain reading of the paper keeps, and the baselines follow their papers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from pliant.cascade.artifact import Candidate, Gate, Pruning
 from pliant.cascade.ensemble import published
-from pliant.cascade.evaluate import Ground, evaluate, measured, walk
-from pliant.cascade.tabi import TabiConfig, alone, candidates, single, tabi, voting
-from tests.fixtures.cascade.worlds import classification, profiles, regression, table
+from pliant.cascade.evaluate import EvaluationData, evaluate, measured, walk
+from pliant.cascade.tabi import TabiConfig, candidates, single, single_levels, tabi, voting
+from tests.fixtures.cascade.scenarios import classification, profiles, regression, table
 
 ALPHAS = tuple(Pruning("mean", round(0.5 + 0.1 * i, 1)) for i in range(4))
 CONFIG = TabiConfig(slopes=(5.0, 20.0))
@@ -19,11 +19,13 @@ CONFIG = TabiConfig(slopes=(5.0, 20.0))
 
 def calibrated(outputs, accuracies, tolerance=0.0):
     levels = profiles(len(accuracies), regression=not outputs.classes)
-    return Ground(outputs, tuple(replace(a, accuracy=b) for a, b in zip(levels, accuracies, strict=True)), tolerance)
+    return EvaluationData(
+        outputs, tuple(replace(a, accuracy=b) for a, b in zip(levels, accuracies, strict=True)), tolerance
+    )
 
 
 def accuracies(outputs):
-    return tuple(float((one.logits.argmax(1) == outputs.labels).mean()) for one in outputs.levels)
+    return tuple(float((level.logits.argmax(1) == outputs.labels).mean()) for level in outputs.levels)
 
 
 def world(seed=0, skills=(0.8, 1.8, 3.0), pruned=((1, 2), (0, 2))):
@@ -37,23 +39,23 @@ TEXTS = world()
 
 
 def grid(ground, config, path):
-    """Every pruning, slope and c of a path as published, one after the other, until a rule ends it."""
+    """Return every candidate of a path as published, one after the other, until a rule ends it."""
     only = [evaluate(Candidate("", (level,), (), 0, 0, 0, ()), ground) for level in path]
-    mean = np.mean([one.accuracy for one in only])
-    slowest = 1.5 * max(np.quantile(one.seconds_R, 0.75) for one in only)
+    mean = np.mean([evaluation.accuracy for evaluation in only])
+    slowest = 1.5 * max(np.quantile(evaluation.seconds_R, 0.75) for evaluation in only)
     for pruning in [Pruning(), *allowed(ground, path, only[-1].accuracy - 0.02)]:
         for slope in config.slopes:
             for c in np.round(np.arange(0.95, 0.01, -0.05), 6):
-                made = weighted(path, pruning, float(c), slope, ground)
-                found = evaluate(made, ground)
-                if found.accuracy < mean:
+                candidate = weighted(path, pruning, float(c), slope, ground)
+                result = evaluate(candidate, ground)
+                if result.accuracy < mean:
                     break
-                if np.quantile(found.seconds_R, 0.75) <= slowest:
-                    yield measured(made, ground)
+                if np.quantile(result.seconds_R, 0.75) <= slowest:
+                    yield measured(candidate, ground)
 
 
 def allowed(ground, path, least):
-    saved = {(one.pruner, one.reader, one.pruning): one.logits for one in ground.outputs.pruned}
+    saved = {(run.pruner, run.reader, run.pruning): run.logits for run in ground.outputs.pruned}
     for rule in ALPHAS:
         if (*path[-2:], rule) not in saved:
             return
@@ -64,73 +66,78 @@ def allowed(ground, path, least):
 
 def weighted(path, pruning, c, slope, ground):
     gate = Gate("tabi", c, slope)
-    made = Candidate("", path, (*[gate] * (len(path) - 2), replace(gate, pruning=pruning)), 0, 0, 0, ())
-    steps = walk(made, ground)
+    candidate = Candidate("", path, (*[gate] * (len(path) - 2), replace(gate, pruning=pruning)), 0, 0, 0, ())
+    steps = walk(candidate, ground)
     on = ~np.isnan(np.sum([step.gain_R for step in steps[:-1]], axis=0))
     labels = ground.outputs.labels[on].astype(int)
     weight = published(steps[-2].answer_RK[on], steps[-1].answer_RK[on], labels)
-    return replace(made, gates=(*made.gates[:-1], replace(made.gates[-1], weight=weight)))
+    return replace(candidate, gates=(*candidate.gates[:-1], replace(candidate.gates[-1], weight=weight)))
 
 
-def plain(one):
-    return one.levels, one.gates, pytest.approx((one.accuracy, one.seconds, *one.shares, one.kept))
+def plain(candidate):
+    return (
+        candidate.levels,
+        candidate.gates,
+        pytest.approx((candidate.accuracy, candidate.seconds, *candidate.shares, candidate.kept)),
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_kept_is_what_the_plain_grid_keeps(seed):
     ground = world(seed)
-    expected = [one for path in ((0, 1), (0, 2), (1, 2), (0, 1, 2)) for one in grid(ground, CONFIG, path)]
-    found = candidates(ground, CONFIG)
-    assert [(one.levels, one.gates, (one.accuracy, one.seconds, *one.shares, one.kept)) for one in found] == [
-        plain(one) for one in expected
-    ]
-    assert any(one.gates[-1].pruning.rule == "mean" for one in found)
+    expected = [candidate for path in ((0, 1), (0, 2), (1, 2), (0, 1, 2)) for candidate in grid(ground, CONFIG, path)]
+    kept = candidates(ground, CONFIG)
+    assert [
+        (candidate.levels, candidate.gates, (candidate.accuracy, candidate.seconds, *candidate.shares, candidate.kept))
+        for candidate in kept
+    ] == [plain(candidate) for candidate in expected]
+    assert any(candidate.gates[-1].pruning.rule == "mean" for candidate in kept)
 
 
 def test_levels_of_a_path_ascend_in_accuracy():
     ground = calibrated(TEXTS.outputs, (0.9, 0.7, 0.95))
-    assert {one.levels for one in candidates(ground, CONFIG)} <= {(0, 2), (1, 2)}
+    assert {candidate.levels for candidate in candidates(ground, CONFIG)} <= {(0, 2), (1, 2)}
 
 
 def test_c_falls_by_steps_until_accuracy_is_below_the_mean_of_the_models():
-    found = [one for one in candidates(TEXTS, TabiConfig(slopes=(20.0,))) if one.levels == (0, 2)]
-    unpruned = [one.gates[0].threshold for one in found if one.gates[0].pruning.rule == "none"]
+    kept = [candidate for candidate in candidates(TEXTS, TabiConfig(slopes=(20.0,))) if candidate.levels == (0, 2)]
+    unpruned = [candidate.gates[0].threshold for candidate in kept if candidate.gates[0].pruning.rule == "none"]
     assert unpruned == pytest.approx([0.95 - 0.05 * i for i in range(len(unpruned))])
     below = weighted((0, 2), Pruning(), round(unpruned[-1] - 0.05, 6), 20.0, TEXTS)
-    mean = np.mean([one.accuracy for one in alone(TEXTS) if one.levels in ((0,), (2,))])
+    mean = np.mean([candidate.accuracy for candidate in single_levels(TEXTS) if candidate.levels in ((0,), (2,))])
     assert unpruned[-1] == pytest.approx(0.05) or evaluate(below, TEXTS).accuracy < mean
 
 
 def test_a_candidate_slower_than_half_as_much_again_as_its_slowest_model_is_left_out():
-    slow_first = tuple(replace(one, latency=table(0.009), importance=None) for one in TEXTS.levels)
-    ground = replace(TEXTS, levels=slow_first)  # every level as slow: two of them take twice as long
-    for one in candidates(ground, CONFIG):
-        found = evaluate(one, ground)
-        assert np.quantile(found.seconds_R, 0.75) <= 1.5 * np.quantile(
-            evaluate(alone(ground)[2], ground).seconds_R, 0.75
+    slow_first = tuple(replace(candidate, latency=table(0.009), importance=None) for candidate in TEXTS.levels)
+    ground = replace(TEXTS, levels=slow_first)  # all levels are as slow, so two take twice as long
+    for candidate in candidates(ground, CONFIG):
+        evaluation = evaluate(candidate, ground)
+        assert np.quantile(evaluation.seconds_R, 0.75) <= 1.5 * np.quantile(
+            evaluate(single_levels(ground)[2], ground).seconds_R, 0.75
         )
     assert len(candidates(ground, replace(CONFIG, slowest=9.0))) > len(candidates(ground, CONFIG))
 
 
 def test_alpha_rises_until_the_last_model_loses_more_than_two_points():
-    bad = TEXTS.outputs.levels[0].logits  # of a worse model: far more than two points lost
+    bad = TEXTS.outputs.levels[0].logits  # of a worse model, which loses far more than two points
     cut = [
-        replace(one, logits=bad if one.pruning.value >= 0.7 else TEXTS.outputs.levels[2].logits)
-        for one in TEXTS.outputs.pruned
+        replace(candidate, logits=bad if candidate.pruning.value >= 0.7 else TEXTS.outputs.levels[2].logits)
+        for candidate in TEXTS.outputs.pruned
     ]
     ground = replace(TEXTS, outputs=replace(TEXTS.outputs, pruned=tuple(cut)))
-    rules = {one.gates[-1].pruning for one in candidates(ground, CONFIG) if one.levels[-1] == 2}
+    rules = {candidate.gates[-1].pruning for candidate in candidates(ground, CONFIG) if candidate.levels[-1] == 2}
     assert {rule.value for rule in rules if rule.rule == "mean"} == {0.5, 0.6}
-    whole = {one.gates[-1].pruning.rule for one in candidates(ground, replace(CONFIG, whole=False))}
+    whole = {candidate.gates[-1].pruning.rule for candidate in candidates(ground, replace(CONFIG, whole=False))}
     assert whole == {"mean"}
 
 
 def test_the_cheapest_that_meets_the_target_is_taken():
     every = candidates(TEXTS, CONFIG)
-    target = float(np.median([one.accuracy for one in every]))
-    found = tabi(TEXTS, target, CONFIG)
-    assert found.name == "tabi"
-    assert found.seconds == min(one.seconds for one in every if one.accuracy >= target)
+    target = float(np.median([candidate.accuracy for candidate in every]))
+    chosen = tabi(TEXTS, target, CONFIG)
+    assert chosen.name == "tabi"
+    assert chosen.seconds == min(candidate.seconds for candidate in every if candidate.accuracy >= target)
 
 
 def test_a_target_that_none_meets_has_no_published_candidate():
@@ -139,14 +146,14 @@ def test_a_target_that_none_meets_has_no_published_candidate():
 
 def test_a_regression_has_published_candidates_without_mixtures():
     ground = calibrated(regression(0, 300, (0.8, 0.2)), (0.5, 0.9), 0.4)
-    found = candidates(ground, CONFIG)
-    assert found
-    assert {one.gates[0].weight for one in found} == {1.0}
-    assert [measured(one, ground) for one in found] == found
+    kept = candidates(ground, CONFIG)
+    assert kept
+    assert {candidate.gates[0].weight for candidate in kept} == {1.0}
+    assert [measured(candidate, ground) for candidate in kept] == kept
 
 
 def test_single_is_the_cheapest_level_that_meets_the_target():
-    accuracy = [one.accuracy for one in alone(TEXTS)]
+    accuracy = [candidate.accuracy for candidate in single_levels(TEXTS)]
     assert accuracy == sorted(accuracy)
     assert single(TEXTS, accuracy[1]).levels == (1,)
     assert single(TEXTS, accuracy[1] + 1e-9).levels == (2,)
@@ -155,11 +162,11 @@ def test_single_is_the_cheapest_level_that_meets_the_target():
 
 
 def test_voting_weighs_every_level_s_answer_by_its_accuracy():
-    found = voting(TEXTS)
+    candidate = voting(TEXTS)
     weight = np.array([level.accuracy for level in TEXTS.levels])
     answer_RK = sum(
         w * walk(Candidate("", (i,), (), 0, 0, 0, ()), TEXTS)[0].answer_RK for i, w in enumerate(weight / weight.sum())
     )
-    assert walk(found, TEXTS)[-1].answer_RK == pytest.approx(answer_RK)
-    assert found.shares == (1.0, 1.0, 1.0)
-    assert found.seconds == pytest.approx(sum(one.seconds for one in alone(TEXTS)))
+    assert walk(candidate, TEXTS)[-1].answer_RK == pytest.approx(answer_RK)
+    assert candidate.shares == (1.0, 1.0, 1.0)
+    assert candidate.seconds == pytest.approx(sum(level.seconds for level in single_levels(TEXTS)))

@@ -1,4 +1,4 @@
-"""Graphs: the same answers as without, bucket by bucket, also after tasks were added or replaced."""
+"""Graphs give the same answers as plain runs, bucket by bucket, also after tasks were added or replaced."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_a_batch_beyond_the_largest_bucket_runs_without_a_graph():
 def test_a_gamma_and_bucket_is_captured_once():
     capture = Recorded()
     runtime = graphed(capture)
-    for asked in ("a", "abb", "abba", "bab"):
-        runtime.run(-5, payloads(asked))
-        runtime.run(2, payloads(asked))
+    for tasks in ("a", "abb", "abba", "bab"):
+        runtime.run(-5, payloads(tasks))
+        runtime.run(2, payloads(tasks))
     assert (capture.recorded, capture.replayed) == (4, 8)  # buckets 1 and 4 at two gammas
 
 
@@ -63,8 +63,8 @@ def test_warming_captures_every_bucket_so_that_no_run_has_to():
     runtime = graphed(capture)
     runtime.warm((-5, 0))
     assert capture.recorded == 6
-    for asked in ("a", "ab", "aba", "abab"):
-        runtime.run(-5, payloads(asked))
+    for tasks in ("a", "ab", "aba", "abab"):
+        runtime.run(-5, payloads(tasks))
     assert capture.recorded == 6
 
 
@@ -91,7 +91,7 @@ def test_tasks_beyond_the_spare_room_make_every_graph_new_at_once(gamma):
     runtime.run(gamma, payloads("ab"))
     more = [tiny_task(name, "xyz", "digest", seed=ord(name)) for name in "cdefghi"]
     runtime.update(more)
-    assert capture.recorded == 2  # within update, so that no run waits for it
+    assert capture.recorded == 2  # during the update, so that no run waits for it
     assert same(runtime.run(gamma, payloads("ia")), eager([*TASKS, *more]).run(gamma, payloads("ia")))
     assert capture.recorded == 2
 
@@ -106,9 +106,9 @@ def test_a_task_of_more_classes_than_there_is_room_for_is_served_whole():
 
 def test_where_capturing_fails_the_same_answers_come_without_and_one_warning():
     runtime = graphed(impossible)
-    with pytest.warns(UserWarning, match="cannot be captured") as told:
+    with pytest.warns(UserWarning, match="cannot be captured") as warned:
         runtime.warm((-5, 0))
-    assert len(told) == 1
+    assert len(warned) == 1
     assert same(runtime.run(-5, payloads("aba")), eager().run(-5, payloads("aba")))
 
 

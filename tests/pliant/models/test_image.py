@@ -16,7 +16,7 @@ def test_every_mode_gives_rgb_bytes_of_the_size_asked_for(mode):
 
 
 def test_sixteen_bits_a_pixel_keep_their_shades():
-    """PIL's own conversion shows everything above 255 of 65,535 as white."""
+    """PIL's own conversion makes everything above 255 of 65,535 white."""
     deep = np.array([[0, 0x4000], [0x8000, 0xFFFF]], dtype=np.uint16)
     assert to_pixels(Image.fromarray(deep), 2)[..., 0].tolist() == [[0, 0x40], [0x80, 0xFF]]
 

@@ -1,4 +1,4 @@
-"""Packed linear layers: the same results as plain ones, whichever of its two ways a call takes."""
+"""Packed linear layers give the same results as plain ones, for calls of few and of many rows."""
 
 from __future__ import annotations
 
@@ -54,9 +54,11 @@ def test_another_activation_than_the_exact_gelu_stays_as_it_is():
 @pytest.mark.parametrize("gamma", [-20, -5, 0, 8])
 def test_a_runtime_answers_the_same_with_and_without(gamma):
     task = tiny_task("a", "xyz", "digest")
-    asked = [Payload("a", image) for image in random_images(7)]
-    one, other = (
-        TokensRuntime(tiny_backbone(), "digest", [task], execution=Execution(packed=packed)).run(gamma, asked)
+    payloads = [Payload("a", image) for image in random_images(7)]
+    with_packing, without = (
+        TokensRuntime(tiny_backbone(), "digest", [task], execution=Execution(packed=packed)).run(gamma, payloads)
         for packed in (True, False)
     )
-    assert all(np.allclose(x, y, atol=1e-5) for x, y in zip(one.probabilities, other.probabilities, strict=True))
+    assert all(
+        np.allclose(x, y, atol=1e-5) for x, y in zip(with_packing.probabilities, without.probabilities, strict=True)
+    )

@@ -1,4 +1,4 @@
-"""A reading gives the tokens that training gave, and words that lead back to the text, for every kind of tokenizer."""
+"""Reading gives the tokens of training, and words that lead back to the text, for every kind of tokenizer."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ TEXTS = ["the cat sat on the mat, and it isn't sure of naïve café things", "an
 
 
 def byte_level(trim: bool) -> Tokenizer:
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     special = ["<s>", "</s>"]
-    made.train_from_iterator(
+    tokenizer.train_from_iterator(
         TEXTS,
         trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False),
     )
     roberta = processors.RobertaProcessing(("</s>", 1), ("<s>", 0), trim_offsets=True, add_prefix_space=False)
-    made.post_processor = roberta if trim else processors.ByteLevel(trim_offsets=False)
-    return made
+    tokenizer.post_processor = roberta if trim else processors.ByteLevel(trim_offsets=False)
+    return tokenizer
 
 
 def unigram(split: bool) -> Tokenizer:
-    made = Tokenizer(models.Unigram())
-    made.normalizer = normalizers.NFKC()
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     special = ["<unk>", "<s>", "</s>"]
-    made.train_from_iterator(
+    tokenizer.train_from_iterator(
         TEXTS, trainers.UnigramTrainer(vocab_size=80, special_tokens=special, unk_token="<unk>", show_progress=False)
     )
-    made.pre_tokenizer = pre_tokenizers.Metaspace(split=split)
-    made.post_processor = processors.TemplateProcessing(
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(split=split)
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
     )
-    return made
+    return tokenizer
 
 
 TOKENIZERS = {
@@ -51,10 +51,10 @@ TOKENIZERS = {
     "roberta": byte_level(trim=True),
     "gpt2": byte_level(trim=False),
     "unigram": unigram(split=True),
-    "whole": unigram(split=False),  # the pre-tokenizer takes the text for one word
+    "whole": unigram(split=False),  # for this pre-tokenizer the whole text is one word
 }
 JSON = {name: tokenizer.to_str() for name, tokenizer in TOKENIZERS.items()}
-READERS = {name: Reader(told, 24) for name, told in JSON.items()}
+READERS = {name: Reader(text, 24) for name, text in JSON.items()}
 kinds = pytest.mark.parametrize("kind", TOKENIZERS)
 texts = st.one_of(
     st.text(max_size=40),
@@ -75,23 +75,23 @@ def words(reading, *given):
 @example(first="the", second="the cat " * 30)
 def test_the_tokens_are_those_that_the_model_was_trained_on(kind, first, second):
     (expected,) = encode(Tokenizer.from_str(JSON[kind]), [(first, second)], 24)
-    found = READERS[kind].read(first, second)
-    assert found.ids.tolist() == (expected.ids or [0])
-    assert found.types.tolist() == (expected.type_ids or [0])
-    assert found.truncated == bool(expected.overflowing)
+    reading = READERS[kind].read(first, second)
+    assert reading.ids.tolist() == (expected.ids or [0])
+    assert reading.types.tolist() == (expected.type_ids or [0])
+    assert reading.truncated == bool(expected.overflowing)
 
 
 @kinds
 @settings(deadline=None, max_examples=60)
 @given(first=texts, second=st.none() | texts)
 def test_words_are_ascending_bare_parts_of_the_texts_and_every_one_has_tokens(kind, first, second):
-    found = READERS[kind].read(first, second)
-    assert found.ids.shape == found.types.shape == found.words.shape
-    assert sorted(set(found.words.tolist()) - {-1}) == list(range(len(found.spans)))
-    assert np.all(np.diff(found.words[found.words >= 0]) >= 0)
-    for (before, _, end), (which, start, _) in zip(found.spans, found.spans[1:], strict=False):
+    reading = READERS[kind].read(first, second)
+    assert reading.ids.shape == reading.types.shape == reading.words.shape
+    assert sorted(set(reading.words.tolist()) - {-1}) == list(range(len(reading.spans)))
+    assert np.all(np.diff(reading.words[reading.words >= 0]) >= 0)
+    for (before, _, end), (which, start, _) in zip(reading.spans, reading.spans[1:], strict=False):
         assert (before, end) <= (which, start)
-    for word in words(found, first, second):
+    for word in words(reading, first, second):
         assert word and word == word.strip()
 
 
@@ -99,20 +99,20 @@ def test_words_are_ascending_bare_parts_of_the_texts_and_every_one_has_tokens(ki
 @settings(deadline=None, max_examples=60)
 @given(first=texts, second=st.none() | texts, data=st.data())
 def test_kept_words_are_the_shorter_text_in_order_with_one_space_for_a_gap(kind, first, second, data):
-    found = READERS[kind].read(first, second)
-    count = len(found.spans)
+    reading = READERS[kind].read(first, second)
+    count = len(reading.spans)
     kept = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=bool)
     for number, (text, short) in enumerate(
-        zip((first, second), shorten(first, second, found.spans, kept), strict=True)
+        zip((first, second), shorten(first, second, reading.spans, kept), strict=True)
     ):
-        own = [(span, stays) for span, stays in zip(found.spans, kept, strict=True) if span[0] == number]
+        own = [(span, stays) for span, stays in zip(reading.spans, kept, strict=True) if span[0] == number]
         if text is None or all(stays for _, stays in own):
             assert short == text
             continue
         runs = "".join("x" if stays else " " for _, stays in own).split()
         left = iter([span for span, stays in own if stays])
-        parts = [[next(left) for _ in run] for run in runs]
-        assert short == " ".join(text[part[0][1] : part[-1][2]] for part in parts)
+        runs_of_words = [[next(left) for _ in run] for run in runs]
+        assert short == " ".join(text[part[0][1] : part[-1][2]] for part in runs_of_words)
 
 
 @pytest.mark.parametrize(
@@ -132,15 +132,15 @@ def test_words_are_numbered_over_both_texts(kind, expected):
 
 
 def test_pieces_of_a_word_share_its_number_and_special_tokens_have_none():
-    found = READERS["wordpiece"].read("iii the", "cat")
-    assert found.words.tolist() == [-1, 0, 0, 0, 1, -1, 2, -1]
-    assert found.types.tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
+    reading = READERS["wordpiece"].read("iii the", "cat")
+    assert reading.words.tolist() == [-1, 0, 0, 0, 1, -1, 2, -1]
+    assert reading.types.tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
 
 
 def test_one_character_that_becomes_three_words_is_one():
-    made = new_tokenizer(TEXTS, 150)
-    made.normalizer = normalizers.Sequence([normalizers.NFKC(), made.normalizer])
-    assert words(Reader(made.to_str(), 24).read("the… mat"), "the… mat") == ["the", "…", "mat"]
+    tokenizer = new_tokenizer(TEXTS, 150)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), tokenizer.normalizer])
+    assert words(Reader(tokenizer.to_str(), 24).read("the… mat"), "the… mat") == ["the", "…", "mat"]
 
 
 def test_white_space_belongs_to_the_next_word_of_its_text_or_else_to_the_one_before():
@@ -149,9 +149,9 @@ def test_white_space_belongs_to_the_next_word_of_its_text_or_else_to_the_one_bef
 
 
 def test_dropped_words_leave_a_text_that_any_other_tokenizer_reads():
-    found = READERS["roberta"].read("the  cat isn't  on the mat", "a pair")
+    reading = READERS["roberta"].read("the  cat isn't  on the mat", "a pair")
     kept = np.array([True, True, False, False, True, True, False, False, True])
-    assert shorten("the  cat isn't  on the mat", "a pair", found.spans, kept) == ("the  cat on the", "pair")
+    assert shorten("the  cat isn't  on the mat", "a pair", reading.spans, kept) == ("the  cat on the", "pair")
 
 
 @kinds
@@ -159,13 +159,13 @@ def test_dropped_words_leave_a_text_that_any_other_tokenizer_reads():
     "text", ["", "   ", "\0\0", "\x01\x1f\x7f", "\ud800", "a\udfffb", "\u200b", "\N{CAT FACE}" * 200]
 )
 def test_unusual_texts_are_read(kind, text):
-    for found in (READERS[kind].read(text), READERS[kind].read(text, text)):
-        assert 1 <= len(found.ids) <= 24
+    for reading in (READERS[kind].read(text), READERS[kind].read(text, text)):
+        assert 1 <= len(reading.ids) <= 24
 
 
 def test_half_a_character_pair_is_replaced_and_the_words_keep_their_places():
-    found = READERS["roberta"].read("the \ud800 mat")
-    assert words(found, "the \ud800 mat") == ["the", "\ud800", "mat"]
+    reading = READERS["roberta"].read("the \ud800 mat")
+    assert words(reading, "the \ud800 mat") == ["the", "\ud800", "mat"]
 
 
 @kinds
@@ -192,9 +192,9 @@ def test_a_long_text_gives_the_same_tokens_as_all_of_it():
 
 
 def test_a_text_of_white_space_at_first_is_read_on():
-    found = READERS["wordpiece"].read(" " * 300 + "the cat")
-    assert found.spans == ((0, 300, 303), (0, 304, 307))
-    assert not found.truncated
+    reading = READERS["wordpiece"].read(" " * 300 + "the cat")
+    assert reading.spans == ((0, 300, 303), (0, 304, 307))
+    assert not reading.truncated
 
 
 def test_a_tokenizer_that_is_none_is_refused():

@@ -1,4 +1,4 @@
-"""A journal of packing goes through its lines unharmed, and its rounds give its decisions again."""
+"""A journal of packing comes back from its lines unchanged, and its inputs give its plans again."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ decisions = st.builds(StepPlan, dropped, some, some, some, chunks, some)
 
 
 @given(finite, rounds, decisions)
-def test_an_entry_comes_back_from_its_line_to_the_last_bit(now, round_, decision):
-    line = encode(now, round_, decision)
-    assert decode(line) == (now, round_, decision) and "\n" not in line
-    assert repr(decode(line)) == repr((now, round_, decision))
+def test_an_entry_comes_back_from_its_line_to_the_last_bit(now, step_input, plan):
+    line = encode(now, step_input, plan)
+    assert decode(line) == (now, step_input, plan) and "\n" not in line
+    assert repr(decode(line)) == repr((now, step_input, plan))
 
 
 def test_an_iteration_in_which_nothing_happens_takes_a_few_bytes():
@@ -52,8 +52,8 @@ def test_a_journal_replays_after_the_way_through_its_lines(seed, policy):
 def test_a_simulated_journal_replays_where_no_iteration_is_left_out(seed, policy):
     load, journal = scene(seed), []
 
-    def note(now, round_, decision, packer):
-        journal.append((now, round_, decision))
+    def note(now, step_input, plan, scheduler):
+        journal.append((now, step_input, plan))
 
     simulate(load.prompts, load.lengths, load.rules(policy), load.memory, STEPS, leaps=False, observe=note)
     assert replay(PackingScheduler(load.rules(policy), load.memory), journal) == journal
@@ -91,9 +91,9 @@ def test_a_line_that_is_no_entry_is_refused(line):
 
 
 def test_what_is_decided_follows_from_the_times_too():
-    packer, late = (PackingScheduler(Rules("default", 64), Memory(8, 4)) for _ in range(2))
+    scheduler, late = (PackingScheduler(Rules("default", 64), Memory(8, 4)) for _ in range(2))
     journal = [(0.0, StepInput((prompt(1, deadline=1.0),)), StepPlan()), (0.5, StepInput(), StepPlan())]
-    on_time = replay(packer, journal)
-    shifted = replay(late, [(now + 3.0, round_, decision) for now, round_, decision in journal])
-    assert [decision for *_, decision in on_time] != [decision for *_, decision in shifted]
+    on_time = replay(scheduler, journal)
+    shifted = replay(late, [(now + 3.0, step_input, plan) for now, step_input, plan in journal])
+    assert [plan for *_, plan in on_time] != [plan for *_, plan in shifted]
     assert replace(shifted[0][2]).dropped == ((1, "late"),)

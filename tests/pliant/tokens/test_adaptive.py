@@ -1,4 +1,4 @@
-"""The default policy: what shares a batch, what is left out, and that it earns no less than what it is to beat."""
+"""The default policy: what shares a batch, what is left out, and that it earns no less than the baselines."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pliant.simulator import simulate
 from pliant.tokens.adaptive import AdaptiveConfig, AdaptivePolicy
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Fleet, Knowledge
+from pliant.tokens.policy import Knowledge, PoolState
 from pliant.tokens.published import FIGURE_4B, TABLE_I, SyntheticConfig, profile, synthetic
 from pliant.tokens.scheduler import Options
 from pliant.tokens.simulated import SimulatedDevice
 from pliant.workload import RequestKind, poisson, requests
 from tests.fixtures.tokens.loads import ACCURACY, KNOWN, RULE, TABLE, World, ask, bursty, run
 
-ONE = Fleet(0, (0.0,))
+ONE = PoolState(0, (0.0,))
 PUBLISHED = {"figure 4b": profile(FIGURE_4B), "table I": profile(TABLE_I)}
 
 
@@ -32,22 +32,22 @@ def policy(known: Knowledge = KNOWN, only=None, **config) -> AdaptivePolicy:
     return AdaptivePolicy(known, AdaptiveConfig(**config), only)
 
 
-def filled(made: AdaptivePolicy, *groups, now: float = 0.0) -> AdaptivePolicy:
-    """Requests of one group each (count, task, utility, seconds to the deadline)."""
+def filled(adaptive: AdaptivePolicy, *groups, now: float = 0.0) -> AdaptivePolicy:
+    """Add requests in groups of (count, task, utility, seconds to the deadline)."""
     number = 0
     for count, task, utility, within in groups:
         for _ in range(count):
-            made.add(ask(number, now, within, task, utility), now)
+            adaptive.add(ask(number, now, within, task, utility), now)
             number += 1
-    return made
+    return adaptive
 
 
-def everything(made: AdaptivePolicy, now: float = 0.0, slowdown: float = 1.0):
-    """Decisions until nothing waits, each as if the worker were free at once."""
+def everything(adaptive: AdaptivePolicy, now: float = 0.0, slowdown: float = 1.0):
+    """Return the decisions until nothing waits, each as if the worker were free at once."""
     decisions = []
-    while len(made):
-        decisions.append(made.decide(Fleet(0, (now,), slowdown), now))
-        made.check()
+    while len(adaptive):
+        decisions.append(adaptive.decide(PoolState(0, (now,), slowdown), now))
+        adaptive.check()
         assert not decisions[-1].idle
     return decisions
 
@@ -62,36 +62,36 @@ STEEP = Knowledge(  # each prompt doubles what "hard" earns and adds nothing to 
 
 
 def test_kinds_whose_best_settings_differ_under_the_price_do_not_share_a_batch():
-    made = filled(policy(STEEP), (60, "easy", 1.0, 9.0), (60, "hard", 1.0, 9.0))
-    decisions = everything(made)
+    adaptive = filled(policy(STEEP), (60, "easy", 1.0, 9.0), (60, "hard", 1.0, 9.0))
+    decisions = everything(adaptive)
     assert Counter(r.task for d in decisions for r in d.run) == {"easy": 60, "hard": 60}
     for decision in decisions:
         assert {(r.task, decision.setting) for r in decision.run} in ({("easy", -5)}, {("hard", 4)})
 
 
 def test_kinds_with_the_same_best_setting_share_batches_by_deadline():
-    made = policy()
+    adaptive = policy()
     for i, task in enumerate(("easy", "hard") * 4):
-        made.add(ask(i, within=9.0 - i, task=task), 0.0)
-    decision = made.decide(ONE, 0.0)
+        adaptive.add(ask(i, within=9.0 - i, task=task), 0.0)
+    decision = adaptive.decide(ONE, 0.0)
     assert {r.task for r in decision.run} == {"easy", "hard"}
     assert {r.id for r in decision.run} >= {6, 7}  # the most urgent
 
 
 def test_utilities_within_a_tenth_count_as_one_kind_and_others_do_not():
-    made = policy()
+    adaptive = policy()
     for i, utility in enumerate((1.0, 1.04, 1.3, 0.0, -1.0)):
-        made.add(ask(i, utility=utility), 0.0)
-    assert len(made._kinds) == 3
+        adaptive.add(ask(i, utility=utility), 0.0)
+    assert len(adaptive._kinds) == 3
 
 
 def test_many_utilities_do_not_make_a_policy_remember_kinds_for_ever():
-    made = policy(kinds=8)
+    adaptive = policy(max_kinds=8)
     for i in range(400):
-        made.add(ask(i, i / 10, 0.05, utility=1.2**i), i / 10)
-        made.expire(i / 10 + 0.05, 1.0)
-        made.check()
-    assert len(made._kinds) < 25
+        adaptive.add(ask(i, i / 10, 0.05, utility=1.2**i), i / 10)
+        adaptive.expire(i / 10 + 0.05, 1.0)
+        adaptive.check()
+    assert len(adaptive._kinds) < 25
 
 
 # What is left out, and what is not
@@ -102,7 +102,9 @@ def test_under_overload_the_valuable_are_served_and_the_worthless_dropped():
     rng = np.random.default_rng(0)
     load = requests(poisson(400, 4.0, rng), kinds, rng)
     _, books = run(load)
-    answered = Counter(books.arrived[id].utility for id, fate in books.fates.items() if isinstance(fate, Answer))
+    answered = Counter(
+        books.arrived[number].utility for number, fate in books.fates.items() if isinstance(fate, Answer)
+    )
     offered = Counter(request.utility for request in load)
     assert answered[1.0] > 0.97 * offered[1.0]
     assert answered[0.001] < 0.5 * offered[0.001]
@@ -127,8 +129,8 @@ def test_gamma_falls_as_the_rate_rises():
 
 
 def test_requests_worth_nothing_do_not_delay_what_is_worth_something():
-    made = filled(policy(), (1, "easy", 0.0, 0.1), (4, "easy", 1.0, 0.2))
-    first, *_ = everything(made)
+    adaptive = filled(policy(), (1, "easy", 0.0, 0.1), (4, "easy", 1.0, 0.2))
+    first, *_ = everything(adaptive)
     assert sum(r.utility for r in first.run) == 4.0
     busy = filled(policy(), (1, "easy", 0.0, 0.02), (4, "easy", 1.0, 0.07))
     first, *_ = everything(busy)  # with the urgent one, all would have to run faster
@@ -136,9 +138,9 @@ def test_requests_worth_nothing_do_not_delay_what_is_worth_something():
 
 
 def test_a_crowd_too_large_for_its_common_deadline_is_served_in_part():
-    """In a run of all each would be late; dropping all that are late would leave the worker idle until none is left."""
-    made = filled(policy(), (16, "easy", 1.0, 0.03))
-    decision = made.decide(ONE, 0.0)
+    """In one launch of all, each would be late; dropping all late ones would leave the worker idle."""
+    adaptive = filled(policy(), (16, "easy", 1.0, 0.03))
+    decision = adaptive.decide(ONE, 0.0)
     assert 4 <= len(decision.run) < 16
     assert decision.seconds <= 0.03
 
@@ -158,15 +160,15 @@ def test_the_rescue_serves_one_request_where_the_gamma_for_large_batches_is_too_
     st.lists(st.floats(0.01, 0.3), min_size=12, max_size=12),
 )
 def test_whatever_was_measured_and_waits_a_decision_is_in_time_or_none(drawn, seconds):
-    """Also where larger batches were measured to be faster, as noise will have it."""
+    """This holds too where noise made larger batches measure faster than smaller ones."""
     rows = tuple(tuple(seconds[i : i + 3]) for i in range(0, 12, 3))
-    made = policy(Knowledge(LatencyTable(TABLE.settings, (1, 4, 16), rows), ACCURACY, RULE))
+    adaptive = policy(Knowledge(LatencyTable(TABLE.settings, (1, 4, 16), rows), ACCURACY, RULE))
     for i, (task, utility, within) in enumerate(drawn):
-        made.add(ask(i, 0.0, within, task, utility), 0.0)
-    made.expire(0.0, 1.0)
-    while len(made):
-        decision = made.decide(ONE, 0.0)
-        made.check()
+        adaptive.add(ask(i, 0.0, within, task, utility), 0.0)
+    adaptive.expire(0.0, 1.0)
+    while len(adaptive):
+        decision = adaptive.decide(ONE, 0.0)
+        adaptive.check()
         if decision.idle:
             break
         assert all(request.deadline >= decision.seconds for request in decision.run)
@@ -178,8 +180,8 @@ def test_whatever_was_measured_and_waits_a_decision_is_in_time_or_none(drawn, se
 @pytest.mark.parametrize("most", [4, 64])
 def test_batches_are_not_made_longer_than_configured(most):
     linear = PUBLISHED["figure 4b"]
-    made = filled(policy(linear, most=most, seconds=0.05), (300, "cifar10", 1.0, 9.0))
-    decisions = everything(made)
+    adaptive = filled(policy(linear, max_batch=most, seconds=0.05), (300, "cifar10", 1.0, 9.0))
+    decisions = everything(adaptive)
     assert max(len(decision.run) for decision in decisions) <= most
     assert all(decision.seconds <= 0.05 for decision in decisions)
     if most == 64:
@@ -188,8 +190,8 @@ def test_batches_are_not_made_longer_than_configured(most):
 
 def test_thrift_makes_them_longer_where_short_ones_waste_the_device():
     fixed_costs = LatencyTable((0,), (1, 16), ((0.100, 0.115),))  # a launch costs 0.099 s, a request 1 ms
-    made = policy(Knowledge(fixed_costs, {"easy": {0: 0.9}}, RateRule((), (0,))), seconds=0.06, most=16)
-    decision = filled(made, (40, "easy", 1.0, 9.0)).decide(ONE, 0.0)
+    adaptive = policy(Knowledge(fixed_costs, {"easy": {0: 0.9}}, RateRule((), (0,))), seconds=0.06, max_batch=16)
+    decision = filled(adaptive, (40, "easy", 1.0, 9.0)).decide(ONE, 0.0)
     assert len(decision.run) >= 15
     assert decision.seconds > 0.06
 
@@ -198,40 +200,40 @@ def test_thrift_makes_them_longer_where_short_ones_waste_the_device():
 
 
 def test_restricted_to_a_gamma_it_stays_so_whatever_it_learns():
-    made = filled(policy(only=(0,)), (3, "easy", 1.0, 9.0))
+    adaptive = filled(policy(only=(0,)), (3, "easy", 1.0, 9.0))
     slower = Knowledge(
         LatencyTable((-5, 0), TABLE.batches, tuple(tuple(2 * s for s in TABLE.row(g)) for g in (-5, 0))),
         {task: {g: shares[g] for g in (-5, 0)} for task, shares in ACCURACY.items()},
         RULE,
     )
-    made.learn(slower)
-    (decision,) = everything(made)
+    adaptive.learn(slower)
+    (decision,) = everything(adaptive)
     assert (decision.setting, decision.seconds) == (0, 2 * TABLE.at(0, 3))
-    before = made.wake_at(1.0)
+    before = adaptive.wake_at(1.0)
     with pytest.raises(InputError, match="setting is 0, but must be one of"):
-        made.learn(KNOWN.only((-10, 4)))
-    filled(made, (1, "easy", 1.0, 9.0))
+        adaptive.learn(KNOWN.only((-10, 4)))
+    filled(adaptive, (1, "easy", 1.0, 9.0))
     assert before is None
-    assert everything(made)[0].seconds == 2 * TABLE.at(0, 1)
+    assert everything(adaptive)[0].seconds == 2 * TABLE.at(0, 1)
 
 
 def test_facts_that_are_refused_leave_the_price_as_it_was():
-    made = filled(policy(only=(0,)), (200, "hard", 1.0, 0.1), (1, "easy", 1.0, 9.0))
-    made.expire(0.1, 1.0)  # none of "hard" waits any longer, but they came of late
-    before = made._price(ONE, 0.1)
+    adaptive = filled(policy(only=(0,)), (200, "hard", 1.0, 0.1), (1, "easy", 1.0, 9.0))
+    adaptive.expire(0.1, 1.0)  # no "hard" request waits any longer, but they still count as recent arrivals
+    before = adaptive._price(ONE, 0.1)
     easy = Knowledge(TABLE, {"easy": ACCURACY["easy"]}, RULE)
     with pytest.raises(InputError, match="setting is 0, but must be one of"):
-        made.learn(easy.only((-10, 4)))
-    assert made._price(ONE, 0.1) == before
-    made.learn(easy)
-    assert made._price(ONE, 0.1) == 0.0 < before
+        adaptive.learn(easy.only((-10, 4)))
+    assert adaptive._price(ONE, 0.1) == before
+    adaptive.learn(easy)
+    assert adaptive._price(ONE, 0.1) == 0.0 < before
 
 
 # What it earns
 
 
 def utility(name: str, known: Knowledge, load, workers: int = 1, gamma: int | None = None) -> float:
-    """Expected: answers in time count with their accuracy, so that no luck with the answers is in it."""
+    """Return the expected utility: an answer in time counts with its accuracy, whether it happened to be right or not."""
     device = SimulatedDevice(known.latency, known.accuracy, load, np.random.default_rng(0))
     seen = observations(simulate(make(name, known, workers, gamma, Options(margin=0.0)), load, device))
     in_time = [o for o in seen if o.outcome in ("accurate", "wrong")]
@@ -250,9 +252,9 @@ def test_on_the_papers_ground_it_earns_no_less_than_the_baselines(ground, scale,
 def test_two_workers_earn_on_twice_the_load_about_twice_as_much():
     short = SyntheticConfig(seconds=5.0, stretch=1.0)
     known = PUBLISHED["figure 4b"]
-    one = utility("default", known, synthetic(1.5, 0, short))
-    two = utility("default", known, synthetic(3.0, 0, short), workers=2)
-    assert two > 1.9 * one
+    single = utility("default", known, synthetic(1.5, 0, short))
+    double = utility("default", known, synthetic(3.0, 0, short), workers=2)
+    assert double > 1.9 * single
 
 
 def test_adapting_earns_more_than_gamma_zero_under_overload_and_no_less_in_quiet():
@@ -263,7 +265,7 @@ def test_adapting_earns_more_than_gamma_zero_under_overload_and_no_less_in_quiet
 
 
 def test_a_dropped_request_was_not_worth_a_batch_of_its_own_at_the_end_of_an_overload():
-    """When the load is over, nothing that can still be in time is left lying."""
+    """After the overload, whatever can still be in time is served."""
     load = [ask(i, 0.0, 0.05) for i in range(40)] + [ask(99, 0.06, 0.5, utility=0.001)]
     _, books = run(load, World())
     assert isinstance(books.fates[99], Answer)

@@ -1,4 +1,4 @@
-"""Policies over Algorithm 1's queue: the arrival rate, dropping what would be late, one fixed gamma."""
+"""Policies over the queue of Algorithm 1: the arrival rate, dropping late requests, one fixed gamma."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pliant.tokens.artifact import RateRule
 from pliant.tokens.batched import ArrivalRate, BatchedPolicy, Choice
 from pliant.tokens.batching import BatchingConfig
 from pliant.tokens.fixed import FixedChooser
-from pliant.tokens.policy import Fleet, Knowledge
+from pliant.tokens.policy import Knowledge, PoolState
 from pliant.tokens.scheduler import Options, TokensScheduler
 from tests.fixtures.tokens.loads import ACCURACY, KNOWN, TABLE, ask, bursty, run, scheduler
 
@@ -35,37 +35,37 @@ def policy(gamma: int = 0, table: LatencyTable = TABLE, **batching) -> BatchedPo
 
 
 RULE = RateRule((), (0,))
-ONE = Fleet(0, (0.0,))
+ONE = PoolState(0, (0.0,))
 
 
 def test_batches_run_by_earliest_deadline_at_the_one_gamma():
-    made = policy(-5)
+    batched = policy(-5)
     for i, within in enumerate((5.0, 1.0, 3.0, 5.1)):
-        made.add(ask(i, within=within), 0.0)
-    decisions = [made.decide(ONE, 0.0) for _ in range(3)]
+        batched.add(ask(i, within=within), 0.0)
+    decisions = [batched.decide(ONE, 0.0) for _ in range(3)]
     assert [tuple(r.id for r in d.run) for d in decisions] == [(1,), (2,), (0, 3)]
     assert {d.setting for d in decisions} == {-5}
     assert [d.seconds for d in decisions] == [TABLE.at(-5, n) for n in (1, 1, 2)]
-    assert len(made) == 0
-    made.check()
+    assert len(batched) == 0
+    batched.check()
 
 
 def test_what_would_be_late_is_dropped_before_it_costs_time_and_the_rest_runs():
     """The whole batch of 16 would take 0.16 s; without the four most urgent ones it takes less."""
-    made = policy(0)
+    batched = policy(0)
     for i in range(16):
-        made.add(ask(i, within=0.1 if i < 4 else 0.15), 0.0)
-    decision = made.decide(ONE, 0.0)
+        batched.add(ask(i, within=0.1 if i < 4 else 0.15), 0.0)
+    decision = batched.decide(ONE, 0.0)
     assert sorted(decision.drop) == [0, 1, 2, 3]
     assert len(decision.run) == 12
     assert decision.seconds == TABLE.at(0, 12) <= 0.15
 
 
 def test_where_one_run_is_too_long_for_all_as_many_run_as_can():
-    made = policy(0)
+    batched = policy(0)
     for i in range(16):
-        made.add(ask(i, within=0.1), 0.0)
-    decision = made.decide(ONE, 0.0)
+        batched.add(ask(i, within=0.1), 0.0)
+    decision = batched.decide(ONE, 0.0)
     assert decision.seconds <= 0.1 < TABLE.at(0, len(decision.run) + 1)
     assert len(decision.run) + len(decision.drop) == 16
 
@@ -73,10 +73,10 @@ def test_where_one_run_is_too_long_for_all_as_many_run_as_can():
 def test_a_slow_device_makes_more_of_them_late():
     counts = []
     for slowdown in (1.0, 2.0):
-        made = policy(0)
+        batched = policy(0)
         for i in range(16):
-            made.add(ask(i, within=0.1), 0.0)
-        counts.append(len(made.decide(Fleet(0, (0.0,), slowdown), 0.0).run))
+            batched.add(ask(i, within=0.1), 0.0)
+        counts.append(len(batched.decide(PoolState(0, (0.0,), slowdown), 0.0).run))
     assert counts[0] > counts[1] > 0
 
 
@@ -89,20 +89,22 @@ class Evicts:
     def lost(self, worker): ...
     def learn(self, knowledge): ...
 
-    def choose(self, batches, fleet, now) -> Choice:
+    def choose(self, batches, pool, now) -> Choice:
         return Choice(None, evict=tuple(batches[:-1])) if len(batches) > 2 else Choice(batches[0], 0)
 
 
 def test_batches_that_are_given_up_are_dropped_as_late_and_the_next_decision_follows_at_once():
     chooser = Evicts()
-    made = TokensScheduler(BatchedPolicy(KNOWN, chooser, BatchingConfig(deadline_gap=0.0)), 1, Options(margin=0.0))
-    (first,) = made.handle(Arrived(ask(0, within=9.0)), 0.0)
+    tokens_scheduler = TokensScheduler(
+        BatchedPolicy(KNOWN, chooser, BatchingConfig(deadline_gap=0.0)), 1, Options(margin=0.0)
+    )
+    (first,) = tokens_scheduler.handle(Arrived(ask(0, within=9.0)), 0.0)
     for i in (1, 2, 3):
-        made.handle(Arrived(ask(i, within=5.0 + i)), 0.0)
-    answer, *drops, launch = made.handle(Finished(first.id, 0.016), 0.016)
+        tokens_scheduler.handle(Arrived(ask(i, within=5.0 + i)), 0.0)
+    answer, *drops, launch = tokens_scheduler.handle(Finished(first.id, 0.016), 0.016)
     assert (answer, drops) == (Answer(0, first.id), [Drop(1, "late"), Drop(2, "late")])
     assert launch.requests == (3,)
-    made.check()
+    tokens_scheduler.check()
 
 
 @pytest.mark.parametrize(("name", "gamma"), [("pets", 0), ("tome", -5), ("tome", -10), ("vpt", 4)])

@@ -1,4 +1,4 @@
-"""Algorithm 1: which waiting requests share a batch, and that the queue's books balance."""
+"""Algorithm 1: which waiting requests share a batch, and that the queue stays consistent."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pliant.protocol import Request
 from pliant.tokens.batching import BatchingConfig, Queue
 
 
-def ask(id: int, at: float = 0.0, deadline: float = 1.0, utility: float = 1.0, task: str = "a") -> Request:
-    return Request(id, at, deadline, task, utility)
+def ask(number: int, at: float = 0.0, deadline: float = 1.0, utility: float = 1.0, task: str = "a") -> Request:
+    return Request(number, at, deadline, task, utility)
 
 
-def batches(*asked: Request, **config) -> list[list[int]]:
+def batches(*arriving: Request, **config) -> list[list[int]]:
     queue = Queue(BatchingConfig(**config))
-    for request in asked:
+    for request in arriving:
         queue.add(request)
         queue.check()
     return [list(batch.requests) for batch in queue.batches]
@@ -32,7 +32,7 @@ def test_a_batch_closes_when_its_window_is_over():
 
 
 def test_a_batch_takes_at_most_so_many():
-    assert batches(*(ask(i) for i in range(5)), most=2) == [[0, 1], [2, 3], [4]]
+    assert batches(*(ask(i) for i in range(5)), max_batch=2) == [[0, 1], [2, 3], [4]]
 
 
 def test_a_deadline_too_far_from_the_openers_opens_a_batch_of_its_own():
@@ -122,7 +122,7 @@ steps = st.lists(
 
 @given(steps)
 def test_the_books_balance_after_any_sequence(steps):
-    queue, alive = Queue(BatchingConfig(most=3)), {}
+    queue, alive = Queue(BatchingConfig(max_batch=3)), {}
     for i, (step, x, y) in enumerate(steps):
         match step:
             case "add":
@@ -132,9 +132,9 @@ def test_the_books_balance_after_any_sequence(steps):
                 for request in queue.take(queue.batches[x]):
                     assert alive.pop(request.id) == request
             case "expire":
-                gone = queue.expire(lambda deadline, x=x: deadline <= x)
-                assert sorted(gone) == sorted(i for i in alive if alive[i].deadline <= x)
-                for request in gone:
+                expired = queue.expire(lambda deadline, x=x: deadline <= x)
+                assert sorted(expired) == sorted(i for i in alive if alive[i].deadline <= x)
+                for request in expired:
                     del alive[request]
         queue.check()
         assert set(queue.ids()) == set(alive)
@@ -152,7 +152,7 @@ def test_gaps_are_measured_from_the_opener_even_when_it_has_left():
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("window", 0.5), ("most", 64), ("deadline_gap", 0.5), ("utility_gap", 0.8)]
+    ("field", "value"), [("window", 0.5), ("max_batch", 64), ("deadline_gap", 0.5), ("utility_gap", 0.8)]
 )
 def test_the_defaults_are_the_published_ones(field, value):
     assert getattr(BatchingConfig(), field) == value

@@ -1,4 +1,4 @@
-"""No schedule earns more than the bounds, and the bounds are the optimum of the programme they stand for."""
+"""No schedule earns more than the bounds, and the bounds are the optimum of the linear programme."""
 
 from __future__ import annotations
 
@@ -14,34 +14,38 @@ from scipy.optimize import linprog
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.protocol import Request
-from pliant.tokens.bound import MOST_KINDS, Devices, clairvoyant, fluid, fluid_rate
-from pliant.workload import RequestKind
+from pliant.tokens.bound import MAX_KINDS, Devices, fluid
 
 TASKS = ("easy", "hard")
 TABLE = LatencyTable((-5, 0), (1, 2, 4), ((0.5, 0.75, 1.0), (1.0, 1.5, 2.5)))
 ACCURACY = {"easy": {-5: 0.9, 0: 1.0}, "hard": {-5: 0.25, 0: 0.75}}
-ONE = Devices(TABLE, ACCURACY, most=4)
+ONE = Devices(TABLE, ACCURACY, max_batch=4)
+
+
+def clairvoyant(load, devices):
+    """Return the bound with each request's own arrival and deadline."""
+    return fluid(load, devices, 1e-9)
 
 
 @st.composite
 def devices(draw, workers=2):
     seconds = tuple(tuple(np.cumsum(draw(st.lists(eighths, min_size=3, max_size=3)))) for _ in range(2))
     accuracy = {task: {g: draw(st.integers(0, 8)) / 8 for g in (-5, 0)} for task in TASKS}
-    return Devices(LatencyTable((-5, 0), (1, 2, 4), seconds), accuracy, draw(st.integers(1, workers)), most=4)
+    return Devices(LatencyTable((-5, 0), (1, 2, 4), seconds), accuracy, draw(st.integers(1, workers)), max_batch=4)
 
 
 eighths = st.integers(1, 8).map(lambda n: n / 8)
 request = st.tuples(st.integers(0, 16), st.integers(1, 24), st.sampled_from(TASKS), st.sampled_from([0.25, 1.0]))
 
 
-def loads(most):
-    return st.lists(request, min_size=1, max_size=most).map(
+def loads(max_requests):
+    return st.lists(request, min_size=1, max_size=max_requests).map(
         lambda drawn: [Request(i, a / 8, (a + span) / 8, *kind) for i, (a, span, *kind) in enumerate(drawn)]
     )
 
 
 def best_schedule(load, devices):
-    """What the best of all schedules of whole batches earns: every order, every grouping, every gamma, every device."""
+    """Return what the best schedule of whole batches earns, over every order, grouping, gamma and device."""
 
     @cache
     def best(left, free):
@@ -60,13 +64,15 @@ def best_schedule(load, devices):
 
 
 def by_solver(load, devices):
-    """The programme of `clairvoyant` as a linear programme over (request, gamma) and (request, piece of time)."""
+    """Return the optimum of `clairvoyant` as a linear programme over (request, gamma) and (request, piece of time)."""
     edges = np.unique([t for r in load for t in (r.arrival, r.deadline)])
     pieces = list(pairwise(edges))
     pairs, worth = [], []
     for i, r in enumerate(load):
         for gamma in devices.latency.settings:
-            fits = [n for n in range(1, devices.most + 1) if devices.latency.at(gamma, n) <= r.deadline - r.arrival]
+            fits = [
+                n for n in range(1, devices.max_batch + 1) if devices.latency.at(gamma, n) <= r.deadline - r.arrival
+            ]
             if fits:
                 pairs.append((i, min(devices.latency.at(gamma, n) / n for n in fits)))
                 worth.append(r.utility * devices.accuracy[r.task][gamma])
@@ -107,10 +113,10 @@ def test_greed_finds_the_optimum_of_the_linear_programme(load, devices):
 @settings(deadline=None)
 @given(loads(40), devices())
 def test_the_bound_narrows_with_the_bins_down_to_the_clairvoyant_one(load, devices):
-    found = [fluid(load, devices, width).utility for width in (4.0, 2.0, 1.0, 0.5, 0.25)]
-    found.append(clairvoyant(load, devices).utility)
-    assert all(wide >= narrow - 1e-9 for wide, narrow in pairwise(found))
-    assert fluid(load, devices, 1e-4).utility == pytest.approx(found[-1])
+    bounds = [fluid(load, devices, width).utility for width in (4.0, 2.0, 1.0, 0.5, 0.25)]
+    bounds.append(clairvoyant(load, devices).utility)
+    assert all(wide >= narrow - 1e-9 for wide, narrow in pairwise(bounds))
+    assert fluid(load, devices, 1e-4).utility == pytest.approx(bounds[-1])
 
 
 @settings(deadline=None)
@@ -126,12 +132,12 @@ def test_what_is_served_adds_up_to_the_bound(load, devices, width):
 
 
 def test_one_request_is_worth_its_best_gamma_that_ends_in_time():
-    """At gamma 0 alone it takes 1 s; with 0.75 s it can be at gamma -5 only, with 0.25 s at none."""
-    asked = [Request(0, 3.0, 3.0 + span, "hard", 2.0) for span in (1.0, 0.75, 0.25)]
-    assert [clairvoyant([r], ONE).utility for r in asked] == [1.5, 0.5, 0.0]
+    """Alone it takes 1 s at gamma 0; with 0.75 s only gamma -5 is possible, with 0.25 s none."""
+    load = [Request(0, 3.0, 3.0 + span, "hard", 2.0) for span in (1.0, 0.75, 0.25)]
+    assert [clairvoyant([r], ONE).utility for r in load] == [1.5, 0.5, 0.0]
 
 
-SLOW = Devices(LatencyTable((-5, 0), (4,), ((1.0,), (2.5,))), ACCURACY, most=4)  # 0.25 and 0.625 s a request
+SLOW = Devices(LatencyTable((-5, 0), (4,), ((1.0,), (2.5,))), ACCURACY, max_batch=4)  # 0.25 and 0.625 s a request
 
 
 def test_time_that_is_left_raises_requests_to_a_better_gamma():
@@ -165,23 +171,6 @@ def test_work_is_not_done_before_it_arrives_nor_after_its_deadline():
     assert clairvoyant(load, ONE).utility == pytest.approx(4 * 0.9 + 1.0)
 
 
-def test_a_stationary_stream_fills_the_devices_with_the_densest_steps():
-    kinds = {RequestKind("hard", 9.0, 1.0): 1.0, RequestKind("easy", 9.0, 1.0): 2.0}
-    bound = fluid_rate(
-        kinds, ONE
-    )  # easy at -5: 0.9 per 0.25 s; hard at 0: 0.75 per 0.625 s; easy on to 0: 0.1 per 0.375
-    assert bound.utility == pytest.approx(2 * 0.9 + 0.5 / 0.625 * 0.75)
-    assert bound.seconds == pytest.approx(1.0)
-    assert fluid_rate(kinds, Devices(TABLE, ACCURACY, workers=9, most=4)).utility == pytest.approx(2.75)
-
-
-def test_a_long_load_tends_to_the_stationary_bound():
-    kinds = (RequestKind("hard", 2.5, 1.0), RequestKind("easy", 2.5, 1.0))
-    load = [Request(i, i / 4, i / 4 + 2.5, kinds[i % 2].task, 1.0) for i in range(4000)]
-    rate = fluid_rate(dict.fromkeys(kinds, 2.0), ONE).utility
-    assert fluid(load, ONE).utility / 1000 == pytest.approx(rate, rel=0.01)
-
-
 def test_nothing_asked_earns_nothing():
     assert fluid([], ONE).utility == clairvoyant([], ONE).utility == 0.0
 
@@ -192,4 +181,4 @@ def test_what_cannot_be_bounded_is_refused():
     with pytest.raises(InputError, match="width"):
         fluid([Request(0, 0.0, 1.0, "easy")], ONE, width=0.0)
     with pytest.raises(InputError, match="kinds of request"):
-        fluid([Request(i, 0.0, 1.0 + i, "easy") for i in range(MOST_KINDS + 1)], ONE)
+        fluid([Request(i, 0.0, 1.0 + i, "easy") for i in range(MAX_KINDS + 1)], ONE)

@@ -1,4 +1,4 @@
-"""The baseline that switches models: by load, paying the loading time, from the cheapest variant on."""
+"""The baseline that switches models by load: loading takes time, and the cheapest variant comes first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pliant.protocol import Answer, Arrived, Changed, Failed, Finished, Launch
 from pliant.tokens.batching import BatchingConfig, Queue
 from pliant.tokens.infaas import InfaasChooser, InfaasConfig
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Fleet
+from pliant.tokens.policy import PoolState
 from pliant.tokens.published import FIGURE_4B, profile, variants
 from tests.fixtures.tokens.loads import KNOWN, VARIANTS, World, ask, bursty, run, scheduler
 
@@ -19,46 +19,46 @@ CAPACITY = [VARIANTS.latency.throughput(variant, 64) for variant in (0, 1, 2)]
 
 
 def chooser(workers: int = 1, **config) -> InfaasChooser:
-    """Whose first request came long ago."""
-    made = InfaasChooser(VARIANTS, workers, InfaasConfig(**config))
-    made.arrived(ask(0), 0.0)
-    return made
+    """Return a chooser whose first request came long ago."""
+    infaas = InfaasChooser(VARIANTS, workers, InfaasConfig(**config))
+    infaas.arrived(ask(0), 0.0)
+    return infaas
 
 
-def choose(made: InfaasChooser, now: float, worker: int = 0, slowdown: float = 1.0, workers: int = 1):
+def choose(infaas: InfaasChooser, now: float, worker: int = 0, slowdown: float = 1.0, workers: int = 1):
     queue = Queue(BatchingConfig())
     queue.add(ask(0, within=9.0))
-    return made.choose(queue.batches, Fleet(worker, (now,) * workers, slowdown), now)
+    return infaas.choose(queue.batches, PoolState(worker, (now,) * workers, slowdown), now)
 
 
-def loaded(made: InfaasChooser, rate: float, now: float, **more) -> tuple[int, float | None]:
+def loaded(infaas: InfaasChooser, rate: float, now: float, **more) -> tuple[int, float | None]:
     for i in range(round(rate)):
-        made.arrived(ask(i), now)
-    choice = choose(made, now, **more)
+        infaas.arrived(ask(i), now)
+    choice = choose(infaas, now, **more)
     return choice.setting, choice.load
 
 
 def test_a_worker_runs_its_variant_and_loads_one_that_keeps_up_when_load_rises():
-    made = chooser()
-    assert loaded(made, 0.5 * CAPACITY[2], 10.0) == (2, 0.2)  # quiet: the most accurate
-    assert loaded(made, 0.0, 11.0 + 1e-9) == (2, None)
-    assert loaded(made, CAPACITY[2], 20.0) == (1, 0.1)  # at once, since requests would be late
-    assert loaded(made, CAPACITY[1], 30.0) == (0, 0.05)
-    assert loaded(made, 9 * CAPACITY[0], 40.0) == (0, None)  # more than any variant can do
+    infaas = chooser()
+    assert loaded(infaas, 0.5 * CAPACITY[2], 10.0) == (2, 0.2)  # quiet: the most accurate
+    assert loaded(infaas, 0.0, 11.0 + 1e-9) == (2, None)
+    assert loaded(infaas, CAPACITY[2], 20.0) == (1, 0.1)  # at once, since requests would be late
+    assert loaded(infaas, CAPACITY[1], 30.0) == (0, 0.05)
+    assert loaded(infaas, 9 * CAPACITY[0], 40.0) == (0, None)  # more than any variant can do
 
 
 def test_a_larger_variant_waits_until_the_last_change_is_some_time_ago():
-    made = chooser(hold=5.0)
-    assert loaded(made, 1, 10.0) == (2, 0.2)
-    assert loaded(made, CAPACITY[2], 12.0) == (1, 0.1)
-    assert loaded(made, 1, 16.9) == (1, None)
-    assert loaded(made, 1, 18.0) == (2, 0.2)
+    infaas = chooser(hold=5.0)
+    assert loaded(infaas, 1, 10.0) == (2, 0.2)
+    assert loaded(infaas, CAPACITY[2], 12.0) == (1, 0.1)
+    assert loaded(infaas, 1, 16.9) == (1, None)
+    assert loaded(infaas, 1, 18.0) == (2, 0.2)
 
 
 def test_room_is_left_above_the_rate():
-    made = chooser(headroom=0.5, hold=0.0)
-    assert loaded(made, 0.45 * CAPACITY[2], 10.0)[0] == 2
-    assert loaded(made, 0.55 * CAPACITY[2], 20.0)[0] == 1
+    infaas = chooser(headroom=0.5, hold=0.0)
+    assert loaded(infaas, 0.45 * CAPACITY[2], 10.0)[0] == 2
+    assert loaded(infaas, 0.55 * CAPACITY[2], 20.0)[0] == 1
 
 
 def test_the_rate_is_shared_by_the_workers_and_a_slow_device_does_less():
@@ -67,13 +67,13 @@ def test_the_rate_is_shared_by_the_workers_and_a_slow_device_does_less():
 
 
 def test_every_worker_has_its_own_variant_and_loses_it_with_a_restart():
-    made = chooser(2)
-    assert loaded(made, 1, 10.0, worker=1, workers=2) == (2, 0.2)
-    assert loaded(made, 1, 11.5, worker=1, workers=2) == (2, None)
-    assert loaded(made, 1, 11.5, worker=0, workers=2) == (2, 0.2)
-    made.lost(1)
-    assert loaded(made, 1, 20.0, worker=1, workers=2) == (2, 0.2)
-    assert loaded(made, 1, 20.0, worker=0, workers=2) == (2, None)
+    infaas = chooser(2)
+    assert loaded(infaas, 1, 10.0, worker=1, workers=2) == (2, 0.2)
+    assert loaded(infaas, 1, 11.5, worker=1, workers=2) == (2, None)
+    assert loaded(infaas, 1, 11.5, worker=0, workers=2) == (2, 0.2)
+    infaas.lost(1)
+    assert loaded(infaas, 1, 20.0, worker=1, workers=2) == (2, 0.2)
+    assert loaded(infaas, 1, 20.0, worker=0, workers=2) == (2, None)
 
 
 def to_the_first_load(fresh) -> Launch:

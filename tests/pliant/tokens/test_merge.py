@@ -1,4 +1,4 @@
-"""Merging: the invariants of ToMe, and the result of a plain reference that works token by token."""
+"""Token merging keeps the invariants of ToMe, and agrees with a plain reference that works token by token."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from benchmarks.tokens.merging import INVARIANTS, check, fast, judge, reference
-from pliant.tokens.merge import match, merge, merged_count, tokens_per_layer
+from pliant.tokens.merge import match, merge, merged_count
+from tests.fixtures.tokens.merging import INVARIANTS, check, fast, judge, reference, tokens_per_layer
 
 
 def drawn(rng: np.random.Generator, tokens: int, width: int):
-    """Tokens, their sizes and their keys."""
+    """Return tokens, their sizes and their keys."""
     return rng.normal(size=(tokens, width)), rng.integers(1, 6, tokens).astype(float), rng.normal(size=(tokens, 8))
 
 
@@ -23,8 +23,8 @@ def drawn(rng: np.random.Generator, tokens: int, width: int):
 def test_every_invariant_holds_at_every_shape_and_count(tokens, width, wanted, seed):
     x, size, key = drawn(np.random.default_rng(seed), tokens, width)
     assume(merged_count(tokens, wanted) > 0)
-    found = judge((x, size), fast(x, size, key, wanted), reference(x, size, key, wanted))
-    assert found == dict.fromkeys(INVARIANTS, True)
+    verdict = judge((x, size), fast(x, size, key, wanted), reference(x, size, key, wanted))
+    assert verdict == dict.fromkeys(INVARIANTS, True)
 
 
 def test_every_invariant_holds_layer_after_layer():
@@ -44,17 +44,17 @@ BREACHES = {
 @pytest.mark.parametrize("broken", INVARIANTS)
 def test_a_breach_of_an_invariant_is_found(broken):
     x, size, key = drawn(np.random.default_rng(0), 21, 5)
-    found = judge((x, size), BREACHES[broken](*fast(x, size, key, 6)), reference(x, size, key, 6))
-    assert not found[broken]
+    verdict = judge((x, size), BREACHES[broken](*fast(x, size, key, 6)), reference(x, size, key, 6))
+    assert not verdict[broken]
 
 
 @given(st.integers(1, 4), st.integers(3, 40), st.integers(1, 20), st.integers(0, 2**32 - 1))
 def test_a_batch_is_merged_like_its_images_one_by_one(batch, tokens, wanted, seed):
     rng = np.random.default_rng(seed)
-    parts = [drawn(rng, tokens, 6) for _ in range(batch)]
-    x, size, key = (torch.tensor(np.stack(part), dtype=torch.float32) for part in zip(*parts, strict=True))
+    images = [drawn(rng, tokens, 6) for _ in range(batch)]
+    x, size, key = (torch.tensor(np.stack(column), dtype=torch.float32) for column in zip(*images, strict=True))
     out, sizes = merge(x, size[..., None], match(key, merged_count(tokens, wanted)))
-    for image, (x_ND, size_N, key_NE) in enumerate(parts):
+    for image, (x_ND, size_N, key_NE) in enumerate(images):
         expected, expected_sizes = reference(x_ND, size_N, key_NE, wanted)
         assert np.allclose(out[image], expected, atol=1e-5)
         assert np.array_equal(sizes[image, :, 0], expected_sizes)

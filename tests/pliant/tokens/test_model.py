@@ -8,10 +8,11 @@ import torch
 from timm.models.vision_transformer import ParallelScalingBlock
 
 from pliant.errors import BackboneError
-from pliant.tokens.merge import match, merge, tokens_per_layer
+from pliant.tokens.merge import match, merge
 from pliant.tokens.model import AdaptiveViT, create_vit
 from pliant.tokens.packed import pack
 from pliant.tokens.runtime import load_model
+from tests.fixtures.tokens.merging import tokens_per_layer
 from tests.fixtures.tokens.samples import DEPTH, WIDTH, tiny_backbone
 
 
@@ -26,10 +27,10 @@ def images():
 
 
 def seen_tokens(model, run) -> list[torch.Tensor]:
-    """What each layer's MLP is given."""
+    """Return the input of each layer's MLP."""
     seen: list[torch.Tensor] = []
     hooks = [
-        block.mlp.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+        block.mlp.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
         for block in model.vit.blocks
     ]
     with torch.no_grad():
@@ -64,35 +65,35 @@ def test_gamma_zero_agrees_with_timm_for_a_real_architecture_too():
 @pytest.mark.parametrize("prompts", [1, 2, 8])
 def test_every_layer_sees_the_images_tokens_and_the_prompts_and_no_more(model, images, prompts):
     seen = seen_tokens(model, lambda: model(images, 0, torch.randn(5, DEPTH, prompts, WIDTH)))
-    assert [x.shape[1] for x in seen] == [17 + prompts] * DEPTH == list(tokens_per_layer(17, prompts, DEPTH))
+    assert [x.shape[1] for x in seen] == [17 + prompts] * DEPTH == tokens_per_layer(17, prompts, DEPTH)
 
 
 @torch.no_grad()
 def test_a_layers_prompts_replace_those_of_the_layer_before(model, images):
-    """The first layer's prompts act through attention; what became of them is not handed on."""
+    """A layer's prompts act through attention; their outputs are not passed to the next layer."""
     prompts = torch.randn(5, DEPTH, 4, WIDTH)
-    given: list[torch.Tensor] = []
-    hook = model.vit.blocks[1].norm1.register_forward_pre_hook(lambda _, args: given.append(args[0]))
+    inputs: list[torch.Tensor] = []
+    hook = model.vit.blocks[1].norm1.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     model(images, 0, prompts)
     hook.remove()
-    assert torch.equal(given[0][:, 1:5], prompts[:, 1])
+    assert torch.equal(inputs[0][:, 1:5], prompts[:, 1])
 
 
 @pytest.mark.parametrize("merged", [1, 5, 20])
 def test_merging_leaves_each_layer_the_tokens_that_were_counted(model, images, merged):
     seen = seen_tokens(model, lambda: model(images, merged))
-    assert [x.shape[1] for x in seen] == list(tokens_per_layer(17, -merged, DEPTH))
+    assert [x.shape[1] for x in seen] == tokens_per_layer(17, -merged, DEPTH)
 
 
 @torch.no_grad()
 def test_tokens_are_matched_by_their_keys_averaged_over_heads(model, images):
-    """ToMe, section 3: between attention and MLP."""
+    """As in ToMe, section 3, they are matched between attention and MLP."""
     block, x = model.vit.blocks[0], model._embed(images)
     keys = block.attn.qkv(block.norm1(x))[..., WIDTH : 2 * WIDTH].unflatten(-1, (block.attn.num_heads, -1)).mean(2)
     attended = x + block.attn(block.norm1(x))
     expected, _ = merge(attended, torch.ones_like(x[..., :1]), match(keys, 5))
-    given = seen_tokens(model, lambda: model(images, 5))[0]
-    assert torch.allclose(given, block.norm2(expected), atol=1e-5)
+    tokens = seen_tokens(model, lambda: model(images, 5))[0]
+    assert torch.allclose(tokens, block.norm2(expected), atol=1e-5)
 
 
 @torch.no_grad()
@@ -110,7 +111,7 @@ def test_merging_equal_tokens_changes_nothing(model):
 
 @torch.no_grad()
 def test_left_out_sizes_are_those_of_attention_alone(model, images):
-    """Averages stay weighted, and before the first merge there is nothing to leave out."""
+    """Averages stay weighted, and before the first merge there are no sizes to leave out."""
     with_sizes, without = (seen_tokens(model, lambda p=p: model(images, 5, None, p)) for p in (True, False))
     assert torch.equal(with_sizes[0], without[0])
     assert not torch.allclose(with_sizes[1], without[1], atol=1e-3)
@@ -123,9 +124,9 @@ def test_bfloat16_on_a_cpu_gives_nearly_the_same_features(model, images, setting
     prompts = torch.randn(5, DEPTH, 3, WIDTH) if setting > 0 else None
     half = load_model(tiny_backbone()).bfloat16()
     exact = model(images, max(-setting, 0), prompts)
-    found = half(images.bfloat16(), max(-setting, 0), None if prompts is None else prompts.bfloat16())
-    assert found.dtype == torch.bfloat16
-    assert torch.nn.functional.cosine_similarity(found.float(), exact).min() > 0.98
+    features = half(images.bfloat16(), max(-setting, 0), None if prompts is None else prompts.bfloat16())
+    assert features.dtype == torch.bfloat16
+    assert torch.nn.functional.cosine_similarity(features.float(), exact).min() > 0.98
 
 
 @torch.no_grad()
@@ -161,7 +162,7 @@ def test_prompts_can_be_trained_through_a_frozen_model(model, images):
     ],
 )
 def test_a_net_whose_features_would_be_wrong_is_refused(architecture, options):
-    """It once was taken and gave the features of a token that nobody had trained."""
+    """Such a net was once accepted and gave the features of an untrained token."""
     net = timm.create_model(architecture, num_classes=0, **options)
     with pytest.raises(BackboneError, match="class token alone"):
         AdaptiveViT(net)
@@ -169,7 +170,7 @@ def test_a_net_whose_features_would_be_wrong_is_refused(architecture, options):
 
 @pytest.mark.parametrize("options", [{"scale_attn_norm": True}, {"block_fn": ParallelScalingBlock}])
 def test_blocks_that_compute_more_than_the_plain_ones_are_refused(options):
-    """Their features once came out without what they add."""
+    """Such blocks were once accepted, and the features lacked what they add."""
     with pytest.raises(BackboneError, match="plain transformer blocks"):
         AdaptiveViT(create_vit("vit_tiny_patch16_224", {"depth": 1, **options}))
 

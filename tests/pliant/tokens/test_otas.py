@@ -1,4 +1,4 @@
-"""The baseline decides as published: Algorithm 3 at first and on short queues, Algorithm 2 else, over frozen batches."""
+"""The baseline decides as published: Algorithm 3 at first and on short queues, else Algorithm 2, over frozen batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pliant.tokens.batching import BatchingConfig, Queue
 from pliant.tokens.otas import OtasChooser, OtasConfig
 from pliant.tokens.otas_plan import OtasBatch, otas_plan
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Fleet
+from pliant.tokens.policy import PoolState
 from pliant.tokens.published import FIGURE_4B, TABLE_I, profile
 from pliant.tokens.scheduler import Options
 from tests.fixtures.tokens.loads import ask
@@ -20,12 +20,12 @@ KNOWN = profile(FIGURE_4B)
 SAMPLE = {gamma: KNOWN.latency.at(gamma, 64) / 64 for gamma in GAMMAS}
 
 
-def fleet(now: float, slowdown: float = 1.0, workers: int = 1) -> Fleet:
-    return Fleet(0, (now,) * workers, slowdown)
+def pool_state(now: float, slowdown: float = 1.0, workers: int = 1) -> PoolState:
+    return PoolState(0, (now,) * workers, slowdown)
 
 
 def batches(*groups):
-    """One batch a group of (count, deadline, utility)."""
+    """Return one batch for each group of (count, deadline, utility)."""
     queue, number = Queue(BatchingConfig(window=9.0, deadline_gap=0.0, utility_gap=0.0)), 0
     for count, deadline, utility in groups:
         for _ in range(count):
@@ -35,12 +35,12 @@ def batches(*groups):
 
 
 def chooser(rate: int = 0, now: float = 0.0, workers: int = 1, **config) -> OtasChooser:
-    """So many requests arrived in the second before `now`; the first of all at 0."""
-    made = OtasChooser(KNOWN, workers, OtasConfig(**config))
-    made.arrived(ask(0), 0.0)
+    """Return a chooser that saw one request at time 0 and `rate` requests in the second before `now`."""
+    created = OtasChooser(KNOWN, workers, OtasConfig(**config))
+    created.arrived(ask(0), 0.0)
     for i in range(rate):
-        made.arrived(ask(i), max(now - 0.5, 0.0))
-    return made
+        created.arrived(ask(i), max(now - 0.5, 0.0))
+    return created
 
 
 @pytest.mark.parametrize(
@@ -49,88 +49,88 @@ def chooser(rate: int = 0, now: float = 0.0, workers: int = 1, **config) -> Otas
 )
 def test_a_short_queue_takes_the_gamma_of_the_published_table(rate, gamma):
     (batch,) = batches((2, 9.0, 0.5))
-    choice = chooser(rate, 5.0).choose([batch], fleet(5.0), 5.0)
+    choice = chooser(rate, 5.0).choose([batch], pool_state(5.0), 5.0)
     assert (choice.batch, choice.setting, choice.load) == (batch, gamma, None)
 
 
 def test_where_the_deadline_would_be_missed_the_smallest_gamma_is_taken():
-    """Predicted is count x seconds per sample at the gamma of the table: 60 take 60 times as long as one."""
+    """The prediction is count x seconds per sample at the gamma of the table: 60 requests take 60 times as long as one."""
     (batch,) = batches((60, 1.0, 1.0))
     now = 1.0 - 60 * SAMPLE[8]
-    made = chooser(100, now)
-    assert made.choose([batch], fleet(now - 1e-6), now - 1e-6).setting == 8
-    assert made.choose([batch], fleet(now + 1e-6), now + 1e-6).setting == -20
-    assert made.choose([batch], fleet(now - 1e-6, slowdown=1.1), now - 1e-6).setting == -20
+    otas = chooser(100, now)
+    assert otas.choose([batch], pool_state(now - 1e-6), now - 1e-6).setting == 8
+    assert otas.choose([batch], pool_state(now + 1e-6), now + 1e-6).setting == -20
+    assert otas.choose([batch], pool_state(now - 1e-6, slowdown=1.1), now - 1e-6).setting == -20
 
 
 @pytest.mark.parametrize(("utility", "gamma"), [(0.8, -15), (0.81, 8)])
 def test_valuable_batches_take_the_greatest_gamma_whatever_the_rate(utility, gamma):
     (batch,) = batches((2, 9.0, utility))
-    assert chooser(600, 5.0).choose([batch], fleet(5.0), 5.0).setting == gamma
+    assert chooser(600, 5.0).choose([batch], pool_state(5.0), 5.0).setting == gamma
 
 
 def test_of_valuable_and_late_late_comes_first():
     (batch,) = batches((60, 0.1, 1.0))
-    assert chooser().choose([batch], fleet(0.05), 0.05).setting == -20
+    assert chooser().choose([batch], pool_state(0.05), 0.05).setting == -20
 
 
 def test_the_rate_counts_for_one_worker_and_on_a_slow_device_for_more():
     (batch,) = batches((2, 9.0, 0.5))
-    assert chooser(600, 5.0, workers=2).choose([batch], fleet(5.0, workers=2), 5.0).setting == 4  # 300 each
-    assert chooser(300, 5.0).choose([batch], fleet(5.0, slowdown=2.0), 5.0).setting == -15
+    assert chooser(600, 5.0, workers=2).choose([batch], pool_state(5.0, workers=2), 5.0).setting == 4  # 300 each
+    assert chooser(300, 5.0).choose([batch], pool_state(5.0, slowdown=2.0), 5.0).setting == -15
 
 
 FIVE = [(40, 2.55 + i / 50, 0.5) for i in range(5)]  # too much for long prompts in all of them
 
 
-def planned(made, now: float):
+def planned(waiting, now: float):
     accuracy = np.array([KNOWN.accuracy["cifar10"][g] for g in GAMMAS])
     seconds = np.array([SAMPLE[g] for g in GAMMAS])
-    views = [
+    otas_batches = [
         OtasBatch(b.earliest, len(b.requests) * seconds, sum(r.utility for r in b.requests.values()) * accuracy)
-        for b in made
+        for b in waiting
     ]
-    return [None if index < 0 else GAMMAS[index] for index in otas_plan(views, now)]
+    return [None if index < 0 else GAMMAS[index] for index in otas_plan(otas_batches, now)]
 
 
 def test_from_five_batches_on_the_dynamic_programme_decides():
     four, five = batches(*FIVE[:4]), batches(*FIVE)
     now = 2.45
-    made = chooser(200, now)
-    assert made.choose(four, fleet(now), now).setting == 8  # by the table
+    otas = chooser(200, now)
+    assert otas.choose(four, pool_state(now), now).setting == 8  # by the table
     plan = planned(five, now)
     first = next(i for i, gamma in enumerate(plan) if gamma is not None)
     assert plan[first] != 8
-    choice = made.choose(five, fleet(now), now)
+    choice = otas.choose(five, pool_state(now), now)
     assert (choice.batch, choice.setting) == (five[first], plan[first])
 
 
 @pytest.mark.parametrize(("now", "gamma"), [(1.99, 8), (2.0, None)])
 def test_in_the_first_two_seconds_the_table_decides_even_over_a_long_queue(now, gamma):
     groups = [(40, now + 0.1 + i / 50, 0.5) for i in range(5)]
-    made = batches(*groups)
-    choice = chooser(200, now).choose(made, fleet(now), now)
-    plan = planned(made, now)
-    first = next(i for i, found in enumerate(plan) if found is not None)
+    waiting = batches(*groups)
+    choice = chooser(200, now).choose(waiting, pool_state(now), now)
+    plan = planned(waiting, now)
+    first = next(i for i, setting in enumerate(plan) if setting is not None)
     assert plan[first] != 8  # else the two could not be told apart
-    expected = (made[0], gamma) if gamma is not None else (made[first], plan[first])
+    expected = (waiting[0], gamma) if gamma is not None else (waiting[first], plan[first])
     assert (choice.batch, choice.setting) == expected
 
 
 def test_where_nothing_can_end_in_time_all_are_evicted():
-    made = batches(*[(20, 2.5 + i / 100, 0.5) for i in range(5)])
-    choice = chooser(0, 2.55).choose(made, fleet(2.55), 2.55)
+    waiting = batches(*[(20, 2.5 + i / 100, 0.5) for i in range(5)])
+    choice = chooser(0, 2.55).choose(waiting, pool_state(2.55), 2.55)
     assert choice.batch is None
-    assert set(choice.evict) == set(made)
+    assert set(choice.evict) == set(waiting)
 
 
 def carried_out(policy: str) -> list[tuple[int, ...]]:
-    """What runs while a late arrival, more urgent than all, falls into the plan's execution."""
+    """Return the requests of each launch, when an urgent request arrives while a plan is being carried out."""
     fresh = make(policy, KNOWN, options=Options(margin=0.0))
     (first,) = fresh.handle(Arrived(ask(0, task="cifar10", within=9.0, utility=0.5)), 0.0)
     fresh.handle(Finished(first.id, KNOWN.latency.at(first.setting, 1)), 0.01)
     (busy,) = fresh.handle(Arrived(ask(1, at=2.5, task="cifar10", within=9.0, utility=0.5)), 2.5)
-    for i in range(2, 12):  # ten batches: deadlines lie further apart than eta
+    for i in range(2, 12):  # ten batches, as deadlines lie further apart than eta
         fresh.handle(Arrived(ask(i, at=2.5, task="cifar10", within=3.0 + 0.6 * i, utility=0.5)), 2.5)
     runs, now, launch = [], 2.5, busy
     for step in range(11):
@@ -164,7 +164,7 @@ def test_utilities_that_differ_by_no_more_than_mu_share_a_batch(utility, togethe
 
 @pytest.mark.parametrize("policy", ["otas", "otas-kept"])
 def test_plans_are_made_with_what_is_known_now(policy):
-    """Also for batches that were looked at before, over more gammas."""
+    """This holds too for batches that were planned before, with more gammas."""
     fresh = make(policy, KNOWN, options=Options(margin=0.0))
     (first,) = fresh.handle(Arrived(ask(0, task="cifar10", within=9.0)), 0.0)
     for i in range(1, 12):
@@ -177,7 +177,7 @@ def test_plans_are_made_with_what_is_known_now(policy):
 
 
 def test_a_batch_runs_whole_even_where_some_of_it_will_be_late():
-    """The published system evicts batches, not requests: what is late within one costs time all the same."""
+    """The published system evicts batches, not requests: late requests within a batch still cost time."""
     fresh = make("otas", KNOWN, options=Options(margin=0.0))
     (first,) = fresh.handle(Arrived(ask(0, task="cifar10", within=9.0)), 0.0)
     for i in range(1, 41):
@@ -190,10 +190,10 @@ def test_a_batch_runs_whole_even_where_some_of_it_will_be_late():
 
 def test_the_defaults_are_the_published_ones():
     config = OtasConfig()
-    assert (config.short_queue, config.settling, config.valuable, config.most) == (5, 2.0, 0.8, 64)
+    assert (config.short_queue, config.settling, config.valuable, config.max_batch) == (5, 2.0, 0.8, 64)
 
 
 def test_a_gamma_that_was_not_profiled_gives_way_to_the_nearest():
-    made = OtasChooser(profile(TABLE_I, (-10, 0, 4)), 1)
+    otas = OtasChooser(profile(TABLE_I, (-10, 0, 4)), 1)
     (batch,) = batches((1, 9.0, 0.1))
-    assert made.choose([batch], fleet(5.0), 5.0).setting == 4  # the table says 8
+    assert otas.choose([batch], pool_state(5.0), 5.0).setting == 4  # the table says 8

@@ -1,4 +1,4 @@
-"""The published programme is built as published, its defect included."""
+"""The published dynamic programme is as published, including its defect."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ eighths = st.integers(1, 40).map(lambda n: n / 8)
 
 
 @st.composite
-def queues(draw, most=5, gammas=4):
+def queues(draw, max_batches=5, gammas=4):
     g = draw(st.integers(1, gammas))
     row = st.lists(eighths, min_size=g, max_size=g).map(np.array)
-    return draw(st.lists(st.builds(OtasBatch, eighths, row, row), max_size=most))
+    return draw(st.lists(st.builds(OtasBatch, eighths, row, row), max_size=max_batches))
 
 
 def earned(batches, choices, clock):
-    """What the choices earn by the programme's own count, or -inf if one of them ends after its deadline."""
+    """Return what the choices earn by the programme's own estimate, or -inf if a batch ends after its deadline."""
     total = 0.0
     for batch, choice in sorted(zip(batches, choices, strict=True), key=lambda pair: pair[0].deadline):
         if choice != DROP:
@@ -32,7 +32,7 @@ def earned(batches, choices, clock):
 
 
 def in_plain_loops(batches, clock):
-    """Utility of Algorithm 2 written out: dp and clocks over (batch, choice)."""
+    """Return the utility of Algorithm 2 written as plain loops over (batch, choice)."""
     dp, clocks = {DROP: 0.0}, {DROP: clock}
     for batch in sorted(batches, key=lambda b: b.deadline):
         best, when = {}, {}
@@ -56,7 +56,7 @@ def test_it_earns_what_the_published_loops_earn(batches, clock):
     assert earned(batches, choices, clock) == in_plain_loops(batches, clock)
 
 
-@given(queues(most=4, gammas=3))
+@given(queues(max_batches=4, gammas=3))
 def test_it_never_earns_more_than_the_best_of_all_choices(batches):
     options = [DROP, *range(len(batches[0].seconds_G))] if batches else [DROP]
     best = max(earned(batches, choices, 0.0) for choices in product(options, repeat=len(batches)))
@@ -64,7 +64,7 @@ def test_it_never_earns_more_than_the_best_of_all_choices(batches):
 
 
 def test_a_state_with_less_utility_and_an_earlier_clock_is_forgotten():
-    """After the second batch the way over (1, 0) earns less than (0, 0) but alone leaves time for the third."""
+    """After two batches (1, 0) earns less than (0, 0), but it alone leaves time for the third."""
     first = OtasBatch(9.0, np.array([5.0, 4.0]), np.array([1.0, 0.75]))
     second = OtasBatch(9.0, np.array([1.0, 9.0]), np.array([2.0, 2.0]))
     third = OtasBatch(9.0, np.array([4.0, 4.0]), np.array([3.0, 3.0]))

@@ -1,4 +1,4 @@
-"""The planner is exact on one device: it agrees with plain loops over every choice there is."""
+"""On one device the planner is exact: it earns what an exhaustive search over all choices earns."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ prices = st.integers(0, 8).map(lambda n: n / 4)
 
 @st.composite
 def instances(draw, batches=5, gammas=4, size=3, devices=1):
-    """Batches of (deadlines, utilities [gamma][request]), seconds [gamma][n], and when each device falls free."""
+    """Batches of (deadlines, utilities [gamma][request]), seconds [gamma][n], and when each device becomes free."""
     g = draw(st.integers(1, gammas))
     sizes = draw(st.lists(st.integers(1, size), min_size=0, max_size=batches))
-    made = []
+    batches_drawn = []
     for n in sizes:
         deadlines = draw(st.lists(eighths, min_size=n, max_size=n))
         values = [draw(st.lists(shares, min_size=n, max_size=n)) for _ in range(g)]
-        made.append((deadlines, values))
-    made.sort(key=lambda batch: min(batch[0]))
+        batches_drawn.append((deadlines, values))
+    batches_drawn.sort(key=lambda batch: min(batch[0]))
     seconds = [[0.0, *draw(st.lists(eighths, min_size=size, max_size=size))] for _ in range(g)]
-    return made, seconds, draw(st.lists(shares, min_size=devices, max_size=devices))
+    return batches_drawn, seconds, draw(st.lists(shares, min_size=devices, max_size=devices))
 
 
 def recount(instance, choices, price=0.0):
-    """What these choices earn, less the price of their time: each batch starts where a device falls free first."""
+    """Return what these choices earn less the price of their time; each batch starts on the device that is free first."""
     batches, seconds, clocks = instance
     free, total = list(clocks), 0.0
     for (deadlines, values), choice in zip(batches, choices, strict=True):
@@ -48,6 +48,7 @@ def recount(instance, choices, price=0.0):
 
 
 def best_by_trying_all(instance, price=0.0):
+    """Return the worth of the best choices, by exhaustive search."""
     batches, seconds, _ = instance
     options = [DROP, *range(len(seconds))]
     return max(recount(instance, choices, price) for choices in product(options, repeat=len(batches)))
@@ -73,9 +74,9 @@ def test_on_two_devices_a_plan_is_worth_no_more_than_the_best_of_all_choices(ins
 
 @given(st.integers(1, 4).flatmap(lambda w: instances(devices=w)), st.sampled_from([0.0, 0.01, 0.25]), prices)
 def test_a_plan_earns_what_it_claims(instance, bucket, price):
-    made = planned(instance, bucket, price)
-    assert len(made.choices) == len(instance[0])
-    assert made.utility == recount(instance, made.choices)
+    planned_once = planned(instance, bucket, price)
+    assert len(planned_once.choices) == len(instance[0])
+    assert planned_once.utility == recount(instance, planned_once.choices)
 
 
 @given(instances(), st.sampled_from([0.01, 0.05, 0.25]), prices)
@@ -99,7 +100,7 @@ def test_a_later_start_never_raises_the_plan(instance, later):
 
 @given(instances(), prices)
 def test_a_batch_that_is_chosen_is_worth_its_time(instance, price):
-    """The scheduler takes the first chosen batch: it must not spend the device on nothing."""
+    """The scheduler launches the first batch that is chosen, so it must not occupy the device for nothing."""
     choices = planned(instance, price=price).choices
     for i, choice in enumerate(choices):
         if choice != DROP:
@@ -143,19 +144,19 @@ def test_the_order_of_requests_in_a_batch_does_not_matter():
 
 
 def test_the_published_programmes_flaw_is_not_there():
-    """One pair per (batch, gamma) keeps the start that earns more and forgets the one that ends early enough for both."""
+    """One state per (batch, gamma) would discard the start that leaves time for the third batch."""
     first = planned_batch(np.array([9.0]), np.array([[1.0], [0.75]]))
     second = planned_batch(np.array([9.0] * 2), np.ones((2, 2)))
     third = planned_batch(np.array([9.0] * 3), np.ones((2, 3)))
     seconds = np.array([[0.0, 5.0, 1.0, 4.0], [0.0, 4.0, 9.0, 4.0]])
-    made = plan([first, second, third], seconds, [0.0])
-    assert made.choices[:2] == (1, 0)  # the best of the first two alone is (0, 0)
-    assert made.utility == 5.75
+    found_plan = plan([first, second, third], seconds, [0.0])
+    assert found_plan.choices[:2] == (1, 0)  # the best of the first two alone is (0, 0)
+    assert found_plan.utility == 5.75
 
 
 @st.composite
 def many_states(draw):
-    """A rising stair of (clock, utility), long enough to be thinned, and states around it."""
+    """A rising staircase of (clock, utility), long enough to be thinned, and states around it."""
     stair = zip(*(np.cumsum(draw(st.lists(eighths, min_size=20, max_size=20))) for _ in "cu"), strict=True)
     around = draw(st.lists(st.tuples(eighths, eighths), max_size=20))
     return draw(st.permutations([*stair, *around]))
@@ -189,7 +190,7 @@ def profiles(draw):
 
 
 def capacity(table, gamma, up_to, within):
-    """Requests a second at the best batch that keeps the limit."""
+    """Return the requests a second of the best batch that ends within the limit."""
     rates = [n / table.at(gamma, n) for n in range(1, up_to + 1) if table.at(gamma, n) <= within]
     return max(rates) if rates else 1 / table.at(gamma, 1)
 

@@ -1,4 +1,4 @@
-"""One word picks a policy; what does not fit it is refused in one sentence."""
+"""A policy is chosen by its name; a gamma that does not fit it is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.protocol import Arrived
-from pliant.tokens.policies import FIXED, POLICIES, make
+from pliant.tokens.policies import CHOICES, POLICIES, make
 from pliant.tokens.published import FIGURE_4B, profile, variants
 from pliant.tokens.scheduler import Options, TokensScheduler
 from tests.fixtures.tokens.loads import KNOWN, World, ask, bursty, run, scheduler
@@ -15,18 +15,19 @@ PUBLISHED = profile(FIGURE_4B)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_policy_is_made_by_its_name_and_told_in_a_sentence(policy):
-    made = make(policy, variants(FIGURE_4B) if policy == "infaas" else PUBLISHED)
-    assert isinstance(made, TokensScheduler)
-    (launch,) = made.handle(Arrived(ask(0, task="cifar10")), 0.0)
-    assert launch.setting == FIXED.get(policy, launch.setting)
+def test_every_policy_is_made_by_its_name_and_described_in_a_sentence(policy):
+    created = make(policy, variants(FIGURE_4B) if policy == "infaas" else PUBLISHED)
+    assert isinstance(created, TokensScheduler)
+    (launch,) = created.handle(Arrived(ask(0, task="cifar10")), 0.0)
+    gamma = CHOICES[policy].gamma
+    assert gamma is None or launch.setting == gamma
     assert len(POLICIES[policy]) > 10
 
 
 def test_an_unknown_policy_is_refused_with_the_list_of_all():
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as refused:
         make("fixed", PUBLISHED)
-    assert str(told.value) == f"policy is 'fixed', but must be one of {', '.join(POLICIES)}"
+    assert str(refused.value) == f"policy is 'fixed', but must be one of {', '.join(POLICIES)}"
 
 
 @pytest.mark.parametrize(
@@ -71,8 +72,8 @@ def test_the_gamma_asked_for_is_the_only_one_that_runs(policy, gamma):
 
 
 def test_workers_and_options_reach_the_scheduler():
-    made = make("default", KNOWN, 2, options=Options(max_waiting=1, margin=0.5))
-    actions = [made.handle(Arrived(ask(i, within=0.4)), 0.0) for i in range(5)]
+    created = make("default", KNOWN, 2, options=Options(max_waiting=1, margin=0.5))
+    actions = [created.handle(Arrived(ask(i, within=0.4)), 0.0) for i in range(5)]
     assert [action.worker for done in actions[:2] for action in done] == [0, 1]
-    assert made.wake_at() == pytest.approx(0.2 - 0.010)
+    assert created.wake_at() == pytest.approx(0.2 - 0.010)
     assert actions[4][0].reason == "full"

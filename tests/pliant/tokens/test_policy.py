@@ -1,4 +1,4 @@
-"""What a scheduler knows: through JSON and back to the last bit, and replaced while requests wait and launches run."""
+"""What a scheduler knows: it survives JSON to the last bit, and can be replaced while requests wait and launches run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_restricted_to_some_settings_times_and_accuracies_stay_what_they_were():
 
 
 def changed(some: Knowledge, factor: float = 1.0, drop: str = "", **more) -> Knowledge:
-    """Slower by a factor, without a task, with others."""
+    """Return a profile that is slower by a factor, without task `drop`, and with more tasks."""
     rows = tuple(tuple(factor * s for s in row) for row in some.latency.seconds)
     accuracy = {task: shares for task, shares in {**some.accuracy, **more}.items() if task != drop}
     return replace(some, latency=replace(some.latency, seconds=rows), accuracy=accuracy)
@@ -103,12 +103,16 @@ def changed(some: Knowledge, factor: float = 1.0, drop: str = "", **more) -> Kno
 @pytest.mark.parametrize("workers", [1, 2])
 def test_nobody_is_lost_and_nothing_launched_twice_when_knowledge_changes_under_load(policy, workers):
     base = known(policy)
-    told = [(0.2, changed(base, 1.5)), (0.5, changed(base, 0.5)), (0.9, changed(base, flowers=base.accuracy["easy"]))]
+    changes = [
+        (0.2, changed(base, 1.5)),
+        (0.5, changed(base, 0.5)),
+        (0.9, changed(base, flowers=base.accuracy["easy"])),
+    ]
     world = World(2, failing=0.1, failing_restarts=0.2)
-    journal, _ = run(bursty(5, 0.3), world, workers, policy, told, restart_pause=0.05)
+    journal, _ = run(bursty(5, 0.3), world, workers, policy, changes, restart_pause=0.05)
     entries = [entry for entry in journal if isinstance(entry.event, Changed)]
     assert len(entries) == 3
-    for entry in entries:  # what is slower may be hopeless from now on; nothing else is dropped
+    for entry in entries:  # a slower profile makes some requests hopeless; no others are dropped
         assert {action.reason for action in entry.actions if isinstance(action, Drop)} <= {"late"}
     fresh = scheduler(policy, workers, restart_pause=0.05)
     assert replay(fresh, map(decode, text(journal))) == journal
@@ -126,7 +130,7 @@ def test_the_change_itself_drops_nobody_who_can_still_be_served(policy):
 
 @pytest.mark.parametrize("policy", ["default", "otas", "otas-kept", "pets", "tome", "vpt"])
 def test_new_latencies_hold_from_the_next_decision_and_old_launches_end_by_the_old_ones(policy):
-    """A launch that was decided on the old profile took as long as that said, so nothing is wrong with the device."""
+    """A launch that was decided on the old profile took what that said, so the device is not slow."""
     fresh = scheduler(policy)
     (first,) = fresh.handle(Arrived(ask(0, within=99.0)), 0.0)
     for i in (1, 2):
@@ -151,7 +155,7 @@ def test_facts_that_lack_a_task_in_use_are_refused_and_change_nothing(policy, ru
         fresh.handle(Changed(changed(known(policy), 3.0, drop="hard").plain()), 0.001)
     fresh.check()
     assert (fresh.wake_at(), fresh.waiting) == (wake, waiting)
-    restart = fresh.handle(Failed(first.id, "crash"), 0.002)  # what ran waits again, and is still known
+    restart = fresh.handle(Failed(first.id, "crash"), 0.002)  # the request waits again, and its task is still known
     restart = restart[-1] if restart else fresh.handle(Woke(), 1.002)[-1]  # after a failed load there is a pause
     launches = fresh.handle(Finished(restart.id, 0.01), 1.1)
     assert any(isinstance(action, Launch) for action in launches)
@@ -210,7 +214,7 @@ def test_a_new_profile_is_not_judged_by_how_wrong_the_old_one_was():
 
 
 def test_what_a_launch_takes_beyond_the_device_is_learnt_and_planned_for():
-    """Over HTTP a sixth of the time passed between launches, and the default then earned less than `otas` did."""
+    """Over HTTP a sixth of the time passed between launches, and the default then earned less than `otas`."""
     fresh = scheduler("default")
     (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
     for i in range(1, 40):

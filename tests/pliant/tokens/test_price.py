@@ -1,4 +1,4 @@
-"""The price of device time is the multiplier of the fluid linear programme, which a solver finds here."""
+"""The price of device time is the dual variable of the fluid linear programme, which a solver computes here."""
 
 from __future__ import annotations
 
@@ -24,61 +24,63 @@ kinds = st.lists(
 
 
 def curves(drawn):
-    """(seconds [G], worth [G], count) per kind, and their demand."""
-    made = [(np.array([s for s, _ in c]), np.array([w for _, w in c]), float(count)) for c, count in drawn]
-    return made, [(hull(seconds, worth), count) for seconds, worth, count in made]
+    """Return (seconds [G], worth [G], count) of each kind, and their demand."""
+    kinds_drawn = [(np.array([s for s, _ in c]), np.array([w for _, w in c]), float(count)) for c, count in drawn]
+    return kinds_drawn, [(hull(seconds, worth), count) for seconds, worth, count in kinds_drawn]
 
 
-def optimum(made, capacity: float) -> float:
-    """Most utility of any mixture of (kind, gamma): a linear programme over how many of each kind take each gamma."""
-    cost = np.concatenate([worth for _, worth, _ in made])
-    rows = [np.concatenate([seconds for seconds, _, _ in made])]
-    for i in range(len(made)):
-        rows.append(np.concatenate([np.full(len(s), float(i == j)) for j, (s, _, _) in enumerate(made)]))
-    found = linprog(-cost, A_ub=np.array(rows), b_ub=[capacity, *(count for *_, count in made)], method="highs")
-    return -float(found.fun)
+def optimum(kinds_drawn, capacity: float) -> float:
+    """Return the most utility of any mixture of (kind, gamma), by a linear programme over how many take each gamma."""
+    cost = np.concatenate([worth for _, worth, _ in kinds_drawn])
+    rows = [np.concatenate([seconds for seconds, _, _ in kinds_drawn])]
+    for i in range(len(kinds_drawn)):
+        rows.append(np.concatenate([np.full(len(s), float(i == j)) for j, (s, _, _) in enumerate(kinds_drawn)]))
+    solution = linprog(
+        -cost, A_ub=np.array(rows), b_ub=[capacity, *(count for *_, count in kinds_drawn)], method="highs"
+    )
+    return -float(solution.fun)
 
 
 @settings(max_examples=150)
 @given(kinds, st.integers(0, 96).map(lambda n: n / 4))
 def test_the_price_is_what_another_second_would_earn_in_the_fluid_optimum(drawn, capacity):
-    """Between what a little more earns and what a little less costs, since at a corner both differ."""
-    made, demand = curves(drawn)
+    """It lies between what a little more capacity earns and what a little less costs: at a corner they differ."""
+    kinds_drawn, demand = curves(drawn)
     step = 1e-4
-    here = optimum(made, capacity)
-    more = (optimum(made, capacity + step) - here) / step
-    found = price(demand, capacity)
-    assert found >= more - 1e-6
+    here = optimum(kinds_drawn, capacity)
+    more = (optimum(kinds_drawn, capacity + step) - here) / step
+    margin = price(demand, capacity)
+    assert margin >= more - 1e-6
     if capacity >= step:
-        assert found <= (here - optimum(made, capacity - step)) / step + 1e-6
+        assert margin <= (here - optimum(kinds_drawn, capacity - step)) / step + 1e-6
 
 
 @settings(max_examples=150)
 @given(kinds, st.integers(1, 96).map(lambda n: n / 4))
 def test_no_mixture_earns_more_than_the_price_allows(drawn, capacity):
     """The dual: price x capacity plus what every request nets at its best gamma is the optimum."""
-    made, demand = curves(drawn)
-    found = price(demand, capacity)
-    net = sum(count * max(0.0, float((worth - found * seconds).max())) for seconds, worth, count in made)
-    assert found * capacity + net == pytest.approx(optimum(made, capacity), abs=1e-6)
+    kinds_drawn, demand = curves(drawn)
+    margin = price(demand, capacity)
+    net = sum(count * max(0.0, float((worth - margin * seconds).max())) for seconds, worth, count in kinds_drawn)
+    assert margin * capacity + net == pytest.approx(optimum(kinds_drawn, capacity), abs=1e-6)
 
 
 @given(kinds)
 def test_a_hull_is_concave_and_above_every_gamma(drawn):
     for seconds, worth, _ in curves(drawn)[0]:
-        made = hull(seconds, worth)
-        assert (made.seconds_S > 0).all() and (made.worth_S > 0).all()
-        assert all(a >= b - 1e-9 for a, b in pairwise(made.worth_S / made.seconds_S))
-        assert made.worth_S.sum() == pytest.approx(worth.max())
-        x, y = np.cumsum([0, *made.seconds_S]), np.cumsum([0, *made.worth_S])
+        steps = hull(seconds, worth)
+        assert (steps.seconds_S > 0).all() and (steps.worth_S > 0).all()
+        assert all(a >= b - 1e-9 for a, b in pairwise(steps.worth_S / steps.seconds_S))
+        assert steps.worth_S.sum() == pytest.approx(worth.max())
+        x, y = np.cumsum([0, *steps.seconds_S]), np.cumsum([0, *steps.worth_S])
         assert (np.interp(seconds, x, y) >= worth - 1e-9).all()
 
 
 @given(kinds)
 def test_every_corner_of_a_hull_is_a_gamma(drawn):
     for seconds, worth, _ in curves(drawn)[0]:
-        made = hull(seconds, worth)
-        for x, y in zip(np.cumsum(made.seconds_S), np.cumsum(made.worth_S), strict=True):
+        steps = hull(seconds, worth)
+        for x, y in zip(np.cumsum(steps.seconds_S), np.cumsum(steps.worth_S), strict=True):
             assert (np.isclose(seconds, x) & np.isclose(worth, y)).any()
 
 
@@ -90,10 +92,10 @@ def test_more_devices_never_raise_the_price_and_more_requests_never_lower_it(dra
 
 
 def test_time_is_free_while_everybody_can_have_the_best_gamma():
-    one = hull(np.array([1.0, 2.0]), np.array([0.5, 0.9]))
-    assert price([(one, 3)], 6.5) == price([(one, 3)], 6.0) == 0.0
-    assert price([(one, 3)], 5.9) == pytest.approx(0.4)
-    assert price([(one, 3)], 2.9) == pytest.approx(0.5)
+    curve = hull(np.array([1.0, 2.0]), np.array([0.5, 0.9]))
+    assert price([(curve, 3)], 6.5) == price([(curve, 3)], 6.0) == 0.0
+    assert price([(curve, 3)], 5.9) == pytest.approx(0.4)
+    assert price([(curve, 3)], 2.9) == pytest.approx(0.5)
 
 
 def test_without_demand_or_worth_there_is_no_price():

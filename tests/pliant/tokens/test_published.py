@@ -1,4 +1,4 @@
-"""The paper's ground is as the paper gives it: throughputs, the rule, and workloads of the stated size."""
+"""The paper's conditions are as the paper gives them: throughputs, the rule, and workloads of the stated size."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ def test_the_kinds_are_the_published_ones():
 
 
 def test_the_synthetic_workload_has_the_published_length_and_size():
-    made = synthetic(1.0, 0)
-    assert len(made) == pytest.approx(630_000, rel=0.005)
-    assert 1790 < made[-1].arrival < 1800
-    counts = np.array(list(Counter((r.task, round(r.deadline - r.arrival, 6), r.utility) for r in made).values()))
+    load = synthetic(1.0, 0)
+    assert len(load) == pytest.approx(630_000, rel=0.005)
+    assert 1790 < load[-1].arrival < 1800
+    counts = np.array(list(Counter((r.task, round(r.deadline - r.arrival, 6), r.utility) for r in load).values()))
     assert len(counts) == 6
-    assert (abs(counts / len(made) - 1 / 6) < 0.005).all()
+    assert (abs(counts / len(load) - 1 / 6) < 0.005).all()
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0])
 def test_its_rates_lie_between_the_published_ones_times_the_scale(scale):
-    made = np.array([r.arrival for r in synthetic(scale, 1, SyntheticConfig(seconds=600.0))])
-    rates = np.histogram(made, bins=60, range=(0, 600))[0] / 10 / scale
+    arrival_N = np.array([r.arrival for r in synthetic(scale, 1, SyntheticConfig(seconds=600.0))])
+    rates = np.histogram(arrival_N, bins=60, range=(0, 600))[0] / 10 / scale
     assert rates.min() > 200 * 0.9
     assert 600 < rates.max() < 700 * 1.1
     assert (rates < 350).mean() > 0.5  # low rates are the more frequent ones
@@ -96,10 +96,10 @@ def test_the_same_seed_gives_the_same_workload_and_another_another():
 
 def test_a_trace_is_compressed_two_minutes_to_a_second_and_scaled_to_the_mean():
     trace = [30.0, 70.0, 0.0, 0.0, 150.0, 50.0, 99.0]  # pairs 100, 0, 200; the odd minute is left out
-    made = compressed(trace, 2.0, 0)
-    per_second = np.bincount([int(r.arrival) for r in made], minlength=3)
+    load = compressed(trace, 2.0, 0)
+    per_second = np.bincount([int(r.arrival) for r in load], minlength=3)
     assert list(per_second) == [700, 0, 1400]
-    assert len(made) / 3 == 2.0 * 350
+    assert len(load) / 3 == 2.0 * 350
 
 
 def test_a_trace_of_nothing_is_an_empty_load():
@@ -111,7 +111,7 @@ def test_variants_are_numbered_from_the_cheapest_and_take_time_to_load():
     assert known.latency.settings == (0, 1, 2)
     rates = [known.latency.throughput(variant, 64) for variant in (0, 1, 2)]
     assert rates == sorted(rates, reverse=True)
-    assert rates[1] == pytest.approx(580)  # the middle one is the backbone that the others adapt, as it is
+    assert rates[1] == pytest.approx(580)  # the middle one is the unchanged backbone
     assert all(known.accuracy[task][1] == ACCURACY[task][0] for task in ACCURACY)
     assert all(list(shares.values()) == sorted(shares.values()) for shares in known.accuracy.values())
     assert list(known.loading) == [0, 1, 2] and min(known.loading.values()) > 0

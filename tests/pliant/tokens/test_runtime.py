@@ -1,4 +1,4 @@
-"""The runtime: mixed tasks as if each ran alone, tasks added while running, and clear refusals."""
+"""The runtime: a mixed batch gives what each request gives alone, tasks are added while it runs, errors are clear."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_a_mixed_batch_gives_what_each_request_gives_alone(runtime, gamma):
 def test_a_runtime_of_many_tasks_gives_what_a_runtime_of_one_gives(runtime, gamma):
     for task in TASKS:
         single = TokensRuntime(tiny_backbone(), "digest", [task])
-        asked = payloads(task.name * 6)
-        assert close(runtime.run(gamma, asked).probabilities, single.run(gamma, asked).probabilities)
+        batch = payloads(task.name * 6)
+        assert close(runtime.run(gamma, batch).probabilities, single.run(gamma, batch).probabilities)
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
@@ -89,7 +89,7 @@ def test_a_task_for_another_backbone_is_refused_and_changes_nothing(runtime):
 
 
 def test_a_task_that_lacks_a_served_gamma_is_refused_and_changes_nothing(runtime):
-    """It once ended in `KeyError: 8` after the books were changed, and every later update failed too."""
+    """It once ended in `KeyError: 8` after the tasks were changed, and every later update failed too."""
     with pytest.raises(
         InputError, match=r"task c is without gamma \[8\], but must be trained for all of \[0, 2, 4, 8\]"
     ):
@@ -125,10 +125,10 @@ def test_an_unknown_task_is_refused_with_those_that_are_known(runtime):
         runtime.run(0, [Payload("flowers", IMAGES[0])])
 
 
-def test_the_mask_is_left_out_at_the_gammas_told_and_no_other(runtime):
-    told = TokensRuntime(tiny_backbone(), "digest", TASKS, execution=Execution(unmasked=frozenset([-5])))
+def test_the_mask_is_left_out_at_the_gammas_of_unmasked_and_no_other(runtime):
+    unmasked_runtime = TokensRuntime(tiny_backbone(), "digest", TASKS, execution=Execution(unmasked=frozenset([-5])))
     same = {
-        g: close(told.run(g, payloads("ab")).probabilities, runtime.run(g, payloads("ab")).probabilities)
+        g: close(unmasked_runtime.run(g, payloads("ab")).probabilities, runtime.run(g, payloads("ab")).probabilities)
         for g in GAMMAS
     }
     assert same == {gamma: gamma != -5 for gamma in GAMMAS}
@@ -138,8 +138,8 @@ def test_the_mask_is_left_out_at_the_gammas_told_and_no_other(runtime):
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_bfloat16_gives_nearly_the_same_probabilities(runtime, gamma):
     half = TokensRuntime(tiny_backbone(), "digest", TASKS, execution=Execution(precision="bfloat16"))
-    exact, found = runtime.run(gamma, payloads("ababab")), half.run(gamma, payloads("ababab"))
-    differences = [np.abs(x - y).max() for x, y in zip(exact.probabilities, found.probabilities, strict=True)]
+    exact, approximate = runtime.run(gamma, payloads("ababab")), half.run(gamma, payloads("ababab"))
+    differences = [np.abs(x - y).max() for x, y in zip(exact.probabilities, approximate.probabilities, strict=True)]
     assert 0 < np.median(differences) < 0.1
     assert half.features(IMAGES).dtype == np.float32
 

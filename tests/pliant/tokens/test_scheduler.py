@@ -1,4 +1,4 @@
-"""The scheduler's books around any policy, in virtual time: they balance after every event, every request has one fate."""
+"""The scheduler around any policy, in virtual time: its state stays consistent, and every request has one fate."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_books_balance_while_workers_fail(policy, workers, failing, restarts):
     load = bursty(3, 0.3)
     world = World(7, failing=failing, failing_restarts=restarts, jitter=0.2)
     journal, books = run(load, world, workers, policy, restart_pause=0.01)
-    tries = Counter(id for launch in books.launches.values() for id in launch.requests)
+    tries = Counter(number for launch in books.launches.values() for number in launch.requests)
     assert any(isinstance(entry.event, Failed) for entry in journal)
     assert max(tries.values()) == Options().attempts
 
@@ -82,14 +82,14 @@ requests_ = st.lists(
     st.sampled_from([2, 2048]),
     st.lists(st.tuples(st.floats(0, 3), st.sampled_from([0.5, 0.9, 1.0, 3.0])), max_size=3),
 )
-def test_any_load_and_any_changes_end_with_one_fate_per_request(drawn, policy, workers, failing, most, changes):
+def test_any_load_and_any_changes_end_with_one_fate_per_request(drawn, policy, workers, failing, max_waiting, changes):
     load = [ask(i, at, within, task, utility) for i, (at, within, task, utility) in enumerate(drawn)]
     world = World(3, failing=failing, failing_restarts=failing)
-    told = [(at, slower(policy, factor)) for at, factor in changes]
-    journal, books = run(load, world, workers, policy, told, max_waiting=most)
+    profiles = [(at, slower(policy, factor)) for at, factor in changes]
+    journal, books = run(load, world, workers, policy, profiles, max_waiting=max_waiting)
     if not failing and not changes and policy in TRIMMING:
         assert books.late == []
-    assert replay(scheduler(policy, workers, max_waiting=most), journal) == journal
+    assert replay(scheduler(policy, workers, max_waiting=max_waiting), journal) == journal
 
 
 def slower(policy: str, factor: float):
@@ -105,10 +105,10 @@ def test_an_empty_load_is_an_empty_journal(policy):
 
 @every_policy
 def test_every_kind_of_the_test_load_meets_every_fate(policy):
-    """A guard of these tests themselves: a load that never drops or never serves would prove nothing."""
+    """A check of the test load itself: a load that never drops or never serves would prove nothing."""
     journal, books = run(bursty(0), World(0, failing=0.25), policy=policy)
     assert {"late", "failed"} <= set(drops(books))
-    answered = {books.arrived[id].task for id, fate in books.fates.items() if isinstance(fate, Answer)}
+    answered = {books.arrived[number].task for number, fate in books.fates.items() if isinstance(fate, Answer)}
     assert answered == {kind.task for kind in KINDS}
     assert len(report(journal).settings) >= {"default": 4, "otas": 3, "otas-kept": 3}.get(policy, 1)
 
@@ -135,14 +135,14 @@ def test_waking_drops_what_became_hopeless_while_the_worker_was_busy(policy):
 
 
 def fastest(policy: str) -> float:
-    """Seconds of one request at the fastest setting of the knowledge, which all policies but a restricted one go by."""
+    """Return the seconds of one request at the fastest setting of the profile."""
     return float(known(policy).latency.dense(1)[:, 1].min())
 
 
 @settings(max_examples=300)
 @given(st.floats(0, 1e6), st.floats(0.02, 9.0), st.sampled_from(list(POLICIES)))
 def test_after_waking_the_next_wake_lies_later(at, within, policy):
-    """Where the deadline less the run is asked for and the run added again is compared, the last bit may say "not yet"."""
+    """The deadline less the duration, compared with now plus the duration, may differ in the last bit."""
     fresh = scheduler(policy)
     fresh.handle(Arrived(ask(0, at, float("inf"))), at)
     fresh.handle(Arrived(ask(1, at, within)), at)
@@ -172,7 +172,7 @@ def test_with_a_margin_runs_that_take_a_little_longer_are_still_in_time(policy):
 
 @every_policy
 def test_a_request_without_a_deadline_waits_for_ever_and_one_past_it_is_dropped(policy):
-    """The margin of an infinite deadline was once infinite too, and what was left of it not a number."""
+    """The margin of an infinite deadline was once infinite too, and the time left was not a number."""
     fresh = scheduler(policy, margin=0.05)
     for i in range(3):
         fresh.handle(Arrived(ask(i, within=float("inf"))), 0.0)
@@ -269,21 +269,21 @@ def test_arrivals_are_forgotten_while_the_worker_hangs(policy):
     fresh = scheduler(policy)
     for i in range(2000):
         fresh.handle(Arrived(ask(i, at=i / 100, within=0.05)), i / 100)
-    kept = [part for part in parts(fresh._policy) if len(part) > 150]
+    kept = [held for held in containers_of(fresh._policy) if len(held) > 150]
     assert kept == []
 
 
-def parts(policy) -> list:
-    """All that a policy and what it is made of keep that has a length."""
+def containers_of(policy) -> list:
+    """Return every list, dict, set, deque and counter that a policy holds, at any depth."""
     from gc import get_referents
 
-    found, seen, todo = [], set(), [policy]
+    containers, visited, todo = [], set(), [policy]
     while todo:
-        thing = todo.pop()
-        if id(thing) in seen or isinstance(thing, type) or callable(thing) or type(thing).__module__ == "numpy":
+        item = todo.pop()
+        if id(item) in visited or isinstance(item, type) or callable(item) or type(item).__module__ == "numpy":
             continue
-        seen.add(id(thing))
-        if isinstance(thing, (list, dict, set)) or type(thing).__name__ in ("deque", "Counter"):
-            found.append(thing)
-        todo += get_referents(thing)
-    return found
+        visited.add(id(item))
+        if isinstance(item, (list, dict, set)) or type(item).__name__ in ("deque", "Counter"):
+            containers.append(item)
+        todo += get_referents(item)
+    return containers

@@ -1,4 +1,4 @@
-"""The simulated device lasts as long as its profile says and is right as often as the task's accuracy."""
+"""The simulated device takes the seconds of its profile and is right as often as the task's accuracy."""
 
 from __future__ import annotations
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
-from profiling.bins.latency import LatencyConfig, _levelled, in_turns, profile
+from profiling.bins.latency import LatencyConfig, in_turns, profile
 from tests.fixtures.bins.encoders import random_payload, tiny_encoder
 
 FAST = LatencyConfig(lengths=(4, 8, 60), batches=(1, 3), repeats=2, least=1, budget=0.1)
@@ -19,17 +16,17 @@ FAST = LatencyConfig(lengths=(4, 8, 60), batches=(1, 3), repeats=2, least=1, bud
 
 @pytest.mark.parametrize("engine", ["eager", "onnx"])
 def test_every_candidate_is_measured_and_the_longest_and_the_dynamic_runtime_at_the_same_points(tmp_path, engine):
-    told = []
+    reports = []
     encoder = tiny_encoder()
-    measured = profile(encoder, engine, tmp_path, FAST, progress=lambda *at: told.append(at))
+    measured = profile(encoder, engine, tmp_path, FAST, progress=lambda *at: reports.append(at))
     assert list(measured.static) == [Shape(length, batch) for length in (4, 8, 40) for batch in (1, 3)]
     assert (measured.dynamic.settings, measured.dynamic.batches) == ((4, 8, 40), (1, 3))
     for rows in (np.reshape(list(measured.static.values()), (3, 2)), np.array(measured.dynamic.seconds)):
         assert (rows > 0).all()
         assert (np.diff(rows, axis=0) >= 0).all()
         assert (np.diff(rows, axis=1) >= 0).all()
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told[-1] == (100, 100)
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
+    assert reports[-1] == (100, 100)
     if engine == "onnx":
         runtime = BinsRuntime(encoder, list(measured.static), engine, tmp_path, measured.files)
         assert len(runtime.run(0, [random_payload(np.random.default_rng(0), 3)]).outputs) == 1
@@ -62,12 +59,6 @@ def test_a_long_call_is_repeated_until_its_budget_is_spent():
     config = LatencyConfig(warmup=1, repeats=6, least=2, budget=4)
     in_turns([machine.call(0, 0.1), machine.call(1, 3)], config, lambda *at: None, lambda: machine.now)
     assert (machine.order.count(0), machine.order.count(1)) == (7, 3)
-
-
-@given(arrays(np.float64, (4, 3), elements=st.floats(0.1, 10)))
-def test_levelling_takes_the_least_of_all_that_are_at_least_as_long_and_as_many(seconds):
-    expected = [[seconds[row:, column:].min() for column in range(3)] for row in range(4)]
-    assert _levelled(seconds).tolist() == expected
 
 
 @pytest.mark.parametrize("field", ["lengths", "batches"])

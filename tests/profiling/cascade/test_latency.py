@@ -6,12 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from pliant.errors import InputError
-from profiling.cascade.latency import LatencyConfig, _levelled, profile
+from profiling.cascade.latency import LatencyConfig, profile
 from profiling.timer import TimerConfig
 from tests.fixtures.cascade.classifiers import tiny_classifier
 
@@ -20,22 +17,18 @@ FAST = LatencyConfig(lengths=(4, 8, 30), batches=(1, 3), timer=TimerConfig(warmu
 
 @pytest.mark.parametrize("importance", [False, True])
 def test_lengths_below_the_longest_text_are_measured_and_that_one(importance):
-    told = []
-    table = profile(tiny_classifier(max_length=24), FAST, progress=lambda *at: told.append(at), importance=importance)
+    reports = []
+    table = profile(
+        tiny_classifier(max_length=24), FAST, progress=lambda *at: reports.append(at), importance=importance
+    )
     assert (table.settings, table.batches) == ((4, 8, 24), (1, 3))
-    assert told == [(n, 6) for n in range(1, 7)]
+    assert reports == [(n, 6) for n in range(1, 7)]
 
 
 def test_a_table_rises_with_length_and_batch():
     seconds = np.array(profile(tiny_classifier(), FAST).seconds)
     assert np.all(np.diff(seconds, axis=0) >= 0)
     assert np.all(np.diff(seconds, axis=1) >= 0)
-
-
-@given(arrays(np.float64, (4, 3), elements=st.floats(0.1, 10)))
-def test_levelling_takes_the_least_of_all_that_are_at_least_as_long_and_as_many(seconds):
-    expected = [[seconds[row:, column:].min() for column in range(3)] for row in range(4)]
-    assert _levelled(seconds).tolist() == expected
 
 
 def test_lengths_beyond_the_models_positions_are_refused():

@@ -54,12 +54,12 @@ def alone(level: int, text, importance: bool = False):
 
 
 @pytest.fixture(scope="module", params=[SINGLE, PAIRS], ids=["single", "pair"])
-def made(request):
+def profiled(request):
     return request.param, run_all(LEVELS, request.param, INDEX, CONFIG, digests=("a", "b", "c"))
 
 
-def test_every_level_has_the_logits_and_length_of_each_text_alone_in_the_order_asked(made):
-    data, outputs = made
+def test_every_level_has_the_logits_and_length_of_each_text_alone_in_the_order_asked(profiled):
+    data, outputs = profiled
     for number, level in enumerate(outputs.levels):
         for row, text in enumerate(data.texts(INDEX)):
             reading, run = alone(number, text)
@@ -67,22 +67,22 @@ def test_every_level_has_the_logits_and_length_of_each_text_alone_in_the_order_a
             assert level.length[row] == len(reading.ids)
 
 
-def test_every_later_level_reads_what_each_pruning_by_an_earlier_one_leaves(made):
-    data, outputs = made
-    for one in outputs.pruned:
+def test_every_later_level_reads_what_each_pruning_by_an_earlier_one_leaves(profiled):
+    data, outputs = profiled
+    for pruned in outputs.pruned:
         for row, text in enumerate(data.texts(INDEX)):
-            reading, run = alone(one.pruner, text, importance=True)
-            kept_W = kept_words(run.importance[0], reading.words, one.pruning)
-            reread, expected = alone(one.reader, shorten(*text, reading.spans, kept_W))
-            np.testing.assert_allclose(one.logits[row], expected.logits[0], atol=1e-5)
-            assert one.length[row] == len(reread.ids)
-            assert one.kept[row] == pytest.approx(kept_W.mean())
-    assert any((one.kept < 1).any() for one in outputs.pruned)  # or nothing was tested
+            reading, run = alone(pruned.pruner, text, importance=True)
+            kept_W = kept_words(run.importance[0], reading.words, pruned.pruning)
+            reread, expected = alone(pruned.reader, shorten(*text, reading.spans, kept_W))
+            np.testing.assert_allclose(pruned.logits[row], expected.logits[0], atol=1e-5)
+            assert pruned.length[row] == len(reread.ids)
+            assert pruned.kept[row] == pytest.approx(kept_W.mean())
+    assert any((pruned.kept < 1).any() for pruned in outputs.pruned)  # or nothing was tested
 
 
-def test_every_pair_of_levels_has_every_pruning_and_what_describes_the_data_is_kept(made):
-    data, outputs = made
-    seen = {(one.pruner, one.reader, one.pruning) for one in outputs.pruned}
+def test_every_pair_of_levels_has_every_pruning_and_what_describes_the_data_is_kept(profiled):
+    data, outputs = profiled
+    seen = {(pruned.pruner, pruned.reader, pruned.pruning) for pruned in outputs.pruned}
     assert len(outputs.pruned) == len(seen) == 3 * 3
     assert {(pruner, reader) for pruner, reader, _ in seen} == {(0, 1), (0, 2), (1, 2)}
     assert (outputs.names, outputs.classifiers) == (("small", "middle", "large"), ("a", "b", "c"))
@@ -90,25 +90,25 @@ def test_every_pair_of_levels_has_every_pruning_and_what_describes_the_data_is_k
     assert (outputs.task, outputs.classes, outputs.data) == ("task", ("x", "y", "z"), "data")
 
 
-def test_a_pruning_that_leaves_everything_has_the_very_logits_of_the_whole_texts(made):
-    _, outputs = made
-    for one in outputs.pruned:
-        if one.pruning == NONE:
-            np.testing.assert_array_equal(one.logits, outputs.levels[one.reader].logits)
-            assert one.kept.tolist() == [1.0] * len(INDEX)
+def test_a_pruning_that_leaves_everything_has_the_very_logits_of_the_whole_texts(profiled):
+    _, outputs = profiled
+    for pruned in outputs.pruned:
+        if pruned.pruning == NONE:
+            np.testing.assert_array_equal(pruned.logits, outputs.levels[pruned.reader].logits)
+            assert pruned.kept.tolist() == [1.0] * len(INDEX)
 
 
 def test_batches_of_one_and_of_all_give_the_same():
-    one, many = (run_all(LEVELS[:2], SINGLE, INDEX, OutputsConfig((MASS,), batch)) for batch in (1, 64))
-    for a, b in zip((*one.levels, *one.pruned), (*many.levels, *many.pruned), strict=True):
+    single, whole = (run_all(LEVELS[:2], SINGLE, INDEX, OutputsConfig((MASS,), batch)) for batch in (1, 64))
+    for a, b in zip((*single.levels, *single.pruned), (*whole.levels, *whole.pruned), strict=True):
         np.testing.assert_allclose(a.logits, b.logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("prunings", [(MEAN, MASS), (NONE,)], ids=["pruned", "nothing pruned"])
 def test_progress_rises_to_its_end(prunings):
-    told = []
-    run_all(LEVELS[:2], SINGLE, INDEX, OutputsConfig(prunings, batch=4), progress=lambda *at: told.append(at))
-    shares = [done / total for done, total in told]
+    reports = []
+    run_all(LEVELS[:2], SINGLE, INDEX, OutputsConfig(prunings, batch=4), progress=lambda *at: reports.append(at))
+    shares = [done / total for done, total in reports]
     assert shares == sorted(shares)
     assert shares[-1] == 1
 

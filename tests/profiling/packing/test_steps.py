@@ -18,20 +18,20 @@ QUICK = StepsConfig(sequences=(1, 4, 64), fills=(0.1, 0.8), prompts=(0.0, 0.5), 
 
 
 def test_every_state_that_fits_is_measured_once() -> None:
-    found, told = profile(tiny_generator(), MEMORY, QUICK), []
-    assert [(point.queries, point.sequences) for point in found.points] == [
+    measured, reports = profile(tiny_generator(), MEMORY, QUICK), []
+    assert [(point.queries, point.sequences) for point in measured.points] == [
         (1, 1), (24, 2), (1, 1), (24, 2), (4, 4), (26, 5), (4, 4), (26, 5),
     ], "64 sequences are more than an iteration takes"  # fmt: skip
-    assert all(point.seconds > 0 and point.cached >= point.queries for point in found.points)
-    assert found.swap > 0
-    profile(tiny_generator(), MEMORY, replace(QUICK, sequences=(1,)), progress=lambda *at: told.append(at))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert all(point.seconds > 0 and point.cached >= point.queries for point in measured.points)
+    assert measured.swap > 0
+    profile(tiny_generator(), MEMORY, replace(QUICK, sequences=(1,)), progress=lambda *at: reports.append(at))
+    assert reports == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_a_prompt_is_read_only_where_another_sequence_may_run() -> None:
     config = replace(QUICK, sequences=(4,), fills=(0.1,))
-    found = profile(tiny_generator(), replace(MEMORY, sequences=4), config)
-    assert [(point.queries, point.sequences) for point in found.points] == [(4, 4)]
+    measured = profile(tiny_generator(), replace(MEMORY, sequences=4), config)
+    assert [(point.queries, point.sequences) for point in measured.points] == [(4, 4)]
 
 
 def test_cached_tokens_are_those_of_the_middle_iteration() -> None:
@@ -49,10 +49,10 @@ def test_without_a_host_there_is_no_way_to_it() -> None:
 
 
 def test_what_was_measured_can_be_fitted() -> None:
-    found = profile(tiny_generator(), MEMORY, StepsConfig(sequences=(1, 4, 12), warmup=1, repeats=5))
-    steps = fit(found.points, found.swap)
+    measured = profile(tiny_generator(), MEMORY, StepsConfig(sequences=(1, 4, 12), warmup=1, repeats=5))
+    steps = fit(measured.points, measured.swap)
     assert steps.seconds(4, 4, 100) > 0
-    assert steps.swap_seconds(100) == pytest.approx(100 * found.swap)
+    assert steps.swap_seconds(100) == pytest.approx(100 * measured.swap)
 
 
 def test_a_memory_that_holds_none_of_it_is_refused() -> None:

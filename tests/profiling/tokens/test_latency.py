@@ -56,9 +56,11 @@ def test_a_profile_measures_both_splits_each_by_itself(runtime):
 
 
 def test_progress_counts_gammas_on_both_splits(runtime):
-    told = []
-    profile(tiny_backbone(), TASK, labelled(answers(runtime, 0)), gammas=(-5, 0), progress=lambda *at: told.append(at))
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    reports = []
+    profile(
+        tiny_backbone(), TASK, labelled(answers(runtime, 0)), gammas=(-5, 0), progress=lambda *at: reports.append(at)
+    )
+    assert reports == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_a_gamma_that_was_not_trained_is_refused(runtime):
@@ -67,12 +69,12 @@ def test_a_gamma_that_was_not_trained_is_refused(runtime):
 
 
 def test_a_latency_profile_has_a_time_for_every_gamma_and_batch(runtime):
-    told = []
+    reports = []
     config = LatencyConfig(gammas=(-5, 0, 8), batches=(1, 4), timer=FAST)
-    measured = latency.profile(runtime, ["a"], IMAGE_SIZE, config, progress=lambda *at: told.append(at))
+    measured = latency.profile(runtime, ["a"], IMAGE_SIZE, config, progress=lambda *at: reports.append(at))
     assert (measured.latency.settings, measured.latency.batches) == ((-5, 0, 8), (1, 4))
     assert [len(row) for row in measured.spread] == [len(row) for row in measured.memory] == [2, 2, 2]
-    assert told[-1] == (6, 6)
+    assert reports[-1] == (6, 6)
 
 
 class Recording:

@@ -16,7 +16,7 @@ import pytest
 from pliant.tokens.runtime import Payload, TokensRuntime
 from registry import codec
 from registry.mlflow_store import MlflowRegistry
-from tests.fixtures.strangers import ask, environment
+from tests.fixtures.foreign_process import ask, environment
 from tests.fixtures.tokens.samples import random_images, tiny_profile, tiny_variant
 from tests.registry.conftest import BACKBONE, CLASSES, PROFILE, TASK, VARIANT, VARIANT_TASKS, publish_all
 
@@ -81,26 +81,26 @@ def _check_downloads(registry, shelf):
     assert not third.exists()
 
 
-def _check(found, shelf):
+def _check(answers, shelf):
     images = random_images(5)
     runtime = TokensRuntime(shelf.backbone, shelf.digest, [shelf.task])
     payloads = [Payload("letters", image) for image in images]
     for gamma in (-5, 0, 4):
-        _assert_same(found["answers"][str(gamma)], runtime.run(gamma, payloads).probabilities)
-    assert found["answers"]["default"] == found["answers"]["0"]
+        _assert_same(answers["answers"][str(gamma)], runtime.run(gamma, payloads).probabilities)
+    assert answers["answers"]["default"] == answers["answers"]["0"]
     head = shelf.task.heads[0]
-    logits = np.asarray(found["features"]) @ head.weight.T + head.bias
+    logits = np.asarray(answers["features"]) @ head.weight.T + head.bias
     odds = np.exp(logits - logits.max(1, keepdims=True))
-    _assert_same(found["answers"]["0"], odds / odds.sum(1, keepdims=True))
+    _assert_same(answers["answers"]["0"], odds / odds.sum(1, keepdims=True))
     table = tiny_profile(shelf.digest, "cpu").latency
-    assert found["seconds"] == pytest.approx([table.at(-5, 1), table.at(8, 3)])
+    assert answers["seconds"] == pytest.approx([table.at(-5, 1), table.at(8, 3)])
     small = tiny_variant("small", VARIANT_TASKS, "cpu")
     runtime = TokensRuntime(small.backbone, "small", small.adapters("small"))
     for name, classes in VARIANT_TASKS.items():
         rows = runtime.run(0, [Payload(name, image) for image in images]).probabilities
-        _assert_same(found["variants"][name], rows, classes)
-    assert found["variants"]["default"] == found["variants"]["letters"]
-    assert "site-packages" not in found["pliant"] and Path(found["pliant"]).parents[1].name == "code"
+        _assert_same(answers["variants"][name], rows, classes)
+    assert answers["variants"]["default"] == answers["variants"]["letters"]
+    assert "site-packages" not in answers["pliant"] and Path(answers["pliant"]).parents[1].name == "code"
     wrong = (
         "gamma is 3, but must be",
         "shape",
@@ -108,7 +108,7 @@ def _check(found, shelf):
         "another kind|another backbone|tokens-profile",
         "task is numbers",
     )
-    for sentence, words in zip(found["failed"], wrong, strict=True):
+    for sentence, words in zip(answers["failed"], wrong, strict=True):
         assert any(word in sentence for word in words.split("|")), sentence
 
 

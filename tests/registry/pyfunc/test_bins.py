@@ -20,7 +20,7 @@ from registry.package import needed
 from tests.fixtures.bins.encoders import tiny_encoder
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.cascade.classifiers import TEXTS
-from tests.fixtures.strangers import ask, required
+from tests.fixtures.foreign_process import ask, required
 
 pytestmark = pytest.mark.slow
 
@@ -51,26 +51,26 @@ except Exception as error:
 """
 
 
-def test_a_stranger_gets_the_labels_of_a_classifier_and_their_confidence(found):
+def test_a_stranger_gets_the_labels_of_a_classifier_and_their_confidence(answers):
     expected = [outputs(ENCODERS["classes"], text) for text in TEXTS]
-    assert found["classes"]["label"] == [ENCODERS["classes"].classes[int(row.argmax())] for row in expected]
+    assert answers["classes"]["label"] == [ENCODERS["classes"].classes[int(row.argmax())] for row in expected]
     sure = [float(np.exp(row.max()) / np.exp(row).sum()) for row in expected]
-    assert found["classes"]["confidence"] == pytest.approx(sure, abs=1e-4)
-    assert "site-packages" not in found["pliant"]
+    assert answers["classes"]["confidence"] == pytest.approx(sure, abs=1e-4)
+    assert "site-packages" not in answers["pliant"]
 
 
-def test_a_stranger_gets_embeddings(found):
-    for given, text in zip(found["sentences"], TEXTS, strict=True):
+def test_a_stranger_gets_embeddings(answers):
+    for given, text in zip(answers["sentences"], TEXTS, strict=True):
         assert given == pytest.approx(outputs(ENCODERS["sentences"], text), abs=1e-4)
         assert np.linalg.norm(given) == pytest.approx(1, abs=1e-4)
 
 
-def test_bins_say_which_runtime_is_fastest_and_what_it_takes(found):
-    told, bins = found["bins"], some_bins()
-    assert told["runtime"] == ["static", "static", "dynamic"]
-    assert list(zip(told["padded_length"], told["padded_batch"], strict=True)) == [(16, 1), (64, 4), (20, 3)]
-    assert told["seconds"][0] == pytest.approx(bins.seconds[0])
-    assert "1 of 65 tokens, but must be 1 to 4 of 1 to 64" in found["failed"]
+def test_bins_say_which_runtime_is_fastest_and_what_it_takes(answers):
+    plans, bins = answers["bins"], some_bins()
+    assert plans["runtime"] == ["static", "static", "dynamic"]
+    assert list(zip(plans["padded_length"], plans["padded_batch"], strict=True)) == [(16, 1), (64, 4), (20, 3)]
+    assert plans["seconds"][0] == pytest.approx(bins.seconds[0])
+    assert "1 of 65 tokens, but must be 1 to 4 of 1 to 64" in answers["failed"]
 
 
 def test_the_requirements_name_no_compiler_and_no_library_of_pictures(shelf):
@@ -93,8 +93,8 @@ def shelf(tmp_path_factory) -> MlflowRegistry:
     registry = MlflowRegistry(f"sqlite:///{folder / 'mlflow.db'}", "pliant-bins", folder / "artifacts")
     with registry.run("release") as run:
         for name, encoder in ENCODERS.items():
-            made = {"key": name, "digest": codec.save(encoder, folder / name)}
-            package = encoder_package(encoder, folder / name, made)
+            result = {"key": name, "digest": codec.save(encoder, folder / name)}
+            package = encoder_package(encoder, folder / name, result)
             registry.promote(package.name, registry.publish(run, package).version)
         codec.save(some_bins(), folder / "things")
         package = bins_package(some_bins(), 1, folder / "things", NOTES, record(BinsFlowConfig()))
@@ -103,7 +103,7 @@ def shelf(tmp_path_factory) -> MlflowRegistry:
 
 
 @pytest.fixture(scope="module")
-def found(shelf, tmp_path_factory) -> dict:
+def answers(shelf, tmp_path_factory) -> dict:
     """What the stranger was answered: once, since it takes a while to come in."""
     path: Path = tmp_path_factory.mktemp("stranger") / "asked.json"
     path.write_text(json.dumps({"texts": list(TEXTS), "bins": ASKED}))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.cascade.live import Record, Saved
+from flows.cascade.champions import Record, Saved
 from flows.cascade.packages import level_package, task_package
 from pliant.cascade.evaluate import draws
 from pliant.cascade.plan import PlanConfig
@@ -19,7 +19,7 @@ from registry import codec
 from registry.mlflow_store import MlflowRegistry
 from registry.package import needed
 from tests.fixtures.cascade.artifacts import Things, cascade, things
-from tests.fixtures.strangers import ask, required
+from tests.fixtures.foreign_process import ask, required
 
 pytestmark = pytest.mark.slow
 
@@ -49,34 +49,34 @@ for act in (
 """
 
 
-def test_a_stranger_gets_the_cascades_answers(shelf, found):
-    _, made = shelf
-    assert "site-packages" not in found["pliant"] and Path(found["pliant"]).parents[1].name == "code"
-    for task, one in made.items():
-        models, rows = load(one.cascade, one.classifiers), one.texts.rows
+def test_a_stranger_gets_the_cascades_answers(shelf, answers):
+    _, tasks = shelf
+    assert "site-packages" not in answers["pliant"] and Path(answers["pliant"]).parents[1].name == "code"
+    for task, sample in tasks.items():
+        models, rows = load(sample.cascade, sample.classifiers), sample.texts.rows
         drawn = np.random.default_rng(3).random(len(rows))
         for key, number, draw_R in (("default", 0, draws(len(rows))), ("mass", 2, drawn), ("single", 4, drawn)):
-            answered = run(one.cascade, models, rows, number, draw_R)
-            assert found[task][key]["level"] == [one.cascade.levels[a.level].name for a in answered]
-            _assert_same(found[task][key]["label"], [a.label for a in answered])
-            assert found[task][key]["confidence"] == pytest.approx([a.confidence for a in answered], abs=1e-4)
+            answered = run(sample.cascade, models, rows, number, draw_R)
+            assert answers[task][key]["level"] == [sample.cascade.levels[a.level].name for a in answered]
+            _assert_same(answers[task][key]["label"], [a.label for a in answered])
+            assert answers[task][key]["confidence"] == pytest.approx([a.confidence for a in answered], abs=1e-4)
 
 
-def test_a_level_alone_gives_the_label_of_its_logits(shelf, found):
-    _, made = shelf
-    for task, one in made.items():
-        logits_RK = one.outputs.levels[1].logits
-        if one.cascade.classes:
-            assert found[task]["large"]["label"] == [one.cascade.classes[i] for i in logits_RK.argmax(1)]
-            assert all(1 / 3 <= sure <= 1 for sure in found[task]["large"]["confidence"])
+def test_a_level_alone_gives_the_label_of_its_logits(shelf, answers):
+    _, tasks = shelf
+    for task, sample in tasks.items():
+        logits_RK = sample.outputs.levels[1].logits
+        if sample.cascade.classes:
+            assert answers[task]["large"]["label"] == [sample.cascade.classes[i] for i in logits_RK.argmax(1)]
+            assert all(1 / 3 <= sure <= 1 for sure in answers[task]["large"]["confidence"])
         else:
-            assert found[task]["large"]["label"] == pytest.approx(logits_RK[:, 0].tolist(), rel=1e-4, abs=1e-4)
-            assert set(found[task]["large"]) == {"label"}
+            assert answers[task]["large"]["label"] == pytest.approx(logits_RK[:, 0].tolist(), rel=1e-4, abs=1e-4)
+            assert set(answers[task]["large"]) == {"label"}
 
 
-def test_what_does_not_fit_is_told(found):
+def test_what_does_not_fit_is_told(answers):
     wrong = ("candidate is best, but must be one of default, pruned", "text", "could not be fetched", "another model")
-    for sentence, words in zip(found["failed"], wrong, strict=True):
+    for sentence, words in zip(answers["failed"], wrong, strict=True):
         assert words in sentence
 
 
@@ -98,40 +98,40 @@ def shelf(tmp_path_factory) -> tuple[MlflowRegistry, dict[str, Things]]:
 
 
 @pytest.fixture(scope="module")
-def found(shelf, tmp_path_factory) -> dict:
+def answers(shelf, tmp_path_factory) -> dict:
     """What the stranger was answered: once, since it takes a while to come in."""
-    registry, made = shelf
-    columns = {task: _columns(one) for task, one in made.items()}
+    registry, tasks = shelf
+    columns = {task: _columns(sample) for task, sample in tasks.items()}
     path: Path = tmp_path_factory.mktemp("stranger") / "asked.json"
     path.write_text(json.dumps(columns))
     return ask(STRANGER, registry.tracking_uri, path, "timm", "torchvision", "PIL")
 
 
-def _assert_same(found: list, expected: list) -> None:
-    assert found == expected if isinstance(expected[0], str) else found == pytest.approx(expected, rel=1e-4, abs=1e-4)
+def _assert_same(given: list, expected: list) -> None:
+    assert given == expected if isinstance(expected[0], str) else given == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
-def _published(registry: MlflowRegistry, folder: Path, task: str, one: Things) -> Things:
+def _published(registry: MlflowRegistry, folder: Path, task: str, sample: Things) -> Things:
     """As the flow would leave it."""
-    named = [replace(classifier, task=task) for classifier in one.classifiers]
+    named = [replace(classifier, task=task) for classifier in sample.classifiers]
     digests = [codec.save(each, folder / f"{task}-{each.name}") for each in named]
-    outputs = replace(one.outputs, task=task, classifiers=tuple(digests))
-    planned = replace(cascade(outputs, one.cascade.pair), task=task)
+    outputs = replace(sample.outputs, task=task, classifiers=tuple(digests))
+    planned = replace(cascade(outputs, sample.cascade.pair), task=task)
     codec.save(planned, folder / task)
     saved = Saved("cascade/x", "sha256:x")
     record = Record(PlanConfig(), LatencyConfig(), 1, saved, saved)
     with registry.run("release") as run_of:
         levels = {}
         for each, level in zip(named, planned.levels, strict=True):
-            made = {"key": f"{task}-{each.name}", "digest": level.classifier}
-            package = level_package(each, level, planned.pair, folder / made["key"], made)
+            result = {"key": f"{task}-{each.name}", "digest": level.classifier}
+            package = level_package(each, level, planned.pair, folder / result["key"], result)
             levels[each.name] = registry.publish(run_of, package).version
             registry.promote(package.name, levels[each.name])
         package = task_package(planned, levels, folder / task, record)
         registry.promote(package.name, registry.publish(run_of, package).version)
-    return replace(one, cascade=planned, classifiers=tuple(named), outputs=outputs)
+    return replace(sample, cascade=planned, classifiers=tuple(named), outputs=outputs)
 
 
-def _columns(one: Things) -> dict[str, list[str]]:
-    columns = {"text": [first for first, _ in one.texts.rows]}
-    return columns | {"text_pair": [second for _, second in one.texts.rows]} if one.cascade.pair else columns
+def _columns(sample: Things) -> dict[str, list[str]]:
+    columns = {"text": [first for first, _ in sample.texts.rows]}
+    return columns | {"text_pair": [second for _, second in sample.texts.rows]} if sample.cascade.pair else columns

@@ -17,8 +17,8 @@ from pliant.packing.scheduling.reference import ReferenceConfig
 from registry import codec
 from registry.mlflow_store import MlflowRegistry
 from registry.package import needed
+from tests.fixtures.foreign_process import ask, required
 from tests.fixtures.packing.tiny import CONTEXT, some_packing, some_predictor, write_generator
-from tests.fixtures.strangers import ask, required
 from training.packing.generator import load
 
 pytestmark = pytest.mark.slow
@@ -53,51 +53,51 @@ for act in (
 """
 
 
-def test_a_stranger_gets_the_greedy_completions_of_plain_generation(found, generator):
+def test_a_stranger_gets_the_greedy_completions_of_plain_generation(answers, generator):
     import torch
 
     model, tokenizer = load_generator(generator), tokenizer_of(generator.tokenizer)
-    for text, said, tokens, how in zip(TEXTS, *(found["generator"][name] for name in COMPLETION), strict=True):
+    for text, said, tokens, how in zip(TEXTS, *(answers["generator"][name] for name in COMPLETION), strict=True):
         ids = torch.tensor([tokenizer.encode(text).ids])
         with torch.no_grad():
-            made = model.generate(
+            generated = model.generate(
                 ids, attention_mask=torch.ones_like(ids), max_new_tokens=min(64, 64 - ids.shape[1]), do_sample=False
             )[0, ids.shape[1] :].tolist()
-        assert tokens == len(made)
-        assert how == ("stop" if made[-1] in generator.ends else "length")
-        assert said == tokenizer.decode(made[:-1] if how == "stop" else made)
-    assert max(found["short"]["tokens"]) <= 2
-    assert "site-packages" not in found["pliant"]
+        assert tokens == len(generated)
+        assert how == ("stop" if generated[-1] in generator.ends else "length")
+        assert said == tokenizer.decode(generated[:-1] if how == "stop" else generated)
+    assert max(answers["short"]["tokens"]) <= 2
+    assert "site-packages" not in answers["pliant"]
 
 
-def test_a_stranger_gets_the_quantiles_and_the_bucket(found):
+def test_a_stranger_gets_the_quantiles_and_the_bucket(answers):
     expected = PredictorModel.of(some_predictor()).predict(TEXTS)
-    told = found["predictor"]
-    assert list(told) == [f"q{level:g}" for level in some_predictor().levels] + ["bucket"]
-    for row, one in enumerate(expected):
-        said = [told[name][row] for name in told if name != "bucket"]
-        assert said == pytest.approx(one.tokens, rel=1e-4)
-        assert told["bucket"][row] == one.bucket
+    quantiles = answers["predictor"]
+    assert list(quantiles) == [f"q{level:g}" for level in some_predictor().levels] + ["bucket"]
+    for row, prediction in enumerate(expected):
+        said = [quantiles[name][row] for name in quantiles if name != "bucket"]
+        assert said == pytest.approx(prediction.tokens, rel=1e-4)
+        assert quantiles["bucket"][row] == prediction.bucket
 
 
-def test_a_plan_says_when_each_request_would_be_done(found):
-    told, seconds = found["plan"], some_packing().steps
-    assert told["preemptions"] == [0, 0, 0]
-    assert told["first_token"][2] == pytest.approx(float(seconds.seconds(5, 1, 5)))
-    alone = sum(float(seconds.seconds(1, 1, 5 + made)) for made in range(1, 10)) + told["first_token"][2]
-    assert told["seconds"][2] == pytest.approx(alone)  # it comes when the others are done
-    assert told["seconds"][0] > told["seconds"][1] > told["first_token"][1]
-    assert found["orca"]["seconds"][2] == pytest.approx(alone)
+def test_a_plan_says_when_each_request_would_be_done(answers):
+    plan, seconds = answers["plan"], some_packing().steps
+    assert plan["preemptions"] == [0, 0, 0]
+    assert plan["first_token"][2] == pytest.approx(float(seconds.seconds(5, 1, 5)))
+    alone = sum(float(seconds.seconds(1, 1, 5 + done)) for done in range(1, 10)) + plan["first_token"][2]
+    assert plan["seconds"][2] == pytest.approx(alone)  # it comes when the others are done
+    assert plan["seconds"][0] > plan["seconds"][1] > plan["first_token"][1]
+    assert answers["orca"]["seconds"][2] == pytest.approx(alone)
 
 
-def test_what_does_not_fit_is_told(found):
+def test_what_does_not_fit_is_told(answers):
     wrong = (
         "max_tokens is 0, but must be at least 1",
         "together at most 160",
         "policy is best, but must be one of",
         "text",
     )
-    for sentence, words in zip(found["failed"], wrong, strict=True):
+    for sentence, words in zip(answers["failed"], wrong, strict=True):
         assert words in sentence
 
 
@@ -122,13 +122,15 @@ def shelf(tmp_path_factory, generator) -> MlflowRegistry:
     folder = tmp_path_factory.mktemp("packing")
     registry = MlflowRegistry(f"sqlite:///{folder / 'mlflow.db'}", "pliant-packing", folder / "artifacts")
     artifacts = {"generator": generator, "predictor": some_predictor(), "plan": some_packing()}
-    made = {name: {"key": name, "digest": codec.save(one, folder / name)} for name, one in artifacts.items()}
+    results = {
+        name: {"key": name, "digest": codec.save(artifact, folder / name)} for name, artifact in artifacts.items()
+    }
     short = (PlanConfig(levels=(1.0,), patience=(1.5,)), ReferenceConfig((0.5,), (1.2,), 20))
-    choice, told = choose(some_packing(), CONTEXT, *short), record(PackingFlowConfig())
+    choice, plan_record = choose(some_packing(), CONTEXT, *short), record(PackingFlowConfig())
     packages = (
-        generator_package("things", generator, folder / "generator", made["generator"]),
-        predictor_package("things", some_predictor(), folder / "predictor", made["predictor"]),
-        plan_package(some_packing(), CONTEXT, (1, 1), folder / "plan", choice, told, "data"),
+        generator_package("things", generator, folder / "generator", results["generator"]),
+        predictor_package("things", some_predictor(), folder / "predictor", results["predictor"]),
+        plan_package(some_packing(), CONTEXT, (1, 1), folder / "plan", choice, plan_record, "data"),
     )
     with registry.run("release") as run:
         for package in packages:
@@ -137,7 +139,7 @@ def shelf(tmp_path_factory, generator) -> MlflowRegistry:
 
 
 @pytest.fixture(scope="module")
-def found(shelf, tmp_path_factory) -> dict:
+def answers(shelf, tmp_path_factory) -> dict:
     """What the stranger was answered: once, since it takes a while to come in."""
     path: Path = tmp_path_factory.mktemp("stranger") / "asked.json"
     path.write_text(json.dumps({"texts": list(TEXTS), "plan": ASKED}))

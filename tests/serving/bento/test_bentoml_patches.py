@@ -28,7 +28,7 @@ async def never_answer(scope, receive, send):
 
 
 def call(app, timeout: float, within: float, run=_call_within_timeout):
-    """What was sent, and how many timers are left on the loop."""
+    """Return the messages sent, and the number of timers left on the loop."""
 
     async def main():
         sent = []
@@ -61,7 +61,7 @@ def test_an_exception_passes_at_once():
 
 
 def test_bentoml_as_shipped_still_leaves_its_timer():
-    """When this fails, upstream has mended it: delete patch_timeouts and the other tests of it."""
+    """If this fails, BentoML has fixed it: delete patch_timeouts and the other tests of it."""
     spec = importlib.util.find_spec(TimeoutMiddleware.__module__)
     shipped = importlib.util.module_from_spec(spec)  # a fresh copy: this process's own may be patched
     spec.loader.exec_module(shipped)

@@ -1,4 +1,4 @@
-"""The bins service's parts together: what it serves, overload, lost devices, and a new champion under load."""
+"""The bins service without HTTP servers and processes: answers, overload, lost devices, a new champion under load."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from registry.names import BINS_ENCODER, BINS_PREFIX
 from serving.bins import assembly as bins_assembly
 from serving.bins.assembly import assemble, check, compiled, make_scheduler
 from serving.bins.catalog import load_catalog
-from serving.bins.question import Question
 from serving.bins.reading import TokenReader
-from tests.fixtures.bins.parts import QUIET, serving
+from serving.bins.request import TextRequest
+from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import (
     DEVICE,
     LONG,
@@ -102,7 +102,7 @@ def test_under_placement_single_each_device_begins_with_the_runtime_that_the_sch
 
 
 @pytest.mark.parametrize(("least", "used"), [(None, 3), (1, 1)])
-def test_a_low_load_is_served_by_few_devices_where_that_is_asked_for(registry, least, used):
+def test_a_low_load_is_served_by_few_devices_if_the_settings_allow_it(registry, least, used):
     publish_tiny(registry)
     catalog = load_catalog(registry, "champion")
     scheduler = make_scheduler(replace(QUIET, workers=3, least_workers=least), catalog)
@@ -113,7 +113,7 @@ def test_a_low_load_is_served_by_few_devices_where_that_is_asked_for(registry, l
 
 
 def test_of_a_text_no_more_is_read_than_the_longest_runtime_takes(registry):
-    """The scheduler would break at a longer one, and with it all requests."""
+    """A longer text would make the scheduler fail, and all requests with it."""
     shapes = (Shape(8, 1), Shape(24, 1), Shape(32, 8, dynamic=True))
     for placement, most in (("shared", 32), ("single", 24)):
         publish_tiny(registry, shapes=shapes, seconds=(1e-3, 2e-3), placement=placement)
@@ -157,7 +157,7 @@ def test_a_device_that_dies_in_a_launch_is_started_again_and_its_text_answered(r
         assert service.wait(embed(service, TEXT)).status_code == 200
 
 
-def test_a_new_champion_answers_what_is_asked_from_then_on_and_the_former_one_what_was_asked_before(registry):
+def test_a_new_champion_answers_new_requests_and_the_former_one_those_that_it_has(registry):
     publish_tiny(registry)
     with serving(registry) as service:
         first = service.wait(embed(service, TEXT)).json()
@@ -271,8 +271,8 @@ def test_devices_may_be_actors_of_a_ray_cluster(registry):
     async def main():
         assembly = await assemble(replace(QUIET, pool="ray"), registry, counted=CollectorRegistry())
         try:
-            question = Question("meanings", ((TEXT, None), (SHORT, None)))
-            return await assembly.endpoint.run(question, assembly.endpoint.now)
+            request = TextRequest("meanings", ((TEXT, None), (SHORT, None)))
+            return await assembly.endpoint.run(request, assembly.endpoint.now)
         finally:
             await assembly.stop()
 

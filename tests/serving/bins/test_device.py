@@ -1,4 +1,4 @@
-"""The bins' runtimes as a device process has them: several streams in one, warm, verified, and one length where told so."""
+"""The runtimes of bins in a device process: several streams, warmed up and verified, or one length under "single"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bins as a client of OpenAI's embeddings sees them."""
+"""The bins service through OpenAI's embeddings API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from pliant.errors import WorkerError
 from serving.http.api_errors import ApiError
-from tests.fixtures.bins.parts import serving
+from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import LONG, MOST, SHORT, TEXT, publish_tiny
 from tests.fixtures.tokens.http import FolderRegistry
 
@@ -40,7 +40,7 @@ def test_one_text_without_a_model_is_the_only_embedding_streams(service):
 
 
 def test_base64_holds_the_same_32_bit_floats(service):
-    """As OpenAI's own Python client asks for, and reads."""
+    """The format that OpenAI's own Python client requests and reads."""
     plain, packed = (
         service.post("/v1/embeddings", {"input": TEXT, "encoding_format": kind}).json()["data"][0]["embedding"]
         for kind in ("float", "base64")
@@ -105,7 +105,7 @@ def test_broken_json_is_refused_in_openais_shape(service):
 def test_overload_and_lost_devices_have_each_apis_status_and_say_when_to_try_again(
     service, monkeypatch, error, expected, of_tei
 ):
-    async def refuse(question, arrived):
+    async def refuse(request, arrived):
         raise error
 
     monkeypatch.setattr(service.endpoint, "run", refuse)

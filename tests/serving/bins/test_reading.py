@@ -1,4 +1,4 @@
-"""The quick way to tokens gives those of the cascade's reader, and a text may lose its beginning instead of its end."""
+"""Fast tokenizing gives the tokens of `Reader`, and a text can be truncated at its beginning."""
 
 from __future__ import annotations
 

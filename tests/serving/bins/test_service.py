@@ -32,7 +32,7 @@ from tests.fixtures.bins.published import (
     settings_for,
 )
 from tests.fixtures.clients import PATIENCE, call, free_port, wait_for
-from tests.fixtures.live import Asked, end_in_flight, go_on, processes, running
+from tests.fixtures.live import ConcurrentCalls, end_in_flight, go_on, processes, running
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ def test_both_apis_are_at_the_root_beside_what_bentoml_has_there(service):
 
 @pytest.fixture
 def online():
-    """The tests' environment has huggingface_hub refuse all addresses, also of this machine."""
+    """The tests' environment makes huggingface_hub reject all addresses, also this machine's."""
     huggingface_hub.set_client_factory(httpx2.Client)
     yield
     huggingface_hub.set_client_factory(default_client_factory)
@@ -142,20 +142,20 @@ def test_bad_input_is_refused_and_the_next_request_on_the_same_connection_served
 def test_a_hung_device_process_is_replaced_and_no_text_lost(service):
     victim = processes(service)[0]
     victim.send_signal(signal.SIGSTOP)
-    asked = Asked(lambda _: embed(service, SHORT, LONG), 8)
-    assert [status for status, _ in asked.answers()] == [200] * 8
+    requests = ConcurrentCalls(lambda _: embed(service, SHORT, LONG), 8)
+    assert [status for status, _ in requests.answers()] == [200] * 8
     wait_for(lambda: not victim.is_running() and len(processes(service)) == 2)
 
 
 def test_overload_is_refused_with_429_and_what_was_taken_is_answered(service):
-    """Both devices are held still for a moment, so that the queue fills up."""
+    """Both devices are paused for a moment, so that the queue fills up."""
     stopped = processes(service)
     for device in stopped:
         device.send_signal(signal.SIGSTOP)
-    asked = Asked(lambda _: embed(service, *[SHORT] * 16), 12)
-    wait_for(lambda: 429 in [status for status, _ in asked.so_far()])
+    requests = ConcurrentCalls(lambda _: embed(service, *[SHORT] * 16), 12)
+    wait_for(lambda: 429 in [status for status, _ in requests.so_far()])
     go_on(stopped)
-    answers = asked.answers()
+    answers = requests.answers()
     assert {status for status, _ in answers} == {200, 429}
     assert {told["error_type"] for status, told in answers if status == 429} == {"Overloaded"}
     assert embed(service, SHORT)[0] == 200
@@ -184,7 +184,7 @@ def test_a_new_champion_takes_over_while_clients_ask(folder, service):
 
 
 def test_the_live_journals_replay_to_themselves(folder, settings, service):
-    """One a generation, each from its start. Another champion is of the same shape and the same profile."""
+    """Each generation has a journal of its own, from its start. The second champion has the same shapes and profile."""
     wait_for(lambda: embed(service, TEXT)[0] == 200 and len(read(folder / "journal-2.jsonl")) > 1)
     catalog = load_catalog(open_registry(settings), "champion")
     for name in ("journal.jsonl", "journal-2.jsonl"):
@@ -192,18 +192,18 @@ def test_the_live_journals_replay_to_themselves(folder, settings, service):
         assert replay(make_scheduler(settings, catalog), journal) == journal
 
 
-def test_sigterm_with_texts_in_flight_answers_them_all_and_exits_with_status_0(service):
-    """Last of the tests that share the service. The device processes are held still so that nothing ends too early."""
+def test_sigterm_with_pending_texts_answers_them_all_and_exits_with_status_0(service):
+    """The last test that shares the service. The device processes are paused, so that no request ends too early."""
     held = processes(service)
     for device in held:
         device.send_signal(signal.SIGSTOP)
-    asked = Asked(lambda _: embed(service, TEXT), 10)
+    requests = ConcurrentCalls(lambda _: embed(service, TEXT), 10)
     wait_for(lambda: status_of(service)["pending"] == 10)
-    assert [status for status, _ in end_in_flight(service, held, asked)] == [200] * 10
+    assert [status for status, _ in end_in_flight(service, held, requests)] == [200] * 10
 
 
 def test_altered_or_missing_native_code_is_refused_before_serving(folder, settings):
-    """After the service has ended: the files are its own."""
+    """Runs after the service has stopped, whose files it changes."""
     served = load_catalog(open_registry(settings), "champion").streams["meanings"]
     file = compiled(settings, served) / next(iter(served.bins.files))
     content = file.read_bytes()

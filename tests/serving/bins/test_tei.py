@@ -1,4 +1,4 @@
-"""The bins as a client of text-embeddings-inference or of Hugging Face's inference API sees them."""
+"""The bins service through the APIs of text-embeddings-inference and of Hugging Face's inference clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from huggingface_hub.utils._http import default_client_factory
 
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.models.text import Reader
-from tests.fixtures.bins.parts import serving
+from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import CLASSES, LONG, MOST, SHAPES, SHORT, TEXT, encoder, publish_tiny
 from tests.fixtures.tokens.http import FolderRegistry
 
@@ -41,7 +41,7 @@ def _served(folder, *names: str):
 
 
 def expected(name: str, *texts: str, second: str | None = None) -> np.ndarray:
-    """What the plain model says of each text alone."""
+    """Return the outputs of the model for each text alone."""
     made = encoder(name)
     reader, runtime = Reader(made.tokenizer, MOST), BinsRuntime(made, SHAPES, "eager")
     readings = [reader.read(text, second) for text in texts]
@@ -95,7 +95,7 @@ def test_pairs_and_batches_are_told_apart_as_tei_does(colours, both):
     assert len(colours.post("/predict", {"inputs": [[SHORT]]}).json()) == 1
 
 
-def test_a_long_text_is_cut_at_the_end_that_is_asked_for_or_refused(meanings):
+def test_a_long_text_is_truncated_at_the_requested_end_or_is_an_error(meanings):
     inputs = LONG + "dogs"
     head, tail = (meanings.post("/embed", {"inputs": inputs, "truncation_direction": d}) for d in ("Right", "Left"))
     assert (head.headers["x-pliant-length"], tail.headers["x-pliant-length"]) == (str(MOST), str(MOST))
@@ -104,7 +104,7 @@ def test_a_long_text_is_cut_at_the_end_that_is_asked_for_or_refused(meanings):
     assert tail.json() != head.json()
     response = meanings.post("/embed", {"inputs": [SHORT, inputs], "truncate": False})
     assert (response.status_code, response.json()["error_type"]) == (413, "Validation")
-    assert f"at most {MOST} tokens, or truncate be true" in response.json()["error"]
+    assert f"longer than {MOST} tokens: shorten it" in response.json()["error"]
 
 
 def test_the_other_head_is_refused_in_teis_words(colours, meanings, both):
@@ -118,7 +118,7 @@ def test_the_other_head_is_refused_in_teis_words(colours, meanings, both):
         assert (response.status_code, response.json()) == (424, {"error": sentence, "error_type": "Backend"})
 
 
-def test_embeddings_have_length_1_unless_asked_otherwise_of_an_encoder_that_leaves_that_open(tmp_path, meanings):
+def test_embeddings_have_length_1_unless_the_request_says_otherwise_and_the_encoder_allows_it(tmp_path, meanings):
     registry = FolderRegistry(tmp_path)
     publish_tiny(registry, "meanings", head={"normalize": False})
     with serving(registry) as service:
@@ -156,7 +156,7 @@ BAD = [
     ("/predict", {"inputs": [[]]}, 422, "inputs[0] is [], but must be a text, a pair"),
     ("/predict", {"inputs": "a", "raw_scores": 1}, 422, "raw_scores is 1, but must be true or false"),
     ("/predict", {"inputs": "a", "parameters": {"top_k": 0}}, 422, "top_k is 0, but must be a whole number from 1"),
-    ("/predict", {"inputs": [LONG, LONG], "truncation_direction": "Left"}, 413, "must be Right where a pair is longer"),
+    ("/predict", {"inputs": [LONG, LONG], "truncation_direction": "Left"}, 413, "must be Right if a pair is longer"),
     ("/other/embed", {"inputs": "a"}, 404, "task is 'other', but must be one of colours, meanings"),
 ]
 
@@ -193,7 +193,7 @@ def test_fields_of_other_versions_are_ignored(meanings):
 
 
 class Bridge(httpx2.BaseTransport):
-    """Brings what huggingface_hub sends to the app."""
+    """Sends the requests of huggingface_hub to the app."""
 
     def __init__(self, service) -> None:
         self._service = service

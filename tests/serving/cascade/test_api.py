@@ -1,10 +1,10 @@
-"""The routes of the cascade service other than the question itself: outcomes, errors, status, documentation."""
+"""The routes of the cascade service except /predict: outcomes, errors, status, documentation."""
 
 from __future__ import annotations
 
 import json
 
-from serving.cascade.outcomes import MOST
+from serving.cascade.outcomes import MAX_LABELS
 from serving.http.api_errors import ApiError
 from tests.fixtures.cascade.fakes import Service
 
@@ -17,7 +17,7 @@ def test_a_prediction_holds_an_answer_for_each_text_in_order():
 
 def test_a_refusal_of_the_endpoint_is_passed_on_with_when_to_come_back_and_is_counted():
     service = Service("reviews")
-    service.endpoint.trouble = ApiError(429, "full", "as many requests wait as may; try again later")
+    service.endpoint.trouble = ApiError(429, "full", "the queue is full; try again later")
     response = service.ask(text="Good.")
     assert (response.status_code, response.json()["error"]["code"]) == (429, "full")
     assert response.headers["retry-after"] == "1"
@@ -58,7 +58,7 @@ def test_labels_that_do_not_fit_are_refused_with_a_sentence():
     service = Service("reviews")
     id = service.ask(text="Good.").json()["answers"][0]["id"]
     for outcome, status, sentence in (
-        ({"id": "other", "label": "neutral"}, 404, "id is 'other', but must be of an answer that was given lately"),
+        ({"id": "other", "label": "neutral"}, 404, "id is 'other', but must be of a recent answer"),
         ({"id": id, "label": "great"}, 422, "label is 'great', but must be one of negative, neutral, positive"),
         ({"id": id, "label": 1}, 422, "label is 1.0, but must be one of negative, neutral, positive"),
         ({"id": id, "label": True}, 422, "label is True, but must be a number"),
@@ -68,7 +68,7 @@ def test_labels_that_do_not_fit_are_refused_with_a_sentence():
         ({"id": id, "label": "neutral", "why": ""}, 422, "'why' is unknown"),
         ("neutral", 422, "outcome is 'neutral', but must be an object with id and label"),
         ([], 422, "outcomes is a list of 0, but must be a list of 1 to 1000"),
-        ([{}] * (MOST + 1), 422, "outcomes is a list of 1001"),
+        ([{}] * (MAX_LABELS + 1), 422, "outcomes is a list of 1001"),
     ):
         response = service.post("/outcomes", outcome)
         assert (response.status_code, sentence in response.text) == (status, True), response.text

@@ -1,4 +1,4 @@
-"""The cascade service's parts together, over models that run in this process and in virtual time."""
+"""The cascade service without HTTP, with models that run in this process and in virtual time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from serving.cascade.assembly import build_plan, make_knowledge, make_scheduler,
 from serving.cascade.catalog import load_catalog
 from serving.http.api_errors import ApiError
 from serving.journal import read
-from tests.fixtures.cascade.parts import QUIET, SURE, UNSURE, serving
+from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import LEVELS, publish_tiny, tiny_cascade, tiny_classifier
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.tokens.http import FolderRegistry
@@ -153,13 +153,13 @@ def test_a_hung_worker_is_restarted_and_its_texts_are_answered(registry, tmp_pat
 
 
 def test_a_text_that_cannot_be_read_fails_alone(registry):
-    """A bug in what is done between two levels once would have left the text, and its launch, without an end."""
+    """An error between two levels fails the text, and its launch ends: once neither would have ended."""
 
     async def check(service):
-        way = service.present.ways["colours"]
-        broken = replace(way.cascade.candidates[0], gates=(Gate("unheard of"),))
-        cascade = replace(way.cascade, candidates=(broken, *way.cascade.candidates[1:]))
-        service.present.ways["colours"] = replace(way, served=replace(way.served, cascade=cascade))
+        handler = service.present.handlers["colours"]
+        broken = replace(handler.cascade.candidates[0], gates=(Gate("unheard of"),))
+        cascade = replace(handler.cascade, candidates=(broken, *handler.cascade.candidates[1:]))
+        service.present.handlers["colours"] = replace(handler, served=replace(handler.served, cascade=cascade))
         with pytest.raises(InputError, match="gate is unheard of"):
             await service.ask(SURE)
         assert (await service.ask(SURE, accuracy=0.93))[0]["level"] == "large"
@@ -240,7 +240,7 @@ def test_what_is_missing_is_named(registry):
         load_catalog(registry, "champion")
 
 
-def test_tasks_of_two_classes_of_device_are_refused_unless_told_otherwise(registry):
+def test_tasks_of_two_classes_of_device_are_an_error_unless_any_profile_is_allowed(registry):
     publish_tiny(registry, "shades", device="a large GPU")
     catalog = load_catalog(registry, "champion")
     with pytest.raises(DeviceError, match="profiled on 2 classes of device"):

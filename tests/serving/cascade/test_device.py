@@ -1,4 +1,4 @@
-"""The cascade's classifiers as a device process has them: several in one, and importance only where somebody prunes."""
+"""The classifiers of cascade in a device process: several in one, with importance only if a candidate prunes."""
 
 from __future__ import annotations
 

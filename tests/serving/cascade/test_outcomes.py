@@ -1,4 +1,4 @@
-"""Labels that come later, as the service counts and reports them."""
+"""Labels of earlier answers, as the service counts and reports them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from serving.http.api_errors import ApiError
 
 
 class Lived:
-    """Outcomes, and answers "positive" that turn out right or wrong."""
+    """Outcomes with remembered answers "positive", and the labels that come for them."""
 
     def __init__(self, memory: int = 10_000) -> None:
         self.registry, self.count = CollectorRegistry(), 0
@@ -51,7 +51,7 @@ def test_a_broken_promise_is_logged_once_with_both_figures_and_stays_on_the_gaug
     assert "the promise of default for reviews (version 1) is broken" in record.message
     assert "but 90.0% were promised" in record.message
     assert lived.metric("promise_broken", version="1") == 1
-    (figures,) = lived.outcomes.plain()
+    (figures,) = lived.outcomes.to_dict()
     assert figures["broken"]
 
 
@@ -61,20 +61,20 @@ def test_a_new_version_starts_afresh_also_while_labels_of_the_old_one_come_in():
         lived.live("negative", version=1)
         lived.live("positive", version=2)
     assert (lived.metric("promise_broken", version="1"), lived.metric("promise_broken", version="2")) == (1, 0)
-    assert [(one["version"], one["broken"]) for one in lived.outcomes.plain()] == [(1, True), (2, False)]
+    assert [(one["version"], one["broken"]) for one in lived.outcomes.to_dict()] == [(1, True), (2, False)]
 
 
 def test_figures_without_a_label_under_the_promise_are_plain_json():
     lived = Lived()
     taken = lived.live("positive", promised=None)
     assert taken["promise"]["accuracy"] is None and taken["promise"]["promised"] is None
-    json.dumps(lived.outcomes.plain(), allow_nan=False)
+    json.dumps(lived.outcomes.to_dict(), allow_nan=False)
 
 
 def test_an_answer_that_fell_out_of_memory_is_unknown():
     lived = Lived(memory=2)
     for _ in range(3):
         lived.live("positive")
-    with pytest.raises(ApiError, match="id is '1', but must be of an answer that was given lately") as caught:
+    with pytest.raises(ApiError, match="id is '1', but must be of a recent answer") as caught:
         lived.outcomes.take("1", "positive")
     assert caught.value.status == 404

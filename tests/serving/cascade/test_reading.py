@@ -1,4 +1,4 @@
-"""What is kept of a text between levels: the answer so far, and which words of the original were dropped on the way."""
+"""The state of a text between levels: the answer so far, and the dropped words of the original."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pliant.cascade.artifact import Candidate, Gate, Pruning
 from pliant.protocol import Launch, Request, Result
 from serving.answers import Dispatched, LaunchResult, Pending
 from serving.cascade.catalog import ServedLevel, ServedTask
-from serving.cascade.reading import Asked, begin, read, way
+from serving.cascade.reading import TextInProgress, begin, handler_of, read
 from tests.fixtures.cascade.published import MOST, UNSURE, tiny_cascade, tiny_tokenizer
 
 MASS, HALF = (Gate("always", pruning=Pruning("mass", share)) for share in (1.0, 0.5))
@@ -23,43 +23,45 @@ SMALL, LARGE = np.array([2.0, 1.0, 0.0], np.float32), np.array([0.0, 5.0, 0.0], 
 NEVER = Gate("never")
 
 
-def asked(text: str = UNSURE, gates: tuple[Gate, ...] = (MASS,), names=("small", "large", "large")) -> Asked:
-    """On the way through as many levels as there are gates and one more."""
+def in_progress(
+    text: str = UNSURE, gates: tuple[Gate, ...] = (MASS,), names=("small", "large", "large")
+) -> TextInProgress:
+    """Return a text before the first of its levels, which are one more than the gates."""
     names = names[: len(gates) + 1]
     cascade = tiny_cascade("colours", ("a", "b"))
     levels = tuple(replace(cascade.levels[min(number, 1)], name=f"level {number}") for number in range(len(names)))
     candidate = Candidate("tried", tuple(range(len(names))), gates, 0.9, 0.9, 0.1, (1.0,) * len(names))
     served = tuple(ServedLevel(None, 1, "", tiny_tokenizer(name).to_str(), MOST) for name in names)
-    made = way(ServedTask(replace(cascade, levels=levels, candidates=(candidate,)), 1, "", served))
-    return begin(made, 0, text, None, lambda: 0.5)
+    handler = handler_of(ServedTask(replace(cascade, levels=levels, candidates=(candidate,)), 1, "", served))
+    return begin(handler, 0, text, None, lambda: 0.5)
 
 
-def pending(state: Asked, *outputs) -> Pending:
-    found = Pending(Request(7, 0.0, 1.0, "colours"), state.payload, None, state)
+def pending(state: TextInProgress, *outputs) -> Pending:
+    pending_request = Pending(Request(7, 0.0, 1.0, "colours"), state.payload, None, state)
     for launch, output in enumerate(outputs):
-        found.ran[launch] = LaunchResult(output, Dispatched(Launch(launch, 0, (7,)), 0.0, None), 0.01)
-    return found
+        pending_request.launches[launch] = LaunchResult(output, Dispatched(Launch(launch, 0, (7,)), 0.0), 0.01)
+    return pending_request
 
 
-def words(state: Asked) -> list[str]:
+def words(state: TextInProgress) -> list[str]:
     return [state.original[which][start:end] for which, start, end in state.dropped]
 
 
-def importance(state: Asked, *kept: str) -> np.ndarray:
-    """Of the tokens of the words in `kept`: 1, of all others 0."""
+def importance(state: TextInProgress, *kept: str) -> np.ndarray:
+    """Return importance 1 for the tokens of the words in `kept`, and 0 for all others."""
     spans = [state.text[which][start:end] in kept for which, start, end in state.reading.spans]
     return np.array([float(word >= 0 and spans[word]) for word in state.reading.words], np.float32)
 
 
 def test_an_answer_that_suffices_leaves_the_result_as_it_is():
-    state = asked(gates=(NEVER,))
+    state = in_progress(gates=(NEVER,))
     result = Result(7)
     assert read(pending(state, (SMALL, None)), result) is result
-    assert (state.ran, int(state.answer.argmax())) == (1, 0)
+    assert (state.levels_done, int(state.answer.argmax())) == (1, 0)
 
 
 def test_where_the_next_level_is_worth_it_it_gets_what_it_reads_in_its_own_tokens():
-    state = asked(gates=(replace(MASS, pruning=Pruning()),))
+    state = in_progress(gates=(replace(MASS, pruning=Pruning()),))
     one = pending(state, (SMALL, None))
     result = read(one, Result(7))
     assert result.gain == pytest.approx(1 - np.exp(2) / np.exp(SMALL).sum())
@@ -68,14 +70,14 @@ def test_where_the_next_level_is_worth_it_it_gets_what_it_reads_in_its_own_token
 
 
 def test_levels_that_read_alike_share_a_reader_and_nothing_is_read_twice():
-    state = asked(gates=(replace(MASS, pruning=Pruning()),), names=("large", "large"))
+    state = in_progress(gates=(replace(MASS, pruning=Pruning()),), names=("large", "large"))
     before = state.reading
     read(pending(state, (SMALL, None)), Result(7))
     assert state.reading is before
 
 
-def test_words_without_weight_are_dropped_and_told_once_the_next_level_has_run():
-    state = asked()
+def test_unimportant_words_are_dropped_and_reported_once_the_next_level_has_run():
+    state = in_progress()
     one = pending(state, (SMALL, importance(state, "emerald")))
     assert read(one, Result(7)).length == 4
     assert state.text == ("emerald", None)
@@ -85,13 +87,13 @@ def test_words_without_weight_are_dropped_and_told_once_the_next_level_has_run()
     assert int(state.answer.argmax()) == 1
 
 
-def test_words_dropped_twice_are_told_where_they_stood_at_first():
-    state = asked("the  old rose, the old house", gates=(MASS, MASS))
+def test_words_dropped_later_are_reported_at_their_original_position():
+    state = in_progress("the  old rose, the old house", gates=(MASS, MASS))
     state.take(SMALL)
-    state.go_on(importance(state, "rose", "old", "house"))
+    state.prepare_next(importance(state, "rose", "old", "house"))
     assert state.text == ("old rose old house", None)
     state.take(SMALL)
-    state.go_on(importance(state, "house"))
+    state.prepare_next(importance(state, "house"))
     state.take(LARGE)
     assert state.text == ("house", None)
     assert sorted(state.dropped) == [(0, 0, 3), (0, 5, 8), (0, 9, 13), (0, 13, 14), (0, 15, 18), (0, 19, 22)]
@@ -103,11 +105,11 @@ def test_words_dropped_twice_are_told_where_they_stood_at_first():
 )
 def test_what_is_dropped_and_what_is_left_are_the_whole_text(parts, weights):
     text = "  ".join(parts)
-    state = asked(text, gates=(HALF, HALF))
+    state = in_progress(text, gates=(HALF, HALF))
     everything = [text[start:end] for _, start, end in state.reading.spans]
     for level in range(2):
         state.take(SMALL)
-        state.go_on(np.array(weights[40 * level :][: state.length], np.float32))
+        state.prepare_next(np.array(weights[40 * level :][: state.length], np.float32))
     state.take(LARGE)
     spans = sorted(state.dropped)
     assert all(before[2] <= after[1] for before, after in pairwise(spans))
@@ -116,22 +118,22 @@ def test_what_is_dropped_and_what_is_left_are_the_whole_text(parts, weights):
 
 
 def test_answers_of_two_levels_are_weighed_as_the_gate_says():
-    state = asked(gates=(replace(MASS, weight=0.75, pruning=Pruning()),))
+    state = in_progress(gates=(replace(MASS, weight=0.75, pruning=Pruning()),))
     state.take(SMALL)
     before = state.answer
-    state.go_on(None)
+    state.prepare_next(None)
     state.take(LARGE)
     large = np.exp(LARGE) / np.exp(LARGE).sum()
     np.testing.assert_allclose(state.answer[0], 0.75 * large + 0.25 * before[0], rtol=1e-6)
 
 
-def test_a_text_too_long_for_a_level_that_ran_is_told_as_truncated():
-    state = asked(" ".join(["rose"] * 40), gates=())
+def test_a_text_too_long_for_a_level_that_ran_is_reported_as_truncated():
+    state = in_progress(" ".join(["rose"] * 40), gates=())
     assert not state.truncated
     state.take(SMALL)
     assert state.truncated
 
 
 def test_the_last_level_has_no_gain_to_expect():
-    state = asked(gates=())
+    state = in_progress(gates=())
     assert math.isnan(state.take(LARGE))

@@ -1,4 +1,4 @@
-"""What the registry's alias points to takes the place of what is served, and nobody who asked before notices."""
+"""A new champion replaces the present one without affecting earlier requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pliant.errors import RegistryError, WorkerError
 from registry.names import CASCADE_TASK, cascade_level
 from serving.http.api_errors import ApiError
-from tests.fixtures.cascade.parts import QUIET, SURE, UNSURE, serving
+from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import publish_tiny, tiny_classifier
 from tests.fixtures.tokens.http import FolderRegistry
 
@@ -40,7 +40,7 @@ async def versions(service, **told) -> dict:
     return (await service.ask(UNSURE, **told))[0]["versions"]
 
 
-def test_with_nothing_moved_a_look_fetches_nothing(registry):
+def test_a_poll_without_a_moved_alias_fetches_nothing(registry):
     async def check(service):
         fetched = len(registry.fetched)
         assert (await service.endpoint.refresh())["outcome"] == "unchanged"
@@ -49,7 +49,7 @@ def test_with_nothing_moved_a_look_fetches_nothing(registry):
     serve(registry, check)
 
 
-def test_a_new_champion_answers_what_is_asked_from_then_on_and_the_former_one_what_was_asked_before(registry):
+def test_a_new_champion_answers_new_requests_and_the_former_one_those_that_it_has(registry):
     async def check(service):
         old = service.devices[0]
         old.seconds = 0.3
@@ -106,14 +106,14 @@ def test_every_generation_has_a_journal_of_its_own(registry, tmp_path):
     assert all((tmp_path / name).read_text().count("arrived") == 1 for name in ("journal.jsonl", "journal-2.jsonl"))
 
 
-def test_a_classifier_promoted_before_its_task_waits_for_it_and_is_not_fetched_at_every_look(registry):
+def test_a_classifier_promoted_before_its_task_waits_for_it_and_is_not_fetched_at_every_poll(registry):
     async def check(service):
         digest = registry.publish(cascade_level("colours", "large"), tiny_classifier("colours", "large", seed=1))
         told = await service.endpoint.refresh()
         assert told["outcome"] == "held"
         assert f"is {digest[:12]}" in told["message"]
         fetched = len(registry.fetched)
-        assert (await service.assembly.refresher.poller.poll(patient=True)).outcome == "held"
+        assert (await service.assembly.refresher.poller.poll(retry_held=False)).outcome == "held"
         assert len(registry.fetched) == fetched
         assert (await versions(service))["models"]["large"] == 1
         publish_tiny(registry, seed=1)
@@ -150,14 +150,14 @@ def test_what_did_not_change_is_not_fetched_again(registry):
 
 def test_models_that_the_devices_refuse_leave_the_former_ones_serving(registry):
     async def check(service):
-        service.hiring = lambda device: setattr(device, "refuses", "cpu has no room for the model")
+        service.on_new_device = lambda device: setattr(device, "refuses", "cpu has no room for the model")
         publish_tiny(registry, seed=1)
         with pytest.raises(WorkerError, match="no room"):
             await service.endpoint.refresh()
         assert service.devices[1].stopped
         assert service.endpoint.status()["refresh"]["outcome"] == "failed"
         assert (await versions(service))["task"] == 1
-        service.hiring = lambda device: None
+        service.on_new_device = lambda device: None
         assert (await service.endpoint.refresh())["outcome"] == "changed"
         assert (await versions(service))["task"] == 2
 
@@ -186,7 +186,7 @@ def test_a_registry_out_of_reach_changes_nothing(registry):
     serve(registry, check)
 
 
-def test_the_registry_is_looked_at_now_and_then_whatever_happens(registry):
+def test_the_registry_is_polled_whatever_happens(registry):
     async def check(service):
         poller = service.assembly.refresher.poller
         registry.down = True
@@ -201,13 +201,13 @@ def test_the_registry_is_looked_at_now_and_then_whatever_happens(registry):
 
 
 def test_a_former_generation_leaves_nothing_behind(registry):
-    """Each holds device processes and models: one too many, and a device is full."""
+    """Former generations stop, since each holds device processes and models, and would fill the device."""
 
     async def check(service):
         for seed in (1, 2, 3):
             publish_tiny(registry, seed=seed)
             await service.endpoint.refresh()
-        await until(lambda: service.assembly.generations.leaving == 0)
+        await until(lambda: service.assembly.generations.draining == 0)
         assert [device.stopped for device in service.devices] == [True, True, True, False]
 
     serve(registry, check)

@@ -25,7 +25,7 @@ from tests.fixtures.cascade.published import (
     tiny_classifier,
 )
 from tests.fixtures.clients import PATIENCE, call, free_port, wait_for
-from tests.fixtures.live import Asked, end_in_flight, processes, running
+from tests.fixtures.live import ConcurrentCalls, end_in_flight, processes, running
 
 pytestmark = pytest.mark.slow
 
@@ -76,13 +76,13 @@ def test_a_later_label_is_taken(service):
 
 
 def test_a_killed_device_process_loses_no_text_and_comes_back(service):
-    """Held still first, so that it dies in the midst of a launch."""
+    """Pause the device process first, so that it dies during a launch."""
     victim = processes(service)[1]
     victim.send_signal(signal.SIGSTOP)
-    asked = Asked(lambda _: ask(service, UNSURE, SURE), 8)
+    requests = ConcurrentCalls(lambda _: ask(service, UNSURE, SURE), 8)
     wait_for(lambda: status_of(service)["pending"] >= 8)
     victim.kill()
-    answers = asked.answers()
+    answers = requests.answers()
     assert [status for status, _ in answers] == [200] * 8
     for _, answer in answers:
         unsure, sure = answer["answers"]
@@ -124,7 +124,7 @@ def test_a_new_champion_takes_over_while_clients_ask(folder, service):
 
 
 def test_the_live_journals_replay_to_themselves(folder, settings, service):
-    """One a generation, each from its start. Another `champion` is of the same shape and the same profile."""
+    """Each generation has a journal of its own, from its start. The second champion has the same shape and profile."""
     wait_for(lambda: ask(service)[0] == 200 and len(read(folder / "journal-2.jsonl")) > 1)
     known = make_knowledge(settings, load_catalog(open_registry(settings), "champion"))
     for name in ("journal.jsonl", "journal-2.jsonl"):
@@ -132,13 +132,13 @@ def test_the_live_journals_replay_to_themselves(folder, settings, service):
         assert replay(make_scheduler(settings, known), journal) == journal
 
 
-def test_sigterm_with_texts_in_flight_answers_them_all_and_exits_with_status_0(service):
-    """Last of the tests that share the service. The device process is held still so that nothing ends too early."""
+def test_sigterm_with_pending_texts_answers_them_all_and_exits_with_status_0(service):
+    """The last test that shares the service. The device process is paused, so that no request ends too early."""
     device = processes(service)[0]
     device.send_signal(signal.SIGSTOP)
-    asked = Asked(lambda _: ask(service), 10)
+    requests = ConcurrentCalls(lambda _: ask(service), 10)
     wait_for(lambda: status_of(service)["pending"] == 10)
-    assert [status for status, _ in end_in_flight(service, [device], asked)] == [200] * 10
+    assert [status for status, _ in end_in_flight(service, [device], requests)] == [200] * 10
 
 
 def test_what_can_be_known_before_serving_is_refused_before_serving(tmp_path):

@@ -1,4 +1,4 @@
-"""The cascade as a client of text-embeddings-inference or of Hugging Face's inference API sees it."""
+"""The cascade service through the APIs of text-embeddings-inference and of Hugging Face's inference clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_two_texts_in_a_list_are_a_pair():
         "yes",
         "no",
     ]
-    assert service.endpoint.asked[-1].texts == (("It rains.", "Rain falls."),)
+    assert service.endpoint.requests[-1].texts == (("It rains.", "Rain falls."),)
     assert len(predict(service, [["a", "b"], ["c", "d"]], "paraphrase").json()) == 2
 
 
@@ -71,8 +71,8 @@ def test_a_long_text_is_cut_unless_that_is_not_wanted():
     for fields in ({}, {"truncate": None}, {"truncate": True, "truncation_direction": "Right"}):
         assert predict(service, LONG, **fields).status_code == 200
     for fields, sentence in (
-        ({"truncate": False}, "inputs is longer, but must be at most 128 tokens, or truncate be true"),
-        ({"truncation_direction": "Left"}, "truncation_direction is Left, but must be Right where a text is longer"),
+        ({"truncate": False}, "inputs is longer than 128 tokens: shorten it, or set truncate to true"),
+        ({"truncation_direction": "Left"}, "truncation_direction is Left, but must be Right if a text is longer"),
     ):
         response = predict(service, LONG, **fields)
         assert (response.status_code, response.json()["error_type"]) == (413, "Validation")
@@ -116,7 +116,7 @@ def test_a_task_that_is_not_served_and_one_that_is_not_named_are_refused_with_th
     response = predict(Service(), "Good.", "other")
     assert response.status_code == 404
     assert "must be one of paraphrase, reviews, similarity" in response.json()["error"]
-    assert "not just one: reviews, paraphrase" in Service().post("/tei/predict", {"inputs": "a"}).json()["error"]
+    assert "several are served: reviews, paraphrase" in Service().post("/tei/predict", {"inputs": "a"}).json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_batch_fails_as_a_whole_where_one_of_its_texts_has_no_answer():
 
 
 class Bridge(httpx2.BaseTransport):
-    """Brings what huggingface_hub sends to the app."""
+    """Sends the requests of huggingface_hub to the app."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

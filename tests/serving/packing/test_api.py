@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from tests.fixtures.packing.fakes import REFUSED, TALE, new_tokenizer
-from tests.fixtures.packing.parts import MARGINAL, QUIET, error_of, events, publish, serving
+from tests.fixtures.packing.in_process import MARGINAL, QUIET, error_of, events, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
 TOKENS = len(new_tokenizer().encode(TALE).ids) + 1  # with the one that ends it
@@ -139,7 +139,7 @@ def test_what_changes_nothing_is_taken(service):
     assert service.chat(tools=[], response_format={"type": "text"}, logprobs=False, stop=None).status_code == 200
 
 
-def test_models_are_listed_and_told_one_by_one(service):
+def test_models_are_listed_and_described_one_by_one(service):
     (told,) = service.get("/models").json()["data"]
     assert (told["id"], told["object"], told["owned_by"]) == ("tales", "model", "pliant") and told["created"] > 0
     assert service.get("/models/tales").json() == told

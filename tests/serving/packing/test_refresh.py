@@ -1,4 +1,4 @@
-"""A new champion takes over and nothing on its way is lost; parts that do not belong together change nothing."""
+"""A new champion takes over without losing an output; artifacts that do not fit together change nothing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 
 from pliant.errors import ArtifactError, DeviceError, InputError, RegistryError, WorkerError
 from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
-from serving.packing.assembly import Builder, rules
+from serving.lifecycle.assembly import Builder
+from serving.packing.assembly import rules
 from serving.packing.catalog import load_catalog
+from serving.workers.devices import SameDevice
 from tests.fixtures.packing.fakes import TALE, FakeWorker
-from tests.fixtures.packing.parts import QUIET, generator, packing, predictor, publish, serving
+from tests.fixtures.packing.in_process import QUIET, generator, packing, predictor, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
 
@@ -41,7 +43,7 @@ def test_outputs_on_their_way_end_where_they_began(registry):
             await service.until(lambda: former.stopped)
             return told
 
-        service.status_now = lambda: {"leaving": service.assembly.generations.leaving}
+        service.status_now = lambda: {"leaving": service.assembly.generations.draining}
         service.wait(taking_over())
         assert service.status()["models"][0]["generator"]["version"] == 2
         assert registry.discarded  # the former's files
@@ -74,7 +76,7 @@ def test_parts_that_do_not_belong_together_are_no_catalog(registry):
     digest = registry.publish(PACKING_GENERATOR + "tales", generator(seed=4))
     other = registry.publish(PACKING_PREDICTOR + "tales", predictor("another"))
     registry.publish(PACKING_PREFIX + "tales", packing(digest, other))
-    with pytest.raises(ArtifactError, match="predicts the lengths of generator another"):
+    with pytest.raises(ArtifactError, match="predicts lengths of generator another"):
         load_catalog(registry, "champion")
     told = registry.publish(PACKING_PREDICTOR + "tales", predictor(""))
     registry.publish(PACKING_PREFIX + "tales", packing(digest, told, name="others"))
@@ -93,18 +95,15 @@ def test_a_prompt_and_its_output_may_fill_the_cache_and_no_more(registry):
     assert load_catalog(registry, "champion").models["tales"].context == 20
 
 
-def test_another_class_of_device_is_refused_unless_told_otherwise(registry):
+def test_another_class_of_device_is_an_error_unless_any_profile_is_allowed(registry):
     catalog = load_catalog(registry, "champion")
     (served,) = catalog.models.values()
     other = replace(catalog, models={"tales": replace(served, packing=replace(served.packing, device_class="other"))})
 
-    async def starting():
-        builder = Builder(replace(QUIET, any_profile=False), lambda: 0.0, None, FakeWorker, None)
-        builder._same.check(catalog)
-        with pytest.raises(DeviceError, match="profiled on other, but this device is a-device"):
-            await builder.start(other)
-
-    asyncio.run(starting())
+    same = SameDevice("models", any_profile=False)
+    same.check(catalog)
+    with pytest.raises(DeviceError, match="profiled on other, but this device is a-device"):
+        asyncio.run(Builder(lambda *_: pytest.fail("nothing is made"), same).start(other))
 
 
 def test_a_policy_that_needs_exact_lengths_is_not_served_with(registry):

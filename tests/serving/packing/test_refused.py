@@ -1,10 +1,10 @@
-"""What the packing service refuses: every field by its name, in the shape of OpenAI's errors."""
+"""Invalid requests to the packing service: each error names the field, in OpenAI's shape."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.fixtures.packing.parts import CONTEXT, error_of, publish, serving
+from tests.fixtures.packing.in_process import CONTEXT, error_of, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
 
@@ -100,7 +100,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize(("body", "status", "code"), BODIES)
-def test_a_body_that_is_no_question_is_refused_in_openais_shape(service, body, status, code):
+def test_a_body_that_is_no_request_is_an_error_in_openais_shape(service, body, status, code):
     response = service.post("/completions", body)
     assert (response.status_code, error_of(response)["code"]) == (status, code)
 

@@ -22,7 +22,7 @@ from serving.packing.catalog import load_catalog
 from serving.packing.engine.journal import read
 from serving.packing.engine.observed import observed_path
 from tests.fixtures.clients import PATIENCE, call, wait_for
-from tests.fixtures.live import Asked, end_in_flight, go_on, processes, running
+from tests.fixtures.live import ConcurrentCalls, end_in_flight, go_on, processes, running
 from tests.fixtures.packing.published import NAME, MlflowPublisher, publish_tiny, settings_for
 
 pytestmark = pytest.mark.slow
@@ -64,7 +64,7 @@ def client(service):
 
 @pytest.fixture(scope="module")
 def expected(service):
-    """What the first champion writes, by seed, when nothing happens to it."""
+    """Return the texts of the first champion, by seed, when no process is killed."""
     with asking(service) as client:
         return [whole(client, seed=seed) for seed in range(COUNT)]
 
@@ -107,7 +107,7 @@ def test_openais_client_works_unchanged(client):
 
 def test_the_same_seed_gives_the_same_text_in_a_crowd(client, expected):
     alone = expected[1]
-    answers = Asked(lambda place: whole(client, seed=1 if place % 2 else place), 12).answers()
+    answers = ConcurrentCalls(lambda place: whole(client, seed=1 if place % 2 else place), 12).answers()
     assert {answers[place] for place in range(1, 12, 2)} == {alone}
     assert len(set(answers)) > 3
 
@@ -155,16 +155,16 @@ def test_who_goes_holds_no_pages_in_the_next_moment(client, service):
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_killed_or_hung_engine_is_replaced_and_every_text_goes_on(client, service, expected, how):
-    """A stream that has begun, and whole answers, all to be the same as without the accident."""
+    """A stream that has begun and whole answers give the same texts as without the kill."""
     (victim,) = engines(service)
     stream = client.completions.create(
         model=NAME, prompt="Once there", temperature=1, seed=0, max_tokens=LONG, stream=True
     )
     first = next(iter(stream)).choices[0].text
-    asked = Asked(lambda place: whole(client, seed=place), COUNT)
+    requests = ConcurrentCalls(lambda place: whole(client, seed=place), COUNT)
     victim.send_signal(how)
     text = first + "".join(piece.choices[0].text for piece in stream)
-    answers = asked.answers()
+    answers = requests.answers()
     assert text == expected[0]
     assert answers == expected
     wait_for(lambda: not victim.is_running() and len(engines(service)) == 1)
@@ -175,10 +175,10 @@ def test_overload_is_refused_with_429_and_what_was_taken_is_answered(client, ser
     engine = engines(service)[0]
     engine.send_signal(signal.SIGSTOP)
     body = json.dumps({"model": NAME, "prompt": "Once", "n": 16, "max_tokens": 4}).encode()
-    asked = Asked(lambda _: call(service, "POST", "/v1/completions", body), 8)
-    wait_for(lambda: 429 in [status for status, _ in asked.so_far()])
+    requests = ConcurrentCalls(lambda _: call(service, "POST", "/v1/completions", body), 8)
+    wait_for(lambda: 429 in [status for status, _ in requests.so_far()])
     go_on([engine])
-    answers = asked.answers()
+    answers = requests.answers()
     assert {status for status, _ in answers} == {200, 429}
     assert {told["error"]["code"] for status, told in answers if status == 429} == {"rate_limit_exceeded"}
 
@@ -217,13 +217,13 @@ def test_sigterm_with_outputs_on_their_way_ends_them_all_and_exits_with_status_0
     expected = [whole(client, seed=seed) for seed in range(5)]
     (engine,) = engines(service)
     engine.send_signal(signal.SIGSTOP)
-    asked = Asked(lambda place: whole(client, seed=place), 5)
+    requests = ConcurrentCalls(lambda place: whole(client, seed=place), 5)
     wait_for(lambda: status_of(service)["pending"] == 5)
-    assert end_in_flight(service, [engine], asked) == expected
+    assert end_in_flight(service, [engine], requests) == expected
 
 
 def test_the_live_journals_replay_to_themselves(folder, settings):
-    """One a process, each from its start; the last was closed with the service, whole."""
+    """Each process has a journal of its own, from its start; the last is complete, as the service stopped cleanly."""
     (served,) = load_catalog(open_registry(settings), "champion").models.values()
     paths = sorted(folder.glob("journal*.jsonl"))
     assert len(paths) >= 4  # one killed, one hung, and the new champion's
@@ -234,7 +234,7 @@ def test_the_live_journals_replay_to_themselves(folder, settings):
 
 @pytest.fixture(scope="module")
 def pair(expected, tmp_path_factory):
-    """A service whose model two processes share."""
+    """Serve a model that two processes share."""
     folder = tmp_path_factory.mktemp("pair")
     publish_tiny(MlflowPublisher(folder))
     with running(settings_for(folder, processes=2, predict_limit=60.0), folder) as service:
@@ -248,28 +248,28 @@ def pair_client(pair):
 
 
 def others(service) -> list[psutil.Process]:
-    """Those that follow the engine's process."""
+    """Return the processes that the engine's process has started."""
     (engine,) = engines(service)
     return [one for one in engine.children() if any("spawn_main" in word for word in one.cmdline())]
 
 
 def test_two_processes_serve_what_one_serves(pair_client, pair, expected):
-    assert Asked(lambda place: whole(pair_client, seed=place), COUNT).answers() == expected
+    assert ConcurrentCalls(lambda place: whole(pair_client, seed=place), COUNT).answers() == expected
     assert len(others(pair)) == 1
     wait_for(lambda: is_idle(pair))
 
 
 def test_a_killed_process_is_replaced_with_its_group_and_every_text_goes_on(pair_client, pair, expected):
-    """The first one's death: as above, and tests/pliant/packing/engine/test_runtime_parallel.py."""
+    """The death of the first process is tested above and in tests/pliant/packing/engine/test_runtime_parallel.py."""
     (engine,), (other,) = engines(pair), others(pair)
     stream = pair_client.completions.create(
         model=NAME, prompt="Once there", temperature=1, seed=0, max_tokens=LONG, stream=True
     )
     first = next(iter(stream)).choices[0].text
-    asked = Asked(lambda place: whole(pair_client, seed=place), COUNT)
+    requests = ConcurrentCalls(lambda place: whole(pair_client, seed=place), COUNT)
     other.kill()
     text = first + "".join(piece.choices[0].text for piece in stream)
-    assert text == expected[0] and asked.answers() == expected
+    assert text == expected[0] and requests.answers() == expected
     wait_for(lambda: not engine.is_running() and not other.is_running())
     assert len(engines(pair)) == len(others(pair)) == 1
     wait_for(lambda: is_idle(pair))

@@ -1,4 +1,4 @@
-"""Clients that go, and clients that do not read: what they asked for is given up, and its pages are free."""
+"""Clients that disconnect or do not read: their outputs are cancelled, and the pages are free."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from serving.packing.stream import EventStream, GoneError, while_there
+from serving.packing.stream import DisconnectedError, EventStream, while_connected
 from tests.fixtures.packing.fakes import TALE
-from tests.fixtures.packing.parts import QUIET, publish, serving
+from tests.fixtures.packing.in_process import QUIET, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
 
@@ -23,7 +23,7 @@ def service(tmp_path):
 
 
 class Client:
-    """An ASGI client by hand: it can go, and it can stop reading after so many messages."""
+    """An ASGI client that can disconnect, and can stop reading after some messages."""
 
     def __init__(self, path: str, reads: float = float("inf"), **told) -> None:
         body = json.dumps({"model": "tales", "prompt": "Tell me", "temperature": 0, **told}).encode()
@@ -64,8 +64,8 @@ async def asked(service, client: Client, count: int = 1) -> asyncio.Task:
 
 async def is_idle(service) -> None:
     await service.until(lambda: service.engine.pending == 0)
-    looked = await service.engine.look()
-    assert (looked.status.pages_used, looked.books) == (0, "")
+    report = await service.engine.poll()
+    assert (report.status.pages_used, report.accounting_error) == (0, "")
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -180,7 +180,7 @@ def end(service, how: str) -> None:
 
     for id in list(service.worker.engine.submitted):
         service.worker.engine._forget(id)
-        service.worker.heard("progress", [Progress(id, (), how, 0.5, 0, 0, 0)])
+        service.worker.on_message("progress", [Progress(id, (), how, 0.5, 0, 0, 0)])
 
 
 def test_work_ends_with_its_asker():
@@ -195,8 +195,8 @@ def test_work_ends_with_its_asker():
                 ended.set()
 
         incoming.put_nowait({"type": "http.disconnect"})
-        with pytest.raises(GoneError):
-            await while_there(incoming.get, work())
+        with pytest.raises(DisconnectedError):
+            await while_connected(incoming.get, work())
         assert ended.is_set()
 
     asyncio.run(going())
@@ -207,7 +207,7 @@ def test_work_that_is_done_leaves_nobody_listening():
         async def two():
             return 2
 
-        assert await while_there(asyncio.Queue().get, two()) == 2
+        assert await while_connected(asyncio.Queue().get, two()) == 2
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(working())

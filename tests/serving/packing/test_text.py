@@ -1,4 +1,4 @@
-"""Text from tokens as they come: no half characters, and nothing of a stop string."""
+"""Text from tokens as they arrive: no incomplete characters, and nothing of a stop string."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pieces(tokenizer: Tokenizer, ids: list[int], prompt: tuple[int, ...] = ()) -
 
 
 def written(tokenizer: Tokenizer, ids: list[int], stops: tuple[str, ...]) -> tuple[list[str], bool]:
-    """What could be taken after each token, and whether it stopped."""
+    """Return the text taken after each token, and whether a stop string ended it."""
     writer, found = Writer(Detokenizer(tokenizer, ()), stops), []
     for id in ids:
         stopped = writer.put(id)
@@ -104,7 +104,7 @@ def test_what_only_began_as_a_stop_string_is_given_in_the_end(tokenizer):
 
 
 def slowly(tokenizer: Tokenizer, ids: list[int], stops: tuple[str, ...]) -> tuple[str, bool]:
-    """The plain way: look for a stop string in the whole text after each token, from the beginning."""
+    """A simple reference: search the whole text for a stop string after each token."""
     shown = ""
     for piece in pieces(tokenizer, ids):
         shown += piece

@@ -1,4 +1,4 @@
-"""The tokens model as its device process has it: outputs name what gave them, and images of a former size are welcome."""
+"""The tokens model in its device process: outputs name their origin, and images of a former size are resized."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from serving.tokens.catalog import ServedTask
 from serving.tokens.device import build
 from serving.tokens.messages import TokensBuild
 from serving.workers.device_plan import DevicePlan
-from serving.workers.on_device import room
+from serving.workers.on_device import reporting_memory
 from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
 
 PLAN = DevicePlan("cpu", 1, None, (1, 2))
@@ -62,6 +62,9 @@ def test_another_class_of_device_than_the_profiles_is_refused(told):
         build(TokensBuild(told.folder, told.digest, told.tasks, told.gammas, plan))
 
 
-def test_a_model_that_does_not_fit_is_told_as_such():
-    with pytest.raises(WorkerError, match=r"cuda:1 has no room for the model \(out of memory\)"), room("cuda:1"):
+def test_a_lack_of_memory_is_a_worker_error():
+    with (
+        pytest.raises(WorkerError, match=r"cuda:1 has no room for the model \(out of memory\)"),
+        reporting_memory("cuda:1"),
+    ):
         raise MemoryError("out of memory")

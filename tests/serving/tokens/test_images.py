@@ -1,4 +1,4 @@
-"""Any raster image becomes RGB of the right size; anything else is refused before it costs much."""
+"""Any raster image becomes RGB of the right size; anything else is an error before it costs much time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def png_header(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
-def test_every_mode_of_a_png_becomes_rgb_of_the_asked_size(mode):
+def test_every_mode_of_a_png_becomes_rgb_of_the_requested_size(mode):
     deep = Image.fromarray(np.asarray(gradient("L")).astype(np.uint16) * 257)
     pixels = decoded(encoded(deep if mode == "I;16" else gradient(mode)))
     assert pixels.dtype == np.uint8

@@ -1,4 +1,4 @@
-"""A real service under the policy infaas: the model is switched by load, and a new version of one is taken up."""
+"""A real service under the policy infaas: the model is switched by load, and a new version of a variant is served."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TASKS = {"digits": ["zero", "one", "two"]}
 
 
 def small(seed: int):
-    """Its table says more seconds than any machine takes, so that the scheduler's slowdown never goes above 1."""
+    """Publish a variant whose table has more seconds than any machine takes, so that the scheduler's slowdown stays at 1."""
     table = LatencyTable((0,), (1, 2, 4, 8, 16), ((0.1, 0.11, 0.12, 0.14, 0.2),))
     return replace(tiny_variant("small", TASKS, DEVICE, seed), latency=table)
 
 
 def large():
-    """By its table it bears 1.8 requests a second: the one of `now_and_then`, and at most twice that of four clients."""
+    """Publish the large variant, which by its table serves 1.8 requests per second."""
     table = LatencyTable((0,), (1, 2, 4, 8, 16), ((0.5, 1.0, 2.0, 4.0, 8.0),))
     return replace(tiny_variant("large", TASKS, DEVICE, 3), latency=table)
 
@@ -60,7 +60,7 @@ def test_the_model_is_switched_by_load_and_answers_say_which_one_it_was(tmp_path
 
 
 def now_and_then(service) -> dict:
-    """An answer at a rate that the large model keeps up with: rates are counted over the last second."""
+    """Return an answer at a rate that the large model can serve: rates are counted over the last second."""
     time.sleep(1.1)
     return ask(service)[1]
 

@@ -1,4 +1,4 @@
-"""POST /v1/predict in-process, over a fake device: answers, refusals, overload."""
+"""POST /v1/predict in-process, over a fake device: answers, errors, overload."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.serving.tokens.test_images import png_header
 SETTINGS = TokensSettings(max_body_bytes=200_000, max_image_pixels=1_000_000)
 
 
-def test_a_json_question_gets_label_probabilities_and_how_it_came_about(registry):
+def test_a_json_request_gets_label_probabilities_and_how_it_came_about(registry):
     async def check(service):
         answer = (await ask(service)).json()
         assert answer["label"] == "zero"
@@ -28,7 +28,7 @@ def test_a_json_question_gets_label_probabilities_and_how_it_came_about(registry
     serve(registry, check)
 
 
-def test_a_multipart_question_gets_the_same_answer_and_utility_may_be_left_out(registry):
+def test_a_multipart_request_gets_the_same_answer_and_utility_is_optional(registry):
     async def check(service):
         form = {"task": "digits", "deadline": "5"}
         response = await service.client.post("/predict", data=form, files={"image": ("a.png", png())})
@@ -70,7 +70,7 @@ BAD_FIELDS = [
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize(("changes", "status", "field", "sentence"), BAD_FIELDS)
-def test_a_bad_field_is_named_with_its_value_and_limit_and_the_next_question_is_served(
+def test_a_bad_field_is_named_with_its_value_and_limit_and_the_next_request_is_served(
     registry, changes, status, field, sentence
 ):
     async def check(service):
@@ -109,7 +109,7 @@ BAD_BODIES = [
 
 
 @pytest.mark.parametrize(("kind", "body", "status", "sentence"), BAD_BODIES)
-def test_a_bad_body_is_refused_with_a_sentence_and_the_next_question_is_served(registry, kind, body, status, sentence):
+def test_a_bad_body_is_an_error_with_a_message_and_the_next_request_is_served(registry, kind, body, status, sentence):
     async def check(service):
         content = body if isinstance(body, bytes) else body()
         response = await service.client.post(

@@ -1,4 +1,4 @@
-"""What the registry's alias points to is taken up while requests are served, and nothing else is. Over fakes."""
+"""A service follows the registry's alias while it answers requests, over fakes of registry and device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def versions(service, **changes) -> dict[str, int]:
     return (await ask(service, **changes)).json()["versions"]
 
 
-def test_with_nothing_moved_a_look_fetches_nothing(registry):
+def test_a_poll_without_a_moved_alias_fetches_nothing(registry):
     async def check(service):
         fetched = len(registry.fetched)
         assert (await service.refresh())["outcome"] == "unchanged"
@@ -77,60 +77,83 @@ def test_a_task_that_gets_the_alias_is_served_and_one_that_loses_it_is_not(regis
     serve(registry, check)
 
 
-def test_a_task_goes_only_when_nobody_waits_for_it_any_more(registry):
+def test_who_waits_for_a_task_that_goes_gets_an_answer_and_nobody_new_does(registry):
     async def check(service):
         registry.publish(SHAPES, task(service.catalog.backbone_digest, 1, ["round", "square"], "shapes"))
         await service.refresh()
         service.device.seconds = 0.2
-        asked = asyncio.create_task(ask(service, task="shapes"))
+        waiting = asyncio.create_task(ask(service, task="shapes"))
         while not service.driver.pending:
             await asyncio.sleep(0)
         del registry.champions[SHAPES]
-        told = await service.refresh()
-        assert (told["outcome"], "task shapes is still waited for" in told["message"]) == ("held", True)
-        assert (await ask(service, task="shapes")).status_code == 404  # nobody new
-        assert (await asked).json()["label"] == "round"
         assert (await service.refresh())["outcome"] == "changed"
+        assert (await ask(service, task="shapes")).status_code == 404
+        assert (await waiting).json()["label"] == "round"
 
     serve(registry, check)
 
 
-def test_a_new_profile_changes_the_plans_and_no_process(registry):
+def test_a_new_profile_is_a_new_generation_that_plans_by_it(registry):
     async def check(service):
         profile = tiny_profile(service.catalog.backbone_digest, "a device")
         slow = tuple(tuple(2 * value for value in row) for row in profile.latency.seconds)
         table = LatencyTable(profile.latency.settings, profile.latency.batches, slow)
-        device = service.device
+        first = service.device
         registry.publish(PROFILE, replace(profile, latency=table))
         await service.refresh()
         assert await versions(service) == {"backbone": 1, "task": 1, "profile": 2}
         assert service.scheduler.facts[-1]["latency"]["seconds"] == [list(row) for row in slow]
-        assert service.device is device
-        assert device.build is not None  # once forgotten: no task had changed
-        assert (await service.client.get("/status")).json()["profile"]["version"] == 2
+        status = (await service.client.get("/status")).json()
+        assert (status["profile"]["version"], status["generation"]) == (2, 2)
+        assert (service.device is first, first.calls[-1]) == (False, "stop")
 
     serve(registry, check)
 
 
-def test_a_whole_new_backbone_takes_the_place_of_the_old_one_between_two_batches(registry):
+def test_a_new_task_is_registered_in_the_generation_that_serves(registry):
     async def check(service):
-        old = service.device
+        device = service.device
+        registry.publish(SHAPES, task(service.catalog.backbone_digest, 1, ["round", "square"], "shapes"))
+        await service.refresh()
+        assert ("update", "shapes") in device.calls
+        assert service.device is device
+        assert (await service.client.get("/status")).json()["generation"] == 1
+
+    serve(registry, check)
+
+
+def test_a_task_whose_heads_differ_takes_a_new_generation(registry):
+    async def check(service):
+        first, digest = service.device, service.catalog.backbone_digest
+        registry.publish(DIGITS, tiny_task("digits", CLASSES, digest, gammas=(2, 4, 8, 16)))
+        assert (await service.refresh())["outcome"] == "changed"
+        assert (await versions(service))["task"] == 2
+        assert service.device is not first
+
+    serve(registry, check)
+
+
+def test_a_whole_new_backbone_answers_what_comes_from_then_on_and_the_old_one_what_it_has(registry):
+    async def check(service):
+        old, driver = service.device, service.driver
         old.seconds = 0.05
         digest = new_backbone(registry)
         registry.publish(DIGITS, task(digest, 1, ["nil", *CLASSES]))
         registry.publish(PROFILE, tiny_profile(digest, "a device"))
-        asked = [asyncio.create_task(ask(service)) for _ in range(9)]  # the fifth launch of 4 at most is the second
-        while service.driver.pending < 9:
+        waiting = [asyncio.create_task(ask(service)) for _ in range(9)]  # three launches, of 4 at most
+        while driver.pending < 9:
             await asyncio.sleep(0)
         assert (await service.refresh())["outcome"] == "changed"
-        answers = [response.json() for response in await asyncio.gather(*asked)]
-        assert {answer["versions"]["backbone"] for answer in answers} == {1, 2}
-        for answer in answers:
+        later = [response.json() for response in await asyncio.gather(*[ask(service) for _ in range(3)])]
+        former = [response.json() for response in await asyncio.gather(*waiting)]
+        assert [answer["versions"]["backbone"] for answer in former + later] == [1] * 9 + [2] * 3
+        for answer in former + later:
             version = answer["versions"]["backbone"]
             assert answer["versions"] == dict.fromkeys(("backbone", "task", "profile"), version)
             assert answer["label"] == ("zero" if version == 1 else "nil")
-        assert (service.device is old, old.calls[-1]) == (False, "stop")
-        assert [str(folder) for folder in registry.discarded if BACKBONE in str(folder)] == [f"{BACKBONE}/1"]
+        backbones = lambda: [str(folder) for folder in registry.discarded if BACKBONE in str(folder)]  # noqa: E731
+        await until(backbones)
+        assert (service.device is old, old.calls[-1], backbones()) == (False, "stop", [f"{BACKBONE}/1"])
 
     serve(registry, check)
 
@@ -148,17 +171,17 @@ def test_a_half_moved_set_of_aliases_changes_nothing_and_is_taken_up_when_whole(
         registry.publish(DIGITS, task(digest, 1))
         assert (await service.refresh())["outcome"] == "changed"
         assert await versions(service) == dict.fromkeys(("backbone", "task", "profile"), 2)
-        assert "is not taken up" in caplog.text
+        assert "are not served" in caplog.text
 
     serve(registry, check)
 
 
-def test_between_looks_a_set_that_does_not_fit_is_not_fetched_again(registry):
+def test_a_held_set_is_not_fetched_again_before_an_alias_moves(registry):
     async def check(service):
         new_backbone(registry)
-        await service.refresher.refresh(patient=True)
+        await service.refresher.poller.poll(retry_held=False)
         fetched = len(registry.fetched)
-        assert (await service.refresher.refresh(patient=True)).outcome == "held"
+        assert (await service.refresher.poller.poll(retry_held=False)).outcome == "held"
         assert len(registry.fetched) == fetched
         await service.refresh()
         assert len(registry.fetched) > fetched
@@ -167,15 +190,26 @@ def test_between_looks_a_set_that_does_not_fit_is_not_fetched_again(registry):
 
 
 async def refused(service, status: int, sentence: str) -> None:
-    """A look fails, is counted and told, and nothing has changed."""
-    before = service.live.catalog
+    """Check that a poll fails with this status, is counted and reported, and changes nothing."""
+    before = service.catalog
     response = await service.client.post("/refresh")
     assert response.status_code == status
     assert sentence in response.json()["error"]["message"]
-    told = (await service.client.get("/status")).json()["refresh"]
-    assert (told["outcome"], sentence in told["message"]) == ("failed", True)
-    assert service.counted.get_sample_value("pliant_refreshes_total", {"outcome": "failed"}) == 1
-    assert service.live.catalog is before
+    await check_unchanged(service, "failed", sentence, before)
+
+
+async def held(service, sentence: str) -> None:
+    """Check that a poll holds the new versions, is counted and reported, and changes nothing."""
+    before = service.catalog
+    assert (await service.refresh())["outcome"] == "held"
+    await check_unchanged(service, "held", sentence, before)
+
+
+async def check_unchanged(service, outcome: str, sentence: str, before) -> None:
+    refresh = (await service.client.get("/status")).json()["refresh"]
+    assert (refresh["outcome"], sentence in refresh["message"]) == (outcome, True), refresh
+    assert service.counted.get_sample_value("pliant_refreshes_total", {"outcome": outcome}) == 1
+    assert service.catalog is before
     assert await versions(service) == {"backbone": 1, "task": 1, "profile": 1}
 
 
@@ -192,11 +226,11 @@ def test_an_altered_artifact_and_one_of_another_kind_leave_everything_as_it_is(r
         registry.publish(DIGITS, task(service.catalog.backbone_digest, 1))
         file = tmp_path / DIGITS / "2" / "tensors.safetensors"
         file.write_bytes(file.read_bytes()[:-1])
-        await refused(service, 503, "was altered or truncated")
+        await held(service, "was altered or truncated")
 
     async def other_kind(service):
         registry.publish(DIGITS, tiny_backbone())
-        await refused(service, 503, "holds tokens-backbone of schema 1, but tokens-task of schema 1 is needed")
+        await held(service, "holds tokens-backbone of schema 1, but tokens-task of schema 1 is needed")
 
     serve(registry, altered)
     registry.champions[DIGITS] = 1
@@ -206,7 +240,7 @@ def test_an_altered_artifact_and_one_of_another_kind_leave_everything_as_it_is(r
 def test_a_profile_of_another_device_is_not_taken_up(registry):
     async def check(service):
         registry.publish(PROFILE, tiny_profile(service.catalog.backbone_digest, "another device"))
-        await refused(service, 503, "the new profile was measured on another device, but this device is a device")
+        await held(service, "the new models were profiled on another device, but this device is a device")
 
     serve(registry, check)
 
@@ -226,7 +260,7 @@ def test_a_device_without_room_for_a_second_model_keeps_the_first(registry):
     serve(registry, check)
 
 
-def test_a_change_that_fails_leaves_every_task_open_to_questions(registry):
+def test_a_change_that_fails_leaves_every_task_served(registry):
     async def check(service):
         registry.publish(SHAPES, task(service.catalog.backbone_digest, 1, ["round", "square"], "shapes"))
         await service.refresh()
@@ -269,17 +303,16 @@ def test_a_task_registered_by_version_stays_at_it_until_a_new_backbone_comes(reg
     serve(registry, check)
 
 
-def test_the_registry_is_looked_at_now_and_then_whatever_happens(registry):
+def test_the_registry_is_polled_whatever_happens(registry):
     async def check(service):
-        watch = asyncio.create_task(service.refresher.run())
+        poller = service.refresher.poller
         registry.down = True
-        await until(lambda: service.refresher.last.outcome == "failed")
+        await until(lambda: poller.last.outcome == "failed")
         registry.down = False
         registry.publish(DIGITS, task(service.catalog.backbone_digest, 1))
-        await until(lambda: service.refresher.last.outcome == "changed")
+        await until(lambda: poller.last.outcome == "changed")
         assert (await versions(service))["task"] == 2
-        assert not watch.done()
-        watch.cancel()
+        assert not service.assembly.polling.done()
 
     serve(registry, check, TokensSettings(refresh_seconds=0.001))
 
@@ -291,7 +324,7 @@ async def until(condition) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_a_look_is_asked_for_by_post_alone(registry, method):
+def test_a_poll_is_requested_by_post_only(registry, method):
     async def check(service):
         assert (await service.client.request(method, "/refresh")).status_code == 405
 

@@ -18,7 +18,7 @@ from serving.journal import read
 from serving.launch import launch
 from serving.lifecycle.artifacts import open_registry
 from tests.fixtures.clients import PATIENCE, ask, call, free_port, wait_for
-from tests.fixtures.live import Asked, end_in_flight, processes, running
+from tests.fixtures.live import ConcurrentCalls, end_in_flight, processes, running
 from tests.fixtures.tokens.http import png
 from tests.fixtures.tokens.published import publish_all, settings_for
 
@@ -99,7 +99,7 @@ def test_a_device_process_killed_idle_is_back_before_anybody_asks(service):
     assert ask(service)[1]["on_time"]
 
 
-def test_bad_input_is_refused_over_the_wire_and_the_next_question_is_served(service):
+def test_bad_input_is_an_error_and_the_next_request_is_served(service):
     status, answer = call(service, "POST", "/v1/predict", b"x" * (10 * 1024 * 1024 + 1))
     assert (status, answer["error"]["field"]) == (413, "body")
     status, answer = ask(service, deadline=-1)
@@ -108,7 +108,7 @@ def test_bad_input_is_refused_over_the_wire_and_the_next_question_is_served(serv
 
 
 def test_the_live_journal_replays_to_itself_from_start_to_end(folder, service):
-    """It begins with what the scheduler knew, and holds every task that was registered later."""
+    """The journal begins with the scheduler's knowledge, and has every task that was registered later."""
     wait_for(lambda: ask(service)[0] == 200 and len(read(folder / "journal.jsonl")) > 1)  # written about once a second
     journal = read(folder / "journal.jsonl")
     begin = journal[0].event
@@ -116,13 +116,13 @@ def test_the_live_journal_replays_to_itself_from_start_to_end(folder, service):
     assert replay(make("default", Knowledge.of(begin.facts)), journal) == journal
 
 
-def test_sigterm_with_requests_in_flight_answers_them_all_and_exits_with_status_0(service):
-    """Last of the tests that share the service. The device process is held still so that nothing ends too early."""
+def test_sigterm_with_pending_requests_answers_them_all_and_exits_with_status_0(service):
+    """The last test that shares the service. The device process is paused, so that no request ends too early."""
     device = processes(service)[0]
     device.send_signal(signal.SIGSTOP)
-    asked = Asked(lambda _: ask(service), 20)
+    requests = ConcurrentCalls(lambda _: ask(service), 20)
     wait_for(lambda: call(service, "GET", "/v1/status")[1]["pending"] == 20)
-    assert [status for status, _ in end_in_flight(service, [device], asked)] == [200] * 20
+    assert [status for status, _ in end_in_flight(service, [device], requests)] == [200] * 20
 
 
 def test_a_service_that_cannot_start_ends_and_says_where_to_look(folder):

@@ -1,4 +1,4 @@
-"""Variants as the service sees them: which fit together, what a scheduler is told of them, and how one is loaded."""
+"""Variants in the service: which fit together, what the scheduler knows of them, and how one is loaded."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_variants_that_cannot_stand_in_for_each_other_are_refused(registry, odd,
         load_variants(registry, "champion")
 
 
-def test_a_registry_without_variants_is_told_with_the_command_that_makes_them(tmp_path):
+def test_an_error_for_missing_variants_names_the_command_that_makes_them(tmp_path):
     with pytest.raises(RegistryError, match="run `pliant train tokens --variants` first"):
         load_variants(FolderRegistry(tmp_path), "champion")
 

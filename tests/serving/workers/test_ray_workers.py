@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.bins import nodes as bins_nodes
 from benchmarks.bins.cluster import cluster
-from benchmarks.bins.nodes_found import NEVER, loss
+from benchmarks.bins.node_loss import NEVER, loss
 from pliant.errors import InputError, WorkerError
 from pliant.protocol import replay
 from serving.clock import loop_clock
@@ -57,7 +57,7 @@ def on_worker(pool, check, build=EchoModel):
     """Run `check(worker)` on a started worker."""
 
     async def main():
-        worker = pool.worker_factory(build)
+        worker = pool.make_worker(build)
         await worker.start()
         try:
             await check(worker)
@@ -107,7 +107,7 @@ def test_an_exception_in_the_model_is_an_error_and_the_actor_lives_on(pool):
 
 def test_a_model_that_cannot_be_built_says_why(pool):
     async def main():
-        worker = pool.worker_factory(refuse_to_build)
+        worker = pool.make_worker(refuse_to_build)
         with pytest.raises(WorkerError, match=r"^the weights are missing$"):
             await worker.start()
         await worker.stop()
@@ -141,10 +141,10 @@ def test_a_hanging_launch_ends_when_the_worker_is_killed(pool):
     on_worker(pool, check)
 
 
-def test_an_idle_death_is_told_once_and_a_stop_is_not(pool):
+def test_an_idle_death_is_reported_once_and_a_stop_is_not(pool):
     async def check(worker):
         told = []
-        worker.ended = lambda: told.append("it ended")
+        worker.on_end = lambda: told.append("it ended")
         killed = time.monotonic()
         os.kill(worker.pid, signal.SIGKILL)
         while not told and time.monotonic() < killed + 300:
@@ -160,7 +160,7 @@ def test_an_idle_death_is_told_once_and_a_stop_is_not(pool):
 def test_a_driver_outlives_a_killed_actor(pool):
     async def main():
         journal = []
-        worker = pool.worker_factory(EchoModel)
+        worker = pool.make_worker(EchoModel)
         driver = Driver(FifoScheduler(), [worker], journal.append, loop_clock(), Limits(launch=10.0))
         await driver.start()
         assert (await driver.submit("a", 5.0, 1.0, "x")).output[0] == "x"
@@ -172,16 +172,16 @@ def test_a_driver_outlives_a_killed_actor(pool):
     asyncio.run(main())
 
 
-def test_workers_are_spread_and_one_too_many_is_told_so_and_taken_where_a_node_comes(pool, nodes):
+def test_workers_are_spread_and_one_too_many_is_an_error_until_a_node_joins(pool, nodes):
     from serving.workers.ray_workers import RayWorker  # Ray itself comes with it
 
     async def main():
-        workers = [pool.worker_factory(EchoModel) for _ in range(NODES)]
+        workers = [pool.make_worker(EchoModel) for _ in range(NODES)]
         await asyncio.gather(*(worker.start() for worker in workers))
         assert len({worker.node for worker in workers}) == NODES
         with pytest.raises(WorkerError, match=r"^no node had room for 1 CPU within 2 s$"):
             await RayWorker(EchoModel, Resources(), 2.0, 300.0).start()
-        more = pool.worker_factory(EchoModel)
+        more = pool.make_worker(EchoModel)
         came = await asyncio.to_thread(nodes.add)
         await more.start()
         assert more.node == came
@@ -193,7 +193,7 @@ def test_workers_are_spread_and_one_too_many_is_told_so_and_taken_where_a_node_c
 
 
 def test_a_node_lost_under_load_costs_no_answer_and_is_made_up_for(pool, nodes):
-    """With the only device for long texts. How soon is the benchmark's to judge, and the other placement's loss."""
+    """Kill the node with the only device for long texts. The benchmark measures how fast it recovers."""
     placement = "single"
     bins = bins_nodes.profile()
     story = asyncio.run(bins_nodes.lose_a_node(nodes, pool, bins, placement, QUICK))
@@ -221,7 +221,7 @@ def test_where_ray_is_missing_one_sentence_says_how_to_get_it():
     assert done.stdout == "devices on Ray's nodes need Ray, which is missing here: pip install 'pliant[ray]'\n"
 
 
-def test_an_address_where_nothing_answers_is_told_at_once(installed):
+def test_an_address_where_nothing_answers_is_an_error_at_once(installed):
     with pytest.raises(WorkerError, match=r"^no Ray cluster answers at 127\.0\.0\.1:1: .*refused"):
         RayPool("127.0.0.1:1")
 

@@ -1,4 +1,4 @@
-"""A process worker runs its model elsewhere, and survives that process."""
+"""A process worker runs its model in another process, and survives that process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_launches_and_updates_reach_the_process():
 
 
 def test_large_arrays_arrive_whole_whatever_came_before_them():
-    """They lie in shared memory, which grows; small ones go through the socket."""
+    """Large arrays lie in shared memory, which grows; small ones go through the socket."""
 
     async def check(worker):
         rng = np.random.default_rng(0)
@@ -67,10 +67,10 @@ def test_a_load_takes_the_seconds_that_the_device_says():
     on_worker(check)
 
 
-def test_a_process_that_ends_by_itself_is_told_at_once_and_one_that_is_stopped_is_not():
+def test_a_process_that_dies_is_reported_at_once_and_one_that_is_stopped_is_not():
     async def check(worker):
         told = asyncio.Event()
-        worker.ended = told.set
+        worker.on_end = told.set
         os.kill(worker.pid, signal.SIGKILL)
         await asyncio.wait_for(told.wait(), 120)
         told.clear()

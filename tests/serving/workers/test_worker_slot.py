@@ -1,4 +1,4 @@
-"""A worker that dies while it has nothing to do keeps nobody waiting."""
+"""A worker that dies while idle delays no request."""
 
 from __future__ import annotations
 

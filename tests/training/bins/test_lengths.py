@@ -1,4 +1,4 @@
-"""Lengths of requests from texts, journals and files: all the same histogram."""
+"""Lengths of requests from texts, journals and files all give the same histogram."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def test_what_is_no_length_is_refused(wrong):
 
 
 def test_texts_are_counted_as_the_encoder_reads_them_pairs_with_both_parts():
-    encoder, seen = tiny_encoder(max_length=20), []
-    single = of_texts([(text, None) for text in TEXTS], encoder, lambda *told: seen.append(told))
+    encoder, reports = tiny_encoder(max_length=20), []
+    single = of_texts([(text, None) for text in TEXTS], encoder, lambda *report: reports.append(report))
     pairs = of_texts(list(pairwise(TEXTS)), encoder)
     assert (single.sum(), pairs.sum()) == (len(TEXTS), len(TEXTS) - 1)
     assert np.average(np.arange(21), weights=pairs) > np.average(np.arange(21), weights=single)
     assert single[:3].sum() == 0  # [CLS], [SEP] and at least a word
-    assert seen[-1] == (len(TEXTS), len(TEXTS))
+    assert reports[-1] == (len(TEXTS), len(TEXTS))
 
 
 def test_a_journal_tells_of_the_requests_of_its_task_and_its_broken_end_is_passed_over(tmp_path):
     path = tmp_path / "journal.jsonl"
     entries = [entry(0, 5), entry(1, 7), entry(2, 9, "other"), JournalEntry(1.0, Finished(0, 0.1), ()), entry(3, 50)]
-    lines = [encode(one) for one in entries]
+    lines = [encode(recorded) for recorded in entries]
     path.write_text("\n".join(lines) + "\n" + lines[0][:40])
     assert of_journal(path, "mine", 8).tolist() == [0, 0, 0, 0, 0, 1, 0, 1, 1]
 

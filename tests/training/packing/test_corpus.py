@@ -22,14 +22,14 @@ READER = Docstring(
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Of twelve files with two docstrings each."""
-    told = [
+    """Return a corpus of twelve files with two docstrings each."""
+    documents = [
         Docstring(f"p{n % 2}", f"p{n % 2}/{n}.py", "function", (f"Read the {n}th file.", PROSE, SECTION), 2)
         for n in range(12)
         for _ in range(2)
     ]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(docstrings, "corpus", lambda packages: tuple(told))
+        patched.setattr(docstrings, "corpus", lambda packages: tuple(documents))
         yield packing_corpus.load(0)
 
 
@@ -56,28 +56,30 @@ def test_each_form_asks_for_a_part_of_the_docstring(form, asked, answer):
 
 
 def test_a_result_is_told_without_its_type():
-    told = Docstring("one", "a.py", "function", ("Read.", "Returns ndarray of shape (n,) The lines of the file."), 0)
-    assert MAKERS["returns"](told) == ("Read.", "The lines of the file.")
+    docstring = Docstring(
+        "one", "a.py", "function", ("Read.", "Returns ndarray of shape (n,) The lines of the file."), 0
+    )
+    assert MAKERS["returns"](docstring) == ("Read.", "The lines of the file.")
 
 
 def test_what_is_no_plain_english_answers_nothing():
-    told = Docstring("one", "a.py", "function", ("Read it all.", "x[i] -> y{j} == 3. See `f`_ [1]_ $x^2$."), 0)
-    assert turns_of(told, np.random.default_rng(0)) in ([], [Turn("a.py", "kind", *pair_of(told))])
+    docstring = Docstring("one", "a.py", "function", ("Read it all.", "x[i] -> y{j} == 3. See `f`_ [1]_ $x^2$."), 0)
+    assert turns_of(docstring, np.random.default_rng(0)) in ([], [Turn("a.py", "kind", *pair_of(docstring))])
 
 
-def pair_of(told: Docstring) -> tuple[str, str]:
-    turn = turns_of(told, np.random.default_rng(0))
+def pair_of(docstring: Docstring) -> tuple[str, str]:
+    turn = turns_of(docstring, np.random.default_rng(0))
     return (turn[0].ask, turn[0].answer) if turn else ("", "")
 
 
 def test_markup_is_taken_out():
-    told = Docstring("one", "a.py", "class", ("Holds *all*.", "The :class:`Reader` keeps ``lines`` of it."), 0)
-    assert MAKERS["one"](told) == ("Holds all.", "The Reader keeps lines of it.")
+    docstring = Docstring("one", "a.py", "class", ("Holds *all*.", "The :class:`Reader` keeps ``lines`` of it."), 0)
+    assert MAKERS["one"](docstring) == ("Holds all.", "The Reader keeps lines of it.")
 
 
 def test_the_prompt_is_what_the_chat_template_makes_of_the_message(corpus):
     generator = Generator("g", "{}", "", CHAT_TEMPLATE, 64, (1,), "", {})
-    asks = [one[0]["content"] for one in messages(corpus, "test")]
+    asks = [chat[0]["content"] for chat in messages(corpus, "test")]
     assert rendered(generator, None, asks) == list(prompts(corpus, "test"))
 
 
@@ -87,14 +89,14 @@ def test_all_turns_of_a_file_are_to_fit_or_all_are_held_out(corpus):
 
 
 def test_every_form_has_phrasings_of_its_own():
-    phrasings = [phrasing for told in FORMS.values() for phrasing in told]
+    phrasings = [phrasing for of_form in FORMS.values() for phrasing in of_form]
     assert len(set(phrasings)) == len(phrasings)
     assert set(FORMS) == set(MAKERS)
 
 
 def test_the_same_seed_gives_the_same_corpus_and_another_one_another(corpus, monkeypatch):
-    told = [READER, *(Docstring("p", f"p/{n}.py", "class", READER.paragraphs, 2) for n in range(9))]
-    monkeypatch.setattr(docstrings, "corpus", lambda packages: tuple(told))
+    found_docstrings = [READER, *(Docstring("p", f"p/{n}.py", "class", READER.paragraphs, 2) for n in range(9))]
+    monkeypatch.setattr(docstrings, "corpus", lambda packages: tuple(found_docstrings))
     first, again, other = (packing_corpus.load(seed) for seed in (0, 0, 1))
     assert first.fingerprint == again.fingerprint != other.fingerprint
 

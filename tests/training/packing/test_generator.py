@@ -26,7 +26,7 @@ TINY = GeneratorConfig(
 
 
 def corpus(count: int = 48) -> Corpus:
-    """Say a colour once, or three times."""
+    """Return a corpus of questions for a colour, once or three times."""
     turns = []
     for n in range(count):
         colour, times = COLOURS[n % 4], (1, 3)[n // 4 % 2]
@@ -36,7 +36,7 @@ def corpus(count: int = 48) -> Corpus:
 
 
 @pytest.fixture(scope="module")
-def made():
+def generator():
     return train(TINY, corpus())
 
 
@@ -47,14 +47,14 @@ def answer(generator, ask: str) -> str:
     return tokenizer.decode(out[ids.shape[1] :].tolist(), skip_special_tokens=False)
 
 
-def test_it_learns_to_answer_at_the_asked_length_and_to_end(made):
-    assert answer(made, "blue once") == f"blue{END}"
-    assert answer(made, "red thrice") == f"red red red{END}"
+def test_it_learns_to_answer_at_the_asked_length_and_to_end(generator):
+    assert answer(generator, "blue once") == f"blue{END}"
+    assert answer(generator, "red thrice") == f"red red red{END}"
 
 
-def test_the_artifact_says_what_ends_an_output_and_where_the_context_ends(made):
-    assert (made.ends, made.context, made.data) == ((SPECIAL.index(END),), 48, "sha256:some")
-    assert json.loads(made.config)["eos_token_id"] == made.ends[0]
+def test_the_artifact_says_what_ends_an_output_and_where_the_context_ends(generator):
+    assert (generator.ends, generator.context, generator.data) == ((SPECIAL.index(END),), 48, "sha256:some")
+    assert json.loads(generator.config)["eos_token_id"] == generator.ends[0]
 
 
 def test_a_seed_gives_the_same_generator_again():
@@ -66,17 +66,17 @@ def test_a_seed_gives_the_same_generator_again():
 
 
 def test_texts_that_are_held_out_are_never_read():
-    told = corpus()
-    unseen = [replace(turn, ask="zzz", answer="yyy") for turn in told.turns[40:]]
-    other = replace(told, turns=(*told.turns[:40], *unseen))
-    first, second = (train(replace(TINY, epochs=1), each) for each in (told, other))
+    whole = corpus()
+    unseen = [replace(turn, ask="zzz", answer="yyy") for turn in whole.turns[40:]]
+    other = replace(whole, turns=(*whole.turns[:40], *unseen))
+    first, second = (train(replace(TINY, epochs=1), each) for each in (whole, other))
     assert first.tokenizer == second.tokenizer
     assert all(np.array_equal(array, second.weights[name]) for name, array in first.weights.items())
 
 
 @pytest.mark.parametrize("text", ["plain words", "naïve — \U0001f600 \t\n", "<|half"])
-def test_every_text_comes_back_from_its_tokens(made, text):
-    tokenizer = tokenizer_of(made.tokenizer)
+def test_every_text_comes_back_from_its_tokens(generator, text):
+    tokenizer = tokenizer_of(generator.tokenizer)
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
@@ -86,8 +86,8 @@ def test_texts_beyond_the_context_are_left_out_and_none_left_is_told():
 
 
 def corpus_of_long() -> Corpus:
-    told = corpus()
-    return replace(told, turns=tuple(replace(t, answer=" ".join(f"{n}q" for n in range(40))) for t in told.turns))
+    short = corpus()
+    return replace(short, turns=tuple(replace(t, answer=" ".join(f"{n}q" for n in range(40))) for t in short.turns))
 
 
 def test_a_loss_that_is_not_finite_is_told():
@@ -122,19 +122,19 @@ def test_a_folder_of_transformers_is_read_whole(tmp_path, tied):
     model = LlamaForCausalLM(config).eval()
     model.generation_config.eos_token_id = [1, 2]
     save(tmp_path / "small", model, "{{ messages[0]['content'] }}")
-    found = load(f"path:{tmp_path / 'small'}")
-    assert (found.name, found.context, found.ends, found.data) == ("small", 77, (1, 2), "path:small")
-    assert found.chat_template == "{{ messages[0]['content'] }}"
+    generator = load(f"path:{tmp_path / 'small'}")
+    assert (generator.name, generator.context, generator.ends, generator.data) == ("small", 77, (1, 2), "path:small")
+    assert generator.chat_template == "{{ messages[0]['content'] }}"
     ids = torch.tensor([[5, 9, 30]])
     with torch.no_grad():
-        assert torch.equal(load_generator(found)(ids).logits, model(ids).logits)
+        assert torch.equal(load_generator(generator)(ids).logits, model(ids).logits)
 
 
 def test_a_model_that_counts_its_positions_otherwise_is_read(tmp_path):
-    told = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=40, eos_token_id=1, bos_token_id=1)
-    save(tmp_path, GPT2LMHeadModel(told))
-    found = load(f"path:{tmp_path}")
-    assert (found.context, found.ends, found.chat_template) == (40, (1,), "")
+    config = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=40, eos_token_id=1, bos_token_id=1)
+    save(tmp_path, GPT2LMHeadModel(config))
+    generator = load(f"path:{tmp_path}")
+    assert (generator.context, generator.ends, generator.chat_template) == (40, (1,), "")
 
 
 def test_an_unreachable_hub_names_what_works_without_it():
@@ -155,10 +155,10 @@ def test_a_folder_without_a_model_is_told(tmp_path):
 
 @pytest.mark.skipif(not STORIES.is_dir(), reason="needs ../shared/data/models/stories260K")
 def test_a_pretrained_model_is_read_and_tells_a_story():
-    found = load(f"path:{STORIES}")
-    assert (found.name, found.context, found.ends) == ("stories260K", 512, (1, 2))
-    tokenizer, model = tokenizer_of(found.tokenizer), load_generator(found)
+    generator = load(f"path:{STORIES}")
+    assert (generator.name, generator.context, generator.ends) == ("stories260K", 512, (1, 2))
+    tokenizer, model = tokenizer_of(generator.tokenizer), load_generator(generator)
     ids = torch.tensor([tokenizer.encode("Once upon a time").ids])
     out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=400, do_sample=False)[0]
-    assert int(out[-1]) in found.ends
+    assert int(out[-1]) in generator.ends
     assert "there was" in tokenizer.decode(out.tolist())

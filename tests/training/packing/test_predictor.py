@@ -1,4 +1,4 @@
-"""The predictor learns which words make an output long, says how sure it is, and can be trained on from its errors."""
+"""The predictor learns which words make an output long, gives quantiles, and can be trained further on its errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertMode
 from pliant.errors import InputError, OfflineError
 from pliant.packing.artifact import BUCKETS, Predictor
 from pliant.packing.engine.model import PredictorModel, tokenizer_of
-from pliant.packing.scheduling.forecast import LEVELS
+from pliant.packing.scheduling.forecast import QUANTILES
 from registry import codec
 from training.packing.judge import judge
 from training.packing.judge import pinball as judged_pinball
@@ -27,7 +27,7 @@ SMALL = PredictorConfig(width=32, heads=2, vocabulary=120, max_length=16, epochs
 
 
 def data(count: int = 400, seed: int = 0, factor: float = 1.0) -> LengthData:
-    """The kind that is asked for sets the middle of a log-normal length; `factor` makes all longer."""
+    """Return lengths that are log-normal around the kind that the prompt names; `factor` makes all longer."""
     rng = np.random.default_rng(seed)
     pairs = []
     for n in range(count):
@@ -38,13 +38,13 @@ def data(count: int = 400, seed: int = 0, factor: float = 1.0) -> LengthData:
 
 
 @pytest.fixture(scope="module")
-def made():
+def predictor():
     return train(SMALL, data(1000), name="small", generator="abc")
 
 
 @pytest.fixture(scope="module")
-def judged(made):
-    return judge(made, data(300, seed=1))
+def judged(predictor):
+    return judge(predictor, data(300, seed=1))
 
 
 def test_it_beats_the_majority_class_and_the_constant_quantiles(judged):
@@ -54,7 +54,7 @@ def test_it_beats_the_majority_class_and_the_constant_quantiles(judged):
 
 
 def test_its_quantiles_cover_what_they_say_of_prompts_it_has_not_seen(judged):
-    for level in LEVELS:
+    for level in QUANTILES:
         assert abs(judged[f"coverage_{level:g}"] - level) < 0.1
 
 
@@ -63,46 +63,51 @@ def test_it_reserves_fewer_tokens_than_the_constant_quantile_at_like_coverage(ju
     assert judged["under_0.9"] < judged["over_0.9"]
 
 
-def test_every_forecast_ascends_between_one_token_and_the_longest_output(made):
-    for said in PredictorModel.of(made).predict(["write a word", "write an essay", "", "x" * 10_000]):
+def test_every_forecast_ascends_between_one_token_and_the_longest_output(predictor):
+    for said in PredictorModel.of(predictor).predict(["write a word", "write an essay", "", "x" * 10_000]):
         assert list(said.tokens) == sorted(said.tokens)
-        assert 1.0 <= said.tokens[0] <= said.tokens[-1] <= BUCKETS * made.bucket_tokens == 600
+        assert 1.0 <= said.tokens[0] <= said.tokens[-1] <= BUCKETS * predictor.bucket_tokens == 600
         assert said.bucket in range(60, 601, 60)
 
 
-def test_the_artifact_says_what_it_was_made_of(made):
-    told = data(1000)
-    assert (made.name, made.generator, made.data, made.bucket_tokens) == ("small", "abc", told.fingerprint, 60)
-    assert made.marginal == tuple(np.quantile(told.tokens, LEVELS))
-    assert made.metrics["tau"] > 0.7
+def test_the_artifact_says_what_it_was_made_of(predictor):
+    lengths = data(1000)
+    assert (predictor.name, predictor.generator, predictor.data, predictor.bucket_tokens) == (
+        "small",
+        "abc",
+        lengths.fingerprint,
+        60,
+    )
+    assert predictor.marginal == tuple(np.quantile(lengths.tokens, QUANTILES))
+    assert predictor.metrics["tau"] > 0.7
 
 
-def test_the_embedded_encoder_is_a_small_distilbert_with_a_vocabulary_of_its_own(made):
-    model = PredictorModel.of(made).model
+def test_the_embedded_encoder_is_a_small_distilbert_with_a_vocabulary_of_its_own(predictor):
+    model = PredictorModel.of(predictor).model
     assert isinstance(model.encoder, DistilBertModel)
     config = model.encoder.config
     assert (config.dim, config.n_layers, config.n_heads, config.hidden_dim) == (32, 1, 2, 128)
-    assert config.vocab_size == tokenizer_of(made.tokenizer).get_vocab_size() <= 120
+    assert config.vocab_size == tokenizer_of(predictor.tokenizer).get_vocab_size() <= 120
 
 
-def test_it_says_the_same_after_it_was_saved_as_json_and_safetensors(made, tmp_path):
-    codec.save(made, tmp_path / "kept")
+def test_it_says_the_same_after_it_was_saved_as_json_and_safetensors(predictor, tmp_path):
+    codec.save(predictor, tmp_path / "kept")
     assert {path.suffix for path in (tmp_path / "kept").iterdir()} == {".json", ".safetensors"}
     loaded = codec.load(Predictor, tmp_path / "kept")
     prompts = data(50, seed=8).prompts
-    assert PredictorModel.of(loaded).predict(prompts) == PredictorModel.of(made).predict(prompts)
-    assert (loaded.config, loaded.metrics, loaded.marginal) == (made.config, made.metrics, made.marginal)
+    assert PredictorModel.of(loaded).predict(prompts) == PredictorModel.of(predictor).predict(prompts)
+    assert (loaded.config, loaded.metrics, loaded.marginal) == (predictor.config, predictor.metrics, predictor.marginal)
 
 
 def test_metrics_are_those_on_the_prompts_to_test_by():
     test = data(60, seed=2)
-    found = train(replace(SMALL, epochs=1), data(60), test=test)
-    assert found.metrics == judge(found, test)
+    predictor = train(replace(SMALL, epochs=1), data(60), test=test)
+    assert predictor.metrics == judge(predictor, test)
 
 
 def test_without_a_limit_a_class_is_a_tenth_of_the_longest_output():
-    told = data(60)
-    assert train(replace(SMALL, epochs=1, limit=0), told).bucket_tokens == -(-told.tokens.max() // 10)
+    lengths = data(60)
+    assert train(replace(SMALL, epochs=1, limit=0), lengths).bucket_tokens == -(-lengths.tokens.max() // 10)
 
 
 def test_a_seed_gives_the_same_predictor_again():
@@ -112,71 +117,74 @@ def test_a_seed_gives_the_same_predictor_again():
 
 
 def test_training_ends_early_and_progress_at_its_total():
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     lots = observed(
         "lots",
         [(p, int(t)) for p, t in zip(data(80).prompts, np.random.default_rng(3).permutation(80) + 1, strict=False)],
     )
-    train(replace(SMALL, epochs=50, patience=0), lots, lambda *at: told.append(at))
-    assert told[-1][0] == told[-1][1]
-    assert len(told) < 0.5 * told[-1][1]
+    train(replace(SMALL, epochs=50, patience=0), lots, lambda *at: reports.append(at))
+    assert reports[-1][0] == reports[-1][1]
+    assert len(reports) < 0.5 * reports[-1][1]
 
 
-def test_a_predictor_learns_on_from_a_generator_that_has_become_longer(made):
+def test_a_predictor_learns_on_from_a_generator_that_has_become_longer(predictor):
     later = data(400, seed=4, factor=1.7)
-    weight_R = mispredicted(made, later, 3.0)
+    weight_R = mispredicted(predictor, later, 3.0)
     assert 0.3 < np.mean(weight_R == 3.0) < 1.0
     test = data(200, seed=5, factor=1.7)
-    before, after = judge(made, test), retrain(made, later, weight_R, replace(SMALL, epochs=6, rate=2e-3), test=test)
+    before, after = (
+        judge(predictor, test),
+        retrain(predictor, later, weight_R, replace(SMALL, epochs=6, rate=2e-3), test=test),
+    )
     assert after.metrics["pinball"] < 0.8 * before["pinball"]
     assert abs(after.metrics["coverage_0.5"] - 0.5) < 0.15 < before["coverage_0.9"]
-    assert (after.bucket_tokens, after.generator, after.max_length) == (made.bucket_tokens, "abc", 16)
+    assert (after.bucket_tokens, after.generator, after.max_length) == (predictor.bucket_tokens, "abc", 16)
 
 
-def test_prompts_of_no_weight_are_not_learnt_from(made):
+def test_prompts_of_no_weight_are_not_learnt_from(predictor):
     """Half of the outputs of words become long; as long as they weigh nothing, a word stays short."""
-    told = data(200, seed=6)
+    lengths = data(200, seed=6)
     longer = [
         (f"{p} {i}", 500 if " word " in p and i % 2 else int(t))
-        for i, (p, t) in enumerate(zip(told.prompts, told.tokens, strict=False))
+        for i, (p, t) in enumerate(zip(lengths.prompts, lengths.tokens, strict=False))
     ]
     odd = observed("odd", longer)
     config = replace(SMALL, epochs=3, patience=9, rate=2e-3)
     medians = []
     for weight in (0.0, 20.0):
         weight_R = np.where(odd.tokens == 500, weight, 1.0)
-        model = PredictorModel.of(retrain(made, odd, weight_R, config))
+        model = PredictorModel.of(retrain(predictor, odd, weight_R, config))
         model.model.shift.zero_()
-        medians.append(model.predict(["write a word for me"])[0].tokens[LEVELS.index(0.75)])
+        medians.append(model.predict(["write a word for me"])[0].tokens[QUANTILES.index(0.75)])
     assert medians[0] < 0.5 * medians[1]
 
 
-def test_weights_that_are_not_one_a_prompt_are_refused(made):
+def test_weights_that_are_not_one_a_prompt_are_refused(predictor):
     with pytest.raises(InputError, match="weights is 3 of them, but must be as many as prompts, 60"):
-        retrain(made, data(60), np.ones(3))
+        retrain(predictor, data(60), np.ones(3))
 
 
-def test_figures_are_those_of_a_plain_computation(made):
-    told = data(50, seed=7)
-    said = PredictorModel.of(made).predict(told.prompts)
-    found, lengths = judge(made, told), told.tokens.tolist()
+def test_figures_are_those_of_a_plain_computation(predictor):
+    observed_ = data(50, seed=7)
+    said = PredictorModel.of(predictor).predict(observed_.prompts)
+    figures, lengths = judge(predictor, observed_), observed_.tokens.tolist()
     loss = []
-    for one, length in zip(said, lengths, strict=True):
-        for level, tokens in zip(LEVELS, one.tokens, strict=True):
+    for forecast, length in zip(said, lengths, strict=True):
+        for level, tokens in zip(QUANTILES, forecast.tokens, strict=True):
             over = np.log(length) - np.log(tokens)
             loss.append(level * over if over > 0 else (level - 1) * over)
-    assert found["pinball"] == pytest.approx(np.mean(loss))
-    right = [one.bucket - 60 < length <= one.bucket for one, length in zip(said, lengths, strict=True)]
-    assert found["bucket_accuracy"] == pytest.approx(np.mean(right))
-    assert found["over_bucket"] == pytest.approx(
+    assert figures["pinball"] == pytest.approx(np.mean(loss))
+    right = [forecast.bucket - 60 < length <= forecast.bucket for forecast, length in zip(said, lengths, strict=True)]
+    assert figures["bucket_accuracy"] == pytest.approx(np.mean(right))
+    assert figures["over_bucket"] == pytest.approx(
         np.mean([max(0, s.bucket - n) for s, n in zip(said, lengths, strict=True)])
     )
-    assert found["tau"] == pytest.approx(kendalltau([one.tokens[3] for one in said], lengths).statistic)
+    assert figures["tau"] == pytest.approx(kendalltau([forecast.tokens[3] for forecast in said], lengths).statistic)
 
 
 def test_the_loss_that_is_trained_is_the_one_that_is_judged():
     rng = np.random.default_rng(0)
-    quantiles, tokens = np.sort(rng.uniform(1, 99, (7, len(LEVELS)))), rng.integers(1, 99, 7).astype(np.int32)
+    quantiles, tokens = np.sort(rng.uniform(1, 99, (7, len(QUANTILES)))), rng.integers(1, 99, 7).astype(np.int32)
     trained = pinball(torch.tensor(np.log(quantiles)), torch.tensor(tokens).log())
     assert float(trained.mean()) == pytest.approx(judged_pinball(quantiles, tokens), rel=1e-5)
 
@@ -195,10 +203,10 @@ def test_an_encoder_in_a_folder_is_taken_and_keeps_what_it_knows(tmp_path, famil
     model.save_pretrained(tmp_path)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path)
     config = replace(SMALL, encoder=f"path:{tmp_path}", epochs=1, pretrained_rate=0.0, decay=0.0)
-    found = train(config, data(60))
-    kept = found.weights["encoder.embeddings.word_embeddings.weight"]
+    predictor = train(config, data(60))
+    kept = predictor.weights["encoder.embeddings.word_embeddings.weight"]
     assert np.array_equal(kept, model.get_input_embeddings().weight.detach().numpy())
-    assert len(PredictorModel.of(found).predict(["write a word", "write an essay"])) == 2
+    assert len(PredictorModel.of(predictor).predict(["write a word", "write an essay"])) == 2
     with pytest.raises(InputError, match="max_length is 21, but must be at most 20"):
         train(replace(config, max_length=21), data(60))
 

@@ -18,15 +18,15 @@ def write(folder: Path, *rows: dict) -> str:
 
 
 def test_a_column_of_prompts_is_read_without_empty_ones_under_the_files_name(tmp_path):
-    name, asked = load(
+    name, prompts = load(
         write(tmp_path, {"prompt": "a", "text": "x"}, {"prompt": " "}, {"prompt": None}, {"prompt": "b"})
     )
-    assert (name, asked) == ("my-asks", ("a", "b"))
+    assert (name, prompts) == ("my-asks", ("a", "b"))
 
 
 def test_an_instruction_is_followed_by_what_it_is_about(tmp_path):
-    _, asked = load(write(tmp_path, {"instruction": "Sum.", "input": "1 2"}, {"instruction": "Sing.", "input": ""}))
-    assert asked == ("Sum.\n1 2", "Sing.")
+    _, prompts = load(write(tmp_path, {"instruction": "Sum.", "input": "1 2"}, {"instruction": "Sing.", "input": ""}))
+    assert prompts == ("Sum.\n1 2", "Sing.")
 
 
 def test_a_parquet_file_is_read(tmp_path):

@@ -1,4 +1,4 @@
-"""The foundation: a small one is trained from the images it may see, others come from files or the hub."""
+"""The backbone: a small one is trained from the images that it may see, others come from files or the hub."""
 
 from __future__ import annotations
 
@@ -54,9 +54,11 @@ def test_a_foundation_loads_as_it_was_trained_without_the_patch_dropout(foundati
 
 
 def test_progress_counts_every_step():
-    told = []
-    pretrain(replace(TINY, images=192), data.digits("digit"), progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    reports = []
+    pretrain(
+        replace(TINY, images=192), data.digits("digit"), progress=lambda done, total: reports.append((done, total))
+    )
+    assert reports == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_too_few_upstream_images_are_refused():
@@ -72,7 +74,7 @@ def test_pretraining_makes_upstream_classes_linearly_separable():
 
 
 def features(backbone, digits) -> float:
-    """Accuracy of a linear classifier on the features, on upstream images that were not trained on."""
+    """Return the accuracy of a linear classifier on the features, on upstream images that were not trained on."""
     from sklearn.linear_model import LogisticRegression
 
     def of(part):
@@ -121,7 +123,7 @@ def test_pretrained_weights_out_of_reach_name_what_works_without_them():
 
 @pytest.mark.parametrize("make", [from_timm, lambda name: from_file(name, "nowhere.safetensors")])
 def test_an_architecture_that_timm_does_not_know_is_not_blamed_on_the_network(make):
-    """It once was reported as a failed download, or ended in a traceback."""
+    """It was once reported as a failed download, or ended in a traceback."""
     with pytest.raises(InputError, match="architecture is vit_enormous, but must be one that timm knows"):
         make("vit_enormous")
 

@@ -1,4 +1,4 @@
-"""Options of the embedded foundation replace the defaults whole."""
+"""Options of the embedded backbone replace all defaults."""
 
 import pytest
 

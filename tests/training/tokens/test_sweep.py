@@ -22,10 +22,10 @@ def test_only_fit_images_are_looked_at():
 
 
 def test_every_rate_has_the_same_start_and_draws():
-    """Else their differences would be those of the draws."""
-    found = sweep(replace(SHORT, head_steps=100, prompt_rates=(0.05, 5.0, 0.05)), data.digits("digit"), tiny_backbone())
-    assert found.accuracy[0] == found.accuracy[2] != found.accuracy[1]
-    assert 0 < found.plain < 1
+    """Otherwise the trials would differ by their draws."""
+    swept = sweep(replace(SHORT, head_steps=100, prompt_rates=(0.05, 5.0, 0.05)), data.digits("digit"), tiny_backbone())
+    assert swept.accuracy[0] == swept.accuracy[2] != swept.accuracy[1]
+    assert 0 < swept.plain < 1
 
 
 @pytest.mark.parametrize(("accuracy", "best"), [((0.2, 0.5, 0.3), 0.01), ((0.5, 0.2, 0.5), 0.001)])
@@ -34,6 +34,6 @@ def test_the_best_trial_wins_and_among_equals_the_smaller_rate(accuracy, best):
 
 
 def test_progress_counts_the_trials():
-    told = []
-    sweep(SHORT, data.digits("loops"), tiny_backbone(), progress=lambda *at: told.append(at))
-    assert told == [(1, 2), (2, 2)]
+    reports = []
+    sweep(SHORT, data.digits("loops"), tiny_backbone(), progress=lambda *at: reports.append(at))
+    assert reports == [(1, 2), (2, 2)]

@@ -1,4 +1,4 @@
-"""Training a task: heads and prompts of the right shapes, from fit images only, the same for the same seed."""
+"""Training a task: heads and prompts have the right shapes, come from fit images only, and repeat with the same seed."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def test_the_backbone_is_not_changed_by_training():
 
 
 def test_progress_ends_at_its_total():
-    told = []
-    train(SHORT, data.digits("loops"), tiny_backbone(), "digest", progress=lambda *at: told.append(at))
-    assert [done for done, _ in told] == list(range(1, told[-1][1] + 1))
+    reports = []
+    train(SHORT, data.digits("loops"), tiny_backbone(), "digest", progress=lambda *at: reports.append(at))
+    assert [done for done, _ in reports] == list(range(1, reports[-1][1] + 1))
 
 
 def test_even_on_random_features_a_trained_head_is_far_better_than_chance():
@@ -78,10 +78,10 @@ def test_even_on_random_features_a_trained_head_is_far_better_than_chance():
 
 
 def test_a_small_data_set_is_seen_as_often_as_told():
-    told = []
+    reports = []
     config = replace(SHORT, gammas=(2,), epochs=0.01, least_images=96)
-    train(config, data.digits("loops"), tiny_backbone(), "digest", progress=lambda *at: told.append(at))
-    assert told[-1] == (1 + 96 // config.batch, 1 + 96 // config.batch)
+    train(config, data.digits("loops"), tiny_backbone(), "digest", progress=lambda *at: reports.append(at))
+    assert reports[-1] == (1 + 96 // config.batch, 1 + 96 // config.batch)
 
 
 @pytest.mark.parametrize(

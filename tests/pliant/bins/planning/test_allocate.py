@@ -1,4 +1,4 @@
-"""The allocation against every allocation tried and against a solver of integer programmes."""
+"""The allocation agrees with an exhaustive search and with a solver of integer programmes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.planning.allocate import Demand, allocate, allocate_streams, least_counts, published_cost
-from pliant.bins.planning.allocate_reference import (
+from pliant.errors import InputError
+from tests.fixtures.bins.allocate_reference import (
     all_streams_tried,
     all_tried,
     allowed,
@@ -20,18 +21,17 @@ from pliant.bins.planning.allocate_reference import (
     milp_of_paths,
     milp_without_carry,
 )
-from pliant.errors import InputError
 
 pytest.importorskip("numba", reason="the allocation's inner loops are compiled by numba")
 
 
 def is_best(demands, devices):
-    """The allocation holds what it must and costs the least, feasible or not."""
-    found = allocate(demands, devices)
+    """Assert that the allocation meets its bounds and costs the least, whether feasible or not."""
+    allocation = allocate(demands, devices)
     least, feasible = all_tried(demands, devices)
-    assert sum(found.counts) == devices and allowed(demands, found.counts, feasible)
-    assert found.feasible == feasible and found.gap == 0.0
-    assert found.cost == published_cost(demands, found.counts) == pytest.approx(least, rel=1e-11, abs=1e-15)
+    assert sum(allocation.counts) == devices and allowed(demands, allocation.counts, feasible)
+    assert allocation.feasible == feasible and allocation.gap == 0.0
+    assert allocation.cost == published_cost(demands, allocation.counts) == pytest.approx(least, rel=1e-11, abs=1e-15)
 
 
 whole = st.integers(0, 12).map(float)
@@ -70,16 +70,18 @@ def test_no_other_allocation_costs_less_on_a_grid_of_all_small_instances(curve):
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(some_demands, min_size=1, max_size=2), min_size=1, max_size=3), st.integers(3, 7))
 def test_no_other_division_among_streams_costs_less(streams, devices):
-    found = allocate_streams(streams, devices)
+    allocations = allocate_streams(streams, devices)
     least, feasible = all_streams_tried(streams, devices)
-    assert sum(sum(one.counts) for one in found) == devices
-    for stream, one in zip(streams, found, strict=True):
-        assert allowed(stream, one.counts, feasible) and one.feasible == feasible and one.gap == 0.0
-    assert sum(one.cost for one in found) == pytest.approx(least, rel=1e-11, abs=1e-15)
+    assert sum(sum(allocation.counts) for allocation in allocations) == devices
+    for stream, allocation in zip(streams, allocations, strict=True):
+        assert (
+            allowed(stream, allocation.counts, feasible) and allocation.feasible == feasible and allocation.gap == 0.0
+        )
+    assert sum(allocation.cost for allocation in allocations) == pytest.approx(least, rel=1e-11, abs=1e-15)
 
 
 def long_tailed(seed, runtimes, devices, utilisation):
-    """Like texts: most are short, and the longest take four times as long as the shortest; mean of a queue of B."""
+    """Return demands like those of texts: most are short, and the longest take four times as long as the shortest."""
     rng = np.random.default_rng(seed)
     seconds = np.sort(rng.uniform(1.0, 4.0, runtimes)) * 5e-3
     capacity = np.floor(rng.uniform(0.03, 0.15) / seconds)
@@ -120,10 +122,10 @@ def test_an_integer_programme_with_carries_costs_as_much_where_latency_is_flat(s
 @settings(max_examples=100, deadline=None)
 @given(chains, st.integers(1, 8), st.integers(1, 3), st.sampled_from([1.0, 1e3]))
 def test_a_search_that_was_cut_short_owns_up_to_how_much_it_may_have_missed(demands, devices, width, work):
-    found = allocate(demands, devices, [(width, work)])
+    allocation = allocate(demands, devices, [(width, work)])
     least, feasible = all_tried(demands, devices)
-    assert allowed(demands, found.counts, feasible)
-    assert found.cost * (1.0 - found.gap) <= least * (1 + 1e-11) <= found.cost * (1 + 2e-11)
+    assert allowed(demands, allocation.counts, feasible)
+    assert allocation.cost * (1.0 - allocation.gap) <= least * (1 + 1e-11) <= allocation.cost * (1 + 2e-11)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -131,15 +133,15 @@ def test_a_search_that_was_cut_short_owns_up_to_how_much_it_may_have_missed(dema
 def test_it_does_so_too_on_larger_instances(seed, utilisation):
     demands = long_tailed(seed, 6, 24, utilisation)
     least = allocate(demands, 24)
-    found = allocate(demands, 24, [(1, 1.0)])
+    allocation = allocate(demands, 24, [(1, 1.0)])
     assert least.gap == 0.0
-    assert found.cost * (1.0 - found.gap) <= least.cost * (1 + 1e-11) <= found.cost * (1 + 2e-11)
+    assert allocation.cost * (1.0 - allocation.gap) <= least.cost * (1 + 1e-11) <= allocation.cost * (1 + 2e-11)
 
 
 def test_a_carry_is_held_to_cost_no_more_than_at_the_cheapest_runtime_to_come():
     demands = [Demand(1.0, 2.0, (5.0,)), Demand(0.0, 2.0, (1.0,)), Demand(0.0, 2.0, (100.0,))]
-    found = allocate(demands, 2, [(1, 1.0)])
-    assert published_cost(demands, (0, 1, 1)) == 1.0 >= found.cost * (1.0 - found.gap)
+    allocation = allocate(demands, 2, [(1, 1.0)])
+    assert published_cost(demands, (0, 1, 1)) == 1.0 >= allocation.cost * (1.0 - allocation.gap)
 
 
 @settings(max_examples=200, deadline=None)
@@ -147,7 +149,7 @@ def test_a_carry_is_held_to_cost_no_more_than_at_the_cheapest_runtime_to_come():
 def test_bounds_are_never_above_what_is_still_to_pay(demands, spare, levels, carry, most):
     from pliant.bins.planning.allocate_kernel import bound_of, least_costs
 
-    latest = min(max(len(demands) - 2, 0), 1)  # the bin before which the carry comes
+    latest = min(max(len(demands) - 2, 0), 1)  # the bin into which something is carried
     count, capacity = len(demands), [*(d.capacity for d in demands[:-1]), np.inf]
     price = [min(d.latency[0] for d in demands[i:]) for i in range(count)]
     step = np.array([0.0, *[most / levels] * (count - 1), 0.0])
@@ -165,13 +167,13 @@ def test_bounds_are_never_above_what_is_still_to_pay(demands, spare, levels, car
 @pytest.mark.parametrize("utilisation", [0.3, 0.7, 0.95])
 def test_a_thousand_devices_are_proven_best_and_no_single_move_of_a_device_betters_them(utilisation):
     demands = long_tailed(3, 16, 1000, utilisation)
-    found = allocate(demands, 1000)
-    assert found.feasible and found.gap == 0.0 and sum(found.counts) == 1000
+    allocation = allocate(demands, 1000)
+    assert allocation.feasible and allocation.gap == 0.0 and sum(allocation.counts) == 1000
     for giver, taker in product(range(16), repeat=2):
-        moved = list(found.counts)
+        moved = list(allocation.counts)
         moved[giver] -= 1
         moved[taker] += 1
-        assert not allowed(demands, moved) or published_cost(demands, moved) >= found.cost * (1 - 1e-12)
+        assert not allowed(demands, moved) or published_cost(demands, moved) >= allocation.cost * (1 - 1e-12)
 
 
 @settings(max_examples=200, deadline=None)

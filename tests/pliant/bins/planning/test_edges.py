@@ -1,4 +1,4 @@
-"""Edges against every choice tried, and what counts as worthwhile in a batch."""
+"""Edges agree with an exhaustive search; and which batch sizes are worthwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fixtures.processor import cost
 
 
 def every_choice(requests, seconds, count, candidates=None):
-    """Least padding cost of all sets of at most `count` lengths."""
+    """Return the least padding cost of all sets of at most `count` lengths."""
     longest = len(requests) - 1
     inner = sorted({n for n in (candidates or range(1, longest)) if n < longest})
     return min(

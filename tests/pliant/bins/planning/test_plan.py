@@ -1,4 +1,4 @@
-"""Plans: which of two is kept, that no stream loses its longest runtime, and the fewest changes that lead to one."""
+"""Plans: which of two is taken, that no stream loses its longest runtime, and the fewest swaps that lead to one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SECONDS = 0.4
 
 
 def window(seed: int, streams: int = 1, rates=(200, 1500, 100, 2500), longest: int = 4) -> Window:
-    """Of `bursty` requests. `longest`: only runtimes below this one are asked for."""
+    """Return a window of `bursty` requests, all for runtimes up to number `longest`."""
     knowledge = known(streams=streams)
     load = bursty(seed, SECONDS / len(rates), rates, streams)
     firsts = []
-    for one in load:
-        stream = knowledge.stream(one.task)
-        firsts.append(min(stream.first + [one.length <= r.length for r in stream.runtimes].index(True), longest))
-    return Window(SECONDS, [one.arrival for one in load], firsts)
+    for request in load:
+        stream = knowledge.stream(request.task)
+        firsts.append(min(stream.first + [request.length <= r.length for r in stream.runtimes].index(True), longest))
+    return Window(SECONDS, [request.arrival for request in load], firsts)
 
 
 def mean(held_or_counts, some: Window, dispatch: str, streams: int = 1) -> float:
@@ -50,7 +50,7 @@ def test_a_window_counts_each_request_once_by_runtime_and_interval(times, runtim
 def test_demands_are_requests_within_an_slo_capacity_within_it_and_latency_by_backlog():
     (mail,) = demands(known(), [1.0, 2.0, 3.0, 4.0])
     runtime = known().runtimes[1]
-    assert [one.requests for one in mail] == [1.0, 2.0, 3.0, 4.0]
+    assert [demand.requests for demand in mail] == [1.0, 2.0, 3.0, 4.0]
     assert mail[1].capacity == 0.15 // runtime.alone
     assert [mail[1].latency_at(b) / runtime.alone for b in (0, 1, 2, 3)] == pytest.approx([1.0, 1.0, 1.5, 2.0])
 
@@ -61,10 +61,10 @@ def test_demands_are_requests_within_an_slo_capacity_within_it_and_latency_by_ba
 @settings(max_examples=25)
 @given(st.integers(0, 1000), st.integers(1, 2), st.integers(2, 9), st.sampled_from(PLANS), st.sampled_from(DISPATCHES))
 def test_a_plan_uses_all_devices_and_leaves_each_stream_its_longest_runtime(seed, streams, devices, which, dispatch):
-    """What was in place was once kept also where it lacked one, as long as the last window had not asked for it."""
+    """An allocation without one was once kept as long as the last window had not needed it."""
     knowledge, some = known(streams=streams), window(seed, streams, longest=1)
     held = np.random.default_rng(seed).integers(-1, len(knowledge.runtimes), devices)
-    counts = plan(knowledge, some, devices, which, dispatch, [int(one) for one in held])
+    counts = plan(knowledge, some, devices, which, dispatch, [int(runtime) for runtime in held])
     assert sum(counts) == devices
     assert all(counts[stream.first + len(stream.runtimes) - 1] for stream in knowledge.streams)
 
@@ -73,10 +73,10 @@ def test_a_plan_uses_all_devices_and_leaves_each_stream_its_longest_runtime(seed
 @given(st.integers(0, 1000), st.integers(2, 9), st.sampled_from(DISPATCHES))
 def test_of_both_plans_the_one_is_kept_that_does_better_on_the_window(seed, devices, dispatch):
     knowledge, some = known(), window(seed)
-    found = plan(knowledge, some, devices, "better", dispatch, [-1] * devices)
+    chosen = plan(knowledge, some, devices, "better", dispatch, [-1] * devices)
     both = [published(knowledge, some, devices), queueing(knowledge, some, devices)]
-    assert found in both
-    assert mean(found, some, dispatch) == min(mean(one, some, dispatch) for one in both)
+    assert chosen in both
+    assert mean(chosen, some, dispatch) == min(mean(counts, some, dispatch) for counts in both)
 
 
 @pytest.mark.parametrize("dispatch", ["completion", "published"])
@@ -84,7 +84,7 @@ def test_neither_plan_is_always_the_better_one(dispatch):
     knowledge, won = known(), set()
     for seed in range(8):
         some, devices = window(seed, rates=(1200, 1200)), 6 + seed % 2 * 6
-        means = [mean(one(knowledge, some, devices), some, dispatch) for one in (published, queueing)]
+        means = [mean(objective(knowledge, some, devices), some, dispatch) for objective in (published, queueing)]
         won.add("published" if means[0] < means[1] else "queueing")
     assert won == {"published", "queueing"}
 
@@ -95,11 +95,11 @@ def test_what_is_in_place_stays_unless_another_plan_is_worth_the_swaps(seed):
     knowledge, some = known(), window(seed)
     held = sorted([3, *np.random.default_rng(seed).integers(0, 4, 5).tolist()])
     present = [held.count(runtime) for runtime in range(4)]
-    found = plan(knowledge, some, 6, "better", "completion", held)
-    least = min(mean(one(knowledge, some, 6), some, "completion") for one in (published, queueing))
+    chosen = plan(knowledge, some, 6, "better", "completion", held)
+    least = min(mean(objective(knowledge, some, 6), some, "completion") for objective in (published, queueing))
     kept = mean(present, some, "completion")
-    assert found == present or kept > least * (1 + WORTH)
-    assert mean(found, some, "completion") <= min(kept, least) * (1 + WORTH)
+    assert chosen == present or kept > least * (1 + WORTH)
+    assert mean(chosen, some, "completion") <= min(kept, least) * (1 + WORTH)
 
 
 def test_the_same_window_gives_the_same_plan_again():
@@ -129,7 +129,7 @@ def test_at_the_start_devices_follow_the_shares_that_are_told():
 def changes(draw):
     devices = draw(st.integers(1, 5))
     held = draw(st.lists(st.integers(-1, 2), min_size=devices, max_size=devices))
-    up = sum(one >= 0 for one in held)
+    up = sum(runtime >= 0 for runtime in held)
     counts = [0, 0, 0]
     for _ in range(up):
         counts[draw(st.integers(0, 2))] += 1
@@ -139,15 +139,21 @@ def changes(draw):
 @given(changes())
 def test_swaps_are_the_fewest_that_lead_to_the_plan_and_of_these_on_the_least_loaded(case):
     held, counts, load = case
-    made = swaps(held, counts, load)
+    swapped = swaps(held, counts, load)
     after = list(held)
-    for device, runtime in made:
+    for device, runtime in swapped:
         assert held[device] >= 0, "those that are not to be touched are left alone"
         assert after[device] != runtime
         after[device] = runtime
-    up = [device for device, one in enumerate(held) if one >= 0]
+    up = [device for device, runtime in enumerate(held) if runtime >= 0]
     assert [sum(after[d] == runtime for d in up) for runtime in range(3)] == counts
-    ways = [way for way in product(range(3), repeat=len(up)) if [way.count(r) for r in range(3)] == counts]
-    changed = [[d for d, one in zip(up, way, strict=True) if held[d] != one] for way in ways]
+    allocations = [
+        allocation
+        for allocation in product(range(3), repeat=len(up))
+        if [allocation.count(r) for r in range(3)] == counts
+    ]
+    changed = [
+        [d for d, runtime in zip(up, allocation, strict=True) if held[d] != runtime] for allocation in allocations
+    ]
     costs = [(len(some), sum(load[d] for d in some)) for some in changed]
-    assert (len(made), sum(load[device] for device, _ in made)) == min(costs)
+    assert (len(swapped), sum(load[device] for device, _ in swapped)) == min(costs)

@@ -1,4 +1,4 @@
-"""The queueing-aware plan: compiled as plain, exact as brute force, and never without a stream's longest runtime."""
+"""The queueing-aware plan: the kernel agrees with plain Python, and the plan with an exhaustive search."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cases(draw):
 
 
 def total(first, count_IT, devices_I) -> float:
-    """What all of them wait, where a runtime without devices leaves its requests to the next one of its stream."""
+    """Return what all requests wait, where a runtime without devices leaves its requests to the next one of its stream."""
     cost, carried = 0.0, np.zeros(count_IT.shape[1])
     for i, devices in enumerate(devices_I):
         carried = carried + count_IT[i]
@@ -64,19 +64,19 @@ def total(first, count_IT, devices_I) -> float:
 @given(cases())
 def test_the_dynamic_programme_is_the_best_of_all_allocations(case):
     first, count_IT, devices = case
-    found = allocate_by_delay(count_IT, SECONDS[: len(first)], first, devices, INTERVAL)
+    best = allocate_by_delay(count_IT, SECONDS[: len(first)], first, devices, INTERVAL)
     tried = [counts for counts in product(range(devices + 1), repeat=len(first)) if sum(counts) == devices]
-    assert sum(found) == devices
-    assert total(first, count_IT, found) == pytest.approx(min(total(first, count_IT, one) for one in tried))
+    assert sum(best) == devices
+    assert total(first, count_IT, best) == pytest.approx(min(total(first, count_IT, counts) for counts in tried))
 
 
 @given(cases())
 def test_every_stream_keeps_its_longest_runtime_also_where_nobody_asked_for_it(case):
     first, count_IT, devices = case
     count_IT[-1] = 0
-    found = allocate_by_delay(count_IT, SECONDS[: len(first)], first, devices, INTERVAL)
+    best = allocate_by_delay(count_IT, SECONDS[: len(first)], first, devices, INTERVAL)
     ends = [i for i in range(len(first)) if i + 1 == len(first) or first[i + 1] != first[i]]
-    assert all(found[end] for end in ends)
+    assert all(best[end] for end in ends)
 
 
 def test_the_same_counts_give_the_same_plan_again():

@@ -16,20 +16,20 @@ PLACEMENTS = pytest.mark.parametrize("placement", ["shared", "single"])
 
 
 def decisions(shares, seconds: float, every: float = 0.1, rule: Scaling = RULE) -> list[tuple[float, int]]:
-    """When the rule wanted another number of devices, for answers after `shares(now)` of their SLO."""
-    scaler, made = Scaler(rule), []
+    """Return when the rule wanted another number of devices, for answers after `shares(now)` of their SLO."""
+    scaler, changes = Scaler(rule), []
     for step in range(int(seconds / every)):
         now = step * every
         scaler.answered(now, shares(now))
         if scaler.wake_at() <= now and (more := scaler.decide(now)):
-            made.append((now, more))
-    return made
+            changes.append((now, more))
+    return changes
 
 
 def test_a_tail_at_95_percent_of_the_slo_asks_for_one_device_more_at_every_look():
-    made = decisions(lambda now: 0.95, 12)
-    assert [more for _, more in made] == [1, 1, 1]
-    assert [when for when, _ in made] == pytest.approx([0.0, 5.0, 10.0], abs=0.11)
+    changes = decisions(lambda now: 0.95, 12)
+    assert [more for _, more in changes] == [1, 1, 1]
+    assert [when for when, _ in changes] == pytest.approx([0.0, 5.0, 10.0], abs=0.11)
     assert decisions(lambda now: 0.949, 200) == []
 
 
@@ -39,9 +39,9 @@ def test_it_is_the_tail_that_counts_and_neither_the_mean_nor_the_worst():
 
 
 def test_a_tail_below_half_over_a_minute_gives_one_device_back_and_another_one_a_minute_later():
-    made = decisions(lambda now: 0.49, 130)
-    assert [more for _, more in made] == [-1, -1]
-    assert [when for when, _ in made] == pytest.approx([60.0, 120.0], abs=0.11)
+    changes = decisions(lambda now: 0.49, 130)
+    assert [more for _, more in changes] == [-1, -1]
+    assert [when for when, _ in changes] == pytest.approx([60.0, 120.0], abs=0.11)
     assert decisions(lambda now: 0.5, 200) == []
 
 
@@ -53,9 +53,9 @@ def test_a_loud_moment_counts_for_a_minute():
 
 
 def test_a_device_that_has_come_stays_for_a_minute():
-    made = decisions(lambda now: 1.0 if now < 0.1 else 0.3, 100, 0.1, Scaling(window=20.0))
-    assert made[0] == (0.0, 1)
-    assert made[1][0] >= 20.0
+    changes = decisions(lambda now: 1.0 if now < 0.1 else 0.3, 100, 0.1, Scaling(window=20.0))
+    assert changes[0] == (0.0, 1)
+    assert changes[1][0] >= 20.0
 
 
 def test_who_is_dropped_counts_as_worse_than_any_answer():
@@ -99,8 +99,8 @@ def test_devices_go_in_quiet_times_and_come_back_in_loud_ones_and_are_never_fewe
 
 
 def grown_quiet(placement: str, **config):
-    """Two devices, both busy; one of them has just been given back. Then what they run."""
-    rule = Scaling(least=1, window=2.0, pause=1.0)
+    """Return a scheduler of two busy devices, one of which has just been given back, and their launches."""
+    rule = Scaling(min_devices=1, window=2.0, pause=1.0)
     fresh = scheduler(known(placement), workers=2, deployed=(3, 3), scaling=rule, drop_late=False, period=1e6, **config)
     for second in range(2):
         at = second + 0.5
@@ -139,7 +139,7 @@ def test_a_device_that_was_given_back_gets_nothing_more(placement):
 
 
 def test_a_device_that_was_given_back_and_fails_stays_away():
-    """It was once restarted, loaded and dispatched to, while it was also held for a spare one."""
+    """It was once restarted, loaded and dispatched to while it also counted as a spare one."""
     fresh, running = grown_quiet("single")
     spare = running[1]  # the less busy one
     restart, *_ = launches(fresh.handle(Failed(spare.id, "planted"), 3.65))
@@ -164,7 +164,7 @@ def test_a_device_that_comes_back_loads_the_longest_runtime_first():
 
 
 def test_the_only_device_for_long_texts_is_not_given_back():
-    rule = Scaling(least=1, window=0.05, pause=0.01)
+    rule = Scaling(min_devices=1, window=0.05, pause=0.01)
     knowledge = known("single", streams=2)
     load = bursty(2, 0.2, (60, 60), streams=2)
     held = (0, 0, 3, 4, 5)

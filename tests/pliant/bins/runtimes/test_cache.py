@@ -1,4 +1,4 @@
-"""Compiled files arrive whole or not at all, under names made from their content, and are known again or refused."""
+"""Compiled files are stored whole or not at all, under names made from their content, and verified before use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pliant.bins.runtimes.cache import MADE, PARTIAL, cache_folder, check_made, store, verify, versions
+from pliant.bins.runtimes.cache import PARTIAL, VERSIONS, cache_folder, check_versions, store, verify, versions
 from pliant.errors import ArtifactError, DeviceError, DigestError
 
 
@@ -97,8 +97,8 @@ def test_what_a_killed_process_left_is_swept_after_a_day(tmp_path):
 
 def test_files_tell_their_versions_and_processor(tmp_path, monkeypatch):
     files = store(tmp_path, "onnx", write())
-    assert (check_made(tmp_path, files, "onnx") / MADE).is_file()
+    assert (check_versions(tmp_path, files, "onnx") / VERSIONS).is_file()
     assert set(versions("onnx")) == {"onnxruntime", "torch", "transformers", "processor"}
     monkeypatch.setattr("pliant.bins.runtimes.cache._version", lambda package: "0.1")
     with pytest.raises(DeviceError, match=r"compiled with onnxruntime .*, but here is 0\.1; `pliant profile bins`"):
-        check_made(tmp_path, files, "onnx")
+        check_versions(tmp_path, files, "onnx")

@@ -1,4 +1,4 @@
-"""Compiling: which engines have files, how far it tells to be, and that a failure is one sentence and leaves nothing."""
+"""Compiling: which engines have files, its progress, and that a failure is one sentence and leaves nothing."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def test_engines_that_compile_nothing_ahead_have_no_files(tmp_path, engine):
 
 
 def test_a_static_session_takes_its_shape_alone_and_progress_ends_at_all(tmp_path):
-    told = []
-    files = compile_shapes(tiny_encoder(), SHAPES, "onnx", tmp_path, progress=lambda *at: told.append(at))
+    reported = []
+    files = compile_shapes(tiny_encoder(), SHAPES, "onnx", tmp_path, progress=lambda *at: reported.append(at))
     verify(tmp_path, files)
-    assert told == sorted(told)
-    assert (len(told), told[-1]) == (3, (100, 100))
+    assert reported == sorted(reported)
+    assert (len(reported), reported[-1]) == (3, (100, 100))
     [model] = [name for name in files if name.endswith(MODEL)]
     engine = OnnxEngine((tmp_path / model).parent, threads=1)
     static, dynamic = engine.open(Shape(8, 1)), engine.open(SHAPES[-1])
@@ -58,7 +58,7 @@ def test_an_engine_that_cannot_compile_for_the_device_is_refused(tmp_path, engin
 
 @contextmanager
 def files_of_at_most(size: int):
-    """What a full disk does to writes, as near as a test can come."""
+    """Limit the size of files, which is as near to a full disk as a test can come."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -76,7 +76,7 @@ def test_a_disk_that_takes_no_more_is_one_sentence_and_nothing_is_left(tmp_path)
 
 
 def test_a_model_that_cannot_be_exported_is_told_with_its_name(tmp_path, monkeypatch):
-    def refuse(*told) -> None:
+    def refuse(*arguments) -> None:
         raise NotImplementedError("no such operator\nand a page more")
 
     monkeypatch.setattr("pliant.bins.runtimes.compile._export", refuse)

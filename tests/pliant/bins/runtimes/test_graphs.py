@@ -1,4 +1,4 @@
-"""Buffers that never move, as far as a machine without a GPU can tell: the capture is one that calls again."""
+"""Captured graphs over fixed buffers, tested without a GPU: the capture is one that calls again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 class Calls:
-    """Captures by keeping the call, as a graph does: what it reads later is what lies at the same addresses."""
+    """A capture that keeps the call. As with a graph, what it reads later is what lies at the same addresses then."""
 
     def __init__(self) -> None:
         self.captured = self.replayed = 0
@@ -79,7 +79,7 @@ def test_threads_take_turns():
     engine = GraphsEngine(model, model.inputs, CPU, capture)
     shapes = [Shape(30, 4), Shape(20, 4)]
     work = [(engine.open(shape), padded(shape, [random_payload(rng, 20)], model.pad, model.typed)) for shape in shapes]
-    threads = [threading.Thread(target=lambda w=one: [w[0](w[1]) for _ in range(10)]) for one in work]
+    threads = [threading.Thread(target=lambda w=job: [w[0](w[1]) for _ in range(10)]) for job in work]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -88,14 +88,14 @@ def test_threads_take_turns():
 
 
 def test_the_eager_engine_gives_no_mask_where_nothing_is_padded():
-    given = []
+    passed = []
 
     def model(**inputs):
-        given.append(set(inputs))
+        passed.append(set(inputs))
         return torch.zeros(len(inputs["input_ids"]), 1)
 
     rng = np.random.default_rng(0)
     call = EagerEngine(model, CPU).open(Shape(8, 2, dynamic=True))
     for lengths in [(5, 5), (5, 4)]:
         call(padded(Shape(8, 2, dynamic=True), [random_payload(rng, n) for n in lengths], 0, typed=False))
-    assert given == [{"input_ids"}, {"input_ids", "attention_mask"}]
+    assert passed == [{"input_ids"}, {"input_ids", "attention_mask"}]

@@ -16,8 +16,8 @@ IDS = torch.arange(5, 15).view(2, 5)
 HALF = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
 
 
-def hidden(encoder, **told) -> torch.Tensor:
-    return load_model(encoder).model(**told).last_hidden_state
+def hidden(encoder, **inputs) -> torch.Tensor:
+    return load_model(encoder).model(**inputs).last_hidden_state
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -33,7 +33,7 @@ def test_an_embedding_is_the_mean_of_valid_tokens_or_the_first_one(family):
 
 
 def test_a_normalised_embedding_has_length_1_and_the_same_direction():
-    plain, normal = (tiny_encoder("bert", "embedding", normalize=told) for told in (False, True))
+    plain, normal = (tiny_encoder("bert", "embedding", normalize=normalize) for normalize in (False, True))
     with torch.inference_mode():
         raw, unit = load_model(plain)(IDS, HALF), load_model(normal)(IDS, HALF)
     torch.testing.assert_close(unit, raw / raw.norm(dim=-1, keepdim=True))
@@ -51,15 +51,15 @@ def test_a_classifier_gives_transformers_logits():
 @pytest.mark.parametrize(("family", "inputs"), [("bert", 3), ("modernbert", 2), ("distilbert", 2)])
 def test_an_encoder_is_described_without_its_weights(family, inputs):
     encoder = tiny_encoder(family, "embedding")
-    told, loaded = describe(encoder), load_model(encoder)
-    assert (told.inputs, told.pad, told.positions, told.typed) == (
+    described, loaded = describe(encoder), load_model(encoder)
+    assert (described.inputs, described.pad, described.positions, described.typed) == (
         loaded.inputs,
         loaded.pad,
         loaded.positions,
         loaded.typed,
     )
-    assert (len(told.inputs), told.positions) == (inputs, 40)
-    assert all(each.is_meta for each in told.parameters())
+    assert (len(described.inputs), described.positions) == (inputs, 40)
+    assert all(each.is_meta for each in described.parameters())
 
 
 @pytest.mark.parametrize("head", ["classification", "embedding"])

@@ -1,4 +1,4 @@
-"""Every engine and shape answers as the plain model does for each text alone, whatever it is padded with."""
+"""Every engine and shape gives what the plain model gives for each text alone, whatever it is padded with."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch._inductor.config as inductor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.artifact import Encoder, Shape
-from pliant.bins.runtimes.cache import MADE
+from pliant.bins.runtimes.cache import VERSIONS
 from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.model import load_model
 from pliant.bins.runtimes.runtime import BinsRuntime
@@ -22,7 +23,14 @@ from tests.fixtures.bins.encoders import FAMILIES, random_payload, tiny_encoder
 
 SHAPES = (Shape(8, 1), Shape(8, 4), Shape(40, 1), Shape(40, 2), Shape(40, 8, dynamic=True))
 COMPILED = {"bert": (SHAPES[1],), "modernbert": (SHAPES[3],), "distilbert": (SHAPES[4],)}
-"""For AOTInductor, which takes 10 to 60 s a shape in g++: every family and head once, static shapes and a dynamic one."""
+"""For AOTInductor, which takes 10 to 60 s a shape in g++: every family and head once, static shapes and a dynamic one.
+"""
+QUICK = {
+    "aot_inductor.compile_wrapper_opt_level": "O0",
+    "aot_inductor.precompile_headers": False,
+    "cpp_cache_precompile_headers": False,
+}
+"""Of g++: less work for the code between the kernels, which is compiled once and hardly run."""
 TOLERANCE = 2e-5  # of outputs of size 1
 HEADS = {
     "classification": {"head": "classification"},
@@ -33,20 +41,21 @@ HEADS = {
 
 @dataclass
 class Bench:
-    """Runtimes made once a module, for each (engine, family, head) that is asked for."""
+    """Runtimes of each (engine, family, head), made once per module."""
 
     folder: Path
-    made: dict = field(default_factory=dict)
+    runtimes: dict = field(default_factory=dict)
     files: dict = field(default_factory=dict)
 
     def of(self, engine: str, family: str, head: str) -> tuple[Encoder, BinsRuntime]:
         key = engine, family, head
-        if key not in self.made:
+        if key not in self.runtimes:
             encoder = tiny_encoder(family, **HEADS[head])
             shapes = SHAPES if engine != "aot" else COMPILED[family]
-            self.files[key] = compile_shapes(encoder, shapes, engine, self.folder)
-            self.made[key] = encoder, BinsRuntime(encoder, shapes, engine, self.folder, self.files[key])
-        return self.made[key]
+            with inductor.patch(QUICK):
+                self.files[key] = compile_shapes(encoder, shapes, engine, self.folder)
+            self.runtimes[key] = encoder, BinsRuntime(encoder, shapes, engine, self.folder, self.files[key])
+        return self.runtimes[key]
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +64,12 @@ def bench(tmp_path_factory) -> Bench:
 
 
 def alone(encoder: Encoder, payload) -> np.ndarray:
-    """From the plain module, unpadded and one by one."""
+    """Return the plain module's output for one text, unpadded."""
     model = load_model(encoder)
-    ids, types = (torch.from_numpy(one.astype(np.int64))[None] for one in payload)
-    told = {"token_type_ids": types} if model.typed else {}
+    ids, types = (torch.from_numpy(array.astype(np.int64))[None] for array in payload)
+    token_types = {"token_type_ids": types} if model.typed else {}
     with torch.inference_mode():
-        return model(input_ids=ids, **told)[0].numpy()
+        return model(input_ids=ids, **token_types)[0].numpy()
 
 
 def agree(bench: Bench, key: tuple[str, str, str], numbers: st.DataObject) -> None:
@@ -71,7 +80,7 @@ def agree(bench: Bench, key: tuple[str, str, str], numbers: st.DataObject) -> No
     rng = np.random.default_rng(numbers.draw(st.integers(0, 99), "seed"))
     payloads = [random_payload(rng, length) for length in lengths]
     outputs = runtime.run(setting, payloads).outputs
-    assert [one.dtype for one in outputs] == [np.float32] * len(payloads)
+    assert [output.dtype for output in outputs] == [np.float32] * len(payloads)
     for output, payload in zip(outputs, payloads, strict=True):
         expected = alone(encoder, payload)
         assert output.shape == expected.shape
@@ -176,7 +185,7 @@ def test_graphs_want_a_gpu():
 
 @pytest.fixture
 def compiled(bench, tmp_path) -> tuple[Path, dict[str, str]]:
-    """A copy of what was compiled, to be spoilt."""
+    """A copy of the compiled files that a test may damage."""
     bench.of("onnx", *PAIRS[0])
     shutil.copytree(bench.folder, tmp_path, dirs_exist_ok=True)
     return tmp_path, bench.files["onnx", *PAIRS[0]]
@@ -204,7 +213,7 @@ def test_files_of_another_version_or_processor_are_refused(tmp_path, compiled, m
     monkeypatch.setattr("pliant.bins.runtimes.cache._processor", lambda: "another")
     with pytest.raises(DeviceError, match=r"compiled with processor .*, but here is another"):
         BinsRuntime(tiny_encoder(), SHAPES, "onnx", folder, files)
-    with pytest.raises(ArtifactError, match=f"{MADE} is not among"):
+    with pytest.raises(ArtifactError, match=f"{VERSIONS} is not among"):
         BinsRuntime(tiny_encoder(), SHAPES, "onnx", folder, {})
 
 

@@ -1,4 +1,4 @@
-"""The engine inside: whether it is still built as adapter.py and paged.py take it to be, and what they do with it."""
+"""Transformers' engine is still built as adapter.py and paged.py assume, and they drive it as planned."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ METHODS: Mapping[Any, Mapping[str, list[str]]] = {
         "__init__": ["self", "logits_processor", "per_request_processors", "drop_unsupported_processors"],
     },
 }  # fmt: skip
-"""What is called or overridden there, with the parameters' names."""
+"""Methods that are called or overridden, with the names of their parameters."""
 
 STATE = (
     "request_id", "initial_tokens", "generated_tokens", "max_new_tokens", "eos_token_id", "logit_processor_kwargs",
@@ -76,7 +76,7 @@ PARTS = {
     "batch_processor.offloading_manager": ("free_request_cpu_cache",),
     "batch_processor.cache": ("free_blocks", "num_blocks"),
 }  # fmt: skip
-"""What is read or set on what the engine made."""
+"""Attributes that are read or set on the engine's objects."""
 NEWER = {
     "batch_processor.offloading_manager": ("_cpu_pool", "_cpu_views"),
     "batch_processor.cache": (
@@ -95,25 +95,25 @@ OLDER = {
 
 
 def changed_methods(methods: Mapping[Any, Mapping[str, list[str]]]) -> list[str]:
-    """One sentence for each that is not as it was."""
-    found = []
+    """Return one sentence for each method that has changed."""
+    changes = []
     for owner, expected in methods.items():
         for name, parameters in expected.items():
             method = getattr(owner, name, None)
-            told = None if method is None else list(inspect.signature(method).parameters)
-            if told != parameters:
-                found.append(f"{owner.__name__}.{name} takes {told}, not {parameters}")
-    return found
+            actual = None if method is None else list(inspect.signature(method).parameters)
+            if actual != parameters:
+                changes.append(f"{owner.__name__}.{name} takes {actual}, not {parameters}")
+    return changes
 
 
-def lacking(root: Any, parts: Mapping[str, tuple[str, ...]]) -> list[str]:
-    found = []
-    for path, names in parts.items():
-        one = root
+def lacking(root: Any, names_by_path: Mapping[str, tuple[str, ...]]) -> list[str]:
+    missing = []
+    for path, names in names_by_path.items():
+        owner = root
         for name in path.split("."):
-            one = getattr(one, name)
-        found += [f"{path}.{name} is missing" for name in names if not hasattr(one, name)]
-    return found
+            owner = getattr(owner, name)
+        missing += [f"{path}.{name} is missing" for name in names if not hasattr(owner, name)]
+    return missing
 
 
 def batching(memory: Memory = HOSTED, **more: Any) -> ContinuousBatchingEngine:
@@ -145,8 +145,8 @@ def test_a_change_would_be_named() -> None:
     class Scheduler:
         def reset(self, hard: bool) -> None: ...
 
-    told = changed_methods({Scheduler: {"reset": ["self"], "finish_request": ["self"]}})
-    assert told == [
+    changes = changed_methods({Scheduler: {"reset": ["self"], "finish_request": ["self"]}})
+    assert changes == [
         "Scheduler.reset takes ['self', 'hard'], not ['self']",
         "Scheduler.finish_request takes None, not ['self']",
     ]
@@ -164,35 +164,37 @@ def test_exactly_the_chosen_leave_and_come_back_with_their_pages() -> None:
     engine, texts = batching(), prompts(3, seed=1)
     for id, ids in enumerate(texts):
         engine.add(id, ids, 12, (), {})
-    made: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    tokens: dict[int, list[int]] = {0: [], 1: [], 2: []}
 
-    def go(decision: StepPlan) -> list[int]:
-        engine.carry_out(decision)
+    def go(plan: StepPlan) -> list[int]:
+        engine.carry_out(plan)
         step = engine.step()
         engine.check()
         for id, token, _ in step.tokens:
-            made[id].append(token)
+            tokens[id].append(token)
         return sorted(id for id, *_ in step.tokens)
 
     first = len(texts[0]) - 1
     chunks = (Chunk(0, first), Chunk(1, len(texts[1])))
-    assert go(StepPlan(admitted=(0, 1, 2), chunks=chunks)) == [1], "0 has a token to read, 2 none of its own yet"
-    assert go(StepPlan(chunks=(Chunk(0, 1),))) == [0, 1]
-    assert go(StepPlan(chunks=(Chunk(2, len(texts[2])),), idle=(0,))) == [1, 2]
-    pages = [engine.held(id) for id in range(3)]
+    assert go(StepPlan(admitted=(0, 1, 2), prefill_chunks=chunks)) == [1], (
+        "0 has a token to read, 2 none of its own yet"
+    )
+    assert go(StepPlan(prefill_chunks=(Chunk(0, 1),))) == [0, 1]
+    assert go(StepPlan(prefill_chunks=(Chunk(2, len(texts[2])),), stalled=(0,))) == [1, 2]
+    pages = [engine.pages_of(id) for id in range(3)]
     assert pages[:2] == [SCARCE.need(len(texts[0])), SCARCE.need(len(texts[1]) + 2)]
     assert go(StepPlan(offloaded=(1,))) == [0, 2]
-    assert (engine.held(1), engine.swap_space.used) == (0, pages[1])
+    assert (engine.pages_of(1), engine.swap_space.used) == (0, pages[1])
     assert go(StepPlan(discarded=(0,))) == [2]
-    assert engine.held(0) == 0
-    assert go(StepPlan(admitted=(1,), idle=(1,))) == [2], "back, but not in this iteration"
-    assert (engine.held(1), engine.swap_space.used) == (pages[1], 0)
-    assert go(StepPlan(admitted=(0,), chunks=(Chunk(0, len(texts[0]) + 2),))) == [0, 1, 2]
+    assert engine.pages_of(0) == 0
+    assert go(StepPlan(admitted=(1,), stalled=(1,))) == [2], "back, but not in this iteration"
+    assert (engine.pages_of(1), engine.swap_space.used) == (pages[1], 0)
+    assert go(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, len(texts[0]) + 2),))) == [0, 1, 2]
     for _ in range(9):
         go(StepPlan())
     assert engine.pages_used == 0
     whole = generated(replace(tiny_generator(), ends=(63,)), texts, limit=12)
-    assert [tuple(made[id]) for id in range(3)] == whole
+    assert [tuple(tokens[id]) for id in range(3)] == whole
     assert not any(63 in text for text in whole), "nothing ended before its limit"
 
 
@@ -200,13 +202,13 @@ def test_one_that_is_being_read_can_leave_too() -> None:
     for leave in ("offloaded", "discarded"):
         engine, ids = batching(), prompts(1, seed=2)[0]
         engine.add(0, ids, 3, (), {})
-        engine.carry_out(StepPlan(admitted=(0,), chunks=(Chunk(0, 2),)))
+        engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 2),)))
         assert engine.step().started == (0,)
         engine.carry_out(StepPlan(**{leave: (0,)}))
         read = 2 if leave == "offloaded" else 0
         step = engine.step()
         assert (step.sequences, step.preempted) == (0, ((0, 2 - read),))
-        engine.carry_out(StepPlan(admitted=(0,), chunks=(Chunk(0, len(ids) - read),)))
+        engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, len(ids) - read),)))
         tokens = [engine.step().tokens[0][1]]
         for _ in range(2):
             engine.carry_out(StepPlan())
@@ -220,7 +222,7 @@ def test_transformers_own_scheduler_gets_memory_on_the_host_without_an_accelerat
         pytest.skip("this version of the engine computes again what it preempts")
     for id, ids in enumerate(prompts(12)):
         engine.add(id, ids, 20, (), {})
-    preempted = [one for _ in range(400) for one in engine.step().preempted]
+    preempted = [victim for _ in range(400) for victim in engine.step().preempted]
     assert preempted
     assert all(again == 0 for _, again in preempted)
     assert not engine._states
@@ -231,7 +233,7 @@ def test_pages_that_are_not_free_are_our_own_fault() -> None:
     engine = batching(replace(SCARCE, pages=2))
     engine.add(0, range(12), 3, (), {})
     with pytest.raises(SchedulerError, match="3 pages"):
-        engine.carry_out(StepPlan(admitted=(0,), chunks=(Chunk(0, 12),)))
+        engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 12),)))
 
 
 def test_a_page_is_at_least_what_the_engine_takes() -> None:

@@ -1,4 +1,4 @@
-"""Prompts run to their end are what plain generation makes of them, in their order."""
+"""Completions are those of plain generation, in the order of the prompts."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from tests.fixtures.packing.generators import CONTEXT, ENDS, HOSTED, LIMIT, SCAR
 
 @pytest.mark.parametrize("memory", [SCARCE, HOSTED])
 def test_greedy_completions_are_those_of_plain_generation_however_little_memory_there_is(memory):
-    told = prompts(20)
-    made = complete(tiny_generator(), told, memory, LIMIT)
-    assert [one.tokens for one in made] == generated(tiny_generator(), told)
-    for one in made:
-        assert one.finished == ("stop" if one.tokens[-1] in ENDS else "length")
-        assert one.finished == "stop" or len(one.tokens) == LIMIT
+    texts = prompts(20)
+    completions = complete(tiny_generator(), texts, memory, LIMIT)
+    assert [completion.tokens for completion in completions] == generated(tiny_generator(), texts)
+    for completion in completions:
+        assert completion.finished == ("stop" if completion.tokens[-1] in ENDS else "length")
+        assert completion.finished == "stop" or len(completion.tokens) == LIMIT
 
 
 def test_a_seed_gives_the_same_texts_again_and_another_seed_others():
-    told = prompts(8)
+    texts = prompts(8)
     first, again, other = (
-        complete(tiny_generator(), told, HOSTED, LIMIT, temperature=1.0, seed=seed) for seed in (3, 3, 40)
+        complete(tiny_generator(), texts, HOSTED, LIMIT, temperature=1.0, seed=seed) for seed in (3, 3, 40)
     )
     assert first == again
     assert first != other
 
 
 def test_equal_prompts_draw_differently():
-    made = complete(tiny_generator(), [prompts(1)[0]] * 6, HOSTED, LIMIT, temperature=1.0)
-    assert len({one.tokens for one in made}) > 1
+    completions = complete(tiny_generator(), [prompts(1)[0]] * 6, HOSTED, LIMIT, temperature=1.0)
+    assert len({completion.tokens for completion in completions}) > 1
 
 
 def test_without_a_limit_the_context_or_the_memory_is_the_limit():
     whole = complete(tiny_generator(), prompts(4), HOSTED)
     most = min(CONTEXT, HOSTED.pages * HOSTED.page_tokens)
-    for ids, one in zip(prompts(4), whole, strict=True):
-        assert one.finished == "stop" or len(ids) + len(one.tokens) == most
+    for ids, completion in zip(prompts(4), whole, strict=True):
+        assert completion.finished == "stop" or len(ids) + len(completion.tokens) == most
 
 
 def test_no_prompts_are_no_completions_and_no_engine():

@@ -1,4 +1,4 @@
-"""What fits beside published models on published devices, what an iteration takes there, and how a large one is spread."""
+"""Published models on published devices: tokens that fit, seconds of an iteration, and spreads over devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pliant.packing.engine.hardware import (
     GPT_3_175B,
     GPT_J_6B,
     GPT_NEOX_20B,
-    LARGE_MODELS,
     LLAMA_13B,
     LLAMA_33B,
     Roofline,
@@ -25,12 +24,13 @@ from pliant.packing.engine.hardware import (
     spread,
 )
 
+LARGE_MODELS = (GPT_J_6B, LLAMA_13B, GPT_NEOX_20B, LLAMA_33B, GPT_3_175B)
 ORCA = {GPT_J_6B: 72, LLAMA_13B: 32, GPT_NEOX_20B: 17, LLAMA_33B: 4}
 
 
 @pytest.mark.parametrize(("model", "sequences"), ORCA.items())
 def test_so_many_sequences_of_2048_tokens_fit_on_one_a100(model, sequences):
-    """S3's Table 2 has means of 69.9, 31.6, 16.9 and 4 where the maximum is reserved."""
+    """S3's Table 2 has mean batches of 69.9, 31.6, 16.9 and 4 if the maximum is reserved."""
     assert capacity(model, A100) // 2048 == sequences
 
 
@@ -41,7 +41,7 @@ def test_bytes_of_a_token_are_a_key_and_a_value_in_every_layer():
 
 @pytest.mark.parametrize("model", LARGE_MODELS)
 def test_layers_and_width_account_for_the_parameters(model):
-    """12 width^2 a layer; the rest are embeddings."""
+    """A layer has 12 width^2 parameters; the rest are embeddings."""
     assert model.parameters == pytest.approx(12 * model.layers * model.hidden**2, rel=0.08)
 
 
@@ -52,7 +52,7 @@ def test_weights_that_do_not_fit_are_refused():
 
 
 def test_the_fullest_stage_bounds_the_cache():
-    """96 layers in ten stages: some have ten, which leaves less than a tenth of all memory would."""
+    """Of 96 layers in ten stages, some stages have ten, so less memory is left than a tenth of the model would leave."""
     even = (10 * A100.memory - GPT_3_175B.weight_bytes) / GPT_3_175B.kv_bytes
     assert capacity(GPT_3_175B, A100, Spread(10)) < 0.95 * even
     assert capacity(GPT_3_175B, A100, Spread(8)) == pytest.approx(
@@ -86,7 +86,7 @@ def test_attention_run_by_the_host_costs_each_sequence():
 
 
 def test_stages_read_their_weights_for_every_micro_batch_but_share_the_cache():
-    """Eight stages, all busy: an iteration takes as long as reading all weights, and an eighth of the cache."""
+    """With eight busy stages an iteration takes as long as reading all weights and an eighth of the cache."""
     seconds = Roofline(GPT_3_175B, A100, Spread(8)).seconds(64, 64, 6400)
     assert seconds == pytest.approx((350e9 + GPT_3_175B.kv_bytes * 6400 / 8) / 2.0e12)
 
@@ -116,7 +116,7 @@ def test_fast_links_share_layers_and_slow_ones_make_stages():
 
 
 def test_heads_that_do_not_divide_are_not_split():
-    """Ten devices: 96 heads go over two, and five such pairs make a pipeline."""
+    """On ten devices, 96 heads go over two, and five such pairs make a pipeline."""
     assert spread(GPT_3_175B, A100, 10) == Spread(5, 2)
 
 

@@ -1,4 +1,4 @@
-"""Generators and predictors come back from their artifacts as they were; what does not fit is told."""
+"""Generators and predictors come back from their artifacts unchanged; what does not fit is reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pliant.packing.engine.model import (
     tokenizer_of,
     weights,
 )
-from pliant.packing.scheduling.forecast import LEVELS
+from pliant.packing.scheduling.forecast import QUANTILES
 from training.starts import new_tokenizer
 
 TEXTS = ["write a word about dogs", "write an essay on the old sea", "say a sentence", ""]
@@ -51,7 +51,7 @@ def predictor(request) -> Predictor:
     model = LengthModel(encoder)
     config = encoder.config.to_json_string(use_diff=False)
     return Predictor(
-        *("p", "", config, tokenizer.to_str(), 12, LEVELS, 20, (1.0,) * len(LEVELS)),
+        *("p", "", config, tokenizer.to_str(), 12, QUANTILES, 20, (1.0,) * len(QUANTILES)),
         metrics={},
         data="",
         weights=weights(model),

@@ -1,4 +1,4 @@
-"""Two processes on CPU that share every layer generate what one generates, whoever is preempted, sampled or not."""
+"""Two processes on a CPU that share every layer generate the same as one, with preemptions and sampling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.adapter import ContinuousBatchingEngine
 from pliant.packing.engine.model import load_generator, weights
-from pliant.packing.engine.parallel import Parallel
+from pliant.packing.engine.parallel import ParallelExecutor
 from pliant.packing.engine.sampling import arguments, processors
 from pliant.packing.engine.submission import Sampling
 from pliant.packing.engine.tensor_parallel import check
@@ -32,17 +32,17 @@ VOCABULARY = 64
 
 
 def generator(kind: str = "llama", **changes) -> Generator:
-    told = {
+    sizes = {
         "vocab_size": VOCABULARY,
         "hidden_size": 32,
         "intermediate_size": 48,
-        "num_hidden_layers": 3,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": 128,
-        "initializer_range": 0.3,  # scores that are far apart: sums in another order do not change the largest
+        "initializer_range": 0.3,  # scores far apart, so that the order of sums cannot change the largest
     }
-    config = AutoConfig.for_model(kind, **told | changes)
+    config = AutoConfig.for_model(kind, **sizes | changes)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config)
     return Generator("tiny", json.dumps(config.to_dict(), default=str), "", "", 128, (1,), "", weights(model))
@@ -50,8 +50,8 @@ def generator(kind: str = "llama", **changes) -> Generator:
 
 @contextmanager
 def two(of: Generator):
-    """Two processes, killed by their ids if they hang."""
-    with Parallel(of, MEMORY, processes=2) as group:
+    """Run a group of two processes, which are killed by their ids if they hang."""
+    with ParallelExecutor(of, MEMORY, processes=2) as group:
         others = group.others
         timer = threading.Timer(PATIENCE, lambda: [os.kill(pid, signal.SIGKILL) for pid in others])
         timer.start()
@@ -63,33 +63,33 @@ def two(of: Generator):
 
 
 def generate(batching, policy: str, temperature: float = 0.0, count: int = 12) -> tuple[dict[int, list[int]], int]:
-    """Tokens of each prompt, and how often one was preempted; books are compared after every iteration."""
-    rng, packer = np.random.default_rng(7), PackingScheduler(Rules(policy, 128), MEMORY)
-    prompts, made = [], {}
+    """Return the tokens of each prompt and the number of preemptions. Pages are compared after every iteration."""
+    rng, scheduler = np.random.default_rng(7), PackingScheduler(Rules(policy, 128), MEMORY)
+    prompts, outputs = [], {}
     for id in range(count):
         ids, limit = rng.integers(2, VOCABULARY, int(rng.integers(3, 20))).tolist(), int(rng.integers(8, 40))
         prompts.append(Prompt(id, 0.0, len(ids), limit, (10.0,) * 8, bucket=8))
         batching.add(id, ids, limit, (), arguments(Sampling(temperature, seed=id), VOCABULARY))
-        made[id] = []
-    told, preempted, now = StepInput(tuple(prompts)), 0, 0.0
-    while told.arrived or packer.waiting or packer.running:
-        decision = packer.handle(told, now)
-        now, preempted = now + 1.0, preempted + len(decision.offloaded) + len(decision.discarded)
-        batching.carry_out(decision)
+        outputs[id] = []
+    step_input, preempted, now = StepInput(tuple(prompts)), 0, 0.0
+    while step_input.arrived or scheduler.waiting or scheduler.running:
+        plan = scheduler.handle(step_input, now)
+        now, preempted = now + 1.0, preempted + len(plan.offloaded) + len(plan.discarded)
+        batching.carry_out(plan)
         step = batching.step()
         for id, token, _ in step.tokens:
-            made[id].append(token)
+            outputs[id].append(token)
         ended = tuple(id for id, _, last in step.tokens if last)
         batching.check()
-        assert packer.pages_used == batching.pages_used + sum(packer.held(id) for id in ended)
-        told = StepInput((), ended)
+        assert scheduler.pages_used == batching.pages_used + sum(scheduler.pages_of(id) for id in ended)
+        step_input = StepInput((), ended)
     assert batching.pages_used == 0
-    return made, preempted
+    return outputs, preempted
 
 
 @pytest.fixture(scope="module")
-def llamas():
-    """One group for both tests of this model, as it takes seconds to come up; the second ends it, for another to start."""
+def llamas(started_quickly):
+    """One group for both tests of this model, as it takes seconds to start; the second ends it, so another can start."""
     with two(generator()) as group:
         yield group
 
@@ -99,11 +99,11 @@ LOADS = [("default", 0.0), ("paged", 0.0), ("s3", 0.0), ("paged", 1.0)]
 
 @pytest.mark.slow
 def test_two_processes_generate_token_for_token_what_one_generates(llamas):
-    found = [generate(llamas, policy, temperature) for policy, temperature in LOADS]
+    outputs = [generate(llamas, policy, temperature) for policy, temperature in LOADS]
     alone = ContinuousBatchingEngine(load_generator(generator()), MEMORY, processors(VOCABULARY))
-    assert found == [generate(alone, policy, temperature) for policy, temperature in LOADS]
-    assert sum(preempted for _, preempted in found) > 4
-    assert found[0][0] == found[1][0] == found[2][0] != found[3][0]
+    assert outputs == [generate(alone, policy, temperature) for policy, temperature in LOADS]
+    assert sum(preempted for _, preempted in outputs) > 4
+    assert outputs[0][0] == outputs[1][0] == outputs[2][0] != outputs[3][0]
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_a_process_that_is_lost_is_an_error_and_leaves_nobody_behind(llamas):
     began = time.monotonic()
     with pytest.raises(WorkerError, match="process"):
         generate(llamas, "paged")
-    assert time.monotonic() - began < 120  # it is told; nobody waits for an answer that never comes
+    assert time.monotonic() - began < 120  # the error arrives, and nobody waits for ever
     for id in range(12):
         llamas.cancel(id)
     assert llamas.others == () and llamas.pages_used == 0
@@ -126,11 +126,11 @@ def test_a_process_that_is_lost_is_an_error_and_leaves_nobody_behind(llamas):
 
 
 @pytest.mark.slow
-def test_norms_of_heads_and_a_vocabulary_that_does_not_divide_change_nothing():
+def test_norms_of_heads_and_a_vocabulary_that_does_not_divide_change_nothing(started_quickly):
     of = generator("qwen3", head_dim=8, vocab_size=VOCABULARY + 1)
     with two(of) as group:
-        found = generate(group, "paged")
-    assert found == generate(ContinuousBatchingEngine(load_generator(of), MEMORY), "paged")
+        outputs = generate(group, "paged")
+    assert outputs == generate(ContinuousBatchingEngine(load_generator(of), MEMORY), "paged")
 
 
 def test_a_single_process_is_no_group():
@@ -155,7 +155,9 @@ def test_a_model_without_a_plan_is_refused():
 
 @pytest.mark.parametrize("kind", ["olmo2", "gpt_neox", "phi3"])
 def test_a_model_whose_plan_leaves_the_cache_whole_is_refused(kind):
-    """The first two passed, and failed with their first token; of the third every process held all of the cache."""
+    """Once the first two were accepted and failed at their first token; for the third every process held the whole
+    cache.
+    """
     with pytest.raises(InputError, match=f"processes is 2, but must be 1: transformers' plan for {kind} shares no"):
         check(generator(kind, pad_token_id=0).config, 2)
 

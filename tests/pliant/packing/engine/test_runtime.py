@@ -1,4 +1,4 @@
-"""The engine on a real model: what it generates, whatever the policy does with the pages, and how it ends."""
+"""The engine on a real model: its texts do not depend on policies and preemptions; how it ends."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ SAMPLED = Sampling(temperature=0.9, top_p=0.95, top_k=40)
 
 
 def rules_of(policy: str) -> Rules | None:
-    """`default` so confident that it errs; "fifo": transformers' own scheduler."""
-    return None if policy == "fifo" else Rules(policy, CONTEXT, level=-2.0, recalibrate=False)
+    """Return rules with so little safety that `default` must preempt; None for "fifo", transformers' own scheduler."""
+    return None if policy == "fifo" else Rules(policy, CONTEXT, safety=-2.0, recalibrate=False)
 
 
 @pytest.fixture(scope="module")
 def expected() -> list[tuple[int, ...]]:
-    found = generated(tiny_generator(), prompts(COUNT))
-    ends = [text[-1] in ENDS for text in found]
+    outputs = generated(tiny_generator(), prompts(COUNT))
+    ends = [text[-1] in ENDS for text in outputs]
     assert any(ends), "some texts end by themselves"
     assert not all(ends), "some go on to the limit"
-    return found
+    return outputs
 
 
 @pytest.mark.parametrize("memory", [SCARCE, HOSTED], ids=["discarding", "offloading"])
@@ -66,15 +66,15 @@ def test_greedy_texts_are_those_of_plain_generate(policy: str, memory: Memory, e
             "stop" if text[-1] in ENDS else "length" for text in expected
         ]
         engine.check()
-        found = engine.status()
-        assert (found.running, found.waiting, found.host_pages_used) == (0, 0, 0)
+        status = engine.status()
+        assert (status.running, status.waiting, status.host_pages_used) == (0, 0, 0)
         assert engine.status().pages_used == 0
         if policy in ("default", "paged", "s3", "fifo"):
-            assert found.preemptions == desk.preemptions() > 0
+            assert status.preemptions == desk.preemptions() > 0
         if memory is SCARCE and policy in ("default", "paged", "s3", "fifo"):
-            assert found.recomputed > 0
+            assert status.recomputed > 0
         if memory is HOSTED and policy in ("paged", "s3"):
-            assert found.recomputed == 0, "all that was preempted fitted on the host"
+            assert status.recomputed == 0, "all that was preempted fitted on the host"
 
 
 def test_only_what_fits_on_the_host_goes_there(expected: list[tuple[int, ...]]) -> None:
@@ -83,18 +83,18 @@ def test_only_what_fits_on_the_host_goes_there(expected: list[tuple[int, ...]]) 
             engine.submit(submission(id, ids))
         desk.wait(COUNT)
         assert desk.texts() == expected
-        assert any(one.recomputed for one in desk.last.values())
-        assert any(one.preemptions and not one.recomputed for one in desk.last.values())
+        assert any(progress.recomputed for progress in desk.last.values())
+        assert any(progress.preemptions and not progress.recomputed for progress in desk.last.values())
 
 
 def test_a_seeded_text_is_the_same_alone_in_company_and_under_preemption() -> None:
-    texts, found = prompts(COUNT), {}
+    texts, outputs = prompts(COUNT), {}
     for name, memory in (("scarce", SCARCE), ("hosted", HOSTED), ("ample", replace(SCARCE, pages=400))):
         with running(memory, FULL) as (engine, desk):
             for id, ids in enumerate(texts):
                 engine.submit(submission(id, ids, sampling=replace(SAMPLED, seed=id)))
             desk.wait(COUNT)
-            found[name] = desk.texts()
+            outputs[name] = desk.texts()
             assert (desk.preemptions() > 0) == (name != "ample")
     alone = []
     with running(SCARCE, FULL) as (engine, desk):
@@ -102,7 +102,7 @@ def test_a_seeded_text_is_the_same_alone_in_company_and_under_preemption() -> No
             engine.submit(submission(id, ids, sampling=replace(SAMPLED, seed=id)))
             desk.wait(id + 1)
         alone = desk.texts()
-    assert found["scarce"] == found["hosted"] == found["ample"] == alone
+    assert outputs["scarce"] == outputs["hosted"] == outputs["ample"] == alone
     assert alone != generated(tiny_generator(), texts)
 
 
@@ -122,10 +122,10 @@ def test_after_a_crash_a_text_goes_on_as_it_would_have(sampling: Sampling) -> No
         desk.wait(1)
         whole = desk.texts()[0]
         prompt = submission(1, ids).prompt
-        engine.submit(Submission(prompt, ids + whole[:15], sampling, made=15, force=LIMIT))
+        engine.submit(Submission(prompt, ids + whole[:15], sampling, generated=15, force=LIMIT))
         desk.wait(2)
         assert whole[:15] + tuple(desk.tokens[1]) == whole
-        assert desk.last[1].made == LIMIT
+        assert desk.last[1].generated == LIMIT
 
 
 def test_a_forced_length_is_met_whatever_the_tokens(expected: list[tuple[int, ...]]) -> None:
@@ -135,7 +135,7 @@ def test_a_forced_length_is_met_whatever_the_tokens(expected: list[tuple[int, ..
         engine.submit(submission(1, prompts(COUNT)[early], force=1))
         desk.wait(2)
         assert [len(text) for text in desk.texts()] == [LIMIT - 1, 1]
-        assert {one.finished for one in desk.last.values()} == {"length"}
+        assert {progress.finished for progress in desk.last.values()} == {"length"}
         assert tuple(desk.tokens[0])[: len(expected[early])] == expected[early]
 
 
@@ -181,7 +181,7 @@ def test_stopping_ends_what_is_in_flight() -> None:
         desk.wait_tokens(0, 1)
         engine.stop()
         assert all(map(desk.ended, range(COUNT)))
-        assert "cancelled" in {one.finished for one in desk.last.values()}
+        assert "cancelled" in {progress.finished for progress in desk.last.values()}
         engine.check()
         assert engine.status().pages_used == 0
         with pytest.raises(WorkerError, match="stopped"):
@@ -205,11 +205,11 @@ def test_when_the_loop_dies_everybody_is_told() -> None:
         else:
             id = COUNT
         desk.wait(id)
-        assert {one.finished for one in desk.last.values()} == {"failed"}
+        assert {progress.finished for progress in desk.last.values()} == {"failed"}
         engine.check()
-        found = engine.status()
-        assert not found.alive or found.error
-        assert found.error == "RuntimeError: no memory left on the device"
+        status = engine.status()
+        assert not status.alive or status.error
+        assert status.error == "RuntimeError: no memory left on the device"
         with pytest.raises(WorkerError, match="no memory left"):
             engine.submit(submission(99, prompts(1)[0]))
 
@@ -240,7 +240,7 @@ def test_what_can_never_run_is_refused_at_once() -> None:
         with pytest.raises(InputError, match="in flight"):
             engine.submit(submission(0, ids, limit=5, exact=5))
         desk.wait(1)
-        assert desk.last[0].made == 32 - len(ids)
+        assert desk.last[0].generated == 32 - len(ids)
 
 
 def test_a_submission_must_be_of_one_piece() -> None:
@@ -250,13 +250,13 @@ def test_a_submission_must_be_of_one_piece() -> None:
     with pytest.raises(InputError, match="tokens to make is 6"):
         Submission(prompt, (1, 2, 3), force=6)
     with pytest.raises(InputError, match="tokens to make is 2"):
-        Submission(prompt, (1, 2, 3, 4, 5), made=2, force=2)
+        Submission(prompt, (1, 2, 3, 4, 5), generated=2, force=2)
 
 
 @pytest.mark.parametrize("policy", ["default", "s3"])
 def test_a_fresh_scheduler_decides_the_same_from_the_journal(policy: str) -> None:
     entries = []
-    rules = Rules(policy, CONTEXT, level=-2.0)
+    rules = Rules(policy, CONTEXT, safety=-2.0)
     with running(HOSTED, rules, journal=lambda *entry: entries.append(entry)) as (engine, desk):
         for id, ids in enumerate(prompts(COUNT)):
             engine.submit(submission(id, ids))
@@ -264,17 +264,17 @@ def test_a_fresh_scheduler_decides_the_same_from_the_journal(policy: str) -> Non
         engine.cancel(3)
         desk.wait(COUNT)
         engine.check()
-    packer = PackingScheduler(rules, HOSTED)
-    assert [packer.handle(round, now) for now, round, _ in entries] == [decision for *_, decision in entries]
-    assert any(decision.offloaded for *_, decision in entries)
+    scheduler = PackingScheduler(rules, HOSTED)
+    assert [scheduler.handle(round, now) for now, round, _ in entries] == [plan for *_, plan in entries]
+    assert any(plan.offloaded for *_, plan in entries)
 
 
 @pytest.mark.skipif(not STORIES.exists(), reason="needs ../shared/data/models/stories260K")
 def test_a_pretrained_model_tells_the_same_stories() -> None:
-    told = {name: (STORIES / name).read_text() for name in ("config.json", "tokenizer.json")}
+    files = {name: (STORIES / name).read_text() for name in ("config.json", "tokenizer.json")}
     kept = load_file(STORIES / "model.safetensors")
-    context = json.loads(told["config.json"])["max_position_embeddings"]
-    stories = Generator("stories260K", told["config.json"], told["tokenizer.json"], "", context, (1, 2), "", kept)
+    context = json.loads(files["config.json"])["max_position_embeddings"]
+    stories = Generator("stories260K", files["config.json"], files["tokenizer.json"], "", context, (1, 2), "", kept)
     starts = [(1, 403 + n, 407) for n in range(6)]
     with running(Memory(30, 16, 16, 64, 16), Rules("paged", context), generator=stories) as (engine, desk):
         for id, ids in enumerate(starts):

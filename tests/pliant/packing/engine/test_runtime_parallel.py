@@ -1,4 +1,4 @@
-"""An engine whose device work two processes share: the same texts, the same books, and nobody left behind at any end."""
+"""An engine over two processes: the same texts, the same pages, and no process or file left behind at any end."""
 
 from __future__ import annotations
 
@@ -47,19 +47,28 @@ with running(SCARCE, Rules("paged", CONTEXT), processes=2) as (engine, desk):
 
 
 @pytest.fixture
-def scratch(tmp_path, monkeypatch):
-    """Where the group keeps what its processes read; empty when it is gone."""
+def scratch(tmp_path, monkeypatch, started_quickly):
+    """Return the folders of groups; empty when they have ended."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
 def others(pid: int | None = None) -> list[psutil.Process]:
-    """The processes that follow, of that one's children."""
-    return [one for one in psutil.Process(pid).children() if any("spawn_main" in word for word in one.cmdline())]
+    """Return the processes below a process that belong to its group, spawned by it or forked by its fork server."""
+    return [
+        child
+        for child in psutil.Process(pid).children(recursive=True)
+        if is_started_by(child, "spawn_main")
+        or all(is_started_by(each, "forkserver") for each in (child, child.parent()))
+    ]
 
 
-def told(memory, rules, processes: int, check: bool = False) -> tuple[list[tuple[int, ...]], int]:
-    """Texts, every other one sampled, and how often one was preempted."""
+def is_started_by(process: psutil.Process | None, word: str) -> bool:
+    return process is not None and any(word in argument for argument in process.cmdline())
+
+
+def generate(memory, rules, processes: int, check: bool = False) -> tuple[list[tuple[int, ...]], int]:
+    """Return texts, every other one sampled, and the number of preemptions."""
     with running(memory, rules, processes=processes, margin=0.0) as (engine, desk):
         for id, ids in enumerate(prompts(COUNT)):
             engine.submit(submission(id, ids, sampling=replace(SAMPLED, seed=id) if id % 2 else Sampling()))
@@ -75,8 +84,8 @@ def told(memory, rules, processes: int, check: bool = False) -> tuple[list[tuple
 @pytest.mark.slow
 @pytest.mark.parametrize(("rules", "memory"), LOADS, ids=["discarding", "offloading", "fifo"])
 def test_two_processes_write_what_one_writes_and_their_books_balance(rules, memory, scratch):
-    texts, preempted = told(memory, rules, 2, check=True)
-    assert texts == told(memory, rules, 1)[0] and preempted > 0
+    texts, preempted = generate(memory, rules, 2, check=True)
+    assert texts == generate(memory, rules, 1)[0] and preempted > 0
     assert others() == [] and not list(scratch.iterdir())
 
 
@@ -89,7 +98,7 @@ def test_when_a_process_is_lost_everybody_is_told_and_nobody_is_left(scratch):
         (other,) = others()
         other.kill()
         desk.wait(COUNT)
-        assert "failed" in {one.finished for one in desk.last.values()}
+        assert "failed" in {progress.finished for progress in desk.last.values()}
         engine.check()
         assert engine.status().error == "WorkerError: another process of the group has ended: it was killed (signal 9)"
         with pytest.raises(WorkerError, match="another process of the group has ended"):

@@ -1,4 +1,4 @@
-"""Seeded sampling against a plain reference and against the probabilities that it is to follow."""
+"""Seeded sampling against a plain reference, and against the probabilities that it must follow."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def row(seed: int) -> torch.Tensor:
 
 
 def state(sampling: Sampling, position: int) -> SimpleNamespace:
-    """As the engine shows a request that is about to make its token at `position`."""
-    told = arguments(sampling, VOCABULARY)
-    return SimpleNamespace(logit_processor_kwargs=told, initial_tokens=[0] * (position - 1), generated_tokens=[0])
+    """Return a request as the engine shows it before its token at `position`."""
+    settings = arguments(sampling, VOCABULARY)
+    return SimpleNamespace(logit_processor_kwargs=settings, initial_tokens=[0] * (position - 1), generated_tokens=[0])
 
 
-def sampled(scores_BV: torch.Tensor, asked: list[tuple[Sampling, int]]) -> list[int]:
-    """Through the processors, as the engine runs them: arguments travel as 32-bit integers, one row a processor."""
-    requests: list[Any] = [SimpleNamespace(state=state(*one)) for one in asked]
+def sampled(scores_BV: torch.Tensor, draws: list[tuple[Sampling, int]]) -> list[int]:
+    """Run the processors as the engine does: arguments travel as 32-bit integers, a row for each processor."""
+    requests: list[Any] = [SimpleNamespace(state=state(*draw)) for draw in draws]
     for processor in processors(VOCABULARY):
-        argument = torch.empty(len(asked) + 3, dtype=torch.int32)  # rows of the batch that make no token follow
+        argument = torch.empty(len(draws) + 3, dtype=torch.int32)  # more rows follow, without a new token
         processor.fill_defaults(argument)
-        argument[: len(asked)] = processor.prepare_tensor_args(requests)
+        argument[: len(draws)] = processor.prepare_tensor_args(requests)
         scores_BV = processor(scores_BV, argument)
     return scores_BV.argmax(dim=-1).tolist()
 
 
 def plain(scores: list[float], sampling: Sampling, position: int) -> int:
-    """One request in plain Python: temperature, top-k, top-p, then the largest score with its noise."""
+    """Sample one request in plain Python: temperature, top-k, top-p, then the largest score with its noise."""
     if sampling.temperature == 0:
         return max(range(len(scores)), key=scores.__getitem__)
     warm = [score / sampling.temperature for score in scores]
@@ -64,7 +64,7 @@ def plain_noise(key: int, entry: int) -> float:
 def test_the_noise_is_that_of_the_plain_reference() -> None:
     keys = [key(seed, position) for seed in (0, 1, -5, 2**63) for position in (1, 2, 511)]
     fast = gumbel(torch.tensor(keys, dtype=torch.int32), VOCABULARY)
-    slow = [[plain_noise(one, entry) for entry in range(VOCABULARY)] for one in keys]
+    slow = [[plain_noise(key_, entry) for entry in range(VOCABULARY)] for key_ in keys]
     np.testing.assert_allclose(fast.numpy(), slow, rtol=1e-4, atol=1e-4)
 
 
@@ -77,10 +77,10 @@ def test_a_mixed_batch_draws_what_the_plain_reference_draws(sampling: Sampling) 
     company = [Sampling(), Sampling(1.5, top_k=3, seed=4), Sampling(0.8, top_p=0.5, seed=9)]
     for seed in range(40):
         mine = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, seed)
-        asked = [(mine, 3 + seed), *((other, 2 + seed) for other in company)]
-        scores = torch.stack([row(100 * seed + n) for n in range(len(asked))])
-        assert sampled(scores, asked) == [plain(scores[n].tolist(), *one) for n, one in enumerate(asked)]
-        assert sampled(scores[:1], asked[:1]) == sampled(scores, asked)[:1]
+        draws = [(mine, 3 + seed), *((other, 2 + seed) for other in company)]
+        scores = torch.stack([row(100 * seed + n) for n in range(len(draws))])
+        assert sampled(scores, draws) == [plain(scores[n].tolist(), *draw) for n, draw in enumerate(draws)]
+        assert sampled(scores[:1], draws[:1]) == sampled(scores, draws)[:1]
 
 
 def test_draws_follow_the_probabilities() -> None:
@@ -101,7 +101,7 @@ def test_positions_are_independent() -> None:
 
 def test_a_key_is_a_32_bit_integer_and_never_zero() -> None:
     keys = [key(seed, position) for seed in range(200) for position in range(200)]
-    assert all(-(2**31) <= one < 2**31 and one for one in keys)
+    assert all(-(2**31) <= value < 2**31 and value for value in keys)
     assert len(set(keys)) > 0.999 * len(keys)
 
 

@@ -1,4 +1,4 @@
-"""The fit of an iteration's seconds finds the coefficients that made them."""
+"""The fit of an iteration's seconds finds the true coefficients."""
 
 from __future__ import annotations
 
@@ -7,47 +7,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.packing.scheduling.iteration_cost import LinearSteps, Point, fit
+from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
 
 coefficient = st.floats(0.0, 1.0)
 
 
-def points(steps: LinearSteps, seed: int, noise: float = 0.0, count: int = 80) -> list[Point]:
+def points(steps: LinearCost, seed: int, noise: float = 0.0, count: int = 80) -> list[Point]:
     rng = np.random.default_rng(seed)
-    found = []
+    measured = []
     for _ in range(count):
         sequences = int(rng.integers(1, 64))
         queries, cached = sequences + int(rng.integers(0, 400)), sequences * int(rng.integers(1, 900))
         seconds = float(steps.seconds(queries, sequences, cached)) * float(np.exp(noise * rng.normal()))
-        found.append(Point(queries, sequences, cached, seconds))
-    return found
+        measured.append(Point(queries, sequences, cached, seconds))
+    return measured
 
 
 @given(st.floats(0.01, 1.0), coefficient, coefficient, coefficient, coefficient, st.integers(0, 2**32 - 1))
 def test_known_coefficients_are_found_again(base, query, sequence, token, pair, seed):
-    truth = LinearSteps(base, 1e-3 * query, 1e-3 * sequence, 1e-5 * token, 1e-7 * pair)
-    found = fit(points(truth, seed), swap=0.25)
+    truth = LinearCost(base, 1e-3 * query, 1e-3 * sequence, 1e-5 * token, 1e-7 * pair)
+    fitted = fit(points(truth, seed), swap=0.25)
     for name in ("base", "query", "sequence", "token", "pair"):
-        assert getattr(found, name) == pytest.approx(getattr(truth, name), rel=1e-3, abs=1e-9)
-    assert found.error < 1e-6 and found.swap == 0.25
+        assert getattr(fitted, name) == pytest.approx(getattr(truth, name), rel=1e-3, abs=1e-9)
+    assert fitted.error < 1e-6 and fitted.swap == 0.25
 
 
 def test_a_noisy_profile_gives_nearly_the_same_and_says_how_far_off_it_is():
-    truth = LinearSteps(0.02, 2e-4, 1e-4, 1e-6, 1e-9)
-    found = fit(points(truth, 1, noise=0.1, count=400))
-    for one in points(truth, 2):
-        assert float(found.seconds(one.queries, one.sequences, one.cached)) == pytest.approx(one.seconds, rel=0.15)
-    assert 0.04 < found.error < 0.1
+    truth = LinearCost(0.02, 2e-4, 1e-4, 1e-6, 1e-9)
+    fitted = fit(points(truth, 1, noise=0.1, count=400))
+    for point in points(truth, 2):
+        assert float(fitted.seconds(point.queries, point.sequences, point.cached)) == pytest.approx(
+            point.seconds, rel=0.15
+        )
+    assert 0.04 < fitted.error < 0.1
 
 
 def test_no_coefficient_is_negative_even_where_measurements_would_have_it_so():
     measured = [Point(q, 1, c, 0.02 - 1e-5 * q - 1e-8 * c) for q in range(1, 200, 20) for c in range(100, 9000, 900)]
-    found = fit(measured)
-    assert min(found.base, found.query, found.sequence, found.token, found.pair) >= 0
+    fitted = fit(measured)
+    assert min(fitted.base, fitted.query, fitted.sequence, fitted.token, fitted.pair) >= 0
 
 
 def test_seconds_of_many_iterations_are_those_of_each():
-    steps = LinearSteps(0.1, 0.01, 0.001, 1e-4, 1e-6, swap=0.5)
+    steps = LinearCost(0.1, 0.01, 0.001, 1e-4, 1e-6, swap=0.5)
     cached = np.arange(10, 60, 10)
     assert steps.seconds(4, 4, cached).tolist() == [float(steps.seconds(4, 4, int(c))) for c in cached]
     assert steps.seconds(3, 2, 10) == pytest.approx(0.1 + 0.03 + 0.002 + 0.001 + 3e-5)

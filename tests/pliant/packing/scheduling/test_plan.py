@@ -1,30 +1,30 @@
-"""The batch beyond which more sequences make no more tokens, and what a preemption costs."""
+"""The batch beyond which more sequences generate no more tokens a second, and the cost of a preemption."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from pliant.packing.scheduling.iteration_cost import LinearSteps
-from pliant.packing.scheduling.plan import WORTH, hosted, sequences
+from pliant.packing.scheduling.iteration_cost import LinearCost
+from pliant.packing.scheduling.plan import WORTH, best_batch, swap_cost_ratio
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.simulated import simulate, summary
 
-PAIRS = LinearSteps(base=4e-3, query=1e-4, sequence=1e-4, token=1e-6, pair=1e-7)
-OWN = LinearSteps(base=4e-3, query=1e-4, sequence=1e-4, token=1e-6, pair=0.0)
+PAIRS = LinearCost(base=4e-3, query=1e-4, sequence=1e-4, token=1e-6, pair=1e-7)
+OWN = LinearCost(base=4e-3, query=1e-4, sequence=1e-4, token=1e-6, pair=0.0)
 PROMPTS, OUTPUTS = [20] * 400, [80] * 400
 
 
 def throughput(steps, most: int) -> float:
-    """Tokens a second of 400 requests that all wait from the start, with memory for all of them."""
+    """Return the tokens a second of 400 requests that all wait from the start, with memory for all of them."""
     prompts = [Prompt(i, 0.0, 20, 80, (80.0,) * 8) for i in range(400)]
     memory = Memory(pages=20_000, page_tokens=4, step_tokens=4096, sequences=most)
     return summary(simulate(prompts, {p.id: 80 for p in prompts}, Rules("paged", 128), memory, steps)).tokens_per_second
 
 
 def test_where_every_pair_is_read_the_chosen_batch_makes_nearly_the_most_tokens_that_any_batch_makes():
-    chosen = sequences(PAIRS, PROMPTS, OUTPUTS, 400)
+    chosen = best_batch(PAIRS, PROMPTS, OUTPUTS, 400)
     best = max(throughput(PAIRS, most) for most in (5, 10, 15, 20, 30, 40, 60, 100, 200, 400))
     assert 5 < chosen < 60
     assert throughput(PAIRS, chosen) > 0.93 * best
@@ -32,26 +32,26 @@ def test_where_every_pair_is_read_the_chosen_batch_makes_nearly_the_most_tokens_
 
 
 def test_where_each_sequence_reads_its_own_tokens_the_largest_batches_are_worth_it():
-    assert sequences(OWN, PROMPTS, OUTPUTS, 64) > 0.9 * WORTH * 64
+    assert best_batch(OWN, PROMPTS, OUTPUTS, 64) > 0.9 * WORTH * 64
 
 
 @pytest.mark.parametrize("steps", [PAIRS, OWN])
 def test_the_limit_is_kept_and_at_least_one_runs(steps):
-    assert sequences(steps, PROMPTS, OUTPUTS, 1) == 1
-    assert 1 <= sequences(steps, [5000], [3], 7) <= 7
+    assert best_batch(steps, PROMPTS, OUTPUTS, 1) == 1
+    assert 1 <= best_batch(steps, [5000], [3], 7) <= 7
 
 
 def test_longer_outputs_that_are_read_in_pairs_want_smaller_batches():
     rng = np.random.default_rng(0)
     short, long = rng.integers(5, 20, 200), rng.integers(100, 300, 200)
-    assert sequences(PAIRS, [10] * 200, long.tolist(), 256) < sequences(PAIRS, [10] * 200, short.tolist(), 256)
+    assert best_batch(PAIRS, [10] * 200, long.tolist(), 256) < best_batch(PAIRS, [10] * 200, short.tolist(), 256)
 
 
 @pytest.mark.parametrize(
     ("swap", "query", "cost"), [(1e-6, 1e-4, 0.02), (1e-3, 1e-4, 1.0), (0.0, 1e-4, 0.0), (0.0, 0.0, 1.0)]
 )
 def test_a_preemption_to_the_host_costs_two_copies_over_reading_again_and_at_most_as_much(swap, query, cost):
-    assert hosted(LinearSteps(1e-3, query, 0.0, 0.0, 0.0, swap)) == pytest.approx(cost)
+    assert swap_cost_ratio(LinearCost(1e-3, query, 0.0, 0.0, 0.0, swap)) == pytest.approx(cost)
 
 
 def test_where_copies_are_cheap_weighing_them_so_makes_more_tokens_a_second_and_no_fewer_where_they_are_not():
@@ -61,8 +61,8 @@ def test_where_copies_are_cheap_weighing_them_so_makes_more_tokens_a_second_and_
     memory = Memory(pages=32, page_tokens=4, host_pages=1000, step_tokens=128, sequences=64)
 
     def rate(swap: float, cost: float, level: float) -> float:
-        steps = LinearSteps(5e-3, 3e-4, 1e-4, 2e-6, 0.0, swap)
-        rules = Rules("default", 128, level=level, hosted=cost)
+        steps = LinearCost(5e-3, 3e-4, 1e-4, 2e-6, 0.0, swap)
+        rules = Rules("default", 128, safety=level, swap_cost_ratio=cost)
         return summary(simulate(prompts, lengths, rules, memory, steps)).tokens_per_second
 
     assert rate(1e-6, 0.01, -1.0) > 1.05 * rate(1e-6, 1.0, 1.0)

@@ -1,4 +1,4 @@
-"""The choices against the plainest way of making them, and S3 as its paper has it."""
+"""The policies' choices against the plainest way of making them, and S3 against its paper."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.packing.scheduling import policy
 from pliant.packing.scheduling.forecast import Grid
+from pliant.packing.scheduling.policies import make, predicted_pages, predicted_pages_each
 from pliant.packing.scheduling.policy import POLICIES, Rules, View
 from pliant.packing.scheduling.request import Memory, StepInput
 from pliant.packing.scheduling.running import Running
@@ -23,26 +23,26 @@ reserving = st.sampled_from(("s3", "oracle", "orca"))
 
 
 def waiting(rng, id: int, rules: Rules) -> Waiting:
-    """Some come for the first time, some with pages on the host, some to be read again; many reserve the same."""
-    one = prompt(id, int(rng.integers(1, 20)), int(rng.integers(1, 30)), arrival=float(rng.integers(0, 9)))
-    made, hosted = int(rng.integers(0, one.limit)), bool(rng.random() < 0.5)
-    reserve = one.tokens + int(rng.integers(1, 6)) * 5
-    whole = one.tokens + made
+    """Return a waiting sequence: a new one, one with pages on the host, or one to read again; many reserve the same."""
+    drawn = prompt(id, int(rng.integers(1, 20)), int(rng.integers(1, 30)), arrival=float(rng.integers(0, 9)))
+    generated, hosted = int(rng.integers(0, drawn.limit)), bool(rng.random() < 0.5)
+    reserve = drawn.tokens + int(rng.integers(1, 6)) * 5
+    whole = drawn.tokens + generated
     cached, unread = (whole, 0) if hosted else (0, whole)
-    key = -float(reserve) if rules.policy != "orca" else one.arrival
-    return Waiting(one, (0, key, id), Grid(64).row(one.forecast, one.limit), reserve, made, cached, unread)
+    key = -float(reserve) if rules.policy != "orca" else drawn.arrival
+    return Waiting(drawn, (0, key, id), Grid(64).row(drawn.forecast, drawn.limit), reserve, generated, cached, unread)
 
 
-def naive(line: list[Waiting], view: View, room: int, search: bool) -> list[int]:
-    """First fit over all that wait, one after another. Reserved pages, pages that are free now, queries and sequences."""
+def naive(items: list[Waiting], view: View, room: int, search: bool) -> list[int]:
+    """First fit over all that wait, one after another, within reserved and free pages, queries and sequences."""
     left, free, queries, taken = view.memory.pages - view.reserved, view.free, view.queries, []
-    for one in line:
+    for item in items:
         if len(taken) == room or queries <= 0:
             break
-        pages, first = view.memory.need(one.reserve), view.memory.need(one.cached + max(one.unread, 1))
+        pages, first = view.memory.need(item.reserve), view.memory.need(item.cached + max(item.unread, 1))
         if pages <= left and first <= free:
-            taken.append(one.prompt.id)
-            left, free, queries = left - pages, free - first, queries - max(one.unread, 1)
+            taken.append(item.prompt.id)
+            left, free, queries = left - pages, free - first, queries - max(item.unread, 1)
         elif not search:
             break
     return taken
@@ -52,77 +52,81 @@ def naive(line: list[Waiting], view: View, room: int, search: bool) -> list[int]
 def test_first_fit_decreasing_chooses_as_a_plain_list_does(seed, name):
     rng = np.random.default_rng(seed)
     rules, memory = Rules(name, 64), Memory(int(rng.integers(1, 60)), int(rng.integers(1, 8)), sequences=10)
-    line = WaitingQueue()
+    queue = WaitingQueue()
     for id in rng.permutation(int(rng.integers(0, 40))).tolist():
-        line.add(waiting(rng, id, rules))
+        queue.add(waiting(rng, id, rules))
     reserved = int(rng.integers(0, memory.pages + 1))
     free, queries = (
         int(rng.integers(0, memory.pages - reserved + 10)),
         int(rng.choice([rng.integers(-2, 12), rng.integers(0, 200)])),
     )
     view = View(memory, free, reserved, queries, 0.0, Running(), Grid(64))
-    chosen = [one.prompt.id for one in policy.admit(rules, line, view)]
-    assert chosen == naive(sorted(line, key=lambda one: one.place), view, 10, name != "orca")
+    chosen = [item.prompt.id for item in make(rules).admit(queue, view)]
+    assert chosen == naive(sorted(queue, key=lambda item: item.priority), view, 10, name != "orca")
 
 
 def test_s3_takes_the_longest_reservation_first_and_goes_on_behind_one_that_does_not_fit():
-    packer = PackingScheduler(Rules("s3", 64), Memory(10, 4, host_pages=10))
+    scheduler = PackingScheduler(Rules("s3", 64), Memory(10, 4, host_pages=10))
     buckets = {1: 8, 2: 28, 3: 4, 4: 20, 5: 28}
     arrived = tuple(prompt(id, 4, 36, bucket=bucket) for id, bucket in buckets.items())
-    assert packer.handle(StepInput(arrived), 0.0).admitted == (2, 3)  # 32 tokens; then of 32, 24, 12 and 8 only 8 fit
-    assert packer.waiting == 3
+    assert scheduler.handle(StepInput(arrived), 0.0).admitted == (
+        2,
+        3,
+    )  # 32 tokens run; of 32, 24, 12 and 8 more only 8 fit
+    assert scheduler.waiting == 3
 
 
 def test_orca_reserves_the_maximum_and_nobody_overtakes():
-    packer = PackingScheduler(Rules("orca", 64), Memory(20, 4))
+    scheduler = PackingScheduler(Rules("orca", 64), Memory(20, 4))
     arrived = (prompt(1, 4, 40, arrival=0.1), prompt(2, 4, 60, arrival=0.2), prompt(3, 4, 4, arrival=0.3))
-    assert packer.handle(StepInput(arrived), 1.0).admitted == (1,)  # 11 pages; then 16 do not fit, and 2 would
+    assert scheduler.handle(StepInput(arrived), 1.0).admitted == (1,)  # 11 pages; 16 more do not fit, though 2 would
 
 
 def test_s3_keeps_what_it_predicted_and_no_more():
-    assert policy.reserve(Rules("s3", 64), prompt(1, 4, 40, bucket=8)) == 12
-    assert policy.reserve(Rules("s3", 64), prompt(1, 4, 40, bucket=400)) == 44
-    assert policy.reserve(Rules("s3", 64), prompt(1, 4, 40)) == 44  # not predicted: as ORCA
+    assert make(Rules("s3", 64)).reserve(prompt(1, 4, 40, bucket=8)) == 12
+    assert make(Rules("s3", 64)).reserve(prompt(1, 4, 40, bucket=400)) == 44
+    assert make(Rules("s3", 64)).reserve(prompt(1, 4, 40)) == 44  # without a prediction as Orca
 
 
 def test_who_outgrows_a_reservation_goes_to_the_host_and_comes_back_with_twice_the_output():
     load = Scene(64, Memory(16, 4, host_pages=16), (prompt(0, 4, 60, bucket=6),), {0: 60})
-    packer = PackingScheduler(load.rules("s3"), load.memory)
-    _, journal = play(load, packer)
+    scheduler = PackingScheduler(load.rules("s3"), load.memory)
+    _, journal = play(load, scheduler)
     cached, at = [], 0
-    for _, _, decision in journal:
-        if decision.offloaded:
+    for _, _, plan in journal:
+        if plan.offloaded:
             cached.append(at)
-        if not (decision.offloaded and not decision.admitted):
-            at += 4 if decision.chunks else 1
+        if not (plan.offloaded and not plan.admitted):
+            at += 4 if plan.prefill_chunks else 1
     assert cached == [10, 16, 28, 52]  # 4 + 6, 12, 24, 48; the next is the limit
-    assert not any(decision.discarded for _, _, decision in journal) and packer.swapped == sum(cached)
+    assert not any(plan.discarded for _, _, plan in journal) and scheduler.swapped == sum(cached)
 
 
 @given(seeds)
 def test_no_sequence_of_s3_ever_holds_more_than_is_reserved_nor_is_stopped_before_its_end_needs_it(seed):
     load = scene(seed, deadlines=0)
-    right = tuple(replace(one, bucket=one.exact) for one in load.prompts)
+    right = tuple(replace(prompt_, bucket=prompt_.exact) for prompt_ in load.prompts)
     _, journal = play(
         replace(load, prompts=right), PackingScheduler(load.rules("s3"), load.memory)
-    )  # play checks the books
-    assert not any(decision.offloaded or decision.discarded for _, _, decision in journal)
+    )  # `play` checks the pages
+    assert not any(plan.offloaded or plan.discarded for _, _, plan in journal)
 
 
 @given(st.integers(1, 30), st.integers(1, 60), st.integers(1, 60))
 def test_doubling_reaches_the_longest_output_and_stops_there(tokens, limit, bucket):
-    rules, one = Rules("s3", 200), prompt(1, tokens, limit, bucket=bucket)
-    reserved = policy.reserve(rules, one)
+    s3, request = make(Rules("s3", 200)), prompt(1, tokens, limit, bucket=bucket)
+    sequence = Waiting(request, (0, 0.0, 1), Grid(64).row(request.forecast, limit), s3.reserve(request))
     for _ in range(7):
-        more = policy.doubled(rules, one, reserved)
-        assert more - tokens == min(2 * (reserved - tokens), limit)
-        reserved = more
-    assert reserved == tokens + limit
+        priority, more = s3.preempted(sequence)
+        assert more - tokens == min(2 * (sequence.reserve - tokens), limit)
+        assert priority == (0, -float(more), 1)
+        sequence = replace(sequence, reserve=more)
+    assert sequence.reserve == tokens + limit
 
 
 def test_the_oracle_without_a_length_is_an_error_of_the_caller():
     with pytest.raises(InputError, match="oracle must be told"):
-        policy.reserve(Rules("oracle", 64), prompt(1))
+        make(Rules("oracle", 64)).reserve(prompt(1))
 
 
 @pytest.mark.parametrize(
@@ -130,10 +134,10 @@ def test_the_oracle_without_a_length_is_an_error_of_the_caller():
     [
         {"policy": "best"},
         {"context": 1},
-        {"level": float("nan")},
-        {"target": -1.0},
-        {"patience": float("inf")},
-        {"patience": -0.1},
+        {"safety": float("nan")},
+        {"preemption_target": -1.0},
+        {"reorder_patience": float("inf")},
+        {"reorder_patience": -0.1},
     ],
 )
 def test_rules_that_mean_nothing_are_refused(wrong):
@@ -154,7 +158,7 @@ def crowd(rng, count: int) -> Running:
 def test_victims_free_enough_are_the_last_in_line_and_never_all(seed, count, pages, name):
     running = crowd(np.random.default_rng(seed), count)
     needed = running.needed(1, 4)
-    chosen = policy.victims(Rules(name, 200), running, needed, pages)
+    chosen = make(Rules(name, 200)).victims(running, needed, pages)
     places = zip(*(running.column(name).tolist() for name in ("id", "group", "turn")), running.key, needed, strict=True)
     rows = [
         (((group, key, turn) if name == "default" else (turn,)), int(need), id) for id, group, turn, key, need in places
@@ -164,35 +168,35 @@ def test_victims_free_enough_are_the_last_in_line_and_never_all(seed, count, pag
     assert stays <= pages or len(chosen) == count - 1
     last = sorted((row for row in rows if row[2] in chosen), key=lambda row: row[0])
     assert all(row[0] <= last[0][0] for row in rows if row[2] not in chosen) if chosen else True
-    if chosen:  # and none too many
+    if chosen:  # and not one too many
         assert stays + next(need for _, need, id in rows if id == chosen[-1]) > pages
 
 
 # The admission of `default`
 
 
-def view(memory: Memory, running: Running, level: float = 0.0, context: int = 512) -> View:
+def view(memory: Memory, running: Running, safety: float = 0.0, context: int = 512) -> View:
     free = memory.pages - int(running.needed(1, memory.page_tokens).sum())
-    return View(memory, free, 0, 10_000, level, running, Grid(context))
+    return View(memory, free, 0, 10_000, safety, running, Grid(context))
 
 
 def spread(rng, longest: int) -> tuple[float, ...]:
-    """Quantiles of a log-normal, as a predictor gives them."""
+    """Return the quantiles of a log-normal distribution, as a predictor does."""
     middle, width = rng.uniform(10, longest / 4), rng.uniform(0.2, 0.9)
     z = np.array([-1.645, -1.282, -0.674, 0, 0.674, 1.282, 1.645, 2.326])
     return tuple(np.clip(middle * np.exp(width * z), 1, longest).tolist())
 
 
-def drawn(forecasts, limits, made, rng, samples: int) -> np.ndarray:
-    """[samples, N] outputs from the distributions the forecasts stand for, given that they exceed what is made."""
-    from pliant.packing.scheduling.forecast import LEVELS
+def drawn(forecasts, limits, generated, rng, samples: int) -> np.ndarray:
+    """Return outputs [samples, N] from the forecasts' distributions that are longer than what was generated."""
+    from pliant.packing.scheduling.forecast import QUANTILES
 
-    found = np.empty((samples, len(forecasts)))
+    lengths = np.empty((samples, len(forecasts)))
     for n, (quantiles, limit) in enumerate(zip(forecasts, limits, strict=True)):
-        knots, levels = np.log([1.0, *quantiles, limit]), np.array([0.0, *LEVELS, 1.0])
-        least = np.interp(np.log(max(made[n], 1)), knots, levels) if made[n] else 0.0
-        found[:, n] = np.exp(np.interp(rng.uniform(least, 1, samples), levels, knots))
-    return found
+        knots, levels = np.log([1.0, *quantiles, limit]), np.array([0.0, *QUANTILES, 1.0])
+        least = np.interp(np.log(max(generated[n], 1)), knots, levels) if generated[n] else 0.0
+        lengths[:, n] = np.exp(np.interp(rng.uniform(least, 1, samples), levels, knots))
+    return lengths
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -200,16 +204,16 @@ def test_the_pages_predicted_are_those_of_many_draws(seed):
     rng = np.random.default_rng(seed)
     memory, limit, count = Memory(10_000, 16), 480, 12
     running, forecasts = Running(), [spread(rng, limit) for _ in range(count)]
-    made, cached = rng.integers(1, 60, count), rng.integers(60, 100, count)
+    generated, cached = rng.integers(1, 60, count), rng.integers(60, 100, count)
     for n in range(count):
-        values = (n, int(made[n]), int(cached[n]), 0, limit, 0, n, 20, 0)
+        values = (n, int(generated[n]), int(cached[n]), 0, limit, 0, n, 20, 0)
         running.add(values, 0.0, Grid(512).row(forecasts[n], limit))
     horizons_T = Grid(512).horizons
-    mean_T, variance_T = policy.held(view(memory, running), horizons_T)
-    lengths = drawn(forecasts, [limit] * count, made, rng, 20_000)
-    alive = lengths[:, :, None] > made[:, None] + horizons_T
+    mean_T, variance_T = predicted_pages(view(memory, running), horizons_T)
+    lengths = drawn(forecasts, [limit] * count, generated, rng, 20_000)
+    alive = lengths[:, :, None] > generated[:, None] + horizons_T
     pages = np.where(alive, np.ceil((cached[:, None] + horizons_T) / 16), 0).sum(axis=1)
-    assert np.abs(mean_T - pages.mean(axis=0)).max() <= 0.05 * mean_T.max()  # a page is taken to be half full
+    assert np.abs(mean_T - pages.mean(axis=0)).max() <= 0.05 * mean_T.max()  # the last page counts as half full
     assert np.abs(np.sqrt(variance_T) - pages.std(axis=0)).max() <= 0.1 * np.sqrt(variance_T.max())
 
 
@@ -218,10 +222,10 @@ def test_the_peak_at_few_horizons_is_near_the_peak_over_every_iteration(seed):
     rng = np.random.default_rng(seed)
     memory, running, count = Memory(10_000, 16), Running(), 40
     for n in range(count):
-        made = int(rng.integers(1, 60))
-        running.add((n, made, 20 + made, 0, 480, 0, n, 20, 0), 0.0, Grid(512).row(spread(rng, 480), 480))
-    few, _ = policy.held(view(memory, running), Grid(512).horizons)
-    every, _ = policy.held(view(memory, running), np.arange(1.0, 513.0))
+        generated = int(rng.integers(1, 60))
+        running.add((n, generated, 20 + generated, 0, 480, 0, n, 20, 0), 0.0, Grid(512).row(spread(rng, 480), 480))
+    few, _ = predicted_pages(view(memory, running), Grid(512).horizons)
+    every, _ = predicted_pages(view(memory, running), np.arange(1.0, 513.0))
     assert 0.97 * every.max() <= few.max() <= every.max() + 1e-9
 
 
@@ -229,43 +233,43 @@ def test_the_peak_at_few_horizons_is_near_the_peak_over_every_iteration(seed):
 def test_one_that_waits_is_predicted_as_if_it_ran(seed):
     rng = np.random.default_rng(seed)
     forecast = spread(rng, 400)
-    one = Waiting(prompt(0, 30, 400, forecast), (0, 0.0, 0), Grid(512).row(forecast, 400), 0, made=25, unread=55)
+    item = Waiting(prompt(0, 30, 400, forecast), (0, 0.0, 0), Grid(512).row(forecast, 400), 0, generated=25, unread=55)
     running = Running()
     running.add((0, 25, 55, 0, 400, 0, 0, 30, 0), 0.0, Grid(512).row(forecast, 400))
     seen, horizons_T = view(Memory(10_000, 16), running), Grid(512).horizons
-    for waits, runs in zip(alone(one, seen, horizons_T), policy.held(seen, horizons_T), strict=True):
+    for waits, runs in zip(alone(item, seen, horizons_T), predicted_pages(seen, horizons_T), strict=True):
         assert waits == pytest.approx(runs)
 
 
 @given(seeds)
 def test_default_admits_in_the_order_of_the_line_as_long_as_the_predicted_peak_fits(seed):
-    """Against the whole sum made anew for every candidate."""
+    """Compared with the whole sum for every candidate."""
     rng = np.random.default_rng(seed)
-    memory, rules, line = Memory(int(rng.integers(40, 400)), 8), Rules("default", 512), WaitingQueue()
+    memory, rules, queue = Memory(int(rng.integers(40, 400)), 8), Rules("default", 512), WaitingQueue()
     running = Running()
     for n in range(int(rng.integers(0, 6))):
         running.add((100 + n, 5, 20, 0, 400, 0, n, 15, 0), 0.0, Grid(512).row(spread(rng, 400), 400))
     for id in range(12):
         forecast = spread(rng, 400)
-        one = prompt(id, int(rng.integers(1, 60)), 400, forecast)
-        line.add(Waiting(one, (0, float(rng.random()), id), Grid(512).row(forecast, 400), 0, unread=one.tokens))
-    seen = view(memory, running, level=float(rng.uniform(0, 3)))
-    chosen = [one.prompt.id for one in policy.admit(rules, line, seen)]
-    order = list(line)
-    assert chosen == [one.prompt.id for one in order[: len(chosen)]]
+        item = prompt(id, int(rng.integers(1, 60)), 400, forecast)
+        queue.add(Waiting(item, (0, float(rng.random()), id), Grid(512).row(forecast, 400), 0, unread=item.tokens))
+    seen = view(memory, running, safety=float(rng.uniform(0, 3)))
+    chosen = [item.prompt.id for item in make(rules).admit(queue, seen)]
+    order = list(queue)
+    assert chosen == [item.prompt.id for item in order[: len(chosen)]]
     fitting = [fits(order[:count], seen, bool(running.count)) for count in range(1, len(order) + 1)]
     assert all(fitting[: len(chosen)]) and not any(fitting[len(chosen) : len(chosen) + 1])
 
 
-def alone(one: Waiting, seen: View, horizons_T):
-    mean_1T, variance_1T = policy.each_held([one], seen, horizons_T)
+def alone(item: Waiting, seen: View, horizons_T):
+    mean_1T, variance_1T = predicted_pages_each([item], seen, horizons_T)
     return mean_1T[0], variance_1T[0]
 
 
 def fits(taken: list[Waiting], seen: View, others: bool) -> bool:
     horizons_T = seen.grid.horizons
-    parts = [policy.held(seen, horizons_T), *(alone(one, seen, horizons_T) for one in taken)]
-    mean_T, variance_T = (np.sum(part, axis=0) for part in zip(*parts, strict=True))
-    now = sum(seen.memory.need(one.unread) for one in taken) <= seen.free
+    moments = [predicted_pages(seen, horizons_T), *(alone(item, seen, horizons_T) for item in taken)]
+    mean_T, variance_T = (np.sum(part, axis=0) for part in zip(*moments, strict=True))
+    now = sum(seen.memory.need(item.unread) for item in taken) <= seen.free
     first = len(taken) == 1 and not others
-    return now and (first or float(np.max(mean_T + seen.level * np.sqrt(variance_T))) <= seen.memory.pages)
+    return now and (first or float(np.max(mean_T + seen.safety * np.sqrt(variance_T))) <= seen.memory.pages)

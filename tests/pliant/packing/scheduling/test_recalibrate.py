@@ -1,4 +1,4 @@
-"""Coverage comes back to what the levels say, whatever the predictor's fault; and only from outputs that tell of it."""
+"""Coverage returns to the quantiles' probabilities, whatever the predictor's error, by the outputs that show it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.packing.scheduling.forecast import LEVELS
-from pliant.packing.scheduling.iteration_cost import LinearSteps
+from pliant.packing.scheduling.forecast import QUANTILES
+from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.recalibrate import FORGET, MOST, Calibration
+from pliant.packing.scheduling.recalibrate import FORGET, MAX_SHIFT, Calibration
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.simulated import simulate
 
@@ -18,7 +18,7 @@ Z = np.array([-1.6449, -1.2816, -0.6745, 0.0, 0.6745, 1.2816, 1.6449, 2.3263])
 
 
 def stream(fault, count: int, seed: int, limit: int = 10_000):
-    """Forecasts of a predictor that knows each request's median up to `fault(i)` in the log, and outputs."""
+    """Yield forecasts whose log median is wrong by `fault(i)`, and outputs."""
     rng = np.random.default_rng(seed)
     for i in range(count):
         middle = rng.normal(5.0, 1.0)
@@ -37,17 +37,17 @@ def covered(fault, count: int, last: int, seed: int = 1) -> np.ndarray:
 
 @pytest.mark.parametrize("fault", [0.0, 0.7, -0.7, 1.2], ids=lambda x: f"off by {x}")
 def test_every_level_covers_what_it_says_under_a_constant_fault(fault):
-    assert covered(lambda i: fault, 8000, 4000) == pytest.approx(LEVELS, abs=0.03)
+    assert covered(lambda i: fault, 8000, 4000) == pytest.approx(QUANTILES, abs=0.03)
 
 
 def test_every_level_covers_what_it_says_while_the_predictor_drifts():
-    assert covered(lambda i: 1.0 * i / 8000, 8000, 4000) == pytest.approx(LEVELS, abs=0.04)
+    assert covered(lambda i: 1.0 * i / 8000, 8000, 4000) == pytest.approx(QUANTILES, abs=0.04)
 
 
 def test_without_recalibration_the_drifted_predictor_covers_half_of_it():
-    """So that the tests above can fail."""
+    """The tests above can fail."""
     within = [[tokens <= q for q in forecast] for forecast, tokens in stream(lambda i: 0.7, 4000, 1)]
-    assert np.mean(within, axis=0)[LEVELS.index(0.9)] < 0.6
+    assert np.mean(within, axis=0)[QUANTILES.index(0.9)] < 0.6
 
 
 def test_the_coverage_that_is_told_is_that_of_the_forecasts_as_used():
@@ -74,7 +74,7 @@ def test_outputs_cut_off_at_their_limit_do_not_spoil_the_forecasts_of_the_others
         calibration = calibration.after(used, min(tokens, limit), limit)
         if i % 2 == 0:
             within.append([tokens <= quantile for quantile in used])
-    assert np.mean(within[-2000:], axis=0) == pytest.approx(LEVELS, abs=0.04)
+    assert np.mean(within[-2000:], axis=0) == pytest.approx(QUANTILES, abs=0.04)
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 1e6), st.integers(1, 5000)), min_size=1, max_size=60), st.integers(1, 5000))
@@ -84,22 +84,24 @@ def test_shifts_and_coverage_stay_within_their_bounds(outputs, limit):
         used = calibration.apply((middle,) * 8, limit)
         assert list(used) == sorted(used) and used[0] >= 1.0 and used[-1] <= limit
         calibration = calibration.after(used, min(tokens, limit), limit)
-    assert all(abs(shift) <= MOST for shift in calibration.shifts)
+    assert all(abs(shift) <= MAX_SHIFT for shift in calibration.shifts)
     assert all(0 <= share <= 1 for share in calibration.coverage)
 
 
 def test_a_fault_beyond_the_bound_is_not_made_up_for():
-    """An observed drift, not another model: it needs training."""
-    assert covered(lambda i: 4.0, 3000, 1000)[LEVELS.index(0.5)] < 0.05
+    """Recalibration follows a drift; for another model the predictor must be trained."""
+    assert covered(lambda i: 4.0, 3000, 1000)[QUANTILES.index(0.5)] < 0.05
 
 
 def test_a_long_wait_between_forecast_and_end_does_not_wind_the_shifts_up():
-    """Outputs were once judged by the forecast given at their arrival: with a backlog of thousands the shifts went on moving
-    for minutes after they were right, to their limit, and a cache of 33B held 49 sequences instead of 62."""
+    """Once outputs were compared with the forecast of their arrival. With a backlog of thousands the shifts went on
+    moving for minutes after they were right, up to their limit, and the cache of a 33B model held 49 sequences instead
+    of 62.
+    """
     rng = np.random.default_rng(0)
     lengths = np.maximum(np.rint(rng.lognormal(4.0, 0.6, 3000)), 1).astype(int).tolist()
-    told = tuple(float(x) for x in np.quantile(lengths, LEVELS))
-    drifted = tuple(2 * x for x in told)
+    forecast = tuple(float(x) for x in np.quantile(lengths, QUANTILES))
+    drifted = tuple(2 * x for x in forecast)
     prompts = [Prompt(i, 0.0, 10, 2000, drifted) for i in range(3000)]  # all of them wait from the start
     memory = Memory(pages=400, page_tokens=16, step_tokens=2048, sequences=512)
     seen: list[tuple[float, ...]] = []
@@ -108,9 +110,9 @@ def test_a_long_wait_between_forecast_and_end_does_not_wind_the_shifts_up():
         dict(enumerate(lengths)),
         Rules("paged", 2048),
         memory,
-        LinearSteps(0.01, 1e-5, 0.0, 0.0, 0.0),
-        observe=lambda now, round, decision, packer: seen.append(packer.calibration.shifts),
+        LinearCost(0.01, 1e-5, 0.0, 0.0, 0.0),
+        observe=lambda now, round, plan, scheduler: seen.append(scheduler.calibration.shifts),
     )
-    median = [shifts[LEVELS.index(0.5)] for shifts in seen]
+    median = [shifts[QUANTILES.index(0.5)] for shifts in seen]
     assert min(median) > np.log(0.5) - 0.25
     assert abs(np.mean(median[len(median) // 2 :]) - np.log(0.5)) < 0.15

@@ -1,4 +1,4 @@
-"""The reference load repeats observed requests at rates relative to what a device can bear."""
+"""The reference load repeats observed requests at rates relative to a device's capacity."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def test_the_same_seed_gives_the_same_load_and_another_one_another():
 
 
 def test_each_prompt_repeats_an_observed_request_with_what_was_forecast_for_it():
-    packing, made = some_packing(), load()
-    for prompt, row in zip(made.prompts, made.rows, strict=True):
+    packing, reference = some_packing(), load()
+    for prompt, row in zip(reference.prompts, reference.rows, strict=True):
         assert prompt.tokens == packing.prompt_tokens[row]
-        assert made.lengths[prompt.id] == prompt.exact == packing.output_tokens[row]
+        assert reference.lengths[prompt.id] == prompt.exact == packing.output_tokens[row]
         assert np.array_equal(np.float32(prompt.forecast), packing.forecasts[row])
         assert prompt.tokens + prompt.limit == CONTEXT
         assert prompt.bucket == packing.buckets[row]
@@ -38,16 +38,16 @@ def test_each_prompt_repeats_an_observed_request_with_what_was_forecast_for_it()
 def test_other_forecasts_change_neither_arrivals_nor_rows():
     sure, vague = load(some_packing(spread=0.1)), load(some_packing(spread=0.8))
     assert sure.rows == vague.rows
-    assert [one.arrival for one in sure.prompts] == [one.arrival for one in vague.prompts]
+    assert [prompt.arrival for prompt in sure.prompts] == [prompt.arrival for prompt in vague.prompts]
     assert sure.prompts != vague.prompts
 
 
 def test_loud_stretches_ask_more_than_quiet_ones_and_all_last_alike():
-    made = load(quiet=(0.5, 0.8), loud=(1.2, 1.5))
-    rates = [segment.rate / capacity(some_packing()) for segment in made.segments]
+    reference = load(quiet=(0.5, 0.8), loud=(1.2, 1.5))
+    rates = [segment.rate / capacity(some_packing()) for segment in reference.segments]
     assert sorted(rates) == pytest.approx([0.5, 0.8, 1.2, 1.5])
     assert all(quiet < 1 < loud for quiet, loud in zip(rates[::2], rates[1::2], strict=True))
-    assert len({segment.seconds for segment in made.segments}) == 1
+    assert len({segment.seconds for segment in reference.segments}) == 1
 
 
 def test_a_device_that_is_a_hundred_times_as_fast_is_asked_as_many_requests():
@@ -57,30 +57,33 @@ def test_a_device_that_is_a_hundred_times_as_fast_is_asked_as_many_requests():
 
 
 def test_deadlines_are_there_where_they_are_asked_for():
-    assert all(one.deadline == FOREVER for one in load().prompts)
-    assert all(one.deadline == pytest.approx(one.arrival + 2.0) for one in load(deadlines=True).prompts)
+    assert all(prompt.deadline == FOREVER for prompt in load().prompts)
+    assert all(prompt.deadline == pytest.approx(prompt.arrival + 2.0) for prompt in load(deadlines=True).prompts)
 
 
 def test_a_memory_smaller_than_the_context_bounds_prompts_and_outputs():
     packing = some_packing(memory=Memory(pages=5, page_tokens=8, step_tokens=32, sequences=8))
-    made = load(packing)
-    assert all(one.tokens + one.limit == 40 and 1 <= made.lengths[one.id] <= one.limit for one in made.prompts)
-    run = simulate(made.prompts, made.lengths, Rules("paged", CONTEXT), packing.memory, packing.steps)
-    assert summary(run).finished == len(made.prompts)
+    reference = load(packing)
+    assert all(
+        prompt.tokens + prompt.limit == 40 and 1 <= reference.lengths[prompt.id] <= prompt.limit
+        for prompt in reference.prompts
+    )
+    run = simulate(reference.prompts, reference.lengths, Rules("paged", CONTEXT), packing.memory, packing.steps)
+    assert summary(run).finished == len(reference.prompts)
 
 
 def test_the_capacity_is_what_a_simulated_device_does_when_it_is_asked_far_too_much():
-    """An estimate from above, but no dream."""
+    """The capacity is an upper estimate, but not far off."""
     packing = some_packing()
-    made = reference_load(packing, CONTEXT, capacity(packing), 0, ReferenceConfig((9.0,), (9.0,), 400))
-    run = simulate(made.prompts, made.lengths, Rules("oracle", CONTEXT), packing.memory, packing.steps)
+    reference = reference_load(packing, CONTEXT, capacity(packing), 0, ReferenceConfig((9.0,), (9.0,), 400))
+    run = simulate(reference.prompts, reference.lengths, Rules("oracle", CONTEXT), packing.memory, packing.steps)
     assert 0.6 < summary(run).sequences_per_second / capacity(packing) < 1.1
 
 
 def test_twice_the_memory_bears_more_and_slower_steps_less():
-    one = some_packing()
-    assert capacity(replace(one, memory=replace(one.memory, pages=96))) > 1.1 * capacity(one)
-    assert capacity(some_packing(seconds=2.0)) == pytest.approx(capacity(one) / 2)
+    packing = some_packing()
+    assert capacity(replace(packing, memory=replace(packing.memory, pages=96))) > 1.1 * capacity(packing)
+    assert capacity(some_packing(seconds=2.0)) == pytest.approx(capacity(packing) / 2)
 
 
 @pytest.mark.parametrize(

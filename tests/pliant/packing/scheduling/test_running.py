@@ -1,4 +1,4 @@
-"""The columns of those that run against a plain table of rows."""
+"""The columns of the running sequences, against a plain table of rows."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.packing.scheduling.forecast import POINTS
-from pliant.packing.scheduling.running import WHOLE, Running
+from pliant.packing.scheduling.running import COLUMNS, Running
 
 acts = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=120)
 
 
 def values(id: int, rng) -> tuple[int, ...]:
-    return (id, *(int(x) for x in rng.integers(0, 50, len(WHOLE) - 1)))
+    return (id, *(int(x) for x in rng.integers(0, 50, len(COLUMNS) - 1)))
 
 
 @given(acts, st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(0, 5))
@@ -24,17 +24,17 @@ def test_columns_hold_what_rows_would(steps, seed, page, more):
             plain[id] = (values(id, rng), float(rng.random()), rng.random(POINTS))
             running.add(*plain[id])
         elif not comes and id in plain:
-            assert running.remove(id) == dict(zip(WHOLE, plain.pop(id)[0], strict=True))
+            assert running.remove(id) == dict(zip(COLUMNS, plain.pop(id)[0], strict=True))
     assert running.count == len(plain) and set(running.ids()) == set(plain)
     for id, (row, key, forecast) in plain.items():
         at = running.at(id)
-        assert tuple(int(running.column(name)[at]) for name in WHOLE) == row and id in running
+        assert tuple(int(running.column(name)[at]) for name in COLUMNS) == row and id in running
         assert running.key[at] == key and (running.rows[at] == forecast).all()
-        told = dict(zip(WHOLE, row, strict=True))
-        tokens = told["cached"] + (told["unread"] or more)
+        cells = dict(zip(COLUMNS, row, strict=True))
+        tokens = cells["cached"] + (cells["unread"] or more)
         assert running.needed(more, page)[at] == -(-tokens // page)
-    assert running.held(page) == sum(
-        -(-dict(zip(WHOLE, row, strict=True))["cached"] // page) for row, *_ in plain.values()
+    assert running.pages_held(page) == sum(
+        -(-dict(zip(COLUMNS, row, strict=True))["cached"] // page) for row, *_ in plain.values()
     )
 
 
@@ -42,6 +42,6 @@ def test_columns_hold_what_rows_would(steps, seed, page, more):
 def test_by_turn_gives_the_chosen_the_first_admitted_first(turns):
     running = Running()
     for id, turn in enumerate(turns):
-        running.add(tuple(turn if name == "turn" else id for name in WHOLE), 0.0, np.zeros(POINTS))
+        running.add(tuple(turn if name == "turn" else id for name in COLUMNS), 0.0, np.zeros(POINTS))
     chosen = running.by_turn(running.column("id") % 2 == 0)
     assert [int(running.column("id")[at]) for at in chosen] == sorted(range(0, len(turns), 2), key=lambda id: turns[id])

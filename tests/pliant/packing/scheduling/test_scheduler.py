@@ -1,4 +1,4 @@
-"""Whatever comes: all ends, tokens and pages are conserved, and the same rounds give the same decisions."""
+"""Whatever arrives, all requests end, tokens and pages are conserved, and the same inputs give the same plans."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pliant.errors import InputError
 from pliant.packing.scheduling.journal import replay
 from pliant.packing.scheduling.policy import POLICIES, Rules
-from pliant.packing.scheduling.request import Memory, Prompt, StepInput
-from pliant.packing.scheduling.scheduler import LEVELS as BOUNDS
+from pliant.packing.scheduling.request import Memory, Prompt, StepInput, StepPlan
+from pliant.packing.scheduling.scheduler import SAFETY_BOUNDS as BOUNDS
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from tests.fixtures.packing.samples import Scene, play, policies, prompt, scene, seeds
 
@@ -29,11 +29,11 @@ def test_every_prompt_ends_with_its_tokens_or_is_dropped_late(seed, policy):
     load = scene(seed)
     device, _ = play(load, fresh(load, policy))
     assert device.ended.keys() == load.lengths.keys()
-    for one in load.prompts:
-        if device.ended[one.id] == "finished":
-            assert device.made[one.id] == load.lengths[one.id]
+    for request in load.prompts:
+        if device.ended[request.id] == "finished":
+            assert device.made[request.id] == load.lengths[request.id]
         else:
-            assert device.ended[one.id] == "late" and one.deadline < np.inf
+            assert device.ended[request.id] == "late" and request.deadline < np.inf
 
 
 @given(seeds, policies)
@@ -48,82 +48,82 @@ def test_anybody_can_be_cancelled_at_any_time_and_then_holds_nothing(seed, polic
     load = scene(seed, deadlines=0.1, least=4)
     ids = st.lists(st.sampled_from(sorted(load.lengths)), max_size=4)
     cancels = data.draw(st.dictionaries(st.integers(0, 40), ids, max_size=8))
-    packer = fresh(load, policy)
-    device, journal = play(load, packer, cancels)
-    assert packer.pages_used == packer.host_used == packer.waiting == packer.running == 0
-    asked = {id for _, round_, _ in journal for id in round_.cancelled}
-    assert {id for id, how in device.ended.items() if how == "cancelled"} <= asked
+    scheduler = fresh(load, policy)
+    device, journal = play(load, scheduler, cancels)
+    assert scheduler.pages_used == scheduler.host_used == scheduler.waiting == scheduler.running == 0
+    cancelled = {id for _, step_input, _ in journal for id in step_input.cancelled}
+    assert {id for id, how in device.ended.items() if how == "cancelled"} <= cancelled
 
 
 @given(seeds)
 def test_nobody_is_dropped_before_the_deadline_and_nobody_kept_after_it(seed):
     load = scene(seed, deadlines=1.0)
     _, journal = play(load, fresh(load, "default"))
-    deadlines = {one.id: one.deadline for one in load.prompts}
+    deadlines = {request.id: request.deadline for request in load.prompts}
     alive = set()
-    for now, round_, decision in journal:
-        alive = (alive | {one.id for one in round_.arrived}) - set(round_.finished)
-        assert {id for id, _ in decision.dropped} == {id for id in alive if deadlines[id] < now}
-        alive -= {id for id, _ in decision.dropped}
+    for now, step_input, plan in journal:
+        alive = (alive | {request.id for request in step_input.arrived}) - set(step_input.finished)
+        assert {id for id, _ in plan.dropped} == {id for id in alive if deadlines[id] < now}
+        alive -= {id for id, _ in plan.dropped}
 
 
 @every_policy
 def test_a_prompt_is_not_late_at_its_deadline_but_right_after(policy):
-    packer = PackingScheduler(Rules(policy, 64), Memory(8, 4))
-    one = prompt(1, deadline=2.0, exact=8)
-    assert packer.handle(StepInput((one,)), 2.0).admitted == (1,)
-    assert packer.handle(StepInput(), np.nextafter(2.0, 3.0)).dropped == ((1, "late"),)
-    assert packer.running == packer.pages_used == 0
+    scheduler = PackingScheduler(Rules(policy, 64), Memory(8, 4))
+    request = prompt(1, deadline=2.0, exact=8)
+    assert scheduler.handle(StepInput((request,)), 2.0).admitted == (1,)
+    assert scheduler.handle(StepInput(), np.nextafter(2.0, 3.0)).dropped == ((1, "late"),)
+    assert scheduler.running == scheduler.pages_used == 0
 
 
 def test_an_id_that_came_again_is_not_dropped_at_the_deadline_of_the_one_before():
-    """An engine may be given the same id again after the first has ended: the heap of deadlines still held the old one."""
-    packer = PackingScheduler(Rules("default", 64), Memory(8, 4))
-    packer.handle(StepInput((prompt(1, deadline=1.0),)), 0.0)
-    packer.handle(StepInput((prompt(1, arrival=0.5),), finished=(1,)), 0.5)
-    assert packer.handle(StepInput(), 1.5).dropped == ()
-    assert packer.running == 1
+    """An id may come again after its first prompt has ended, whose deadline the heap still holds."""
+    scheduler = PackingScheduler(Rules("default", 64), Memory(8, 4))
+    scheduler.handle(StepInput((prompt(1, deadline=1.0),)), 0.0)
+    scheduler.handle(StepInput((prompt(1, arrival=0.5),), finished=(1,)), 0.5)
+    assert scheduler.handle(StepInput(), 1.5).dropped == ()
+    assert scheduler.running == 1
 
 
 def test_when_all_that_ran_were_late_the_next_in_line_runs_at_once():
-    """Admission is looked at every sixteenth iteration; a device that nobody uses must not wait for it."""
-    packer = PackingScheduler(Rules("orca", 16), Memory(4, 4))
-    packer.handle(StepInput((prompt(1, 4, 12, deadline=1.0), prompt(2, 4, 12))), 0.0)
-    assert packer.running == packer.waiting == 1
-    decision = packer.handle(StepInput(), 1.5)
-    assert decision.dropped == ((1, "late"),) and decision.admitted == (2,)
+    """Admission runs every sixteenth iteration, but an unused device must not wait for it."""
+    scheduler = PackingScheduler(Rules("orca", 16), Memory(4, 4))
+    scheduler.handle(StepInput((prompt(1, 4, 12, deadline=1.0), prompt(2, 4, 12))), 0.0)
+    assert scheduler.running == scheduler.waiting == 1
+    plan = scheduler.handle(StepInput(), 1.5)
+    assert plan.dropped == ((1, "late"),) and plan.admitted == (2,)
 
 
 @every_policy
 def test_a_sequence_that_is_finished_and_cancelled_in_one_round_ends_once(policy):
-    packer = PackingScheduler(Rules(policy, 64), Memory(20, 4))
-    packer.handle(StepInput((prompt(1, exact=1), prompt(2, exact=4))), 0.0)
-    packer.handle(StepInput((), (1,), (1, 1, 7)), 0.1)
-    packer.check()
-    assert packer.running == 1 and packer.held(1) == 0
+    scheduler = PackingScheduler(Rules(policy, 64), Memory(20, 4))
+    scheduler.handle(StepInput((prompt(1, exact=1), prompt(2, exact=4))), 0.0)
+    scheduler.handle(StepInput((), (1,), (1, 1, 7)), 0.1)
+    scheduler.check()
+    assert scheduler.running == 1 and scheduler.pages_of(1) == 0
 
 
 def test_who_is_cancelled_on_the_host_gives_its_pages_back_there():
-    packer = PackingScheduler(Rules("paged", 16), Memory(4, 4, host_pages=4))
-    packer.handle(StepInput((prompt(1, 4, 12), prompt(2, 4, 12))), 0.0)
+    scheduler = PackingScheduler(Rules("paged", 16), Memory(4, 4, host_pages=4))
+    scheduler.handle(StepInput((prompt(1, 4, 12), prompt(2, 4, 12))), 0.0)
     gone: tuple[int, ...] = ()
     while not gone:
-        gone = packer.handle(StepInput(), 0.1).offloaded
-    assert gone == (2,) and packer.host_used > 0
-    packer.handle(StepInput(cancelled=(2,)), 0.2)
-    packer.check()
-    assert packer.host_used == 0 and packer.waiting == 0
+        gone = scheduler.handle(StepInput(), 0.1).offloaded
+    assert gone == (2,) and scheduler.host_used > 0
+    scheduler.handle(StepInput(cancelled=(2,)), 0.2)
+    scheduler.check()
+    assert scheduler.host_used == 0 and scheduler.waiting == 0
 
 
 def test_where_the_host_is_full_the_pages_are_given_up_and_read_again():
-    packer = PackingScheduler(Rules("paged", 16), Memory(4, 4, host_pages=1))
-    packer.handle(StepInput((prompt(1, 4, 12), prompt(2, 4, 12))), 0.0)
+    scheduler = PackingScheduler(Rules("paged", 16), Memory(4, 4, host_pages=1))
+    scheduler.handle(StepInput((prompt(1, 4, 12), prompt(2, 4, 12))), 0.0)
     gone: tuple[int, ...] = ()
     while not gone:
-        decision = packer.handle(StepInput(), 0.1)
-        gone = decision.discarded
-        assert not decision.offloaded
-    assert packer.discarded == 8 and packer.host_used == 0
+        plan = scheduler.handle(StepInput(), 0.1)
+        gone = plan.discarded
+        assert not plan.offloaded
+    assert scheduler.discarded == 8 and scheduler.host_used == 0
 
 
 WRONG = {
@@ -147,25 +147,25 @@ WRONG = {
 
 def busy(policy: str) -> PackingScheduler:
     """1 and 5 run; 2 came later."""
-    packer = PackingScheduler(Rules(policy, 64), Memory(16, 4, step_tokens=4))
-    packer.handle(StepInput((prompt(1, 4, 28, exact=28), prompt(5, 4, 4, exact=4))), 0.0)
-    packer.handle(StepInput(), 0.05)
-    packer.handle(StepInput((prompt(2, 4, 60, exact=60),)), 0.1)
-    return packer
+    scheduler = PackingScheduler(Rules(policy, 64), Memory(16, 4, step_tokens=4))
+    scheduler.handle(StepInput((prompt(1, 4, 28, exact=28), prompt(5, 4, 4, exact=4))), 0.0)
+    scheduler.handle(StepInput(), 0.05)
+    scheduler.handle(StepInput((prompt(2, 4, 60, exact=60),)), 0.1)
+    return scheduler
 
 
 @every_policy
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_round_with_a_refused_prompt_changes_nothing(policy, wrong):
-    packer, other = busy(policy), busy(policy)
+    scheduler, other = busy(policy), busy(policy)
     refused = replace(prompt(3, exact=5), **WRONG[wrong])
-    running = packer.running
+    running = scheduler.running
     with pytest.raises(InputError):
-        packer.handle(StepInput((prompt(4, exact=5), refused), (5,)), 0.2)
-    packer.check()
-    assert packer.running == running
+        scheduler.handle(StepInput((prompt(4, exact=5), refused), (5,)), 0.2)
+    scheduler.check()
+    assert scheduler.running == running
     for now in (0.2, 0.3, 0.4):
-        assert packer.handle(StepInput(), now) == other.handle(StepInput(), now)
+        assert scheduler.handle(StepInput(), now) == other.handle(StepInput(), now)
 
 
 def test_two_of_one_id_in_a_round_are_refused():
@@ -174,17 +174,17 @@ def test_two_of_one_id_in_a_round_are_refused():
 
 
 def test_the_oracle_refuses_who_does_not_say_the_length_before_anything_changes():
-    """It was found out only on arrival, when those that had finished were gone already."""
-    packer = busy("oracle")
+    """It was once rejected only after the finished sequences had left, so the state had changed."""
+    scheduler = busy("oracle")
     with pytest.raises(InputError, match="exact is 0"):
-        packer.handle(StepInput((prompt(3),), (5,)), 0.2)
-    assert packer.running == 2 and packer.held(5) > 0
+        scheduler.handle(StepInput((prompt(3),), (5,)), 0.2)
+    assert scheduler.running == 2 and scheduler.pages_of(5) > 0
 
 
 def test_a_length_beyond_the_limit_does_not_keep_the_oracle_waiting_for_ever():
-    """More was reserved for it than the cache has, and so it never ran."""
-    packer = PackingScheduler(Rules("oracle", 64), Memory(3, 4))
-    assert packer.handle(StepInput((prompt(1, 4, 8, exact=60),)), 0.0).admitted == (1,)
+    """Once more was reserved for it than the cache has, and it never ran."""
+    scheduler = PackingScheduler(Rules("oracle", 64), Memory(3, 4))
+    assert scheduler.handle(StepInput((prompt(1, 4, 8, exact=60),)), 0.0).admitted == (1,)
 
 
 @every_policy
@@ -201,48 +201,48 @@ def test_one_query_or_one_sequence_an_iteration_is_enough(policy, narrow):
     load = Scene(64, Memory(40, 4, **narrow), prompts, dict.fromkeys(range(4), 5))
     device, journal = play(load, fresh(load, policy))
     assert set(device.ended.values()) == {"finished"}
-    assert max(len(decision.admitted) for _, _, decision in journal) == 1
+    assert max(len(plan.admitted) for _, _, plan in journal) == 1
 
 
 def test_a_long_prompt_is_read_in_pieces_while_the_others_go_on():
-    packer = PackingScheduler(Rules("default", 512), Memory(200, 4, step_tokens=8))
-    packer.handle(StepInput((prompt(1, 4, 40),)), 0.0)
-    packer.handle(StepInput((prompt(2, 300, 40),)), 0.1)
-    chunks = [packer.handle(StepInput(), 0.1 * i).chunks for i in range(2, 20)]
+    scheduler = PackingScheduler(Rules("default", 512), Memory(200, 4, step_tokens=8))
+    scheduler.handle(StepInput((prompt(1, 4, 40),)), 0.0)
+    scheduler.handle(StepInput((prompt(2, 300, 40),)), 0.1)
+    chunks = [scheduler.handle(StepInput(), 0.1 * i).prefill_chunks for i in range(2, 20)]
     assert all(len(each) == 1 and each[0].id == 2 and each[0].tokens == 7 for each in chunks)
 
 
 def test_a_long_request_among_short_ones_that_never_cease_is_served_under_default():
-    """Shortest first alone would leave it waiting for as long as they come."""
+    """By shortest first alone it would wait for as long as short ones arrive."""
     short = [prompt(id, 4, 8, 4.0, arrival=0.3 * id, exact=4) for id in range(1, 400)]
     long = Prompt(0, 0.0, 20, 40, (40.0,) * 8, exact=40)
-    load = Scene(64, Memory(16, 4), (long, *short), {one.id: one.exact for one in (long, *short)})
-    _, journal = play(load, fresh(load, "default", patience=0.5))
-    ended = next(now for now, round_, _ in journal if 0 in round_.finished)
+    load = Scene(64, Memory(16, 4), (long, *short), {request.id: request.exact for request in (long, *short)})
+    _, journal = play(load, fresh(load, "default", reorder_patience=0.5))
+    ended = next(now for now, step_input, _ in journal if 0 in step_input.finished)
     assert ended < short[-1].arrival / 2
 
 
 def test_an_offline_batch_waits_behind_all_others_and_goes_longest_first():
     offline = [prompt(id, 4, 24, float(id), offline=True) for id in range(1, 7)]
     online = [prompt(id, 4, 24, 20.0) for id in range(10, 14)]
-    packer = PackingScheduler(Rules("default", 28), Memory(7, 4))
+    scheduler = PackingScheduler(Rules("default", 28), Memory(7, 4))
     order, finished = [], ()
     for at in range(200):
-        decision = packer.handle(StepInput((*offline, *online) if at == 0 else (), finished), 0.1 * at)
-        order += decision.admitted
-        finished = tuple(decision.admitted)
+        plan = scheduler.handle(StepInput((*offline, *online) if at == 0 else (), finished), 0.1 * at)
+        order += plan.admitted
+        finished = tuple(plan.admitted)
     assert order == [10, 11, 12, 13, 6, 5, 4, 3, 2, 1]
 
 
 def test_of_those_that_run_the_offline_ones_are_preempted_first():
-    """Their keys are negative sizes: compared with times of arrival they had seemed to be the first in line."""
-    packer = PackingScheduler(Rules("default", 64, level=0.0), Memory(16, 4))
-    packer.handle(StepInput((prompt(1, 4, 60, 2.0, offline=True),)), 5.0)
-    packer.handle(StepInput((prompt(2, 4, 60, 2.0, arrival=5.1),)), 5.1)
-    assert packer.running == 2
+    """Their keys are negative sizes, which once compared as earlier than any time of arrival."""
+    scheduler = PackingScheduler(Rules("default", 64, safety=0.0), Memory(16, 4))
+    scheduler.handle(StepInput((prompt(1, 4, 60, 2.0, offline=True),)), 5.0)
+    scheduler.handle(StepInput((prompt(2, 4, 60, 2.0, arrival=5.1),)), 5.1)
+    assert scheduler.running == 2
     gone: tuple[int, ...] = ()
     while not gone:
-        gone = packer.handle(StepInput(), 6.0).discarded
+        gone = scheduler.handle(StepInput(), 6.0).discarded
     assert gone == (1,)
 
 
@@ -250,19 +250,19 @@ def test_of_those_that_run_the_offline_ones_are_preempted_first():
 @given(seed=seeds)
 def test_the_level_stays_within_its_bounds_wherever_it_begins(bound, seed):
     load = scene(seed)
-    packer = fresh(load, "default", level=bound, target=5.0)
-    play(load, packer)
-    assert BOUNDS[0] <= packer.level <= BOUNDS[1]
+    scheduler = fresh(load, "default", safety=bound, preemption_target=5.0)
+    play(load, scheduler)
+    assert BOUNDS[0] <= scheduler.safety <= BOUNDS[1]
 
 
 def test_iterations_taken_at_once_leave_the_books_as_one_by_one():
-    one, many = (PackingScheduler(Rules("default", 512), Memory(40, 4)) for _ in range(2))
-    for packer in (one, many):
-        packer.handle(StepInput((prompt(1, 4, 100, 90.0), prompt(2, 9, 100, 90.0), prompt(3, 8, 130, 100.0))), 0.0)
-    count = many.quiet()
+    single, many = (PackingScheduler(Rules("default", 512), Memory(40, 4)) for _ in range(2))
+    for scheduler in (single, many):
+        scheduler.handle(StepInput((prompt(1, 4, 100, 90.0), prompt(2, 9, 100, 90.0), prompt(3, 8, 130, 100.0))), 0.0)
+    count = many.steps_until_decision()
     assert count > 0
-    many.advance(count)
+    many.skip_steps(count)
     for _ in range(count):
-        assert one.handle(StepInput(), 0.1).quiet
-    assert one.pages_used == many.pages_used and one.cached_tokens() == many.cached_tokens()
-    assert one.handle(StepInput(), 0.2) == many.handle(StepInput(), 0.2)
+        assert single.handle(StepInput(), 0.1) == StepPlan()
+    assert single.pages_used == many.pages_used and single.cached_tokens() == many.cached_tokens()
+    assert single.handle(StepInput(), 0.2) == many.handle(StepInput(), 0.2)

@@ -1,4 +1,4 @@
-"""Leaps give the fates of single iterations; both give what a plain device makes of the decisions; figures by hand."""
+"""Leaps give the results of single iterations, both give those of a plain device, and figures equal those by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.iteration_cost import LinearSteps
+from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.simulated import Fate, Run, simulate, summary
@@ -26,17 +26,21 @@ def run(load, policy: str, **options) -> Run:
 @given(seeds, policies)
 def test_leaps_give_the_fates_of_single_iterations(seed, policy):
     load = scene(seed)
-    one, many = run(load, policy, leaps=False), run(load, policy)
-    for plain, leapt in zip(one.fates, many.fates, strict=True):
+    single, many = run(load, policy, leaps=False), run(load, policy)
+    for plain, leapt in zip(single.fates, many.fates, strict=True):
         assert (
             replace(plain, **dict.fromkeys(TIMES, nan)) == replace(leapt, **dict.fromkeys(TIMES, nan)) or plain == leapt
         )
         assert [getattr(plain, name) for name in TIMES] == pytest.approx(
             [getattr(leapt, name) for name in TIMES], nan_ok=True
         )
-    assert (one.iterations, one.generated, one.recomputed) == (many.iterations, many.generated, many.recomputed)
-    assert (one.seconds, one.batch) == pytest.approx((many.seconds, many.batch))
-    assert one.level == many.level and one.swapped == many.swapped
+    assert (single.iterations, single.generated, single.recomputed) == (
+        many.iterations,
+        many.generated,
+        many.recomputed,
+    )
+    assert (single.seconds, single.batch) == pytest.approx((many.seconds, many.batch))
+    assert single.safety == many.safety and single.swapped == many.swapped
 
 
 @given(seeds, policies)
@@ -44,56 +48,60 @@ def test_the_fates_are_what_a_plain_device_makes_of_the_decisions(seed, policy):
     load, preempted = scene(seed), []
     device, sequences = Device(load.memory), []
 
-    def observe(now, round_, decision, packer):
-        assert set(round_.finished) == {id for id in makers() if device.running[id].made == load.lengths[id]}
-        device.last = device.carry_out(round_, decision)
-        compare(packer, device)
-        preempted.extend([*decision.offloaded, *decision.discarded])
-        if device.last or decision.chunks:
+    def observe(now, step_input, plan, scheduler):
+        assert set(step_input.finished) == {id for id in makers() if device.running[id].made == load.lengths[id]}
+        device.last = device.carry_out(step_input, plan)
+        compare(scheduler, device)
+        preempted.extend([*plan.offloaded, *plan.discarded])
+        if device.last or plan.prefill_chunks:
             sequences.append(len(device.running))
 
     def makers() -> list[int]:
         return getattr(device, "last", [])
 
-    found = run(load, policy, leaps=False, observe=observe)
-    for fate in found.fates:
-        last = device.running.get(fate.id)  # who finished in the last iteration was not told any more
-        assert fate.made == (last.made if last else device.made[fate.id])
-        assert fate.made == load.lengths[fate.id] or fate.dropped == device.ended[fate.id] == "late"
+    result = run(load, policy, leaps=False, observe=observe)
+    for fate in result.fates:
+        last = device.running.get(fate.id)  # ends of the last iteration are not reported any more
+        assert fate.generated == (last.made if last else device.made[fate.id])
+        assert fate.generated == load.lengths[fate.id] or fate.dropped == device.ended[fate.id] == "late"
         assert fate.preemptions == preempted.count(fate.id)
-    assert found.generated == sum(fate.made for fate in found.fates)
-    assert found.iterations == len(sequences) and found.batch == pytest.approx(np.mean(sequences))
+    assert result.generated == sum(fate.generated for fate in result.fates)
+    assert result.iterations == len(sequences) and result.batch == pytest.approx(np.mean(sequences))
 
 
 @given(seeds, policies)
 def test_what_happens_to_a_prompt_happens_in_order(seed, policy):
     load = scene(seed)
-    for fate, one in zip(run(load, policy).fates, sorted(load.prompts, key=lambda one: one.id), strict=True):
-        assert (fate.id, fate.arrival, fate.prompt) == (one.id, one.arrival, one.tokens)
+    for fate, request in zip(
+        run(load, policy).fates, sorted(load.prompts, key=lambda request: request.id), strict=True
+    ):
+        assert (fate.id, fate.arrival, fate.prompt) == (request.id, request.arrival, request.tokens)
         if fate.dropped:
-            assert fate.ended > one.deadline and isnan(fate.first) == (fate.made == 0)
+            assert fate.ended > request.deadline and isnan(fate.first) == (fate.generated == 0)
         else:
             assert fate.arrival <= fate.started < fate.first <= fate.ended
 
 
 def test_one_prompt_takes_its_reading_and_a_token_an_iteration():
-    steps = LinearSteps(1.0, 0.1, 0.01, 0.001, 0.0)
-    found = simulate([prompt(7, 5, 8, arrival=3.0)], {7: 3}, Rules("paged", 64), Memory(8, 4), steps)
+    steps = LinearCost(1.0, 0.1, 0.01, 0.001, 0.0)
+    result = simulate([prompt(7, 5, 8, arrival=3.0)], {7: 3}, Rules("paged", 64), Memory(8, 4), steps)
     reading = 1.0 + 0.1 * 5 + 0.01 + 0.001 * 5
     more = 2 * (1.0 + 0.1 + 0.01) + 0.001 * (6 + 7)
-    assert found.fates == (Fate(7, 3.0, 3.0, 3.0 + reading, found.fates[0].ended, 5, 3),)
-    assert found.seconds == pytest.approx(reading + more) and found.fates[0].ended == pytest.approx(3.0 + found.seconds)
-    assert (found.iterations, found.batch, found.generated) == (3, 1.0, 3)
+    assert result.fates == (Fate(7, 3.0, 3.0, 3.0 + reading, result.fates[0].ended, 5, 3),)
+    assert result.seconds == pytest.approx(reading + more) and result.fates[0].ended == pytest.approx(
+        3.0 + result.seconds
+    )
+    assert (result.iterations, result.batch, result.generated) == (3, 1.0, 3)
 
 
 def test_a_prompt_longer_than_an_iteration_is_read_in_several():
-    steps = LinearSteps(1.0, 0.1, 0.0, 0.0, 0.0)
-    found = simulate([prompt(0, 10, 8)], {0: 1}, Rules("default", 64), Memory(8, 4, step_tokens=4), steps)
-    assert found.iterations == 3 and found.seconds == pytest.approx(3.0 + 0.1 * 10)
+    steps = LinearCost(1.0, 0.1, 0.0, 0.0, 0.0)
+    result = simulate([prompt(0, 10, 8)], {0: 1}, Rules("default", 64), Memory(8, 4, step_tokens=4), steps)
+    assert result.iterations == 3 and result.seconds == pytest.approx(3.0 + 0.1 * 10)
 
 
 def test_what_goes_to_the_host_and_back_takes_its_time():
-    slow, quick = (LinearSteps(1.0, 0.0, 0.0, 0.0, 0.0, swap) for swap in (0.1, 0.0))
+    slow, quick = (LinearCost(1.0, 0.0, 0.0, 0.0, 0.0, swap) for swap in (0.1, 0.0))
     load = [prompt(0, 4, 60, bucket=6)], {0: 30}, Rules("s3", 64), Memory(16, 4, host_pages=16)
     moved, free = (simulate(*load, steps) for steps in (slow, quick))
     assert moved.swapped == 10 + 16 + 28 and moved.fates[0].preemptions == 3
@@ -101,25 +109,25 @@ def test_what_goes_to_the_host_and_back_takes_its_time():
 
 
 def test_a_device_that_has_nothing_to_do_waits_for_the_next_arrival():
-    found = simulate([prompt(0), prompt(1, arrival=100.0)], {0: 2, 1: 2}, Rules("default", 64), Memory(8, 4), STEPS)
-    assert found.fates[0].ended < 1 and found.fates[1].started == 100.0
+    result = simulate([prompt(0), prompt(1, arrival=100.0)], {0: 2, 1: 2}, Rules("default", 64), Memory(8, 4), STEPS)
+    assert result.fates[0].ended < 1 and result.fates[1].started == 100.0
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_deadline_cuts_a_leap_short(policy):
-    """Iterations of 1 second: at 5.5 s the deadline has passed for the first time at 6."""
-    steps, one = LinearSteps(1.0, 0.0, 0.0, 0.0, 0.0), prompt(0, 4, 50, deadline=5.5, exact=50)
-    found = simulate([one], {0: 50}, Rules(policy, 64), Memory(20, 4), steps)
-    assert found.fates[0].ended == 6.0 and found.fates[0].made == 6 and found.fates[0].dropped == "late"
+    """With iterations of 1 second, a deadline of 5.5 s has first passed at 6 s."""
+    steps, request = LinearCost(1.0, 0.0, 0.0, 0.0, 0.0), prompt(0, 4, 50, deadline=5.5, exact=50)
+    result = simulate([request], {0: 50}, Rules(policy, 64), Memory(20, 4), steps)
+    assert result.fates[0].ended == 6.0 and result.fates[0].generated == 6 and result.fates[0].dropped == "late"
 
 
 def test_an_output_ends_at_its_limit():
-    assert simulate([prompt(0, 4, 8)], {0: 99}, Rules("default", 64), Memory(8, 4), STEPS).fates[0].made == 8
+    assert simulate([prompt(0, 4, 8)], {0: 99}, Rules("default", 64), Memory(8, 4), STEPS).fates[0].generated == 8
 
 
 @pytest.mark.parametrize("lengths", [{}, {0: 0}, {0: -4}])
 def test_a_prompt_without_a_length_is_refused(lengths):
-    """A length of 0 was never reached: the simulation went on for ever."""
+    """A length of 0 was once never reached, and the simulation did not end."""
     with pytest.raises(InputError, match="length of prompt 0"):
         simulate([prompt(0)], lengths, Rules("default", 64), Memory(8, 4), STEPS)
 
@@ -131,7 +139,7 @@ def test_two_prompts_of_one_id_are_refused():
 
 @pytest.mark.parametrize("arrival", [inf, nan])
 def test_an_arrival_at_no_time_is_refused(arrival):
-    """NaN never came, and was waited for for ever."""
+    """A NaN never arrived, and the simulation waited for ever."""
     with pytest.raises(InputError, match="arrival"):
         simulate([prompt(0, arrival=arrival)], {0: 2}, Rules("default", 64), Memory(8, 4), STEPS)
 
@@ -142,10 +150,10 @@ def test_a_prompt_that_can_never_run_is_refused():
 
 
 def test_nothing_to_do_is_a_run_of_nothing():
-    found = simulate([], {}, Rules("default", 64), Memory(8, 4), STEPS)
-    assert found.fates == () and found.seconds == found.iterations == 0
-    told = summary(found)
-    assert told.finished == told.dropped == told.tokens_per_second == 0 and isnan(told.completion)
+    result = simulate([], {}, Rules("default", 64), Memory(8, 4), STEPS)
+    assert result.fates == () and result.seconds == result.iterations == 0
+    figures = summary(result)
+    assert figures.finished == figures.dropped == figures.tokens_per_second == 0 and isnan(figures.completion)
 
 
 def test_a_summary_is_what_its_words_say():
@@ -154,8 +162,8 @@ def test_a_summary_is_what_its_words_say():
         Fate(1, 1.0, 1.0, 2.0, 3.0, 20, 2),
         Fate(2, 2.0, nan, nan, 4.0, 99, 0, 0, "late"),
     )
-    told = summary(Run(fates, 10.0, 7, 1.5, generated=6, recomputed=4, swapped=0, level=0.0))
-    assert (told.finished, told.dropped, told.preemptions, told.batch) == (2, 1, 2, 1.5)
-    assert (told.sequences_per_second, told.tokens_per_second) == (0.2, 0.6)
-    assert (told.completion, told.p50, told.per_token) == (3.5, 3.5, 1.0)
-    assert told.p99 == pytest.approx(4.97) and told.recomputed == 4 / (6 + 4 + 30)
+    figures = summary(Run(fates, 10.0, 7, 1.5, generated=6, recomputed=4, swapped=0, safety=0.0))
+    assert (figures.finished, figures.dropped, figures.preemptions, figures.batch) == (2, 1, 2, 1.5)
+    assert (figures.sequences_per_second, figures.tokens_per_second) == (0.2, 0.6)
+    assert (figures.completion, figures.p50, figures.per_token) == (3.5, 3.5, 1.0)
+    assert figures.p99 == pytest.approx(4.97) and figures.recomputed == 4 / (6 + 4 + 30)

@@ -1,4 +1,4 @@
-"""The line against a list that is sorted anew each time."""
+"""The waiting queue against a list that is sorted each time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ acts = st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(0, 1), 
 
 
 def waiting(id: int, group: int, key: float) -> Waiting:
-    one = prompt(id)
-    return Waiting(one, (group, key, id), ROW, 12, unread=4)
+    request = prompt(id)
+    return Waiting(request, (group, key, id), ROW, 12, unread=4)
 
 
 def filled(steps) -> tuple[WaitingQueue, dict[int, Waiting]]:
@@ -33,22 +33,24 @@ def filled(steps) -> tuple[WaitingQueue, dict[int, Waiting]]:
 @given(acts)
 def test_a_line_is_always_in_order(steps):
     line, plain = filled(steps)
-    order = sorted(plain.values(), key=lambda one: one.place)
+    order = sorted(plain.values(), key=lambda item: item.priority)
     assert list(line) == order and len(line) == len(order)
     assert line.first() is (order[0] if order else None) and line.last() is (order[-1] if order else None)
     assert all((id in line) == (id in plain) for id in range(13))
-    assert all(line[id] is one for id, one in plain.items())
+    assert all(line[id] is item for id, item in plain.items())
 
 
 @given(acts, st.integers(0, 1), st.floats(-3, 3), st.integers(-1, 12))
 def test_the_next_after_a_place_is_found_whether_anybody_has_that_place_or_not(steps, group, key, id):
     line, plain = filled(steps)
-    later = [one for one in sorted(plain.values(), key=lambda one: one.place) if one.place > (group, key, id)]
+    later = [
+        item for item in sorted(plain.values(), key=lambda item: item.priority) if item.priority > (group, key, id)
+    ]
     assert line.after((group, key, id)) is (later[0] if later else None)
 
 
 def test_the_first_tokens_are_those_in_the_cache_after_one_iteration():
-    one = prompt(1)
-    assert Waiting(one, (0, 0.0, 1), ROW, 12, unread=4).first_tokens == 4
-    assert Waiting(one, (0, 0.0, 1), ROW, 12, made=3, cached=6).first_tokens == 7
-    assert Waiting(one, (0, 0.0, 1), ROW, 12, cached=3, unread=1).first_tokens == 4
+    request = prompt(1)
+    assert Waiting(request, (0, 0.0, 1), ROW, 12, unread=4).first_tokens == 4
+    assert Waiting(request, (0, 0.0, 1), ROW, 12, generated=3, cached=6).first_tokens == 7
+    assert Waiting(request, (0, 0.0, 1), ROW, 12, cached=3, unread=1).first_tokens == 4

@@ -1,4 +1,4 @@
-"""An engine's driver over a worker that dies, hangs or cannot start: every output goes on, or ends with a sentence."""
+"""An engine's driver whose worker dies, hangs or cannot start: every output goes on, or ends with a message."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from pliant.errors import WorkerError
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
-from serving.packing.engine.engine import EngineDriver, Limits
+from serving.packing.engine.engine import EngineDriver, EngineLimits
 from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
 from serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.packing.fakes import REFUSED, TALE, FakeWorker, new_tokenizer
 
-LIMITS = Limits(silence=0.2, drain=5.0, retry=0.01)
+LIMITS = EngineLimits(silence=0.2, drain=5.0, retry=0.01)
 
 
 def scenario(test):
@@ -39,8 +39,8 @@ def scenario(test):
     return wrapped
 
 
-def flight(driver, limit=200, stops=(), temperature=0.0, seed=0, ids=(5, 6, 7)) -> InFlightOutput:
-    prompt = Prompt(driver.fresh_id(), 0.0, len(ids), limit, (8.0,) * 8)
+def new_output(driver, limit=200, stops=(), temperature=0.0, seed=0, ids=(5, 6, 7)) -> InFlightOutput:
+    prompt = Prompt(driver.next_id(), 0.0, len(ids), limit, (8.0,) * 8)
     writer = Writer(Detokenizer(new_tokenizer(), ids), stops)
     sampling = Sampling(temperature=temperature, seed=seed)
     return InFlightOutput(Submission(prompt, ids, sampling), writer, frozenset({0}), lambda _flight: None)
@@ -53,7 +53,7 @@ async def until(condition) -> None:
 
 @scenario
 async def test_outputs_come_token_by_token_to_their_own_ends(driver, worker):
-    whole, short = flight(driver), flight(driver, limit=3)
+    whole, short = new_output(driver), new_output(driver, limit=3)
     driver.submit([whole, short])
     assert driver.waiting == 2
     await until(lambda: whole.finish and short.finish)
@@ -64,36 +64,36 @@ async def test_outputs_come_token_by_token_to_their_own_ends(driver, worker):
 
 @scenario
 async def test_a_stop_string_ends_it_here_and_cancels_it_there(driver, worker):
-    one = flight(driver, stops=("tea",))
+    one = new_output(driver, stops=("tea",))
     driver.submit([one])
     await until(lambda: driver.pending == 0)
-    assert (one.finish, one.by_string, one.writer.take()) == ("stop", True, TALE[: TALE.index("tea")])
+    assert (one.finish, one.at_stop_string, one.writer.take()) == ("stop", True, TALE[: TALE.index("tea")])
     assert ("cancel", (one.id,)) in worker.sent and not worker.engine.submitted
 
 
 @scenario
 async def test_a_cancelled_output_says_no_more_and_holds_no_pages(driver, worker):
-    one = flight(driver)
+    one = new_output(driver)
     driver.submit([one])
     await until(lambda: one.tokens)
     driver.cancel(one)
     assert one.finish == "cancelled"
     await until(lambda: driver.pending == 0)
-    assert (await driver.look()).status.pages_used == 0
+    assert (await driver.poll()).status.pages_used == 0
 
 
 @scenario
 async def test_outputs_go_on_with_their_tokens_when_the_process_dies(driver, worker):
-    one, other = flight(driver), flight(driver, limit=40, temperature=1.0, seed=3)
+    one, other = new_output(driver), new_output(driver, limit=40, temperature=1.0, seed=3)
     driver.submit([one, other])
     await until(lambda: len(one.tokens) > 5)
     worker.die()
     made = len(one.tokens)
     await until(lambda: one.finish and other.finish)
     again = next(args[0] for verb, args in worker.sent[2:] if verb == "submit" and args[0].prompt.id == one.id)
-    assert (again.made, again.ids) == (made, (5, 6, 7, *one.tokens[:made]))
+    assert (again.generated, again.ids) == (made, (5, 6, 7, *one.tokens[:made]))
     assert (one.writer.take(), len(other.tokens)) == (TALE, 40)
-    undisturbed = flight(driver, limit=40, temperature=1.0, seed=3)
+    undisturbed = new_output(driver, limit=40, temperature=1.0, seed=3)
     driver.submit([undisturbed])
     await until(lambda: undisturbed.finish)
     assert undisturbed.tokens == other.tokens
@@ -102,14 +102,14 @@ async def test_outputs_go_on_with_their_tokens_when_the_process_dies(driver, wor
 @scenario
 async def test_an_output_that_was_in_two_processes_when_they_died_is_not_tried_again(driver, worker):
     worker.held = True
-    suspect = flight(driver)
+    suspect = new_output(driver)
     driver.submit([suspect])
     worker.die()
     await until(lambda: driver.ready)
-    innocent = flight(driver)
+    innocent = new_output(driver)
     driver.submit([innocent])
     worker.die()
-    assert suspect.finish == "failed" and "died 2 times with this output" in suspect.fault
+    assert suspect.finish == "failed" and "died 2 times while it generated this output" in suspect.fault
     worker.held = False
     await until(lambda: innocent.finish)
     assert innocent.writer.take() == TALE
@@ -118,7 +118,7 @@ async def test_an_output_that_was_in_two_processes_when_they_died_is_not_tried_a
 @scenario
 async def test_a_process_that_says_nothing_is_ended_and_its_outputs_go_on(driver, worker):
     worker.held = True
-    one = flight(driver)
+    one = new_output(driver)
     driver.submit([one])
     await until(lambda: one.crashes == 1)
     worker.held = False
@@ -138,17 +138,17 @@ async def test_an_idle_process_may_say_nothing_for_ever_and_is_started_again_whe
 
 @scenario
 async def test_where_the_process_cannot_be_started_nobody_is_kept_waiting(driver, worker):
-    one = flight(driver)
+    one = new_output(driver)
     driver.submit([one])
     worker.trouble = "no room"
     worker.die()
     await until(lambda: one.finish)
     assert (one.finish, one.fault) == ("cancelled", "the engine's process cannot be started")
     with pytest.raises(WorkerError, match="cannot be started"):
-        driver.submit([flight(driver)])
+        driver.submit([new_output(driver)])
     worker.trouble = ""
     await until(lambda: driver.ready)
-    later = flight(driver)
+    later = new_output(driver)
     driver.submit([later])
     await until(lambda: later.finish)
     assert later.finish == "stop"
@@ -156,7 +156,7 @@ async def test_where_the_process_cannot_be_started_nobody_is_kept_waiting(driver
 
 @scenario
 async def test_what_the_engine_takes_not_is_failed_alone(driver, worker):
-    bad, good = flight(driver, ids=(REFUSED, 5)), flight(driver)
+    bad, good = new_output(driver, ids=(REFUSED, 5)), new_output(driver)
     driver.submit([bad, good])
     await until(lambda: good.finish)
     assert (bad.finish, good.finish) == ("failed", "stop") and "ids is 9" in bad.fault
@@ -164,7 +164,7 @@ async def test_what_the_engine_takes_not_is_failed_alone(driver, worker):
 
 @scenario
 async def test_an_output_that_nobody_takes_is_ended_before_it_fills_the_memory(driver, worker):
-    one = flight(driver)
+    one = new_output(driver)
     one.writer.put(5)
     one.writer.waiting = OPEN_CHARACTERS + 1
     driver.submit([one])
@@ -174,8 +174,8 @@ async def test_an_output_that_nobody_takes_is_ended_before_it_fills_the_memory(d
 
 @scenario
 async def test_a_whole_answer_may_be_as_long_as_it_likes(driver, worker):
-    one = flight(driver)
-    one.most_open = float("inf")
+    one = new_output(driver)
+    one.max_open = float("inf")
     one.writer.waiting = OPEN_CHARACTERS + 1
     driver.submit([one])
     await until(lambda: one.finish)
@@ -184,11 +184,11 @@ async def test_a_whole_answer_may_be_as_long_as_it_likes(driver, worker):
 
 @scenario
 async def test_an_output_whose_text_cannot_be_made_fails_alone(driver, worker):
-    broken, good = flight(driver), flight(driver)
+    broken, good = new_output(driver), new_output(driver)
     broken.writer = None
     driver.submit([broken, good])
     await until(lambda: good.finish)
-    assert (broken.finish, good.finish) == ("failed", "stop") and "text could not be made" in broken.fault
+    assert (broken.finish, good.finish) == ("failed", "stop") and "text could not be decoded" in broken.fault
     await until(lambda: driver.pending == 0)
 
 
@@ -197,12 +197,12 @@ def test_stopping_waits_for_what_is_on_its_way_and_takes_nothing_more():
         worker = FakeWorker(lambda: None)
         driver = EngineDriver(worker, asyncio.get_running_loop().time, LIMITS)
         await driver.start()
-        one = flight(driver)
+        one = new_output(driver)
         driver.submit([one])
         stopping = asyncio.create_task(driver.stop())
         await asyncio.sleep(0)
         with pytest.raises(WorkerError, match="is stopping"):
-            driver.submit([flight(driver)])
+            driver.submit([new_output(driver)])
         await stopping
         assert one.writer.take() == TALE
 
@@ -212,11 +212,11 @@ def test_stopping_waits_for_what_is_on_its_way_and_takes_nothing_more():
 def test_stopping_ends_what_does_not_end_by_itself():
     async def run():
         worker = FakeWorker(lambda: None, held=True)
-        driver = EngineDriver(worker, asyncio.get_running_loop().time, Limits(silence=60.0, drain=0.05))
+        driver = EngineDriver(worker, asyncio.get_running_loop().time, EngineLimits(silence=60.0, drain=0.05))
         await driver.start()
-        one = flight(driver)
+        one = new_output(driver)
         driver.submit([one])
         await driver.stop()
-        assert (one.finish, one.fault) == ("cancelled", "the service stopped before the output's end")
+        assert (one.finish, one.fault) == ("cancelled", "the service stopped before the output ended")
 
     run_virtually(run())

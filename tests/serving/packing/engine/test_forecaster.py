@@ -1,11 +1,11 @@
-"""Forecasts before a limit: predicted together in a thread, and replaced by what is usual where that takes too long."""
+"""Forecasts within a time limit: predicted together in a thread, or else those of all outputs."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 
-from serving.packing.engine.forecaster import READ_CHARACTERS, TOGETHER, Forecaster
+from serving.packing.engine.forecaster import MAX_TEXTS, READ_CHARACTERS, Forecaster
 
 USUAL = (1.0,) * 8
 SAID = (2.0,) * 8, 5
@@ -52,13 +52,13 @@ def test_what_gathers_while_the_predictor_works_is_predicted_together():
     async def crowd(forecaster):
         first = asyncio.create_task(forecaster.forecast(["one"]))
         await until(entered.is_set)
-        rest = [asyncio.create_task(forecaster.forecast([str(one)])) for one in range(TOGETHER + 3)]
+        rest = [asyncio.create_task(forecaster.forecast([str(one)])) for one in range(MAX_TEXTS + 3)]
         await asyncio.sleep(0.05)
         go.set()
         return await asyncio.gather(first, *rest)
 
     told = forecasting(predict, crowd, limit=60.0)
-    assert {one.origin for (one,) in told} == {"predicted"} and batches == [1, TOGETHER, 3]
+    assert {one.origin for (one,) in told} == {"predicted"} and batches == [1, MAX_TEXTS, 3]
 
 
 def test_a_late_prediction_is_replaced_and_nobody_waits_for_it():
@@ -99,7 +99,7 @@ def test_what_has_left_the_line_is_not_predicted():
     assert told.origin == "predicted" and seen == [["first", "with it"], ["after"]]
 
 
-def test_a_predictor_that_fails_is_asked_again_by_the_next():
+def test_a_predictor_that_failed_is_used_again_by_the_next_request():
     calls = []
 
     def predict(texts):

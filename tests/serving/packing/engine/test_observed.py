@@ -1,4 +1,4 @@
-"""Observed lengths are kept where that is asked for: those of whole outputs, and no more bytes than told."""
+"""Observed lengths are written if the settings say so: only of complete outputs, and within the size limit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 
 from flows.packing.observed import read
-from pliant.packing.scheduling.forecast import LEVELS
+from pliant.packing.scheduling.forecast import QUANTILES
 from serving.packing.engine.observed import observed_path
-from tests.fixtures.packing.parts import QUIET, SAID, publish, serving
+from tests.fixtures.packing.in_process import QUIET, SAID, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
 
@@ -32,7 +32,7 @@ def test_whole_outputs_are_kept_with_their_forecasts(tmp_path):
     whole, cut, stopped = lines(path)
     assert (whole["prompt"], whole["finish"], whole["censored"]) == ("Tell me", "end", False)
     assert (whole["forecast"], whole["bucket"], whole["prediction"]) == (list(SAID[0]), SAID[1], "predicted")
-    assert len(whole["forecast"]) == len(LEVELS)
+    assert len(whole["forecast"]) == len(QUANTILES)
     assert whole["prompt_tokens"] == cut["prompt_tokens"] + 2  # the template's
     assert all(read(path, 10))  # as the flow that retrains reads it
     assert (cut["tokens"], cut["limit"], cut["finish"], cut["censored"], cut["temperature"]) == (
@@ -45,7 +45,7 @@ def test_whole_outputs_are_kept_with_their_forecasts(tmp_path):
     assert (stopped["finish"], stopped["censored"]) == ("string", False) and stopped["tokens"] < whole["tokens"]
 
 
-def test_nothing_is_kept_unless_it_is_asked_for(tmp_path):
+def test_nothing_is_written_unless_the_settings_say_so(tmp_path):
     with served(tmp_path) as service:
         service.complete()
     assert not (tmp_path / "home").exists()

@@ -1,20 +1,19 @@
-"""A model over several processes: refused where that cannot be, with the pages that they hold together."""
+"""A model over several processes: when it is an error, and how many pages the processes have together."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.request import Memory
-from serving.packing.assembly import Builder
+from serving.packing.assembly import Maker
 from serving.packing.catalog import load_catalog
 from serving.packing.engine.spread import check, check_here, spread
 from tests.fixtures.packing import published
 from tests.fixtures.packing.fakes import FakeWorker
-from tests.fixtures.packing.parts import CONTEXT, QUIET, publish, serving
+from tests.fixtures.packing.in_process import CONTEXT, QUIET, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
 TWO = replace(QUIET, processes=2)
@@ -32,7 +31,7 @@ def catalog(registry):
     return load_catalog(registry, "champion")
 
 
-def test_the_engines_process_is_told_how_many_share_the_model(registry):
+def test_the_engines_build_says_how_many_processes_share_the_model(registry):
     with serving(registry, TWO) as service:
         assert service.worker.builds[-1].processes == 2
         assert service.complete().status_code == 200
@@ -43,14 +42,14 @@ def test_the_engines_process_is_told_how_many_share_the_model(registry):
 def test_several_models_do_not_share_the_same_devices(catalog):
     both = replace(catalog, models={**catalog.models, "songs": catalog.models["tales"]})
     check(QUIET, both)
-    with pytest.raises(InputError, match=r"processes is 2, but must be 1 with 2 models \(songs, tales\)"):
+    with pytest.raises(InputError, match=r"processes is 2, but must be 1 if 2 models are served \(songs, tales\)"):
         check(TWO, both)
-    with pytest.raises(InputError, match="must be 1 with 2 models"):  # a new champion, beside the first
-        asyncio.run(Builder(TWO, lambda: 0.0, None, FakeWorker, None).start(both))
+    with pytest.raises(InputError, match="must be 1 if 2 models are served"):  # a new champion, beside the first
+        Maker(TWO, lambda: 0.0, None, FakeWorker, None).make(1, both)
 
 
 def test_several_devices_are_not_given_to_several_processes(catalog):
-    with pytest.raises(InputError, match="device is cuda:0,cuda:1, but must be one, cpu or cuda, where 2 processes"):
+    with pytest.raises(InputError, match="device is cuda:0,cuda:1, but must be cpu or cuda, if 2 processes"):
         check(replace(TWO, device="cuda:0,cuda:1"), catalog)
 
 

@@ -1,4 +1,4 @@
-"""The engine's process: it is spoken to and speaks, dies with its engine, and a service gets all its tokens nevertheless."""
+"""The engine's process exchanges messages and dies with its engine; the service gets all tokens nevertheless."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import signal
 import pytest
 
 from pliant.errors import WorkerError
-from serving.packing.engine.engine import EngineDriver, Limits
+from serving.packing.engine.engine import EngineDriver, EngineLimits
 from serving.packing.engine.engine_process import joined
-from serving.packing.engine.worker import ProcessWorker
+from serving.packing.engine.worker import EngineProcess
 from tests.fixtures.packing.fakes import TALE, FakeBuild
-from tests.serving.packing.engine.test_engine import flight, until
+from tests.serving.packing.engine.test_engine import new_output, until
 
-LIMITS = Limits(retry=0.05)
+LIMITS = EngineLimits(retry=0.05)
 
 
-def driving(test, build: FakeBuild, limits: Limits = LIMITS):
+def driving(test, build: FakeBuild, limits: EngineLimits = LIMITS):
     async def run():
-        worker = ProcessWorker(lambda: build)
+        worker = EngineProcess(lambda: build)
         driver = EngineDriver(worker, asyncio.get_running_loop().time, limits)
         await driver.start()
         try:
@@ -31,15 +31,15 @@ def driving(test, build: FakeBuild, limits: Limits = LIMITS):
     asyncio.run(run())
 
 
-def test_tokens_come_out_of_a_process_and_its_books_can_be_seen():
+def test_a_process_sends_tokens_and_reports_its_accounting_of_pages():
     async def test(driver, worker):
-        flights = [flight(driver) for _ in range(20)]
-        driver.submit(flights)
-        await until(lambda: all(one.finish for one in flights))
-        assert {one.writer.take() for one in flights} == {TALE}
-        looked = await driver.look()
-        assert (looked.books, looked.status.pages_used) == ("", 0) and looked.status.iterations > 0
-        gone = flight(driver)
+        outputs = [new_output(driver) for _ in range(20)]
+        driver.submit(outputs)
+        await until(lambda: all(one.finish for one in outputs))
+        assert {one.writer.take() for one in outputs} == {TALE}
+        report = await driver.poll()
+        assert (report.accounting_error, report.status.pages_used) == ("", 0) and report.status.iterations > 0
+        gone = new_output(driver)
         driver.submit([gone])
         await until(lambda: gone.tokens)
         driver.cancel(gone)
@@ -53,19 +53,19 @@ def test_tokens_come_out_of_a_process_and_its_books_can_be_seen():
 def test_an_engine_that_fails_or_hangs_is_replaced_with_its_process(tmp_path, trouble):
     async def test(driver, worker):
         first = worker.pid
-        flights = [flight(driver), flight(driver, limit=40, temperature=1.0, seed=2)]
-        driver.submit(flights)
-        await until(lambda: all(one.finish for one in flights))
-        assert worker.pid != first and [one.crashes for one in flights] == [1, 1]
-        assert flights[0].writer.take() == TALE and len(flights[1].tokens) == 40
+        outputs = [new_output(driver), new_output(driver, limit=40, temperature=1.0, seed=2)]
+        driver.submit(outputs)
+        await until(lambda: all(one.finish for one in outputs))
+        assert worker.pid != first and [one.crashes for one in outputs] == [1, 1]
+        assert outputs[0].writer.take() == TALE and len(outputs[1].tokens) == 40
 
-    driving(test, FakeBuild(trouble=trouble, after=6, once=tmp_path / "once"), Limits(silence=1.5, retry=0.05))
+    driving(test, FakeBuild(trouble=trouble, after=6, once=tmp_path / "once"), EngineLimits(silence=1.5, retry=0.05))
 
 
 def test_a_killed_process_is_replaced_and_ends_with_the_service():
     async def test(driver, worker):
         first = worker.pid
-        one = flight(driver)
+        one = new_output(driver)
         driver.submit([one])
         await until(lambda: one.tokens)
         os.kill(first, signal.SIGKILL)
@@ -77,7 +77,7 @@ def test_a_killed_process_is_replaced_and_ends_with_the_service():
 
 def test_a_process_that_cannot_build_its_engine_says_why():
     async def run():
-        worker = ProcessWorker(lambda: FakeBuild(trouble="refuse"))
+        worker = EngineProcess(lambda: FakeBuild(trouble="refuse"))
         with pytest.raises(WorkerError, match="could not start: memory is 0, but must be at least 1"):
             await worker.start()
         assert worker.pid is None

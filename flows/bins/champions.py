@@ -1,0 +1,74 @@
+"""The champions of the bins system in the registry, and what their versions remember of how they were made."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from flows.bins.config import EdgesConfig, EngineConfig
+from flows.champions import fetch, fetch_champions, read_record, tagged_version
+from flows.release import TRAINING, open_registry
+from flows.settings import Settings
+from pliant.bins.artifact import Bins, Encoder
+from profiling.bins.latency import LatencyConfig
+from registry.mlflow_store import MlflowRegistry
+from registry.names import BINS_ENCODER, BINS_PREFIX
+from registry.package import Published
+
+VERSION = "pliant.encoder"
+"""Tag of a version of bins: the number of the version of its encoder's model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What bins were chosen with: enough to choose them again on another device."""
+
+    engine: EngineConfig
+    latency: LatencyConfig
+    edges: EdgesConfig
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How often a classifier was right on texts that it had not seen."""
+
+    accuracy: float
+    data: str  # fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Champion:
+    """A stream as it is served now."""
+
+    bins: Bins
+    published: Published
+
+    @property
+    def record(self) -> Record:
+        return read_record(Record, self.published, "bins")
+
+
+def load_champions(registry: MlflowRegistry) -> dict[str, Champion]:
+    """Return every stream with a champion, by name; nothing before the first release."""
+    champions = fetch_champions(registry, Bins, BINS_PREFIX, BINS_ENCODER)
+    return {bins.name: Champion(bins, published) for bins, published in champions}
+
+
+def champion_artifacts(settings: Settings) -> dict[str, Bins]:
+    """Return the bins that are served now, by stream."""
+    return {name: champion.bins for name, champion in load_champions(open_registry(settings, "bins")).items()}
+
+
+def fetch_encoder(registry: MlflowRegistry, champion: Champion) -> tuple[Encoder, int]:
+    """Return the encoder that the bins were chosen for, and its version. Raises `RegistryError`, `ArtifactError`."""
+    version = tagged_version(champion.published, VERSION, "bins")
+    return fetch(registry, Encoder, BINS_ENCODER + champion.bins.name, version, champion.bins.encoder)[0], version
+
+
+def fetch_score(registry: MlflowRegistry, champion: Champion) -> Score | None:
+    """Return the test score of the champion's encoder; None where it was not tested."""
+    version = int(champion.published.tags.get(VERSION, 0))
+    encoder = registry.fetch(BINS_ENCODER + champion.bins.name, version)[1] if version else None
+    notes = json.loads(encoder.tags.get(TRAINING, "{}")) if encoder else {}
+    return Score(**notes["score"]) if "score" in notes else None

@@ -1,0 +1,90 @@
+"""The champions of the cascade system in the registry, and what their versions remember of how they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flows.champions import fetch, fetch_champions, read_record
+from flows.release import open_registry
+from flows.settings import Settings
+from pliant.cascade.artifact import Cascade, Outputs
+from pliant.cascade.plan import PlanConfig
+from pliant.errors import ArtifactError, RegistryError
+from pliant.models.artifact import Classifier
+from profiling.cascade.latency import LatencyConfig
+from registry.mlflow_store import MlflowRegistry
+from registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
+from registry.package import Published
+from registry.store import FolderStore
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """An artifact in the store."""
+
+    key: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a cascade was planned with: enough to plan it again with other latencies."""
+
+    plan: PlanConfig
+    latency: LatencyConfig
+    threads: int
+    outputs: Saved  # on the profiling split
+    test: Saved  # on the test split
+
+
+@dataclass(frozen=True, slots=True)
+class Champion:
+    """A task as it is served now."""
+
+    cascade: Cascade
+    published: Published
+
+    @property
+    def record(self) -> Record:
+        return read_record(Record, self.published, "cascade")
+
+    def test(self, store: FolderStore) -> Outputs | None:
+        """Return its outputs on its test split, where they are still known and there."""
+        try:
+            return saved_outputs(store, self.record.test)
+        except RegistryError:
+            return None
+
+
+def load_champions(registry: MlflowRegistry) -> dict[str, Champion]:
+    """Return every task with a champion, by name; nothing before the first release."""
+    champions = fetch_champions(registry, Cascade, CASCADE_TASK)
+    return {cascade.task: Champion(cascade, published) for cascade, published in champions}
+
+
+def champion_artifacts(settings: Settings) -> dict[str, Cascade]:
+    """Return the cascades that are served now, by task."""
+    return {task: champion.cascade for task, champion in load_champions(open_registry(settings, "cascade")).items()}
+
+
+def fetch_classifiers(registry: MlflowRegistry, champion: Champion) -> list[Classifier]:
+    """Return the levels' classifiers that the cascade was planned for. Raises `RegistryError`, `ArtifactError`."""
+    cascade, numbers = champion.cascade, versions(champion.published.tags)
+    return [
+        fetch(registry, Classifier, cascade_level(cascade.task, level.name), numbers[level.name], level.classifier)[0]
+        for level in cascade.levels
+    ]
+
+
+def versions(tags: Mapping[str, str]) -> dict[str, int]:
+    """Return level -> version of its model, from the tags of a task's version."""
+    return {tag.removeprefix(LEVEL_TAG): int(number) for tag, number in tags.items() if tag.startswith(LEVEL_TAG)}
+
+
+def saved_outputs(store: FolderStore, saved: Saved) -> Outputs | None:
+    """Return outputs from the store; None where it has lost them, or holds others by now."""
+    try:
+        return store.load(Outputs, saved.key, saved.digest)
+    except (ArtifactError, RegistryError):
+        return None

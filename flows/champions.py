@@ -1,0 +1,75 @@
+"""The champions of a system in the registry, and what their versions remember of how they were made. Knows no system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from flows import config
+from pliant.errors import InputError, RegistryError
+from registry import codec
+from registry.codec import Artifact
+from registry.mlflow_store import CHAMPION, MlflowRegistry
+from registry.package import Published
+
+A = TypeVar("A", bound=Artifact)
+T = TypeVar("T")
+
+RECORD = "pliant.record"
+"""Tag of a version: a system's `Record` as JSON, which is all that it takes to plan again."""
+
+
+def fetch(
+    registry: MlflowRegistry, kind: type[A], name: str, which: str | int = CHAMPION, digest: str | None = None
+) -> tuple[A, Published]:
+    """Return the artifact of model `name` under an alias or version number, and that version.
+
+    It must have `digest` if one is given. Raises `RegistryError`, `ArtifactError`.
+    """
+    folder, published = registry.fetch(name, which)
+    return codec.load(kind, folder, digest or published.digest), published
+
+
+def fetch_champions(
+    registry: MlflowRegistry, kind: type[A], prefix: str, *excluded: str
+) -> Iterator[tuple[A, Published]]:
+    """Yield the champion of every model whose name begins with `prefix` and with none of `excluded`, by name.
+
+    Yields nothing before the first release.
+    """
+    for name in registry.versions(prefix) if registry.exists() else {}:
+        if not name.startswith(excluded):
+            yield fetch(registry, kind, name)
+
+
+def record_to_json(record: Any) -> str:
+    """Return a `Record` as its tag holds it."""
+    return json.dumps(asdict(record))
+
+
+def read_record(kind: type[T], published: Published, system: str) -> T:
+    """Return the `Record` of a version.
+
+    Raises `RegistryError` for a version that the flow did not publish, or one of other settings than today's.
+    """
+    text = published.tags.get(RECORD)
+    if text is None:
+        raise _foreign(published, RECORD, system)
+    try:
+        return config.read(kind, None, json.loads(text))
+    except (InputError, ValueError) as error:
+        raise RegistryError(f"the tag {RECORD} of {published.uri} cannot be read: {error}") from error
+
+
+def tagged_version(published: Published, tag: str, system: str) -> int:
+    """Return the version number that `tag` holds. Raises `RegistryError` where it holds none."""
+    number = published.tags.get(tag, "")
+    if not number.isdecimal():
+        raise _foreign(published, tag, system)
+    return int(number)
+
+
+def _foreign(published: Published, tag: str, system: str) -> RegistryError:
+    return RegistryError(f"{published.uri} was not published by the {system} flow: it has no tag {tag}")

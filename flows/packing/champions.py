@@ -1,0 +1,76 @@
+"""The champions of the packing system in the registry, and what their versions remember of how they were made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flows.champions import fetch, fetch_champions, read_record, tagged_version
+from flows.packing.config import MemoryConfig, PlanConfig
+from flows.release import open_registry
+from flows.settings import Settings
+from pliant.packing.artifact import Generator, Packing, Predictor
+from pliant.packing.scheduling.reference import ReferenceConfig
+from profiling.packing.steps import StepsConfig
+from registry.mlflow_store import MlflowRegistry
+from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+from registry.package import Published
+
+GENERATOR, PREDICTOR = "pliant.generator", "pliant.predictor"
+"""Tags of a plan's version: the numbers of the versions of its generator's and its predictor's models."""
+ORIGIN = "pliant.origin"
+"""Tag of a version of a plan that was measured or trained further from another: that one's digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a plan was made with: enough to make it again on another device or with another predictor."""
+
+    memory: MemoryConfig
+    steps: StepsConfig
+    plan: PlanConfig
+    reference: ReferenceConfig
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Champion:
+    """A model as it is served now."""
+
+    packing: Packing
+    published: Published
+
+    @property
+    def record(self) -> Record:
+        return read_record(Record, self.published, "packing")
+
+    @property
+    def origin(self) -> str:
+        """Digest of the plan that the flow made from the beginning, and that this one descends from: maybe this one."""
+        return self.published.tags.get(ORIGIN) or self.published.digest
+
+    def version(self, tag: str) -> int:
+        """Return the version of the generator's or predictor's model (GENERATOR, PREDICTOR). Raises `RegistryError`."""
+        return tagged_version(self.published, tag, "packing")
+
+
+def load_champions(registry: MlflowRegistry) -> dict[str, Champion]:
+    """Return every model with a champion, by name; nothing before the first release."""
+    champions = fetch_champions(registry, Packing, PACKING_PREFIX, PACKING_GENERATOR, PACKING_PREDICTOR)
+    return {packing.name: Champion(packing, published) for packing, published in champions}
+
+
+def champion_artifacts(settings: Settings) -> dict[str, Packing]:
+    """Return the plans that are served now, by name."""
+    return {name: champion.packing for name, champion in load_champions(open_registry(settings, "packing")).items()}
+
+
+def fetch_generator(registry: MlflowRegistry, champion: Champion) -> Generator:
+    """Return the generator that the plan was made for. Raises `RegistryError`, `ArtifactError`."""
+    packing, version = champion.packing, champion.version(GENERATOR)
+    return fetch(registry, Generator, PACKING_GENERATOR + packing.name, version, packing.generator)[0]
+
+
+def fetch_predictor(registry: MlflowRegistry, champion: Champion) -> Predictor:
+    """Return the predictor whose forecasts the plan holds. Raises `RegistryError`, `ArtifactError`."""
+    packing, version = champion.packing, champion.version(PREDICTOR)
+    return fetch(registry, Predictor, PACKING_PREDICTOR + packing.name, version, packing.predictor)[0]

@@ -1,0 +1,27 @@
+"""The champion of the tokens system in the registry: a backbone, the tasks trained on it, and its profile."""
+
+from __future__ import annotations
+
+from flows.champions import fetch, fetch_champions
+from flows.release import open_registry
+from flows.settings import Settings
+from flows.tokens.stages import Bundle
+from pliant.tokens.artifact import Backbone, Profile, Task
+from registry.mlflow_store import MlflowRegistry
+from registry.names import TOKENS_BACKBONE, TOKENS_PROFILE, TOKENS_TASK
+
+
+def load_champion(settings: Settings) -> Bundle | None:
+    """Return what is served now; None before the first release."""
+    registry = open_registry(settings, "tokens")
+    if not registry.exists() or registry.version(TOKENS_BACKBONE) is None:
+        return None
+    backbone, _, tasks = champion_models(registry)
+    return Bundle(backbone, tuple(tasks), fetch(registry, Profile, TOKENS_PROFILE)[0])
+
+
+def champion_models(registry: MlflowRegistry) -> tuple[Backbone, str, list[Task]]:
+    """Return the champion backbone, its digest and its tasks, without those that were made for another backbone."""
+    backbone, published = fetch(registry, Backbone, TOKENS_BACKBONE)
+    tasks = [task for task, _ in fetch_champions(registry, Task, TOKENS_TASK) if task.backbone == published.digest]
+    return backbone, published.digest, tasks

@@ -1,0 +1,210 @@
+"""The policies: whom to admit, in which order, and whom to preempt (Policy in policy.py is their contract).
+
+`orca`     reserves the longest output that a request may have; first come, first served (Orca, as S3 describes it).
+`s3`       reserves the upper bound of the predicted class of length and fills memory by decreasing first fit over all
+           that wait. A sequence that outgrows its reservation is preempted to the host and comes back with twice the
+           output reserved (S3, sections 3.2 and 3.3).
+`oracle`   is `s3` with exact lengths, which nobody knows in production.
+`paged`    reserves nothing and gives pages on demand; first come, first served. Where pages run out, the sequence that
+           was admitted last is preempted.
+`default`  admits as long as the predicted pages of all sequences fit into the cache at every later moment, with a
+           safety margin that adapts to how often sequences had to be preempted. The request that is predicted to need
+           least comes first; one that has waited long is not overtaken. Offline batches come last, the largest request
+           first.
+
+Shape suffixes: N sequences, T horizons in iterations, G points of a forecast's grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.errors import InputError
+from pliant.packing.scheduling.forecast import Floats, mean
+from pliant.packing.scheduling.policy import Policy, Recent, Rules, View
+from pliant.packing.scheduling.request import Prompt
+from pliant.packing.scheduling.running import Running
+from pliant.packing.scheduling.waiting_queue import Priority, Waiting, WaitingQueue
+
+AHEAD = 4  # waiting sequences whose pages are predicted together, which takes little longer than one
+LARGEST = 5.0  # times the typical size, beyond which a request is put back no further
+WATERMARK = 0.01  # share of the pages that `paged` keeps free when it admits, so that it need not preempt at once
+
+
+class OnDemand(Policy):
+    """`paged`: pages on demand, first come, first served."""
+
+    def choose(self, queue: WaitingQueue, view: View, room: int) -> list[Waiting]:
+        keep = int(WATERMARK * view.memory.pages) if view.running.count else 0
+        free, queries = view.free, view.queries
+        taken: list[Waiting] = []
+        for waiting in queue:
+            pages = view.memory.need(waiting.first_tokens)
+            if len(taken) == room or queries <= 0 or free - pages < keep:
+                break
+            taken.append(waiting)
+            free, queries = free - pages, queries - max(waiting.unread, 1)
+        return taken
+
+
+class Reserving(Policy):
+    """`orca`: reserves the longest output that a request may have; first come, first served."""
+
+    reserves = True
+    search: ClassVar[bool] = False  # look on behind a sequence that does not fit
+
+    def choose(self, queue: WaitingQueue, view: View, room: int) -> list[Waiting]:
+        """First fit: both the reservations and the pages of the next iteration must fit."""
+        search = self.search
+        left, free, queries = view.memory.pages - view.reserved, view.free, view.queries
+        taken: list[Waiting] = []
+        waiting, last = queue.first(), queue.last()
+        least = view.memory.need(last.reserve) if search and last else 0  # of all: the largest reservation goes first
+        while waiting is not None and len(taken) < room and queries > 0 and left >= least:
+            pages, first = view.memory.need(waiting.reserve), view.memory.need(waiting.first_tokens)
+            fits = pages <= left and first <= free
+            if fits:
+                taken.append(waiting)
+                left, free, queries = left - pages, free - first, queries - max(waiting.unread, 1)
+            elif not search:
+                break
+            beyond = (0, -float(left * view.memory.page_tokens), -1) if search and pages > left else waiting.priority
+            waiting = queue.after(max(beyond, waiting.priority))
+        return taken
+
+
+class DecreasingFirstFit(Reserving):
+    """What `s3` and `oracle` have in common: the largest reservation goes first."""
+
+    search = True
+
+    def priority(self, prompt: Prompt, forecast: tuple[float, ...], reserved: int, recent: Recent) -> Priority:  # noqa: ARG002
+        return 0, -float(reserved), prompt.id
+
+
+class S3(DecreasingFirstFit):
+    """`s3`: reserves what the predicted class of lengths holds at most."""
+
+    def reserve(self, prompt: Prompt) -> int:
+        longest = self.longest(prompt)
+        return prompt.tokens + (min(prompt.bucket, longest) if prompt.bucket else longest)
+
+    def outgrown(self, running: Running) -> list[int]:
+        over = (running.column("cached") + 1 > running.column("reserved")) & (running.column("unread") == 0)
+        return [int(id) for id in running.column("id")[over]]
+
+    def steps_until_outgrown(self, running: Running) -> int | None:
+        return int((running.column("reserved") - running.column("cached")).min()) if running.count else None
+
+    def preempted(self, waiting: Waiting) -> tuple[Priority, int]:
+        """Twice the output is reserved."""
+        prompt = waiting.prompt
+        doubled = prompt.tokens + 2 * max(waiting.reserve - prompt.tokens, 1)
+        reserved = min(doubled, prompt.tokens + self.longest(prompt))
+        return (0, -float(reserved), prompt.id), reserved
+
+
+class Oracle(DecreasingFirstFit):
+    """`oracle`: reserves the exact length."""
+
+    needs_exact = True
+
+    def reserve(self, prompt: Prompt) -> int:
+        if prompt.exact < 1:
+            raise InputError("exact", prompt.exact, "the output's tokens, which the policy oracle must be told")
+        return prompt.tokens + min(prompt.exact, prompt.limit)
+
+
+class Predicted(Policy):
+    """`default`: admits by the predicted peak of the pages; the smallest predicted request goes first, with ageing."""
+
+    def priority(self, prompt: Prompt, forecast: tuple[float, ...], reserved: int, recent: Recent) -> Priority:  # noqa: ARG002
+        """A request of typical size is put back by `reorder_patience` delays, a larger one by up to LARGEST times as much.
+
+        Requests that arrive later than that never overtake it, and where nobody waits nobody is put back.
+        """
+        large = size(prompt, forecast) / recent.size / max(prompt.utility, 1e-9)
+        if prompt.offline:
+            return 1, -large, prompt.id
+        return 0, prompt.arrival + self.rules.reorder_patience * recent.delay * min(large, LARGEST), prompt.id
+
+    def choose(self, queue: WaitingQueue, view: View, room: int) -> list[Waiting]:
+        free, queries, first = view.free, view.queries, queue.first()
+        if first is None or view.memory.need(first.first_tokens) > free:
+            return []
+        mean_T, variance_T = predicted_pages(view, view.grid.horizons)
+        taken: list[Waiting] = []
+        for waiting, more_T, spread_T in _foreseen(queue, view):
+            pages = view.memory.need(waiting.first_tokens)
+            if len(taken) == room or queries <= 0 or pages > free:
+                break
+            mean_T, variance_T = mean_T + more_T, variance_T + spread_T
+            peak = float((mean_T + view.safety * np.sqrt(variance_T)).max())
+            if peak > view.memory.pages and (view.running.count or taken):
+                break
+            taken.append(waiting)
+            free, queries = free - pages, queries - max(waiting.unread, 1)
+        return taken
+
+    def last_first(self, running: Running) -> NDArray[np.int64]:
+        """The last in priority goes first."""
+        return np.lexsort((running.column("turn"), running.key, running.column("group")))[::-1]
+
+
+BY_NAME: dict[str, type[Policy]] = {
+    "default": Predicted,
+    "paged": OnDemand,
+    "s3": S3,
+    "orca": Reserving,
+    "oracle": Oracle,
+}
+
+
+def make(rules: Rules) -> Policy:
+    """Return the policy that the rules name."""
+    return BY_NAME[rules.policy](rules)
+
+
+def size(prompt: Prompt, forecast: tuple[float, ...]) -> float:
+    """Return the expected space-time of a request: the tokens that it holds, summed over its iterations."""
+    output = mean(forecast)
+    return output * (prompt.tokens + output / 2)
+
+
+def _foreseen(queue: WaitingQueue, view: View) -> Iterator[tuple[Waiting, Floats, Floats]]:
+    """Yield every waiting sequence with the mean [T] and variance [T] of its pages."""
+    waiting = iter(queue)
+    while group := list(islice(waiting, AHEAD)):
+        yield from zip(group, *predicted_pages_each(group, view, view.grid.horizons), strict=True)
+
+
+def predicted_pages(view: View, horizons_T: Floats) -> tuple[Floats, Floats]:
+    """Return the mean [T] and variance [T] of the pages that the running sequences will hold together."""
+    running = view.running
+    if not running.count:
+        return np.zeros(len(horizons_T)), np.zeros(len(horizons_T))
+    generated_N, tokens_N = running.column("generated"), running.column("cached") + running.column("unread")
+    alive_NT = view.grid.alive(running.rows, generated_N.astype(float), horizons_T)
+    mean_NT, variance_NT = _moments(alive_NT, tokens_N.astype(float), horizons_T, view.memory.page_tokens)
+    return mean_NT.sum(axis=0), variance_NT.sum(axis=0)
+
+
+def predicted_pages_each(waiting: Sequence[Waiting], view: View, horizons_T: Floats) -> tuple[Floats, Floats]:
+    """Return the mean [N, T] and variance [N, T] of the pages of each sequence, if it began now."""
+    rows_NG = np.array([sequence.row for sequence in waiting])
+    generated_N = np.array([float(sequence.generated) for sequence in waiting])
+    tokens_N = np.array([float(sequence.cached + sequence.unread) for sequence in waiting])
+    alive_NT = view.grid.alive(rows_NG, generated_N, horizons_T)
+    return _moments(alive_NT, tokens_N, horizons_T, view.memory.page_tokens)
+
+
+def _moments(alive_NT: Floats, tokens_N: Floats, horizons_T: Floats, page_tokens: int) -> tuple[Floats, Floats]:
+    """Return mean and variance [N, T] of the pages: all that a sequence needs by then, or none if it has ended."""
+    pages_NT = (tokens_N[:, None] + horizons_T[None, :]) / page_tokens + 0.5  # the last page is half full on average
+    expected_NT = alive_NT * pages_NT
+    return expected_NT, expected_NT * (1 - alive_NT) * pages_NT

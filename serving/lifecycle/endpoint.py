@@ -1,0 +1,62 @@
+"""The base of every system's endpoint: readiness, the poll on demand, and the part of the status that all systems have."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
+
+from serving.clock import Clock
+from serving.driver import Driver
+from serving.lifecycle.catalog import Catalog
+from serving.lifecycle.generation import Running
+from serving.lifecycle.refresh import Refresher
+from serving.metrics import Metrics
+from serving.settings import Settings
+
+S = TypeVar("S", bound=Settings)
+C = TypeVar("C", bound=Catalog)
+H = TypeVar("H")
+D = TypeVar("D", bound=Running, default=Driver)
+M = TypeVar("M", default=Metrics)
+
+
+class Endpoint(Generic[S, C, H, D, M]):
+    """A service apart from HTTP. `S` are its settings, `M` its metrics; `C`, `H` and `D` are those of `Generation`."""
+
+    def __init__(self, settings: S, refresher: Refresher[C, H, D], metrics: M, clock: Clock) -> None:
+        self.settings, self.metrics, self._clock = settings, metrics, clock
+        self._poller, self._generations = refresher.poller, refresher.generations
+
+    @property
+    def now(self) -> float:
+        """Return the present time in seconds, on the clock that deadlines are on."""
+        return self._clock()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the service can answer requests."""
+        return self._generations.present.driver.ready
+
+    @property
+    def alive(self) -> bool:
+        """Whether the service can recover by itself; if not, its process must be restarted."""
+        return self._generations.present.driver.alive
+
+    async def refresh(self) -> dict[str, Any]:
+        """Poll the registry now, and return the outcome. Raises as `Refresher`'s poll."""
+        return (await self._poller.poll()).to_dict()
+
+    def common_status(self) -> dict[str, Any]:
+        """Return the part of the status that all systems have."""
+        present = self._generations.present
+        return {
+            "ready": self.ready,
+            "alias": self.settings.alias,
+            "generation": present.number,
+            "leaving": self._generations.draining,
+            "refresh": self._poller.last.to_dict(),
+            "refresh_seconds": self._poller.seconds,
+            "waiting": present.driver.waiting,
+            "pending": present.driver.pending,
+        }

@@ -1,0 +1,119 @@
+"""Registers tasks while the service runs, as in OTAS's paper (Section IV): the backbone stays loaded.
+
+A task, or another version of a task, joins the running generation: first its scheduler, which may reject it, then the
+device process, between two launches. Any other change starts the next generation, as in the other systems.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from pliant.errors import PliantError, RegistryError
+from registry.names import TOKENS_BACKBONE, TOKENS_TASK
+from serving.driver import Driver
+from serving.http.api_errors import ApiError
+from serving.http.json_body import shorten
+from serving.lifecycle.generation import Generation
+from serving.lifecycle.refresh import Refresher, Source
+from serving.tokens.catalog import Catalog, Origin, Servable, ServedTask, TaskInfo, has_task, load_catalog, load_task
+from serving.workers.device_process import Build
+
+TokensGeneration = Generation[Servable, TaskInfo]
+TokensRefresher = Refresher[Servable, TaskInfo]
+
+Origins = dict[tuple[str, str], Origin]
+"""The origin of an output, by the digests of task and model in it. None is removed: outputs of old versions may follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokensSource(Source[Servable]):
+    """What the alias points to, except for tasks that were registered by version or under another alias (pinned)."""
+
+    pins: dict[str, int] = field(default_factory=dict)  # pinned version by registered model
+
+    def pointers(self, running: Servable) -> Mapping[str, int]:
+        """Return the versions to serve. Once the backbone changes, a pinned task follows the alias if that has it."""
+        # A pin that is no longer served (a new backbone replaced it) ends, or the next poll would bring it back.
+        for model in [model for model, version in self.pins.items() if running.pointers.get(model) != version]:
+            del self.pins[model]
+        versions = self.registry.versions(self.prefix, self.alias)
+        wanted = {name: version for name, version in versions.items() if name.startswith(running.PREFIXES)}
+        stays = wanted.get(TOKENS_BACKBONE) == running.pointers.get(TOKENS_BACKBONE)
+        return wanted | {model: v for model, v in self.pins.items() if stays or model not in wanted}
+
+    def load(self, running: Servable | None) -> Servable:
+        if not isinstance(running, Catalog):
+            return self.load_catalog(self.registry, self.alias, running)
+        return load_catalog(self.registry, self.alias, running, self.pointers(running))
+
+
+class Registrar:
+    """Adds tasks to the running generation."""
+
+    def __init__(self, plan: Callable[[Catalog], Build], source: TokensSource, origins: Origins) -> None:
+        """`plan` gives the build plan of a device process that serves a catalog."""
+        self._plan, self._source, self._origins = plan, source, origins
+
+    async def register(self, refresher: TokensRefresher, name: str, which: str | int | None) -> None:
+        """Serve a task of the registry, or another version of it, from now on. `which` pins it to an alias or version.
+
+        Raises `ApiError` if the registry lacks the task, `RegistryError` if the registry cannot be reached,
+        `BackboneError` and `InputError` if the task does not fit, `WorkerError` if the device lacks memory.
+        """
+        async with refresher.poller.busy:
+            catalog = refresher.generations.present.catalog
+            if not isinstance(catalog, Catalog):
+                message = "under the policy infaas tasks come with the variants: train these with the task"
+                raise ApiError(409, "variants", message)
+            alias, pins, model = self._source.alias, self._source.pins, TOKENS_TASK + name
+            served = await asyncio.to_thread(self._fetch, name, which or alias, catalog.backbone_digest)
+            await refresher.serve(catalog.with_task(served))
+            pins.pop(model, None)
+            if which is not None and which != alias:
+                pins[model] = served.version
+
+    async def extend(self, present: TokensGeneration, target: Servable) -> TokensGeneration | None:
+        """Return the generation with the tasks of `target`; None if more than tasks differs, or one is removed.
+
+        Raises `InputError` if the scheduler rejects the tasks, `WorkerError` if the device does; then nothing changes.
+        """
+        catalog, driver = present.catalog, present.driver
+        if not isinstance(catalog, Catalog) or not isinstance(target, Catalog) or not target.extends(catalog):
+            return None
+        self._origins.update(target.origins())
+        driver.change(target.knowledge().plain())
+        try:
+            await self._update(driver, target, catalog)
+        except PliantError:
+            with suppress(PliantError):
+                await self._take_back(driver, catalog, target)
+            raise
+        return replace(present, catalog=target, handlers=target.tasks_described())
+
+    async def _update(self, driver: Driver, target: Catalog, former: Catalog) -> None:
+        build, former_digests = self._plan(target), {served.digest for served in former.tasks.values()}
+        for served in target.tasks.values():
+            if served.digest not in former_digests:
+                await driver.update(served, build)
+        driver.remember(build)
+
+    async def _take_back(self, driver: Driver, catalog: Catalog, target: Catalog) -> None:
+        """Return scheduler, device and build plan to `catalog`, after the device rejected a task of `target`."""
+        driver.change(catalog.knowledge().plain())
+        driver.remember(self._plan(catalog))
+        await self._update(driver, catalog, target)
+
+    def _fetch(self, name: str, which: str | int, backbone: str) -> ServedTask:
+        """Return a task of the registry. Runs in a thread, as the registry may be slow. Raises as `register`."""
+        registry = self._source.registry
+        if not has_task(registry, name):
+            message = f"name is {shorten(name)}, but the registry has no such task"
+            raise ApiError(404, "not_in_registry", message, "name")
+        try:
+            return load_task(registry, name, which, backbone)
+        except RegistryError as error:
+            field = "version" if isinstance(which, int) else "alias"
+            raise ApiError(404, "not_in_registry", str(error), field) from None

@@ -1,0 +1,94 @@
+"""Reads and checks the body of /predict, which is a multipart form or JSON."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+
+from pliant.errors import InputError
+from serving.http.api_errors import ApiError
+from serving.http.json_body import check_names, check_type, parse_json, read_body, shorten, text
+from serving.http.json_body import deadline as read_deadline
+from serving.http.json_body import utility as read_utility
+
+FIELDS = ("image", "task", "deadline", "utility")
+REQUIRED = ("image", "task", "deadline")
+NUMBERS = ("deadline", "utility")
+FIELD_BYTES = 4096  # of a text field in a form
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRequest:
+    """A checked request to classify an image."""
+
+    image: bytes  # the file
+    task: str
+    deadline: float  # seconds from arrival
+    utility: float  # of an answer in time
+
+
+async def read_request(request: Request, max_bytes: int, max_deadline: float) -> ImageRequest:
+    """Return the checked request. Raises `ApiError` or `InputError` if it is not valid."""
+    kind = check_type(request, ("application/json", "multipart/form-data"), _ACCEPTED)
+    body = await read_body(request, max_bytes)
+    fields = parse_json(body) if kind == "application/json" else await _parse_form(request, body)
+    check_names(fields, FIELDS, REQUIRED)
+    return ImageRequest(
+        image=_image(fields["image"]),
+        task=text(fields, "task"),
+        deadline=read_deadline(fields["deadline"], max_deadline),
+        utility=read_utility(fields.get("utility", 1.0)),
+    )
+
+
+_ACCEPTED = "multipart/form-data with a file field `image`, or application/json with `image` in base64"
+
+
+async def _parse_form(request: Request, body: bytes) -> Mapping[str, Any]:
+    parser = MultiPartParser(request.headers, _whole(body), max_files=1, max_fields=8, max_part_size=FIELD_BYTES)
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError) as error:
+        raise ApiError(400, "malformed", f"body is no multipart form: {error}", "body") from None
+    names = [name for name, _ in form.multi_items()]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(shorten(name), f"given {names.count(name)} times", "given once")
+    return {name: await _form_value(name, value) for name, value in form.items()}
+
+
+async def _whole(body: bytes) -> AsyncGenerator[bytes, None]:
+    yield body
+    yield b""
+
+
+async def _form_value(name: str, value: UploadFile | str) -> bytes | str | float:
+    if isinstance(value, UploadFile):
+        try:
+            return await value.read()
+        finally:
+            await value.close()
+    if name not in NUMBERS:
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        raise InputError(name, shorten(value), "a number") from None
+
+
+def _image(value: object) -> bytes:
+    match value:
+        case bytes():
+            return value
+        case str():
+            try:
+                return base64.b64decode(value, validate=True)
+            except ValueError as error:
+                raise InputError("image", shorten(value), f"a file, or its bytes in base64 ({error})") from None
+    raise InputError("image", shorten(value), "a file, or its bytes in base64")

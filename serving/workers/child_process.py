@@ -1,0 +1,84 @@
+"""Child processes of a service: how they are started, and the messages between parent and child.
+
+A child is a plain subprocess on a socket pair that the parent's event loop reads directly, without a thread between, and
+without importing BentoML's main module again as a multiprocessing pool would. It runs this file, which imports only the
+standard library; the first message is the parent's import path, and then the child imports its own module. It ignores
+SIGINT and SIGTERM, which a terminal or BentoML's supervisor sends to the whole process group, and ends when the parent
+closes the socket or dies. Messages are pickles: both ends are our own, and nobody else holds the socket.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import IO, Any
+
+HEADER = struct.Struct("!Q")  # bytes of the pickle that follows
+
+
+def spawn(entry: str, handed_down: Sequence[int] = ()) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start `entry` ("module:function") in a child, and return the parent's end of the socket pair and the process.
+
+    The function is called with the child's end, a stream of incoming bytes, and the file descriptors `handed_down`.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        descriptors = [theirs.fileno(), *handed_down]
+        # -P: the script's own folder stays off the import path, where serving/journal.py would be `journal`.
+        command = [sys.executable, "-P", __file__, entry, *map(str, descriptors)]
+        process = subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL)
+    ours.sendall(pack(sys.path))
+    return ours, process
+
+
+def pack(message: object) -> bytes:
+    """Return the bytes of a message on the socket."""
+    body = pickle.dumps(message, protocol=5)
+    return HEADER.pack(len(body)) + body
+
+
+def receive(incoming: IO[bytes]) -> Any:
+    """Wait for a message. Raises `EOFError` if the other end is closed."""
+    (length,) = HEADER.unpack(read(incoming, HEADER.size))
+    return pickle.loads(read(incoming, length))
+
+
+def read(incoming: IO[bytes], size: int) -> bytes:
+    """Wait for `size` bytes. Raises `EOFError` if the other end is closed."""
+    content = incoming.read(size)
+    if len(content) < size:
+        raise EOFError
+    return content
+
+
+def sentence(error: Exception, what_failed: str) -> str:
+    """Return the message of an error for the parent. Any error but a `PliantError` is a bug and is logged with its trace."""
+    from pliant.errors import PliantError
+
+    if isinstance(error, PliantError):
+        return str(error)
+    logging.getLogger("pliant.device").error(what_failed, exc_info=error)
+    return f"{type(error).__name__}: {error}"
+
+
+def main(entry: str, channel_fd: str, *handed_down: str) -> None:
+    """Run `entry` until it returns or the parent closes the socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    channel = socket.socket(fileno=int(channel_fd))
+    with channel, channel.makefile("rb") as incoming, suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        sys.path[:] = receive(incoming)
+        module, _, function = entry.partition(":")
+        getattr(import_module(module), function)(channel, incoming, *map(int, handed_down))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

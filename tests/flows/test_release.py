@@ -1,0 +1,100 @@
+"""What a run registers, keeps and promotes, with a registry that only remembers."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from flows.release import CHALLENGER, flatten, publication, publish_champion
+from registry.mlflow_store import CHAMPION
+from registry.package import Published
+
+
+@dataclass
+class Run:
+    id: str = "run"
+    logged: dict = field(default_factory=dict)
+
+    def params(self, values):
+        self.logged |= values
+
+    def document(self, name, values):
+        self.logged[name] = values
+
+
+@dataclass
+class Package:
+    name: str
+    digest: str
+
+
+class Registry:
+    """Published versions by model, and their aliases."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, list[str]] = {}
+        self.aliases: dict[tuple[str, str], int] = {}
+        self.order: list[str] = []
+
+    @contextmanager
+    def run(self, name, tags=None):
+        yield Run()
+
+    def version(self, name, alias):
+        number = self.aliases.get((name, alias))
+        return number and Published(name, number, self.models[name][number - 1], "", {})
+
+    def publish(self, run, package):
+        self.models.setdefault(package.name, []).append(package.digest)
+        return Published(package.name, len(self.models[package.name]), package.digest, "", {})
+
+    def promote(self, name, version, alias=CHAMPION):
+        self.aliases[name, alias] = version
+        self.order += [name] if alias == CHAMPION else []
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+def released(registry: Registry, promoted: bool, **digests: str):
+    with publication(registry, "things", {"a": {"b": 1}}, {"passed": promoted}) as published:
+        for name, digest in digests.items():
+            published.register(name, digest, lambda name=name, digest=digest: Package(name, digest))
+        if promoted:
+            published.promote(published.versions)
+    assert published.run.logged == {"a.b": 1, "gate": {"passed": promoted}}
+    return published.release(promoted, "because")
+
+
+def test_what_is_new_is_a_challenger_first_and_promoted_in_the_order_of_registration(registry):
+    release = released(registry, True, part="x", whole="y")
+    assert (release.versions, release.new) == ({"part": 1, "whole": 1}, ("part", "whole"))
+    assert registry.aliases["part", CHALLENGER] == registry.aliases["part", CHAMPION] == 1
+    assert registry.order == ["part", "whole"]
+
+
+def test_a_known_champion_or_challenger_keeps_its_version_and_is_not_packed_again(registry):
+    released(registry, True, part="x")
+    refused = released(registry, False, part="z")
+    again = released(registry, False, part="z")
+    assert (refused.versions, refused.new) == ({"part": 2}, ("part",))
+    assert (again.versions, again.new) == ({"part": 2}, ())
+    assert released(registry, False, part="x").versions == {"part": 1}
+    assert registry.aliases["part", CHAMPION] == 1
+
+
+def test_a_profile_measured_here_is_the_champion_at_once(registry):
+    released(registry, True, part="x")
+    runs = []
+    assert publish_champion(registry, "things profile", Package("part", "y"), log=runs.append) == 2
+    assert registry.aliases["part", CHAMPION] == 2
+    assert len(runs) == 1
+
+
+def test_settings_become_dotted_names():
+    values = {"a": {"b": 1}, "list": (1, 2), "tables": [{"x": 1}, {"x": 2}]}
+    assert flatten(values) == {"a.b": 1, "list": (1, 2), "tables.0.x": 1, "tables.1.x": 2}

@@ -1,0 +1,161 @@
+"""Which requests the cascade accepts, and the message of each error."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.http.texts import TEXT_BYTES
+from tests.fixtures.cascade.fakes import TASKS, Service
+
+
+def test_one_text_many_texts_and_pairs_in_three_shapes_reach_the_endpoint_as_one_question():
+    service = Service()
+    pair = (("It rains.", "Rain falls."),)
+    for fields, texts in (
+        ({"task": "reviews", "text": "Good."}, (("Good.", None),)),
+        ({"task": "reviews", "text": {"text": "Good."}}, (("Good.", None),)),
+        ({"task": "reviews", "texts": ["Good.", {"text": "Bad."}]}, (("Good.", None), ("Bad.", None))),
+        ({"task": "paraphrase", "text": ["It rains.", "Rain falls."]}, pair),
+        ({"task": "paraphrase", "text": "It rains.", "text_pair": "Rain falls."}, pair),
+        ({"task": "paraphrase", "texts": [{"text": "It rains.", "text_pair": "Rain falls."}]}, pair),
+    ):
+        response = service.ask(**fields)
+        assert response.status_code == 200, response.text
+        assert service.endpoint.requests[-1].texts == texts
+
+
+def test_targets_deadline_and_utility_are_passed_on_and_may_all_be_left_out():
+    service = Service()
+    service.ask(task="reviews", text="Good.", accuracy=0.9, latency=0.02, deadline=0.5, utility=2)
+    asked = service.endpoint.requests[-1]
+    assert (asked.accuracy, asked.latency, asked.deadline, asked.utility) == (0.9, 0.02, 0.5, 2.0)
+    service.ask(task="reviews", text="Good.")
+    asked = service.endpoint.requests[-1]
+    assert (asked.accuracy, asked.latency, asked.deadline, asked.utility) == (None, None, 60.0, 1.0)
+
+
+def test_a_task_need_not_be_named_where_just_one_is_served():
+    assert Service("reviews").ask(text="Good.").json()["task"] == "reviews"
+    response = Service().ask(text="Good.")
+    assert response.status_code == 422
+    assert "task is missing, but must be given, as several are served: reviews, paraphrase" in response.text
+
+
+GOOD = {"task": "reviews", "text": "Good."}
+MEGABYTE = "word " * 200_000
+BAD = [
+    ({"text": ""}, 422, "text", "text is '', but must be a text with at least one visible character"),
+    ({"text": " \n\t\u00a0"}, 422, "text", "at least one visible character"),
+    ({"text": "\x00\u200b\u2028"}, 422, "text", "at least one visible character"),
+    ({"text": MEGABYTE}, 413, "text", f"text is 1000000 bytes, but must be at most {TEXT_BYTES} bytes"),
+    ({"text": "\ud83d"}, 422, "text", r"text with the lone surrogate '\ud83d' at character 0, but must be a text that"),
+    ({"text": 7}, 422, "text", "text is 7, but must be a text, a pair"),
+    ({"text": None}, 422, "text", "text is None, but must be a text"),
+    ({"text": ["Good."]}, 422, "text", "text is ['Good.'], but must be a text, a pair"),
+    ({"text": ["a", "b"]}, 422, "text", "text is a pair of texts, but must be a single text, as the task 'reviews'"),
+    ({"text_pair": "b"}, 422, "text", "text is a pair of texts"),
+    ({"text": {"text": "a", "words": 1}}, 422, "'words'", "'words' is unknown, but must be one of the fields text"),
+    ({"text": {}}, 422, "text", "text is missing"),
+    ({"task": "paraphrase"}, 422, "text", "text is one text, but must be a pair"),
+    ({"task": "paraphrase", "text": ["a", ""]}, 422, "text[1]", "text[1] is '', but must be"),
+    ({"texts": ["a"]}, 422, "texts", "texts is given together with text, but must be given without it"),
+    ({"text": None, "task": "none"}, 404, "task", "task is 'none', but must be one of paraphrase, reviews, similarity"),
+    ({"task": 3}, 422, "task", "task is 3, but must be a text"),
+    ({"task": "\ud800"}, 404, "task", r"task is '\ud800', but must be one of"),
+    ({"accuracy": 95}, 422, "accuracy", "accuracy is 95, but must be a share from 0 to 1"),
+    ({"accuracy": math.nan}, 422, "accuracy", "accuracy is nan, but must be a share from 0 to 1"),
+    ({"accuracy": True}, 422, "accuracy", "accuracy is True, but must be a number"),
+    ({"latency": 0}, 422, "latency", "latency is 0, but must be more than 0 seconds"),
+    ({"latency": math.inf}, 422, "latency", "latency is inf, but must be more than 0 seconds, and finite"),
+    ({"latency": -1}, 422, "latency", "latency is -1"),
+    ({"deadline": 0}, 422, "deadline", "deadline is 0, but must be more than 0 and at most 60 seconds"),
+    ({"deadline": 61}, 422, "deadline", "deadline is 61, but must be more than 0 and at most 60 seconds"),
+    ({"deadline": None}, 422, "deadline", "deadline is None, but must be a number"),
+    ({"utility": -1}, 422, "utility", "utility is -1, but must be 0 or more, and finite"),
+    ({"utility": 10**400}, 422, "utility", "but must be a number of reasonable size"),
+    ({"colour": 1}, 422, "'colour'", "'colour' is unknown, but must be one of the fields task, text"),
+]
+
+
+@pytest.mark.parametrize(("changes", "status", "name", "sentence"), BAD)
+def test_a_bad_field_is_named_with_its_value_and_limit(changes, status, name, sentence):
+    service = Service()
+    response = service.ask(**{**GOOD, **changes})
+    error = response.json()["error"]
+    assert (response.status_code, error["field"]) == (status, name)
+    assert sentence in error["message"]
+    assert not service.endpoint.requests
+    assert service.ask(**GOOD).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("texts", "status", "sentence"),
+    [
+        (["Good."] * 10_000, 413, "texts is a list of 10000, but must be at most 8"),
+        ([], 422, "texts is empty, but must be a list of at least one text"),
+        ("Good.", 422, "texts is 'Good.', but must be a list"),
+        (["Good.", "Bad.", ""], 422, "texts[2] is ''"),
+        (["Good.", ["a", "b"]], 422, "texts[1] is a pair of texts"),
+        (["Good.", 5], 422, "texts[1] is 5"),
+        ([MEGABYTE], 413, "texts[0] is 1000000 bytes"),
+    ],
+)
+def test_a_bad_list_names_the_text_that_is_wrong(texts, status, sentence):
+    response = Service().ask(task="reviews", texts=texts)
+    assert (response.status_code, sentence in response.json()["error"]["message"]) == (status, True), response.text
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "sentence"),
+    [
+        (b'{"task": "reviews", "text": "\xff\xfe"}', "application/json", 400, "body is not JSON: 'utf-8' codec"),
+        (b"", "application/json", 400, "body is not JSON"),
+        (b"[1]", "application/json", 400, "body is a JSON list, but must be an object"),
+        (b"[" * 100_000, "application/json", 400, "body is not JSON"),
+        (b'{"text": ' + b"[" * 900 + b"]" * 900 + b"}", "application/json", 422, "text is [[[["),
+        (b'{"text": ' + b"9" * 5000 + b"}", "application/json", 400, "Exceeds the limit"),
+        (b'{"text": "a", "text": "b"}', "application/json", 422, "'text' is given 2 times, but must be given once"),
+        (b"x" * 2_000_001, "application/json", 413, "body is 2000001 bytes, but must be at most 2000000 bytes"),
+        (b"text=a", "application/x-www-form-urlencoded", 415, "content-type is application/x-www-form-urlencoded"),
+        (b"{}", "", 415, "content-type is missing, but must be application/json"),
+    ],
+)
+def test_a_bad_body_is_refused_with_a_sentence(body, kind, status, sentence):
+    response = Service("reviews").call("POST", "/predict", body, kind)
+    assert (response.status_code, sentence in response.json()["error"]["message"]) == (status, True), response.text
+
+
+def test_control_characters_become_spaces_one_for_one_and_the_answer_says_how_many():
+    service = Service("reviews")
+    response = service.ask(texts=["A\x00good\x1b film\x85", "Line\nby\tline\r\n"])
+    assert service.endpoint.requests[-1].texts == (("A good  film ", None), ("Line\nby\tline\r\n", None))
+    assert [answer["cleaned"] for answer in response.json()["answers"]] == [3, 0]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None), max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+NAMES = ["task", "text", "text_pair", "texts", "accuracy", "latency", "deadline", "utility", "inputs", "parameters"]
+NAMES += ["truncate", "truncation_direction", "raw_scores", "id", "label"]
+BODIES = JSON | st.dictionaries(st.sampled_from(NAMES), st.sampled_from([*TASKS, 0.5]) | JSON, max_size=6)
+
+
+@given(path=st.sampled_from(["/predict", "/outcomes", "/tei/predict", "/tei/reviews/predict"]), body=BODIES)
+def test_whatever_json_comes_the_answer_is_good_or_the_askers_fault_in_a_sentence(path, body):
+    response = Service().call("POST", path, json.dumps(body).encode())
+    assert response.status_code < 500
+    if response.status_code >= 300 and path != "/outcomes":
+        error = response.json()["error"]
+        assert (error if isinstance(error, str) else error["message"]).count(" ") > 2
+
+
+@given(body=st.binary(max_size=60))
+def test_whatever_bytes_come_they_are_refused_as_the_askers_fault(body):
+    assert 400 <= Service().call("POST", "/predict", body).status_code < 500
