@@ -112,7 +112,7 @@ HEADINGS = ("placement", *COUNTS, *SECONDS, "answers/s before, without, after")
 
 def missing() -> str:
     """Return why no node can be lost here; empty if one can."""
-    return "" if find_spec("ray") else "needs Ray: pip install 'pliant[ray]'"
+    return "" if find_spec("ray") else "needs Ray: pip install -e '.[ray]'"
 
 
 def measure(progress: Progress = silent, load: Load = Load()) -> NodeLosses:

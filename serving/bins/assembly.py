@@ -42,7 +42,7 @@ def check(settings: BinsSettings) -> None:
     handlers_of(catalog)
     if settings.pool == "ray":
         if find_spec("ray") is None:
-            raise WorkerError("the pool is ray, but Ray is missing here: pip install 'pliant[ray]'")
+            raise WorkerError("the pool is ray, but Ray is missing here: pip install -e '.[ray]'")
         return
     check_devices(settings, catalog)
     for served in catalog.streams.values():

@@ -86,7 +86,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise WorkerError("devices on Ray's nodes need Ray, which is missing here: pip install 'pliant[ray]'") from None
+        raise WorkerError("devices on Ray's nodes need Ray, which is missing here: pip install -e '.[ray]'") from None
     return ray
 
 

@@ -241,7 +241,7 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(registry, tm
         check(told)
     file.write_bytes(content)
     monkeypatch.setattr(bins_assembly, "find_spec", lambda name: None)
-    with pytest.raises(WorkerError, match=r"Ray is missing here: pip install 'pliant\[ray\]'"):
+    with pytest.raises(WorkerError, match=r"Ray is missing here: pip install -e '\.\[ray\]'"):
         check(replace(told, pool="ray"))
     publish_tiny(registry, "colours", device_class="another device")
     with pytest.raises(DeviceError, match="on 2 classes of device"):

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def installed():
-    pytest.importorskip("ray", reason="needs Ray: pip install 'pliant[ray]'")
+    pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +218,7 @@ def test_where_ray_is_missing_one_sentence_says_how_to_get_it():
             print(error)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
-    assert done.stdout == "devices on Ray's nodes need Ray, which is missing here: pip install 'pliant[ray]'\n"
+    assert done.stdout == "devices on Ray's nodes need Ray, which is missing here: pip install -e '.[ray]'\n"
 
 
 def test_an_address_where_nothing_answers_is_an_error_at_once(installed):
