@@ -13,6 +13,7 @@ from pliant.protocol import (
     Action,
     Answer,
     Arrived,
+    Cancelled,
     Changed,
     Drop,
     Event,
@@ -48,12 +49,15 @@ def _event_fields(event: Event) -> Fields:
     match event:
         case Arrived(r):
             fields: Fields = {"id": r.id, "arrival": r.arrival, "deadline": r.deadline, "task": r.task}
-            return {"type": "arrived", **fields, "utility": r.utility} | _given(length=r.length, setting=r.setting)
+            given = _given(length=r.length, setting=r.setting, tenant=r.tenant)
+            return {"type": "arrived", **fields, "utility": r.utility} | given | _other_than(1.0, weight=r.weight)
         case Finished(launch, seconds, results):
             rows = [_result_fields(result) for result in results]
             return {"type": "finished", "launch": launch, "seconds": seconds, "results": rows}
-        case Failed(launch, reason):
-            return {"type": "failed", "launch": launch, "reason": reason}
+        case Failed(launch, reason, lost):
+            return {"type": "failed", "launch": launch, "reason": reason} | _other_than(True, lost=lost)
+        case Cancelled(request):
+            return {"type": "cancelled", "request": request}
         case Woke():
             return {"type": "woke"}
         case Changed(facts):
@@ -65,6 +69,11 @@ def _given(**fields: Any) -> Fields:
     return {name: value for name, value in fields.items() if value}
 
 
+def _other_than(default: Any, **fields: Any) -> Fields:
+    """Return the fields that have another value than the `default` of all of them."""
+    return {name: value for name, value in fields.items() if value != default}
+
+
 def _result_fields(result: Result) -> list[Any]:
     if result.gain is None and not result.length:
         return [result.request, result.correct]
@@ -73,9 +82,9 @@ def _result_fields(result: Result) -> list[Any]:
 
 def _action_fields(action: Action) -> Fields:
     match action:
-        case Launch(id, worker, requests, setting, kind):
+        case Launch(id, worker, requests, setting, kind, expected):
             fields: Fields = {"id": id, "worker": worker, "requests": requests, "setting": setting}
-            return {"type": "launch", **fields, "kind": kind}
+            return {"type": "launch", **fields, "kind": kind} | _given(expected=expected)
         case Answer(request, launch, reason):
             return {"type": "answer", "request": request, "launch": launch} | _given(reason=reason)
         case Drop(request, reason):
@@ -91,6 +100,8 @@ def _event(fields: Fields) -> Event:
             return Finished(fields["launch"], fields["seconds"], results)
         case "failed":
             return Failed(**fields)
+        case "cancelled":
+            return Cancelled(**fields)
         case "woke":
             return Woke(**fields)
         case "changed":

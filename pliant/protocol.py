@@ -20,7 +20,8 @@ class Request:
     """A request to answer before `deadline`. It is worth `utility` if it is answered correctly by then.
 
     `length` is its size in tokens, or 0 in systems where it does not matter. `setting` is how to serve it where its
-    client can choose (cascade: the number of a candidate).
+    client can choose (cascade: the number of a candidate). `tenant` is who pays for it (empty: nobody is named), and
+    `weight` the tenant's share of the devices relative to the other tenants'.
     """
 
     id: int
@@ -30,6 +31,8 @@ class Request:
     utility: float = 1.0
     length: int = 0
     setting: int = 0
+    tenant: str = ""
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,26 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The client of a request that is not answered yet has left. No action may name the request from now on.
+
+    A launch that carries the request goes on, for the others in it; what it gives this request is thrown away.
+    """
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
-    """A launch has ended without results. Its worker must be restarted before it is used again."""
+    """A launch has ended without results.
+
+    `lost`: its worker is gone, and must be restarted before it is used again. Otherwise only the requests are to blame:
+    the model raised an error, and the worker is free.
+    """
 
     launch: int
     reason: str
+    lost: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +105,7 @@ class Changed:
     facts: Mapping[str, Any]
 
 
-Event = Arrived | Finished | Failed | Woke | Changed
+Event = Arrived | Finished | Failed | Cancelled | Woke | Changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +114,7 @@ class Launch:
 
     `setting` is what the system chooses for a launch (tokens: gamma; cascade: the number of the model). `kind` is
     "run", "restart" or "load" (the worker loads another model, number `setting`); the latter two carry no requests.
+    `expected` is how many seconds the scheduler thinks that it takes; 0: it does not know.
     """
 
     id: int
@@ -103,6 +122,7 @@ class Launch:
     requests: tuple[int, ...] = ()
     setting: int = 0
     kind: str = "run"
+    expected: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from pliant.protocol import (
     Action,
     Answer,
     Arrived,
+    Cancelled,
     Changed,
     Drop,
     Event,
@@ -31,6 +32,7 @@ from pliant.protocol import (
     Woke,
 )
 from serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected
+from serving.client import ANYBODY, Client
 from serving.clock import Clock
 from serving.workers.worker import Worker
 from serving.workers.worker_slot import WorkerSlot
@@ -119,10 +121,12 @@ class Driver:
         length: int = 0,
         setting: int = 0,
         state: Any = None,
+        client: Client = ANYBODY,
     ) -> Completed | Rejected:
         """Wait for the answer to a request.
 
-        `deadline` is in seconds from now; `length` and `setting` are as in `Request`; `state` is for `read`.
+        `deadline` is in seconds from now; `length` and `setting` are as in `Request`; `state` is for `read`; `client`
+        is who asks. If the waiting task is cancelled the scheduler gets `Cancelled`, and does no more for the request.
 
         Raises `SchedulerError` if the scheduler has failed, `WorkerError` after `stop`.
         """
@@ -131,11 +135,17 @@ class Driver:
         if self._stopping:
             raise WorkerError("the service is stopping")
         now = self._tick()
-        request = Request(next(self._ids), now, now + deadline, task, utility, length, setting)
+        tenant, weight = client.tenant, client.weight
+        request = Request(next(self._ids), now, now + deadline, task, utility, length, setting, tenant, weight)
         answer: asyncio.Future[Completed | Rejected] = asyncio.get_running_loop().create_future()
         self._pending[request.id] = Pending(request, payload, answer, state)
         self._handle(Arrived(request), now)
-        return await answer
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if self._pending.pop(request.id, None) is not None:
+                self._handle(Cancelled(request.id), self._tick())
+            raise
 
     def change(self, facts: Mapping[str, Any]) -> None:
         """Replace what the scheduler knows (profiles, tasks); the journal records it as `Changed`.
