@@ -7,28 +7,36 @@ beyond them, correct every later prediction. Knows nothing of what runs.
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pliant.protocol import Failed, Finished, Launch
 
-T = TypeVar("T")
+
+class Carried(Protocol):
+    """A request as a system's scheduler keeps it while it runs."""
+
+    @property
+    def id(self) -> int: ...
+
+
+C = TypeVar("C", bound=Carried)
 
 LEARN = 0.1  # weight of the latest launch in the corrections
 RATIOS = (0.25, 4.0)  # bounds of measured over expected seconds
 MOST_BEYOND = 0.1  # seconds that a launch counts as beyond the device's own, at most
 
 
-class Running(NamedTuple, Generic[T]):
+class Running(NamedTuple, Generic[C]):
     """A launch that has not ended. Times are seconds on the driver's clock."""
 
     launch: Launch
-    carried: T  # what the scheduler needs at its end
+    carried: tuple[C, ...]  # its requests, without those whose clients have left since
     expected: float  # seconds by the profile
     launched: float
     until: float  # expected end
 
 
-class Devices(Generic[T]):
+class Devices(Generic[C]):
     """`workers` devices, numbered from 0, all free at the start. `restart_pause`: seconds after a failed restart."""
 
     def __init__(self, workers: int, restart_pause: float) -> None:
@@ -36,12 +44,12 @@ class Devices(Generic[T]):
         self.slowdown = 1.0  # measured over expected seconds, smoothed
         self.turnaround = 0.0  # seconds of a launch beyond the device's own, smoothed
         self._workers, self._pause = workers, restart_pause
-        self._running: dict[int, Running[T]] = {}
+        self._running: dict[int, Running[C]] = {}
         self._broken: list[tuple[float, int]] = []  # (when to restart, worker)
         self._launches = 0
 
     @property
-    def running(self) -> list[Running[T]]:
+    def running(self) -> list[Running[C]]:
         return list(self._running.values())
 
     def busy(self, now: float) -> list[float]:
@@ -55,8 +63,7 @@ class Devices(Generic[T]):
     def launch(
         self,
         worker: int,
-        requests: tuple[int, ...],
-        carried: T,
+        carried: tuple[C, ...],
         expected: float,
         now: float,
         setting: int = 0,
@@ -64,9 +71,19 @@ class Devices(Generic[T]):
     ) -> Launch:
         """Occupy a free worker and return the launch. `carried` comes back at its end; `expected`: its seconds."""
         del self.free[worker]
+        requests = tuple([request.id for request in carried])
         return self._occupy(Launch(self._launches, worker, requests, setting, kind), carried, expected, now)
 
-    def finish(self, event: Finished, now: float) -> Running[T]:
+    def cancel(self, request: int) -> bool:
+        """Take a request out of what a running launch carries, and return whether a launch carries it."""
+        for id, running in self._running.items():
+            if request in running.launch.requests:
+                carried = tuple([carried for carried in running.carried if carried.id != request])
+                self._running[id] = running._replace(carried=carried)
+                return True
+        return False
+
+    def finish(self, event: Finished, now: float) -> Running[C]:
         """Free the worker of a launch and learn from its seconds. Returns what ran."""
         running = self._running.pop(event.launch)
         self.free[running.launch.worker] = None
@@ -77,7 +94,7 @@ class Devices(Generic[T]):
             self.turnaround += LEARN * (beyond - self.turnaround)
         return running
 
-    def fail(self, event: Failed, now: float) -> Running[T]:
+    def fail(self, event: Failed, now: float) -> Running[C]:
         """Plan the restart of a failed launch's worker: at once, or after a pause if a restart failed. Returns what
         ran.
         """
@@ -85,11 +102,11 @@ class Devices(Generic[T]):
         self._broken.append((now + (0.0 if running.launch.kind == "run" else self._pause), running.launch.worker))
         return running
 
-    def restarts(self, nothing: T, now: float) -> list[Launch]:
-        """Launch the restarts that are due. `nothing`: what they carry."""
+    def restarts(self, now: float) -> list[Launch]:
+        """Launch the restarts that are due."""
         due = [worker for at, worker in self._broken if at <= now]
         self._broken = [(at, worker) for at, worker in self._broken if at > now]
-        return [self._occupy(Launch(self._launches, worker, kind="restart"), nothing, 0.0, now) for worker in due]
+        return [self._occupy(Launch(self._launches, worker, kind="restart"), (), 0.0, now) for worker in due]
 
     def wake_at(self) -> float | None:
         """Return the time of the next restart; None if there is none."""
@@ -101,7 +118,7 @@ class Devices(Generic[T]):
         broken = [worker for _, worker in self._broken]
         assert sorted([*self.free, *busy, *broken]) == list(range(self._workers)), "workers"
 
-    def _occupy(self, launch: Launch, carried: T, expected: float, now: float) -> Launch:
+    def _occupy(self, launch: Launch, carried: tuple[C, ...], expected: float, now: float) -> Launch:
         self._launches += 1
         self._running[launch.id] = Running(launch, carried, expected, now, now + self.seconds(expected))
         return launch

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pliant.protocol import Answer, Arrived, Drop, Finished, JournalEntry, Launch, Request
+from pliant.protocol import Answer, Arrived, Cancelled, Drop, Finished, JournalEntry, Launch, Request
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What became of one request. It is either answered or dropped, or it still waits."""
+    """What became of one request. It is either answered, dropped or cancelled, or it still waits."""
 
     request: Request
     answered: float | None = None  # time, on the clock of its deadline
@@ -25,10 +25,13 @@ class Observation:
     setting: int | None = None
     batch: int | None = None  # size of the batch that answered it
     dropped: str | None = None  # the reason
+    cancelled: bool = False  # its client left before the answer
 
     @property
     def outcome(self) -> str:
-        """accurate, wrong or unlabelled if answered in time; late if answered late; evicted if dropped; waiting."""
+        """Return accurate, wrong or unlabelled (answered in time), late, evicted (dropped), cancelled or waiting."""
+        if self.cancelled:
+            return "cancelled"
         if self.dropped is not None:
             return "evicted"
         if self.answered is None:
@@ -45,9 +48,9 @@ class Report:
     requests: int
     offered: float  # sum of all utilities
     utility: float  # sum over requests answered correctly in time
-    outcomes: Mapping[str, int]  # OTAS's four types, and `unlabelled`, `waiting`
+    outcomes: Mapping[str, int]  # OTAS's four types, and `unlabelled`, `waiting`, `cancelled`
     drops: Mapping[str, int]  # reason -> evicted requests
-    attainment: float  # share of all requests answered in time
+    attainment: float  # share of the requests answered in time, of all whose clients stayed
     accuracy: float  # share of labelled answers that were correct, in time or not; NaN without labels
     goodput: float  # correct answers in time per second
     p50: float
@@ -66,6 +69,8 @@ def observations(journal: Iterable[JournalEntry]) -> list[Observation]:
     for entry in journal:
         if isinstance(entry.event, Arrived):
             requests[entry.event.request.id] = entry.event.request
+        if isinstance(entry.event, Cancelled):
+            fates[entry.event.request] = Observation(requests[entry.event.request], cancelled=True)
         if isinstance(entry.event, Finished):
             correct |= {(entry.event.launch, result.request): result.correct for result in entry.event.results}
         for action in entry.actions:
@@ -94,6 +99,7 @@ def summarise(observed: Iterable[Observation]) -> Report:
     latencies = [o.answered - o.request.arrival for o in seen if o.answered is not None]
     labels = [o.correct for o in seen if o.answered is not None and o.correct is not None]
     batches = [o.batch for o in seen if o.batch is not None]
+    stayed = len(seen) - outcomes["cancelled"]
     in_time = outcomes["accurate"] + outcomes["wrong"] + outcomes["unlabelled"]
     return Report(
         requests=len(seen),
@@ -101,7 +107,7 @@ def summarise(observed: Iterable[Observation]) -> Report:
         utility=sum(o.request.utility for o in seen if o.outcome == "accurate"),
         outcomes=dict(sorted(outcomes.items())),
         drops=dict(sorted(Counter(o.dropped for o in seen if o.dropped is not None).items())),
-        attainment=in_time / len(seen) if seen else float("nan"),
+        attainment=in_time / stayed if stayed else float("nan"),
         accuracy=float(np.mean(labels)) if labels else float("nan"),
         goodput=outcomes["accurate"] / _span(seen) if seen else 0.0,
         p50=_quantile(latencies, 0.50),

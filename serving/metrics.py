@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from pliant.protocol import Arrived, Failed, Finished, JournalEntry, Launch
+from pliant.protocol import Arrived, Cancelled, Failed, Finished, JournalEntry, Launch
 from serving.answers import Completed, Rejected
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -39,6 +39,7 @@ class Metrics:
         self._errors = counter("refusals", "Requests answered with an error, by error code", "code")
         self._launches = counter("launches", f"Batches launched, by {setting}", setting)
         self._failures = counter("worker_failures", "Device processes that died or hung, during a launch or idle")
+        self._cancelled = counter("cancelled", "Requests whose client left before the answer")
         self._batch = histogram("batch_size", "Requests per launch", SIZES)
         self._queue = histogram("queue_seconds", "Seconds from arrival to launch, per answered request", SECONDS)
         self._run = histogram("run_seconds", "Seconds on the device, per launch", SECONDS)
@@ -55,6 +56,8 @@ class Metrics:
                 self._run.observe(seconds)
             case Failed():
                 self._failures.inc()
+            case Cancelled():
+                self._cancelled.inc()
         for action in entry.actions:
             if isinstance(action, Launch) and action.kind == "run":
                 self._launches.labels(setting_name(action.setting)).inc()

@@ -18,7 +18,7 @@ from pliant.bins.single import SinglePool
 from pliant.bins.work import Requests, Work, latest_end
 from pliant.devices import Devices
 from pliant.errors import InputError
-from pliant.protocol import Action, Answer, Arrived, Changed, Drop, Event, Failed, Finished, Request, Woke
+from pliant.protocol import Action, Answer, Arrived, Cancelled, Changed, Drop, Event, Failed, Finished, Request, Woke
 
 
 class Pool(Protocol):
@@ -50,6 +50,9 @@ class Pool(Protocol):
     def lost(self, worker: int, now: float) -> list[int]:
         """Note that the worker failed; the requests that it ran come back by `retry`."""
 
+    def cancel(self, request: int) -> None:
+        """Remove a waiting request, whose client has left."""
+
     def expire(self, now: float) -> list[Request]:
         """Remove and return the requests that are to be dropped as late."""
 
@@ -79,7 +82,7 @@ class BinsScheduler:
         self._config = config or Config()
         self._streams = {stream.name: stream for stream in knowledge.streams}
         self._longest = {stream.name: stream.max_length for stream in knowledge.streams}
-        self._devices: Devices[Requests] = Devices(self._config.workers, self._config.restart_pause)
+        self._devices: Devices[Request] = Devices(self._config.workers, self._config.restart_pause)
         kind = SharedPool if knowledge.placement == "shared" else SinglePool
         self._pool: Pool = kind(knowledge, self._config, self._devices)
         self._limit = self._config.max_waiting * self._config.workers
@@ -107,6 +110,10 @@ class BinsScheduler:
                 self._finish(event, now, actions)
             case Failed():
                 self._fail(event, now, actions)
+            case Cancelled(request):
+                self._tries.pop(request, None)
+                if not self._devices.cancel(request):
+                    self._pool.cancel(request)
             case Changed():
                 raise InputError("facts", "given", "left out: a bins scheduler is replaced as a whole")
             case Woke():
@@ -152,8 +159,7 @@ class BinsScheduler:
     def _serve(self, worker: int, now: float, actions: list[Action]) -> None:
         work = self._pool.take(worker, now)
         if work is not None:
-            ids = tuple([request.id for request in work.requests])
-            launch = self._devices.launch(worker, ids, work.requests, work.seconds, now, work.setting, work.kind)
+            launch = self._devices.launch(worker, work.requests, work.seconds, now, work.setting, work.kind)
             actions.append(launch)
 
     def _serve_free(self, workers: Iterable[int], now: float, actions: list[Action]) -> None:
@@ -181,12 +187,12 @@ class BinsScheduler:
                 actions += self._drop(request, "failed", now)
             elif (worker := self._pool.retry(request, now)) is not None:
                 workers.append(worker)
-        actions += self._devices.restarts((), now)
+        actions += self._devices.restarts(now)
         self._expire(now, actions)
         self._serve_free(workers, now, actions)
 
     def _wake(self, now: float, actions: list[Action]) -> None:
-        actions += self._devices.restarts((), now)
+        actions += self._devices.restarts(now)
         self._expire(now, actions)
         workers = self._pool.woken(now)
         if self._scaler:

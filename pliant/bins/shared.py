@@ -28,7 +28,7 @@ Entry = tuple[float, int, Request]
 class SharedPool:
     """The queue of all devices; `devices` is read for what was learnt about the profile."""
 
-    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Requests]) -> None:
+    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request]) -> None:
         self._config, self._devices = config, devices
         self._streams = {stream.name: stream for stream in knowledge.streams}
         self._heaps: dict[str, list[list[Entry]]] = {
@@ -98,6 +98,11 @@ class SharedPool:
             self._must.pop(request.id, None)
             self.late -= self._waiting.pop(request.id) >= LATE
         return Work(tuple(requests[:size]), *stream.cost(max(request.length for request in requests[:size]), size))
+
+    def cancel(self, request: int) -> None:
+        """Remove a waiting request; its entries in the heaps are outdated from now on."""
+        self._must.pop(request, None)
+        self.late -= self._waiting.pop(request) >= LATE
 
     def expire(self, now: float) -> list[Request]:
         """Return the requests to drop, which cannot be in time any more, or put these behind all others."""

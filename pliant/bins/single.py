@@ -24,7 +24,7 @@ from pliant.protocol import Request
 class SinglePool:
     """The queues of all devices; `devices` is read for what was learnt about the profile."""
 
-    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Requests]) -> None:
+    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request]) -> None:
         self._knowledge, self._config, self._devices = knowledge, config, devices
         self._runtimes = knowledge.runtimes
         self._instances = Instances(config.workers, len(self._runtimes), config.dispatch == "completion")
@@ -114,6 +114,19 @@ class SinglePool:
     def retry(self, request: Request, now: float) -> int | None:
         """Dispatch a request once more, and return the worker whose queue it joined."""
         return self._dispatch(request, self._first[request.task][request.length], now)
+
+    def cancel(self, request: int) -> None:
+        """Remove a waiting request from the queue that it is in."""
+        if self._unassigned.pop(request, None) is not None:
+            return
+        places = (
+            (w, at) for w, queue in enumerate(self._queues) for at, other in enumerate(queue) if other.id == request
+        )
+        worker, at = next(places)
+        seconds = self._devices.seconds(self._cost(worker, self._queues[worker][at])[1])
+        del self._queues[worker][at]
+        self._queued -= 1
+        self._instances.change(worker, self._instances.free_at[worker] - seconds, -1)
 
     def expire(self, now: float) -> list[Request]:
         """Return the requests that no instance has taken and that would be late by now."""

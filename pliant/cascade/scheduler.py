@@ -28,6 +28,7 @@ from pliant.protocol import (
     Action,
     Answer,
     Arrived,
+    Cancelled,
     Changed,
     Drop,
     Event,
@@ -93,7 +94,7 @@ class CascadeScheduler:
         knowledge.check(workers)
         self._knowledge, self._options = knowledge, options or Options()
         self._limit = self._options.max_waiting * workers
-        self._devices: Devices[tuple[Item, ...]] = Devices(workers, self._options.restart_pause)
+        self._devices: Devices[Item] = Devices(workers, self._options.restart_pause)
         self._times = [BatchTimes(model.latency) for model in knowledge.models]
         self._queues: list[list[Item]] = [[] for _ in knowledge.models]
         self._longest = [0.0 for _ in knowledge.models]  # bound of `Item.alone` in each queue, in seconds
@@ -110,12 +111,15 @@ class CascadeScheduler:
                 actions = self._finish(event, now)
             case Failed():
                 actions = self._fail(event, now)
+            case Cancelled(request_id):
+                self._cancel(request_id)
+                actions = []
             case Changed():
                 raise InputError("facts", "given", "left out: a cascade's scheduler is replaced as a whole")
             case Woke():
                 actions = []
         actions += self._expire(now)
-        actions += self._devices.restarts((), now)
+        actions += self._devices.restarts(now)
         for worker in sorted(self._devices.free):
             actions += self._launch(worker, now)
         return actions
@@ -184,6 +188,11 @@ class CascadeScheduler:
                 actions.append(_give_up(item, "failed"))
         return actions
 
+    def _cancel(self, request: int) -> None:
+        if not self._devices.cancel(request):
+            for model in range(len(self._queues)):
+                self._take_out(model, {request})
+
     def _expire(self, now: float) -> list[Action]:
         """Drop or answer the requests that no launch from now on could serve in time."""
         actions: list[Action] = []
@@ -205,9 +214,8 @@ class CascadeScheduler:
         proposal = self._decide(worker, now)
         if proposal is None:
             return []
-        ids = tuple(item.id for item in proposal.items)
-        self._take_out(proposal.model, set(ids))
-        return [self._devices.launch(worker, ids, proposal.items, proposal.batch.seconds, now, proposal.model)]
+        self._take_out(proposal.model, {item.id for item in proposal.items})
+        return [self._devices.launch(worker, proposal.items, proposal.batch.seconds, now, proposal.model)]
 
     def _take_out(self, model: int, ids: Set[int]) -> None:
         self._queues[model] = [item for item in self._queues[model] if item.id not in ids]

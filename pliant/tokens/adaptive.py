@@ -147,6 +147,10 @@ class AdaptivePolicy:
 
     def lost(self, worker: int) -> None: ...
 
+    def cancel(self, request: int) -> None:
+        cancelled = self._requests.pop(request)
+        self._kinds[self._key(cancelled)].waiting.remove((cancelled.deadline, request))
+
     def expire(self, now: float, slowdown: float) -> list[int]:
         seconds = self._fastest * slowdown
         expired: list[Entry] = []

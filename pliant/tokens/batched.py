@@ -105,6 +105,9 @@ class BatchedPolicy:
             self._chooser.arrived(request, now)
         self._queue.add(request)
 
+    def cancel(self, request: int) -> None:
+        self._queue.remove(request)
+
     def expire(self, now: float, slowdown: float) -> list[int]:
         return self._queue.expire(lambda deadline: now >= deadline - self._fastest * slowdown)
 

@@ -109,10 +109,11 @@ class Queue:
         expired = []
         while (deadline := self.first_deadline()) is not None and hopeless(deadline):
             expired.append(heapq.heappop(self._deadlines)[1])
-            self._remove(expired[-1])
+            self.remove(expired[-1])
         return expired
 
-    def _remove(self, request: int) -> None:
+    def remove(self, request: int) -> None:
+        """Remove the waiting request of this id."""
         batch = self._home.pop(request)
         batch.remove(request)
         if not batch.requests:

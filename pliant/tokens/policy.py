@@ -107,7 +107,7 @@ def check_tasks(knowledge: Knowledge, tasks: Iterable[str]) -> None:
 
 
 class Policy(Protocol):
-    """A pure state machine, like the scheduler. Every added request leaves by `expire` or by a decision."""
+    """A pure state machine, like the scheduler. Every added request leaves by `expire`, `cancel` or a decision."""
 
     def __len__(self) -> int:
         """Return the number of waiting requests."""
@@ -118,6 +118,9 @@ class Policy(Protocol):
 
     def add(self, request: Request, now: float, again: bool = False) -> None:
         """Add a request that arrived, or (`again`) one whose launch failed. Raises `InputError` for an unknown task."""
+
+    def cancel(self, request: int) -> None:
+        """Remove a waiting request, whose client has left."""
 
     def expire(self, now: float, slowdown: float) -> list[int]:
         """Remove the requests that can no longer be in time, and return their ids, earliest deadline first."""

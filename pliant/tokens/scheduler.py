@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pliant.devices import Devices, Running
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
-from pliant.protocol import Action, Answer, Arrived, Changed, Drop, Event, Failed, Finished, Request, Woke
+from pliant.protocol import Action, Answer, Arrived, Cancelled, Changed, Drop, Event, Failed, Finished, Request, Woke
 from pliant.tokens.policy import Decision, Knowledge, Policy, PoolState, check_tasks
 
 
@@ -31,7 +31,7 @@ class TokensScheduler:
     def __init__(self, policy: Policy, workers: int = 1, options: Options | None = None) -> None:
         self._policy, self._options = policy, options or Options()
         self._workers = workers
-        self._devices: Devices[tuple[Request, ...]] = Devices(workers, self._options.restart_pause)
+        self._devices: Devices[Request] = Devices(workers, self._options.restart_pause)
         self._tries: dict[int, int] = {}  # failed launches of the requests that had any
         self._latency: LatencyTable | None = None  # of the latest profile
 
@@ -56,7 +56,7 @@ class TokensScheduler:
         return self._devices.turnaround
 
     @property
-    def running(self) -> list[Running[tuple[Request, ...]]]:
+    def running(self) -> list[Running[Request]]:
         """The launches that run now."""
         return self._devices.running
 
@@ -72,10 +72,15 @@ class TokensScheduler:
             case Changed(facts):
                 self._learn(Knowledge.of(facts))
                 actions = []
+            case Cancelled(request_id):
+                self._tries.pop(request_id, None)
+                if not self._devices.cancel(request_id):
+                    self._policy.cancel(request_id)
+                actions = []
             case Woke():
                 actions = []
         actions += [Drop(request, "late") for request in self._policy.expire(now, self._devices.slowdown)]
-        actions += self._devices.restarts((), now)
+        actions += self._devices.restarts(now)
         while self._devices.free and len(self._policy):
             decision = self._policy.decide(self._pool_state(now), now)
             if decision.idle:
@@ -113,10 +118,9 @@ class TokensScheduler:
     def _carry_out(self, decision: Decision, now: float) -> list[Action]:
         actions: list[Action] = [Drop(request, "late") for request in decision.drop]
         if decision.run or decision.load:
-            ids = tuple(request.id for request in decision.run)
             kind = "load" if decision.load else "run"
             worker, expected = next(iter(self._devices.free)), decision.seconds
-            actions.append(self._devices.launch(worker, ids, decision.run, expected, now, decision.setting, kind))
+            actions.append(self._devices.launch(worker, decision.run, expected, now, decision.setting, kind))
         return actions
 
     def _finish(self, event: Finished, now: float) -> list[Action]:

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from pliant.devices import LEARN, MOST_BEYOND, RATIOS, Devices
 from pliant.protocol import Failed, Finished, Launch
 
-NOTHING = ""
+
+@dataclass(frozen=True)
+class Cargo:
+    """A request as a scheduler carries it."""
+
+    id: int
 
 
-def devices(workers: int = 2, pause: float = 1.0) -> Devices[str]:
+def devices(workers: int = 2, pause: float = 1.0) -> Devices[Cargo]:
     return Devices(workers, pause)
 
 
-def ran(books: Devices[str], seconds: float, expected: float = 1.0, beyond: float = 0.0) -> None:
+def ran(books: Devices[Cargo], seconds: float, expected: float = 1.0, beyond: float = 0.0) -> None:
     """One launch from time 0 on."""
-    launch = books.launch(next(iter(books.free)), (1,), "a", expected, 0.0)
+    launch = books.launch(next(iter(books.free)), (Cargo(1),), expected, 0.0)
     books.finish(Finished(launch.id, seconds), seconds + beyond)
     books.check()
 
 
 def test_a_launch_takes_its_worker_and_its_end_gives_it_back_with_what_was_carried():
     books = devices()
-    launch = books.launch(1, (4, 5), "cargo", 2.0, now=10.0, setting=3)
+    launch = books.launch(1, (Cargo(4), Cargo(5)), 2.0, now=10.0, setting=3)
     assert launch == Launch(0, 1, (4, 5), 3)
     assert list(books.free) == [0]
     (running,) = books.running
-    assert (running.carried, running.expected, running.launched, running.until) == ("cargo", 2.0, 10.0, 12.0)
+    assert (running.carried, running.expected, running.launched, running.until) == (
+        (Cargo(4), Cargo(5)),
+        2.0,
+        10.0,
+        12.0,
+    )
     books.check()
     assert books.finish(Finished(0, 2.0), 12.0) == running
     assert sorted(books.free) == [0, 1]
@@ -36,25 +48,25 @@ def test_a_launch_takes_its_worker_and_its_end_gives_it_back_with_what_was_carri
 
 def test_launches_are_numbered_restarts_included():
     books = devices()
-    books.launch(0, (1,), "a", 1.0, 0.0)
+    books.launch(0, (Cargo(1),), 1.0, 0.0)
     books.fail(Failed(0, "planted"), 0.5)
-    assert [launch.id for launch in books.restarts(NOTHING, 0.5)] == [1]
-    assert books.launch(1, (2,), "b", 1.0, 0.5).id == 2
+    assert [launch.id for launch in books.restarts(0.5)] == [1]
+    assert books.launch(1, (Cargo(2),), 1.0, 0.5).id == 2
 
 
 def test_busy_workers_are_told_by_when_they_should_be_free():
     books = devices(3)
-    books.launch(0, (1,), "a", 4.0, 0.0)
-    books.launch(1, (2,), "b", 1.0, 0.0)
+    books.launch(0, (Cargo(1),), 4.0, 0.0)
+    books.launch(1, (Cargo(2),), 1.0, 0.0)
     assert books.busy(0.5) == [1.0, 4.0]
     assert books.busy(2.0) == [2.0, 4.0]  # an overdue launch is expected now
 
 
 def test_a_worker_that_restarts_is_not_expected_free():
     books = devices(1)
-    books.launch(0, (1,), "a", 1.0, 0.0)
+    books.launch(0, (Cargo(1),), 1.0, 0.0)
     books.fail(Failed(0, "planted"), 0.5)
-    books.restarts(NOTHING, 0.5)
+    books.restarts(0.5)
     assert books.busy(0.5) == []
     assert not books.free
 
@@ -87,25 +99,25 @@ def test_time_beyond_the_devices_own_is_added_to_predictions_up_to_a_bound():
 
 def test_a_load_or_a_restart_teaches_nothing_of_profiles():
     books = devices(1)
-    books.launch(0, (), "a", 1.0, 0.0, kind="load")
+    books.launch(0, (), 1.0, 0.0, kind="load")
     books.finish(Finished(0, 3.0), 3.0)
     assert (books.slowdown, books.turnaround) == (1.0, 0.0)
 
 
 def test_a_worker_that_failed_restarts_at_once_and_after_a_pause_where_the_restart_failed():
     books = devices(1, pause=0.7)
-    books.launch(0, (1,), "a", 1.0, 0.0)
-    assert books.fail(Failed(0, "planted"), 5.0).carried == "a"
+    books.launch(0, (Cargo(1),), 1.0, 0.0)
+    assert books.fail(Failed(0, "planted"), 5.0).carried == (Cargo(1),)
     assert books.wake_at() == 5.0
     books.check()
-    (restart,) = books.restarts(NOTHING, 5.0)
+    (restart,) = books.restarts(5.0)
     assert restart == Launch(1, 0, kind="restart")
     assert books.wake_at() is None
     books.fail(Failed(1, "planted"), 6.0)
     assert books.wake_at() == pytest.approx(6.7)
-    assert books.restarts(NOTHING, 6.6) == []
+    assert books.restarts(6.6) == []
     books.check()
-    (again,) = books.restarts(NOTHING, 6.7)
+    (again,) = books.restarts(6.7)
     books.finish(Finished(again.id, 1.0), 7.7)
     assert list(books.free) == [0]
     books.check()
@@ -116,3 +128,12 @@ def test_books_that_do_not_balance_are_noticed():
     books.free[7] = None  # there is no such worker
     with pytest.raises(AssertionError, match="workers"):
         books.check()
+
+
+def test_a_cancelled_request_is_carried_no_more_and_its_launch_goes_on():
+    books = devices()
+    launch = books.launch(0, (Cargo(4), Cargo(5)), 2.0, now=10.0)
+    assert books.cancel(4)
+    assert not books.cancel(6)
+    books.check()
+    assert books.finish(Finished(launch.id, 2.0), 12.0).carried == (Cargo(5),)
