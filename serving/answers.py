@@ -33,9 +33,13 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The request gets no output, for a reason of protocol.Drop."""
+    """The request gets no output, for a reason of protocol.Drop.
+
+    `retry_after`: seconds in which the requests that wait now are probably answered.
+    """
 
     reason: str
+    retry_after: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from pliant.protocol import (
     Scheduler,
     Woke,
 )
+from serving.answer_rate import AnswerRate
 from serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected
 from serving.client import ANYBODY, Client
 from serving.clock import Clock
@@ -47,6 +48,9 @@ Read = Callable[[Pending, Result], Result]
 class Limits:
     launch: float = 60.0  # seconds after which a launch counts as hung and its worker is killed
     drain: float = 120.0  # seconds that `stop` waits for pending requests
+
+
+NEWEST = 0.05  # weight of the newest request in the mean deadline
 
 
 class Driver:
@@ -77,6 +81,7 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = count()
         self._last = 0.0
+        self._usual_deadline, self._rate = 0.5, AnswerRate()
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._broken: str | None = None
@@ -95,6 +100,11 @@ class Driver:
     def waiting(self) -> int:
         """Return the number of requests without an answer that are in no running launch."""
         return len(self._pending) - sum(len(slot.launch.requests) for slot in self._slots if slot.launch)
+
+    @property
+    def usual_deadline(self) -> float:
+        """Return the mean deadline of the latest requests, in seconds from when they were submitted."""
+        return self._usual_deadline
 
     @property
     def alive(self) -> bool:
@@ -135,17 +145,23 @@ class Driver:
         if self._stopping:
             raise WorkerError("the service is stopping")
         now = self._tick()
+        self._usual_deadline += NEWEST * (deadline - self._usual_deadline)
         tenant, weight = client.tenant, client.weight
         request = Request(next(self._ids), now, now + deadline, task, utility, length, setting, tenant, weight)
         answer: asyncio.Future[Completed | Rejected] = asyncio.get_running_loop().create_future()
         self._pending[request.id] = Pending(request, payload, answer, state)
         self._handle(Arrived(request), now)
         try:
-            return await answer
+            return self._on_clock(await answer, request)
         except asyncio.CancelledError:
             if self._pending.pop(request.id, None) is not None:
                 self._handle(Cancelled(request.id), self._tick())
             raise
+
+    def _on_clock(self, answer: Completed | Rejected, request: Request) -> Completed | Rejected:
+        """Return the answer with its lateness by now: the event loop may have had other work since it was given."""
+        late_by = self._clock() - request.deadline
+        return replace(answer, late_by=late_by) if isinstance(answer, Completed) else answer
 
     def change(self, facts: Mapping[str, Any]) -> None:
         """Replace what the scheduler knows (profiles, tasks); the journal records it as `Changed`.
@@ -216,9 +232,10 @@ class Driver:
                 self._launch(action, now)
             case Answer(request, launch, reason):
                 pending = self._pending.pop(request)
+                self._rate.count(now)
                 pending.settle(pending.completed(launch, now, reason))
             case Drop(request, reason):
-                self._pending.pop(request).settle(Rejected(reason))
+                self._pending.pop(request).settle(Rejected(reason, self._rate.seconds(len(self._pending), now)))
 
     def _launch(self, launch: Launch, now: float) -> None:
         slot = self._slots[launch.worker]

@@ -17,6 +17,10 @@ import bentoml
 from fastapi import FastAPI
 
 from serving.bento.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
+from serving.http.app import asks_for_prediction
+from serving.http.door.door import Door
+from serving.http.door.install import install
+from serving.http.routing import ErrorCounter
 
 OPTIONS: Mapping[str, Any] = {
     "workers": 1,  # the scheduler's state is in one process
@@ -32,6 +36,10 @@ class Endpoint(Protocol):
     def ready(self) -> bool: ...
     @property
     def alive(self) -> bool: ...
+    @property
+    def metrics(self) -> ErrorCounter: ...
+    @property
+    def usual_deadline(self) -> float: ...
 
 
 class Assembly(Protocol):
@@ -41,10 +49,13 @@ class Assembly(Protocol):
 
 
 def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
-    """Patch BentoML and return the app. Called before the service class is defined."""
+    """Patch BentoML, put the door in front of its server, and return the app. Called before the service class is defined."""
     switch_off_tracing()
     patch_timeouts()
-    return create_app(Path(str(files("bentoml"))) / "_internal" / "server" / "static_content")
+    app = create_app(Path(str(files("bentoml"))) / "_internal" / "server" / "static_content")
+    app.state.door = Door(app.state.shape_of, asks_for_prediction)
+    install(app.state.door)
+    return app
 
 
 class HostedService:
@@ -63,7 +74,8 @@ class HostedService:
         stage = partial(system(self.SYSTEM).part, "serving")
         settings = from_environment(os.environ, stage("settings").SETTINGS)
         self._assembly = await stage("assembly").assemble(settings)
-        self.APP.state.endpoint = self._assembly.endpoint
+        endpoint = self.APP.state.endpoint = self._assembly.endpoint
+        self.APP.state.door.open(endpoint.metrics.errored, lambda: endpoint.usual_deadline)
         freeze_gc()
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]

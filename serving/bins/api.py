@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from serving.bins import openai, tei
 from serving.bins.schemas import Status, route_options
+from serving.http.api_errors import ErrorShape
 from serving.http.app import Handler, add_refresh, add_status, complete, endpoint_of, new_app
 from serving.http.openai import error_response as openai_errors
 from serving.http.routing import guarded
@@ -31,7 +32,11 @@ def create_app(swagger: Path) -> FastAPI:
         app.add_api_route(path, handler, name=path, **route_options(path, path.endswith(POST_PATHS)))
     any_head = guarded(tei.answer, endpoint_of, tei.error_response)
     hot = {path: handler for path, handler in handlers.items() if path.endswith(POST_PATHS)}
-    return complete(app, {**hot, "/refresh": refresh, "/": any_head, BASE: any_head}, swagger)
+    return complete(app, {**hot, "/refresh": refresh, "/": any_head, BASE: any_head}, swagger, _shape_of)
+
+
+def _shape_of(path: str) -> ErrorShape:
+    return openai_errors if path.endswith("/v1/embeddings") else tei.error_response
 
 
 def _handlers() -> dict[str, Handler]:

@@ -20,11 +20,11 @@ from serving.bins.request import Endpoint, TextRequest, read_deadline
 from serving.bins.tei import EMBEDDING, no_dimensions, plain_texts
 from serving.http import openai
 from serving.http.json_body import shorten
-from serving.http.routing import read_fields
+from serving.http.routing import arrival, read_fields
 
 
 async def embeddings_route(request: Request, endpoint: Endpoint) -> Response:
-    arrived = endpoint.now
+    arrived = arrival(request, endpoint)
     fields = await read_fields(request, endpoint.settings)
     task = endpoint.select(request.path_params.get("task") or fields.get("model"), "model", EMBEDDING)
     if fields.get("dimensions") is not None:

@@ -19,7 +19,7 @@ from serving.bins.request import Endpoint, TextRequest, read_deadline
 from serving.http import tei
 from serving.http.api_errors import json_response
 from serving.http.json_body import shorten
-from serving.http.routing import read_fields
+from serving.http.routing import arrival, read_fields
 from serving.http.texts import Texts, check_count, clean
 
 error_response = partial(tei.error_response, kinds={**tei.KINDS, 503: (503, "Unhealthy")})
@@ -29,7 +29,7 @@ CLASSIFICATION, EMBEDDING = "classification", "embedding"
 
 async def embed(request: Request, endpoint: Endpoint) -> Response:
     """Answer /embed with an embedding per text."""
-    arrived = endpoint.now
+    arrived = arrival(request, endpoint)
     fields = await read_fields(request, endpoint.settings)
     task = endpoint.select(request.path_params.get("task"), "task", EMBEDDING)
     return await _embed(request, endpoint, task, fields, arrived)
@@ -37,7 +37,7 @@ async def embed(request: Request, endpoint: Endpoint) -> Response:
 
 async def predict(request: Request, endpoint: Endpoint) -> Response:
     """Answer /predict with the scores of classes per text."""
-    arrived = endpoint.now
+    arrived = arrival(request, endpoint)
     fields = await read_fields(request, endpoint.settings)
     task = endpoint.select(request.path_params.get("task"), "task", CLASSIFICATION)
     return await _predict(request, endpoint, task, fields, arrived)
@@ -45,7 +45,7 @@ async def predict(request: Request, endpoint: Endpoint) -> Response:
 
 async def answer(request: Request, endpoint: Endpoint) -> Response:
     """Embed or classify, whichever the stream does."""
-    arrived = endpoint.now
+    arrived = arrival(request, endpoint)
     fields = await read_fields(request, endpoint.settings)
     task = endpoint.select(request.path_params.get("task"), "task", None)
     handle = _embed if endpoint.describe(task).head == EMBEDDING else _predict

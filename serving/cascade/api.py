@@ -16,9 +16,11 @@ from serving.cascade.outcomes import read_outcome, take_all
 from serving.cascade.request import Endpoint, TextRequest, read_request
 from serving.cascade.schemas import Prediction, Status, TakenOutcome, TaskList, errors, outcome_body, request_body
 from serving.cascade.tei import add_tei
-from serving.http.api_errors import json_response
+from serving.http import tei
+from serving.http.api_errors import ErrorShape, error_response, json_response
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
 from serving.http.json_body import check_type, parse_value, read_body
+from serving.http.routing import arrival
 
 
 def create_app(swagger: Path) -> FastAPI:
@@ -26,7 +28,11 @@ def create_app(swagger: Path) -> FastAPI:
     app = new_app("Pliant cascade")
     _add_routes(app)
     add_tei(app, endpoint_of)
-    return complete(app, {"/predict": _predict}, swagger)
+    return complete(app, {"/predict": _predict}, swagger, _shape_of)
+
+
+def _shape_of(path: str) -> ErrorShape:
+    return tei.error_response if "/tei" in path else error_response
 
 
 def _add_routes(app: FastAPI) -> None:
@@ -53,7 +59,7 @@ def _add_routes(app: FastAPI) -> None:
 
 async def _predict(request: Request) -> Response:
     endpoint: Endpoint = endpoint_of(request)
-    arrived = endpoint.now
+    arrived = arrival(request, endpoint)
     body = await read_request(request, endpoint)
     return json_response(_with_cleaned(await endpoint.predict(body, arrived), body))
 

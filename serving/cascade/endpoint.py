@@ -61,11 +61,16 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         """
         self._choose(request)
         pending = []
-        for index, text in enumerate(request.texts):
-            pending.append(asyncio.ensure_future(self._answer(request, text, arrived)))
-            if index % AT_ONCE == AT_ONCE - 1:
-                await asyncio.sleep(0)
-        results = await asyncio.gather(*pending, return_exceptions=True)
+        try:
+            for index, text in enumerate(request.texts):
+                pending.append(asyncio.ensure_future(self._answer(request, text, arrived)))
+                if index % AT_ONCE == AT_ONCE - 1:
+                    await asyncio.sleep(0)
+            results = await asyncio.gather(*pending, return_exceptions=True)
+        except asyncio.CancelledError:  # the client has left
+            for task in pending:
+                task.cancel()
+            raise
         failed = [result for result in results if isinstance(result, BaseException)]
         if len(failed) == len(results):
             raise failed[0]

@@ -19,7 +19,7 @@ from serving.cascade.request import Described, Endpoint, TextRequest, read_texts
 from serving.cascade.schemas import task_parameter, tei_body, tei_responses
 from serving.http import tei
 from serving.http.api_errors import ApiError, json_response
-from serving.http.routing import guarded, read_fields
+from serving.http.routing import arrival, guarded, read_fields
 from serving.http.tei import Form
 
 MIN_PROBABILITY = 1e-12  # smaller probabilities count as this one in raw scores
@@ -59,7 +59,7 @@ def add_tei(app: FastAPI, endpoint_of: Callable[[Request], Endpoint]) -> None:
 
 
 async def _predict(request: Request, endpoint: Endpoint) -> Response:
-    arrived = endpoint.now
+    arrived = arrival(request, endpoint)
     fields = await read_fields(request, endpoint.settings)
     task = select_task(request.path_params.get("task"), endpoint)
     described, form = endpoint.describe(task), tei.read_form(fields)

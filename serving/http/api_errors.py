@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.responses import Response
@@ -10,15 +12,40 @@ from starlette.responses import Response
 from pliant.errors import ArtifactError, BackboneError, InputError, PliantError, RegistryError, WorkerError
 from serving.answers import Rejected
 
-RETRY_AFTER = "1"  # seconds, about the time in which a queue empties or its requests expire
+LONGEST_RETRY = 60  # seconds
 
 
 class ApiError(Exception):
-    """An error with an HTTP status. `code` is for programs; `message` is for people and names field, value and limit."""
+    """An error with an HTTP status. `code` is for programs; `message` is for people and names field, value and limit.
 
-    def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
+    `retry_after`: seconds after which the same request has better prospects, if the status is 429 or 503.
+    `headers`: further headers of the response.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        field: str | None = None,
+        retry_after: float = 1.0,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
         self.status, self.code, self.field = status, code, field
+        self.retry_after, self._headers = retry_after, dict(headers or {})
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers of the response; 429 and 503 have Retry-After, in whole seconds from 1 on."""
+        if self.status not in (429, 503):
+            return self._headers
+        seconds = min(max(1, math.ceil(self.retry_after)), LONGEST_RETRY)
+        return {"retry-after": str(seconds), **self._headers}
+
+
+ErrorShape = Callable[[ApiError], Response]
+"""How an interface tells a client of an error."""
 
 
 def api_error_of(error: Exception) -> ApiError:
@@ -45,10 +72,10 @@ def api_error_of_drop(rejected: Rejected, deadline: float) -> ApiError:
     """Return the API error for a request that the scheduler rejected. `deadline` is in seconds from arrival."""
     match rejected.reason:
         case "full":
-            return ApiError(429, "full", "the queue is full; try again later")
+            return ApiError(429, "full", "the queue is full; try again later", retry_after=rejected.retry_after)
         case "late":
             message = f"deadline is {deadline:g} seconds, but the queue is too long to answer within it"
-            return ApiError(503, "late", message, "deadline")
+            return ApiError(503, "late", message, "deadline", rejected.retry_after)
     return ApiError(503, rejected.reason, "the worker failed, and the deadline leaves no time for another attempt")
 
 
@@ -58,9 +85,8 @@ def error_content(api_error: ApiError) -> dict[str, Any]:
 
 
 def error_response(api_error: ApiError) -> Response:
-    """Return an error as a response; 429 and 503 have the header Retry-After."""
-    headers = {"retry-after": RETRY_AFTER} if api_error.status in (429, 503) else None
-    return json_response(error_content(api_error), api_error.status, headers)
+    """Return an error as a response."""
+    return json_response(error_content(api_error), api_error.status, api_error.headers)
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -20,10 +20,13 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from pliant.errors import PliantError
-from serving.http.api_errors import ApiError, api_error_of, error_response, json_response
+from serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
 from serving.http.schemas import Refresh
 
 Handler = Callable[[Request], Awaitable[Response]]
+
+ADMIN = ("/refresh", "/tasks", "/outcomes")
+"""Endings of POST paths that ask for no prediction."""
 
 
 def new_app(title: str) -> FastAPI:
@@ -31,12 +34,18 @@ def new_app(title: str) -> FastAPI:
     return FastAPI(title=title, version="1", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
 
 
-def complete(app: FastAPI, hot: Mapping[str, Handler], swagger: Path) -> FastAPI:
+def complete(
+    app: FastAPI,
+    hot: Mapping[str, Handler],
+    swagger: Path,
+    shape_of: Callable[[str], ErrorShape] = lambda _path: error_response,
+) -> FastAPI:
     """Add what all services have in common, and return the app.
 
     `hot`: handlers of the most frequent POST routes, by path. `swagger`: a folder with the files of Swagger UI, so that
-    the page needs no internet.
+    the page needs no internet. `shape_of` gives the error shape of a path, for errors before the app is called.
     """
+    app.state.shape_of = shape_of
     # These routes come before FastAPI's of the same path, which only serve as documentation: its dependency injection,
     # unused here, took a sixth of a request's time.
     app.router.routes[:0] = [Route(path, handler, methods=["POST"]) for path, handler in hot.items()]
@@ -62,6 +71,11 @@ def add_refresh(app: FastAPI, errors: Mapping[int | str, dict[str, Any]] | None 
 def add_status(app: FastAPI, schema: type[BaseModel], summary: str = "Status of the service") -> None:
     """Add GET /status, documented with the `schema` of its answer."""
     app.add_api_route("/status", _status, methods=["GET"], summary=summary, responses={200: {"model": schema}})
+
+
+def asks_for_prediction(path: str) -> bool:
+    """Whether a POST to this path is a request for the scheduler, which an overloaded service may turn away."""
+    return not path.endswith(ADMIN)
 
 
 def endpoint_of(request: Request) -> Any:
@@ -91,7 +105,7 @@ async def _docs(request: Request) -> Response:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
-        api_error = ApiError(error.status_code, "http", str(error.detail))
+        api_error = ApiError(error.status_code, "http", str(error.detail), headers=error.headers)
     else:
         api_error = api_error_of(error)
     endpoint_of(request).metrics.errored(api_error.code)

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from serving.http.api_errors import RETRY_AFTER, ApiError, json_response
+from serving.http.api_errors import ApiError, json_response
 
 STATUS = dict.fromkeys(("invalid", "too_many_texts", "text_too_long", "wrong_head"), 400)
 """Our code -> OpenAI's status, where it differs from ours."""
@@ -18,8 +18,7 @@ CODES = {"unknown_task": "model_not_found", "full": "rate_limit_exceeded"}
 def error_response(api_error: ApiError, codes: Mapping[str, str] = CODES) -> Response:
     """Return an error in OpenAI's shape; `codes` as in `error_content`."""
     status = STATUS.get(api_error.code, api_error.status)
-    headers = {"retry-after": RETRY_AFTER} if status in (429, 503) else None
-    return json_response({"error": error_content(api_error, codes)}, status, headers)
+    return json_response({"error": error_content(api_error, codes)}, status, api_error.headers)
 
 
 def error_content(api_error: ApiError, codes: Mapping[str, str] = CODES) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -11,6 +12,9 @@ from starlette.responses import Response
 from pliant.errors import InputError, PliantError
 from serving.http.api_errors import ApiError, api_error_of
 from serving.http.json_body import check_type, parse_json, read_body, shorten
+
+ARRIVED = "pliant.arrived"
+"""Key of an ASGI scope: when the request came, on the clock of the event loop."""
 
 
 class Limits(Protocol):
@@ -34,15 +38,18 @@ class ErrorCounter(Protocol):
     def errored(self, code: str) -> None: ...
 
 
-class Endpoint(Protocol):
+class HasClock(Protocol):
+    @property
+    def now(self) -> float: ...
+
+
+class Endpoint(HasClock, Protocol):
     """What any system's endpoint offers its routes."""
 
     @property
     def settings(self) -> Limits: ...
     @property
     def metrics(self) -> ErrorCounter: ...
-    @property
-    def now(self) -> float: ...
     async def refresh(self) -> dict[str, Any]: ...
 
 
@@ -66,6 +73,12 @@ def guarded(
             return error_response(api_error)
 
     return answer
+
+
+def arrival(request: Request, endpoint: HasClock) -> float:
+    """Return when the request came to the socket, on the endpoint's clock; now, if nobody has noted it."""
+    arrived = request.scope.get(ARRIVED)
+    return endpoint.now if arrived is None else endpoint.now - (asyncio.get_running_loop().time() - arrived)
 
 
 async def read_fields(request: Request, limits: Limits) -> Mapping[str, Any]:

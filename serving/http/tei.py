@@ -15,7 +15,7 @@ from typing import Any
 from starlette.responses import Response
 
 from pliant.errors import InputError
-from serving.http.api_errors import RETRY_AFTER, ApiError, json_response
+from serving.http.api_errors import ApiError, json_response
 from serving.http.json_body import shorten
 from serving.http.texts import RawText, check_count
 
@@ -44,7 +44,7 @@ class Form:
 def error_response(api_error: ApiError, kinds: Mapping[int, tuple[int, str]] = KINDS) -> Response:
     """Return an error in TEI's shape. The code `late` counts as overload: the queue was too long."""
     status, kind = kinds.get(429 if api_error.code == "late" else api_error.status, (api_error.status, "Validation"))
-    headers = {"retry-after": RETRY_AFTER} if status in (429, 503) else None
+    headers = api_error.headers if status in (429, 503) else None
     return json_response({"error": str(api_error), "error_type": kind}, status, headers)
 
 
@@ -52,7 +52,7 @@ def health(ready: bool) -> Response:
     """Return the answer of /health."""
     if ready:
         return Response(status_code=200)
-    return json_response({"error": "unhealthy", "error_type": "Unhealthy"}, 503, {"retry-after": RETRY_AFTER})
+    return json_response({"error": "unhealthy", "error_type": "Unhealthy"}, 503, {"retry-after": "1"})
 
 
 def read_form(fields: Mapping[str, Any]) -> Form:

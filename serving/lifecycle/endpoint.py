@@ -43,6 +43,11 @@ class Endpoint(Generic[S, C, H, D, M]):
         """Whether the service can recover by itself; if not, its process must be restarted."""
         return self._generations.present.driver.alive
 
+    @property
+    def usual_deadline(self) -> float:
+        """Return the seconds in which requests usually must be answered."""
+        return self._generations.present.driver.usual_deadline
+
     async def refresh(self) -> dict[str, Any]:
         """Poll the registry now, and return the outcome. Raises as `Refresher`'s poll."""
         return (await self._poller.poll()).to_dict()

@@ -42,7 +42,7 @@ def create_app(swagger: Path) -> FastAPI:
     handlers = {path: openai.guarded(handle, endpoint_of) for path, handle in {**POST_ROUTES, **GET_ROUTES}.items()}
     for path, handler in handlers.items():
         app.add_api_route(path, handler, name=path, **route_options(path))
-    complete(app, {path: handlers[path] for path in POST_ROUTES}, swagger)
+    complete(app, {path: handlers[path] for path in POST_ROUTES}, swagger, lambda _path: openai.error_response)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.router.routes.append(NotFoundRoute())
     return app
@@ -53,4 +53,4 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     endpoint_of(request).metrics.errored("http")
     message = f"{request.method} {request.url.path}: {error.detail}"
-    return openai.error_response(ApiError(error.status_code, "http", message))
+    return openai.error_response(ApiError(error.status_code, "http", message, headers=error.headers))

@@ -14,6 +14,7 @@ from pliant.errors import InputError
 from serving.http.api_errors import json_response
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
 from serving.http.json_body import check_names, parse_json, read_body, shorten, text
+from serving.http.routing import arrival
 from serving.tokens.endpoint import TokensEndpoint
 from serving.tokens.request import read_request
 from serving.tokens.schemas import Prediction, Status, TaskDescription, TaskList, errors, request_body
@@ -51,7 +52,7 @@ def _add_routes(app: FastAPI) -> None:
 
 async def _predict(request: Request) -> Response:
     endpoint: TokensEndpoint = endpoint_of(request)
-    arrived, settings = endpoint.now, endpoint.settings
+    arrived, settings = arrival(request, endpoint), endpoint.settings
     body = await read_request(request, settings.max_body_bytes, settings.max_deadline)
     return json_response(await endpoint.predict(body, arrived))
 

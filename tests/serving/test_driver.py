@@ -98,6 +98,24 @@ def test_an_answer_past_its_deadline_says_by_how_much_it_is_late():
     run_virtually(main())
 
 
+def test_an_answer_that_waits_for_the_loop_beyond_its_deadline_is_late():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        act = bench.driver._act
+
+        def act_and_be_held_up(action, now):  # between the scheduler's answer and the client's turn
+            act(action, now)
+            bench.driver._clock = lambda: 0.7 if isinstance(action, Answer) else now
+
+        bench.driver._act = act_and_be_held_up
+        answer = await bench.driver.submit("a", 0.5, 1.0, "x")
+        assert not answer.on_time and answer.late_by == pytest.approx(0.2)
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
 def test_a_killed_worker_is_restarted_and_its_requests_are_served_or_dropped():
     async def main():
         bench = Bench()

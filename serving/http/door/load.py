@@ -1,0 +1,94 @@
+"""How busy the event loop is, and which requests it still takes in.
+
+A request that the loop cannot handle in time delays every other. While the loop has idle time all requests are taken in. A
+loop without takes in, between two looks at its sockets, as many requests as their mean cost allows within a share of the
+deadlines that it sees; the rest are shed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import selectors
+import time
+from collections.abc import Callable
+from typing import Any
+
+SHARE = 0.1  # of the mean deadline, that the work between two looks may take
+SHORTEST, LONGEST = 0.02, 1.0  # seconds between which that share is kept
+IDLE = 0.05  # share of the time below which a loop counts as saturated
+WINDOW = 0.1  # seconds, the time constant of the share of idle time
+MEMORY = 0.05  # weight of the newest value in the other means
+WAITED = 0.0002  # seconds above which a look at the sockets has waited
+
+
+class LoopLoad:
+    """Measures one event loop. Times are seconds on the loop's clock."""
+
+    def __init__(self) -> None:
+        self.looks = 0  # at the sockets
+        self.earliest = 0.0  # the time after which all has come that is now read from the sockets
+        self.waited = False  # whether the latest look waited for what it saw
+        self._looked: float | None = None  # when it returned
+        self._idle = 1.0  # share of the latest time
+        self._taken = 0  # requests taken in since the latest look
+        self._busy, self._count = 0.0, 0.0  # means of seconds of work, and of requests taken in, between two looks
+        self.deadline = 0.5  # seconds from arrival in which requests usually must be answered
+
+    @property
+    def cost(self) -> float:
+        """Return the mean seconds of the loop per request."""
+        return self._busy / self._count if self._count else 0.0
+
+    @property
+    def saturated(self) -> bool:
+        """Whether the loop has no idle time left."""
+        return self._idle < IDLE
+
+    @property
+    def retry_after(self) -> float:
+        """Return the seconds after which a request that is shed has better prospects."""
+        return self._limit() * 2
+
+    def looked(self, began: float, ended: float) -> None:
+        """A look at the sockets, from `began` to `ended`, has returned."""
+        last = began if self._looked is None else self._looked
+        self.looks += 1
+        self.waited = ended - began > WAITED
+        self.earliest = ended if self.waited else last
+        self._busy += MEMORY * (began - last - self._busy)
+        self._count += MEMORY * (self._taken - self._count)
+        weight = math.exp(-(ended - last) / WINDOW)
+        share = (ended - began) / (ended - last) if self.waited else 0.0
+        self._idle = weight * self._idle + (1 - weight) * share
+        self._taken, self._looked = 0, ended
+
+    def take(self) -> bool:
+        """Whether the loop takes in one more request now; it counts as taken in then."""
+        if self.saturated and self._taken and (self._taken + 1) * self.cost > self._limit():
+            return False
+        self._taken += 1
+        return True
+
+    def _limit(self) -> float:
+        """Return the seconds that the work between two looks may take."""
+        return min(max(SHARE * self.deadline, SHORTEST), LONGEST)
+
+
+class MeasuredSelector(selectors.DefaultSelector):
+    """The system's selector, which reports each look at the sockets to a `LoopLoad`."""
+
+    def __init__(self, load: LoopLoad, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._load, self._clock = load, clock
+
+    def select(self, timeout: float | None = None) -> Any:
+        began = self._clock()
+        events = super().select(timeout)
+        self._load.looked(began, self._clock())
+        return events
+
+
+def measured_loop(load: LoopLoad) -> asyncio.SelectorEventLoop:
+    """Return an event loop that reports to `load`."""
+    return asyncio.SelectorEventLoop(MeasuredSelector(load))

@@ -1,0 +1,203 @@
+"""uvicorn's HTTP protocol with limits of what one connection may cost.
+
+The parser hands over a header only when it is complete, so bytes are counted as they come too. Trailers are refused: no
+client of these services sends them. WebSockets are switched off: no route has any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from serving.http.api_errors import ApiError
+from serving.http.door.connections import Stage
+from serving.http.door.door import Door
+from serving.http.routing import ARRIVED
+
+ADDED = 8  # bytes of chunk lines that each byte of a chunked body may bring, besides `head_bytes`
+LOOKS = 2  # looks at the sockets within which what a new connection sends may have come before it was accepted
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, door: Door, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.ws_protocol_class = None
+        self._door, self._limits = door, door.limits
+        self._begun = 0  # requests
+        self._in_head = False
+        self._head, self._lines = 0, 0  # bytes and headers of the open head
+        self._raw, self._content = 0, 0  # bytes of the open body, as sent and without chunk lines
+        self._task: asyncio.Task[None] | None = (
+            None  # of the request that is being answered, if it ends with its client
+        )
+        self._lost = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        load = self._door.load
+        self._made = load.earliest, load.looks
+        if not self._door.connections.enter(self, self.loop.time()):
+            self._refuse(ApiError(503, "busy", f"there are {self._door.connections.most} connections already"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._door.connections.leave(self)
+        super().connection_lost(exc)
+        self._lost = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        begun, was_in_head = self._begun, self._in_head
+        try:
+            self.parser.feed_data(data)
+            if (
+                self._begun == begun
+            ):  # else this piece of at most 256 KiB holds the end of one message and another's begin
+                self._count(len(data), was_in_head)
+        except ApiError as error:
+            self._refuse(error)
+        except httptools.HttpParserUpgrade:
+            pass  # answered as a request without an upgrade
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, ApiError) else ApiError(400, "malformed", "this is not HTTP/1.1"))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._begun += 1
+        if len(self.pipeline) >= self._limits.pipelined:
+            raise ApiError(429, "busy", f"more than {self._limits.pipelined} requests wait on this connection")
+        self._in_head, self._head, self._lines = True, 0, 0
+        self.scope[ARRIVED] = self._arrival()  # type: ignore[literal-required]
+        if self._is_free():
+            self._door.connections.move(self, Stage.HEAD, self.loop.time())
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            raise ApiError(400, "malformed", "trailers are not accepted")
+        self._lines += 1
+        if self._lines > self._limits.headers:
+            raise ApiError(431, "head_too_large", f"there are more than {self._limits.headers} headers")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self._limits.head_bytes:
+            raise self._head_too_large()
+        self._in_head, self._raw, self._content = False, 0, 0
+        if self._is_free():
+            self._door.connections.move(self, Stage.BODY, self.loop.time())
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._content += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._door.connections.stage(self) is Stage.BODY:
+            self._door.connections.move(self, Stage.ANSWER, self.loop.time())
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._task = None
+        if not self.transport.is_closing():
+            self._door.connections.move(self, self._next_stage(), self.loop.time())
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(ApiError(400, "malformed", msg))
+
+    def expire(self, stage: Stage) -> None:
+        """Close the connection, which has been in this stage for too long, or is one too many."""
+        if stage is Stage.BODY or (stage is Stage.HEAD and self._in_head):
+            self._refuse(ApiError(408, "too_slow", "the rest of the request did not come in time"))
+        else:
+            self.transport.close()
+
+    def unread(self) -> int:
+        """Return the bytes that the client has not taken yet."""
+        return self.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Close the connection without sending what is left."""
+        self.transport.abort()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        path = cycle.scope["path"]
+        if cycle.scope["method"] != "POST" or not self._door.is_sheddable(path):
+            super()._start_asgi_task(cycle, app)
+        elif self._door.load.take():
+            self._task = self.loop.create_task(self._run(cycle, app))
+            self._task.add_done_callback(self.tasks.discard)
+            self.tasks.add(self._task)
+        else:
+            self._shed(cycle, path)
+
+    async def _run(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Run the app for a request whose client may leave: the app is cancelled then, which is no error."""
+
+        async def until_left(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await app(scope, receive, send)
+            except asyncio.CancelledError:
+                if not self._lost:
+                    raise
+
+        await cycle.run_asgi(until_left)
+
+    def _shed(self, cycle: RequestResponseCycle, path: str) -> None:
+        """Answer at once that the service is busy, before the body is read."""
+        error = ApiError(503, "busy", "the service is busy; try again later", retry_after=self._door.load.retry_after)
+        self.transport.write(self._door.refusal(error, path, close=not cycle.keep_alive))
+        cycle.response_started = cycle.response_complete = True
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer with an error, unless an answer has begun, and close the connection."""
+        if self.transport.is_closing():
+            return
+        if self._is_free() or not self.cycle.response_started:
+            path = self.scope.get("path", "") if self._begun else ""
+            self.transport.write(self._door.refusal(error, path, close=True))
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # what the app still answers is not sent
+        self.transport.close()
+
+    def _count(self, size: int, was_in_head: bool) -> None:
+        """Count a piece of a message. Raises `ApiError` if it is beyond the limits."""
+        if was_in_head:
+            self._head += size
+            if self._in_head and self._head > self._limits.head_bytes:
+                raise self._head_too_large()
+        else:
+            self._raw += size
+            if self._raw - self._content > self._limits.head_bytes + ADDED * self._content:
+                raise ApiError(400, "malformed", "the body has more chunk lines than content")
+
+    def _head_too_large(self) -> ApiError:
+        limit = self._limits.head_bytes
+        return ApiError(431, "head_too_large", f"request line and headers must be at most {limit} bytes together")
+
+    def _arrival(self) -> float:
+        """Return the time after which the present message has come, on the loop's clock."""
+        load, (earliest, looks) = self._door.load, self._made
+        is_first = self._begun == 1 and not load.waited and load.looks - looks <= LOOKS
+        return earliest if is_first else load.earliest
+
+    def _is_free(self) -> bool:
+        """Whether no earlier request on this connection waits for its answer."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _next_stage(self) -> Stage:
+        """Return the stage after an answer: requests that came meanwhile are next."""
+        if not self.pipeline:
+            return Stage.IDLE
+        return Stage.BODY if self.cycle.more_body else Stage.ANSWER

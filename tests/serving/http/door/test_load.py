@@ -1,0 +1,71 @@
+"""Which requests a loop takes in, in virtual time."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+
+from serving.http.door.load import LoopLoad
+
+COST = 0.004  # seconds of the loop per request
+DEADLINE = 0.5
+SHED = 0.0001  # seconds to turn a request away
+
+
+def useful(rate: float, seconds: float = 20.0, shedding: bool = True, seed: int = 0) -> float:
+    """Return the share of the loop's time that went into answers in time, when requests come at `rate`.
+
+    Each look at the sockets reads all that has come; then the loop handles what it has taken in, in turn.
+    """
+    draw, load = random.Random(seed), LoopLoad()
+    load.deadline = DEADLINE
+    now, arrival, in_time = 0.0, draw.expovariate(rate), 0
+    taken: deque[float] = deque()
+    while now < seconds:
+        began = now
+        now = max(now, arrival) if not taken else now
+        load.looked(began, now)
+        while arrival <= now:
+            if not shedding or load.take():
+                taken.append(arrival)
+            else:
+                now += SHED
+            arrival += draw.expovariate(rate)
+        for _ in range(len(taken)):
+            now += COST
+            in_time += now - taken.popleft() <= DEADLINE
+    return in_time * COST / now
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("times", [2, 4, 8])
+def test_beyond_what_the_loop_bears_answers_stay_in_time(times, seed):
+    best = max(useful(share / COST, seed=seed) for share in (0.7, 0.8, 0.9, 1.0))
+    assert useful(times / COST, seed=seed) >= (0.9 - SHED / COST * times) * best
+    assert useful(times / COST, seed=seed, shedding=False) < 0.2 * best
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_the_loop_bears_is_taken_in(seed):
+    for share in (0.3, 0.6, 0.9):
+        assert useful(share / COST, seed=seed) == pytest.approx(
+            useful(share / COST, seed=seed, shedding=False), abs=0.01
+        )
+
+
+def test_a_burst_on_an_idle_loop_is_taken_in_whole():
+    load = LoopLoad()
+    load.looked(0.0, 1.0)
+    assert all(load.take() for _ in range(1000))
+
+
+def test_what_comes_while_the_loop_is_busy_has_come_after_its_last_look():
+    load = LoopLoad()
+    load.looked(0.0, 1.0)
+    assert (load.earliest, load.waited) == (1.0, True)
+    load.looked(1.4, 1.4)
+    assert (load.earliest, load.waited) == (1.0, False)
+    load.looked(1.5, 1.5)
+    assert load.earliest == 1.4

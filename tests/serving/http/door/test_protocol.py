@@ -1,0 +1,223 @@
+"""Limits of connections: what a client may send, how long it may take, and what ends with it. A real server answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+
+import pytest
+
+from tests.fixtures.door import behind_the_door, post, rest
+
+
+async def answer(scope, receive, send) -> None:
+    while (await receive())["more_body"]:
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+class Held:
+    """An app whose requests wait until `release`; it counts those that began and those that were cancelled."""
+
+    def __init__(self) -> None:
+        self.begun, self.cancelled, self.release = 0, 0, threading.Event()
+
+    async def __call__(self, scope, receive, send) -> None:
+        if scope["path"] != "/predict":
+            await answer(scope, receive, send)
+            return
+        self.begun += 1
+        try:
+            while not self.release.is_set():
+                await asyncio.sleep(0.01)
+            await answer(scope, receive, send)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+
+def until(condition, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def status(reply: bytes) -> int:
+    return int(reply.split(b" ", 2)[1])
+
+
+def sent_until_closed(server, first: bytes, piece: bytes, most: int) -> tuple[int, bytes]:
+    """Send pieces until the server closes; return the bytes that were sent, and its answer."""
+    connection, count = server.connect(), 0
+    connection.sendall(first)
+    with contextlib.suppress(OSError):
+        while count < most:
+            connection.sendall(piece)
+            count += len(piece)
+    reply = b""
+    with contextlib.suppress(OSError):
+        reply = rest(connection)
+    connection.close()
+    return count, reply
+
+
+@pytest.mark.parametrize(
+    "first, piece",
+    [
+        (b"GET / HTTP/1.1\r\nhost: test\r\n", b"x-long: " + b"a" * 4000 + b"\r\n"),
+        (b"GET / HTTP/1.1\r\nhost: test\r\nx-long: ", b"a" * 4000),
+        (b"GET /", b"a" * 4000),
+        (b"POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n0\r\n", b"x-t: " + b"a" * 4000 + b"\r\n"),
+        (b"POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx-t: ", b"a" * 4000),
+        (b"POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n1;", b"a" * 4000),
+    ],
+    ids=["lines", "one line", "address", "trailers", "one trailer", "chunk extension"],
+)
+def test_a_head_or_trailer_without_end_is_cut_off(first, piece):
+    with behind_the_door(answer) as server:
+        most = 256 * 1024 * 1024
+        count, _ = sent_until_closed(server, first, piece, most)
+        assert count < most  # what both sides' sockets buffer is some MB
+        assert server.codes in (["head_too_large"], ["malformed"])
+        assert status(server.ask()) == 200
+
+
+@pytest.mark.parametrize("lines, expected", [(99, 200), (100, 431)])
+def test_the_number_of_headers_is_limited(lines, expected):
+    request = b"GET / HTTP/1.1\r\nhost: test\r\n" + b"a: b\r\n" * lines + b"\r\n"
+    with behind_the_door(answer) as server:
+        assert status(server.ask(request)) == expected
+
+
+@pytest.mark.parametrize("size, expected", [(60_000, 200), (70_000, 431)])
+def test_the_size_of_a_head_that_comes_at_once_is_limited(size, expected):
+    with behind_the_door(answer) as server:
+        assert status(server.ask(b"GET / HTTP/1.1\r\nhost: test\r\na: " + b"b" * size + b"\r\n\r\n")) == expected
+
+
+def test_a_large_body_and_a_body_in_small_chunks_pass():
+    chunked = (
+        b"POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 50_000 + b"0\r\n\r\n"
+    )
+    with behind_the_door(answer) as server:
+        assert status(server.ask(post(body=b"a" * 3_000_000))) == 200
+        assert status(server.ask(chunked)) == 200
+
+
+@pytest.mark.parametrize(
+    "begin, expected",
+    [
+        (b"", None),
+        (b"GET / HTTP/1.1\r\nhost: ", 408),
+        (post(body=b"12345")[:-3], 408),
+        (b"GET / HTTP/1.1\r\nhost: test\r\n\r\n", 200),
+    ],
+    ids=["silent", "head", "body", "idle"],
+)
+def test_a_connection_that_is_not_used_in_time_is_closed(begin, expected):
+    with behind_the_door(answer, head_seconds=0.1, body_seconds=0.1) as server:
+        connection = server.connect()
+        connection.sendall(begin)
+        reply = rest(connection)
+        connection.close()
+        assert (status(reply) if reply else None) == expected
+
+
+def test_line_ends_do_not_keep_a_connection_open():
+    with behind_the_door(answer, head_seconds=0.1) as server:
+        connection = server.connect()
+        end = time.monotonic() + 20
+        with pytest.raises(OSError):
+            while time.monotonic() < end:
+                connection.sendall(b"\r\n")
+                time.sleep(0.05)
+        connection.close()
+
+
+def test_idle_connections_beyond_the_limit_are_closed_the_oldest_first():
+    with behind_the_door(answer, connections=10) as server:
+        connections = [server.connect() for _ in range(30)]
+        assert status(server.ask()) == 200
+        connections[0].settimeout(20)
+        assert rest(connections[0]) == b""
+        connections[-1].sendall(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
+        assert status(connections[-1].recv(1000)) == 200
+        for connection in connections:
+            connection.close()
+
+
+def test_a_connection_is_turned_away_where_all_others_wait_for_answers():
+    app = Held()
+    with behind_the_door(app, connections=3) as server:
+        connections = [server.connect() for _ in range(3)]
+        for connection in connections:
+            connection.sendall(post())
+        until(lambda: app.begun == 3)
+        assert status(server.ask()) == 503
+        app.release.set()
+        assert [status(connection.recv(1000)) for connection in connections] == [200] * 3
+        for connection in connections:
+            connection.close()
+
+
+def test_a_request_ends_with_its_client_and_is_no_error(caplog):
+    app = Held()
+    with caplog.at_level(logging.WARNING), behind_the_door(app) as server:
+        connection = server.connect()
+        connection.sendall(post())
+        until(lambda: app.begun == 1)
+        connection.close()
+        until(lambda: app.cancelled == 1)
+        assert status(server.ask()) == 200
+    assert caplog.messages == []
+
+
+def test_requests_that_wait_on_one_connection_are_limited():
+    app = Held()
+    with behind_the_door(app, pipelined=4) as server:
+        connection = server.connect()
+        connection.sendall(post() * 100)
+        until(lambda: server.codes == ["busy"])
+        until(lambda: app.cancelled == app.begun)
+        assert status(server.ask(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")) == 200
+        connection.close()
+
+
+def test_pipelined_requests_are_answered_in_turn():
+    with behind_the_door(answer) as server:
+        connection = server.connect()
+        connection.sendall(post() * 3 + post(connection="close"))
+        assert rest(connection).count(b"HTTP/1.1 200") == 4
+        connection.close()
+
+
+def test_a_client_that_does_not_read_is_cut_off():
+    async def talkative(scope, receive, send) -> None:
+        size = 32 * 1024 * 1024
+        headers = [(b"content-length", str(size).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": bytes(size)})
+
+    with behind_the_door(talkative, body_seconds=0.1) as server:
+        connection = server.connect()
+        connection.sendall(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
+        until(lambda: len(server.door.connections) == 1)
+        until(lambda: len(server.door.connections) == 0)
+        connection.close()
+
+
+def test_a_request_that_the_loop_cannot_bear_is_turned_away_before_its_body(monkeypatch):
+    with behind_the_door(answer) as server:
+        monkeypatch.setattr(server.door.load, "take", lambda: False)
+        connection = server.connect()
+        connection.sendall(post(body=b"12345678")[:-8])
+        reply = connection.recv(1000)
+        assert status(reply) == 503 and b"retry-after: 1" in reply and b'"code": "busy"' in reply
+        connection.sendall(b"12345678" + b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")  # the connection stays of use
+        assert status(connection.recv(1000)) == 200
+        connection.close()
