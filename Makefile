@@ -9,7 +9,7 @@ SETTING := $(PINNED) $(if $(SLOW)$(AVX2),env ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX
 # One process a core, and no more where there is one core (tests/conftest.py); a file of tests stays in one process.
 PYTEST := $(SETTING) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check lock install tools clean
+.PHONY: demo test check attacks nightly lock install tools clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -38,6 +38,16 @@ check: tools ## ruff, mypy and the fast tests
 
 test: tools ## the whole test suite, or of it what ONLY="slow or gpu" names; SLOW=1 as on a slow machine
 	$(PYTEST) $(if $(ONLY),-m "$(ONLY)")
+
+attacks: tools ## attack real services as an attacker, an overload or a crash would, and print the targets (ONLY=01 for one)
+	$(SETTING) $(BIN)/python -m pytest -s -m attack tests/attacks $(if $(ONLY),-k "$(ONLY)")
+
+# Fresh examples of the property tests, with a seed that gives them again: make nightly SEED=...
+nightly: SEED := $(or $(SEED),$(shell date +%Y%m%d%H%M%S))
+nightly: tools ## the property tests with fresh examples, then the attacks; SEED=... repeats a night
+	@echo "the seed of this night's examples is $(SEED)"
+	PLIANT_TEST_EXAMPLES=fresh $(PYTEST) -m "not slow and not gpu" --hypothesis-seed=$(SEED)
+	$(MAKE) attacks
 
 lock: tools ## remake the exact pins from the ranges in pyproject.toml
 	$(BIN)/python -m pip install --quiet uv

@@ -1,24 +1,33 @@
 """Journals in files: a recorder that never stops the service, and a reader that accepts a truncated last line.
 
-If writing fails, recording ends and the log says so once: a journal with a gap could not be replayed. No journal is ever
-overwritten.
+A journal that reaches `SEGMENT_BYTES` goes on in a new file; the file of a former run, too, is kept under a number:
+`journal.jsonl.1`, then `.2` and so on, `journal.jsonl` being the newest. The oldest are removed, so that all together
+stay below `KEPT_BYTES`. If writing fails recording ends, and the log says so once: a journal with a gap could not be
+replayed.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 import logging
+import os
 import time
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from pliant.errors import InputError
 from pliant.journal import decode, encode
+from pliant.lines import complete_lines
 from pliant.protocol import Journal, JournalEntry
 
 BUFFER_BYTES = 1 << 16
 FLUSH_SECONDS = 1.0
+SEGMENT_BYTES = 64 << 20
+KEPT_BYTES = 1 << 30
+CONTINUES = '{"continues": '
+"""Begin of the first line of a file that goes on where the named one ends."""
 
 logger = logging.getLogger("pliant.serving")
 
@@ -26,18 +35,30 @@ logger = logging.getLogger("pliant.serving")
 class FileRecorder:
     """Writes entries to a file; call it with each. A killed process loses the last second.
 
-    The file of a former run is kept: it is renamed by a number behind its name, `journal.jsonl.1`, then `.2` and so on.
-    Writes are buffered and flushed about once a second.
+    Writes are buffered and flushed about once a second. The file is locked: a second service cannot write the same one.
     """
 
-    def __init__(self, path: Path, line: Callable[[Any], str] = encode) -> None:
-        """`line` writes one entry as text. Raises `InputError` if the file cannot be made."""
-        self._path, self._line = path, line
-        self._flushed = time.monotonic()
+    def __init__(
+        self,
+        path: Path,
+        line: Callable[[Any], str] = encode,
+        segment_bytes: int = SEGMENT_BYTES,
+        kept_bytes: int = KEPT_BYTES,
+    ) -> None:
+        """`line` writes one entry as text. Raises `InputError` if the file cannot be made, or another service has it."""
+        self._path, self._line, self._segment_bytes, self._kept_bytes = path, line, segment_bytes, kept_bytes
+        self._flushed, self._size = time.monotonic(), 0
+        self._file: BinaryIO | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _keep_former(path)
-            self._file: TextIO | None = path.open("w", buffering=BUFFER_BYTES, encoding="utf-8")
+            with _locked(path, "ab") as former:
+                size = former.seek(0, os.SEEK_END) if path.is_file() else 0
+                if size:
+                    logger.warning("the journal of a former run, %s, is kept as %s", path, _keep(path))
+            self._file = _locked(path, "ab")
+            _prune(path, kept_bytes)
+        except BlockingIOError:
+            raise InputError("journal", path, "a file that no other service writes") from None
         except OSError as error:
             raise InputError("journal", path, f"a file that can be written ({error.strerror})") from None
 
@@ -45,8 +66,10 @@ class FileRecorder:
         if self._file is None:
             return
         try:
-            self._file.write(self._line(entry) + "\n")
+            self._write(self._file, self._line(entry))
             self._flush_now_and_then(self._file)
+            if self._size >= self._segment_bytes:
+                self._rotate(self._file)
         except OSError as error:
             self._give_up(error)
 
@@ -58,7 +81,21 @@ class FileRecorder:
             self._give_up(error)
         self._file = None
 
-    def _flush_now_and_then(self, file: TextIO) -> None:
+    def _write(self, file: BinaryIO, line: str) -> None:
+        content = line.encode() + b"\n"
+        file.write(content)
+        self._size += len(content)
+
+    def _rotate(self, file: BinaryIO) -> None:
+        """Go on in a new file, which names the full one."""
+        file.flush()
+        former = _keep(self._path)
+        file.close()
+        self._file, self._size = _locked(self._path, "ab"), 0
+        self._write(self._file, json.dumps({"continues": former.name}))
+        _prune(self._path, self._kept_bytes)
+
+    def _flush_now_and_then(self, file: BinaryIO) -> None:
         now = time.monotonic()
         if now - self._flushed > FLUSH_SECONDS:
             self._flushed = now
@@ -70,25 +107,21 @@ class FileRecorder:
         self._file = None
 
 
-def _keep_former(path: Path) -> None:
-    """Rename a file that has something in it: a journal replays from its first entry, so runs are not mixed in one."""
-    if path.is_file() and path.stat().st_size:
-        former = next(name for number in count(1) if not (name := path.with_name(f"{path.name}.{number}")).exists())
-        path.rename(former)
-        logger.warning("the journal of a former run, %s, is kept as %s", path, former)
-
-
 def read(path: Path) -> Journal:
-    """Return all complete entries. A last line without its end, as a killed process leaves it, is skipped.
+    """Return all complete entries of a run, also of the files that it continues.
 
-    Raises `InputError` for a file that cannot be read, and for any other line that is no entry (with its number).
+    A last line without its end, as a killed process leaves it, is skipped. Raises `InputError` for a file that cannot
+    be read or was removed, and for any other line that is no entry (with its number).
     """
-    try:
-        whole, _, _truncated = path.read_text(encoding="utf-8").rpartition("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("journal", path, f"a file that can be read ({error})") from None
-    lines = whole.split("\n") if whole else []
-    return [_decode(line, path, number) for number, line in enumerate(lines, start=1)]
+    return [_decode(line, file, number) for file, number, line in run_lines(path)]
+
+
+def run_lines(path: Path) -> list[tuple[Path, int, str]]:
+    """Return the complete lines of a run, each with its file and number, the eldest first. Raises `InputError`."""
+    lines = [(path, number, line) for number, line in enumerate(complete_lines(path, "journal"), start=1)]
+    if lines and lines[0][2].startswith(CONTINUES):
+        return run_lines(path.with_name(Path(json.loads(lines[0][2])["continues"]).name)) + lines[1:]
+    return lines
 
 
 def _decode(line: str, path: Path, number: int) -> JournalEntry:
@@ -96,3 +129,36 @@ def _decode(line: str, path: Path, number: int) -> JournalEntry:
         return decode(line)
     except InputError as error:
         raise InputError(f"line {number} of {path.name}", error.value, "a journal entry") from None
+
+
+def _locked(path: Path, mode: str) -> BinaryIO:
+    """Open a file that this process alone writes. Raises `BlockingIOError` if another has it, `OSError`."""
+    file: BinaryIO = path.open(mode, buffering=BUFFER_BYTES)  # type: ignore[assignment]
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _keep(path: Path) -> Path:
+    """Rename the file by the next number and return its new path."""
+    kept = path.with_name(f"{path.name}.{max(_kept(path), default=0) + 1}")
+    path.rename(kept)
+    return kept
+
+
+def _kept(path: Path) -> dict[int, Path]:
+    """Return the numbered files of a journal."""
+    files = path.parent.glob(f"{path.name}.*")
+    return {int(file.suffix[1:]): file for file in files if file.suffix[1:].isdecimal()}
+
+
+def _prune(path: Path, kept_bytes: int) -> None:
+    """Remove the oldest numbered files, until all together have at most so many bytes."""
+    kept, total = _kept(path), 0
+    for number in sorted(kept, reverse=True):
+        total += kept[number].stat().st_size
+        if total > kept_bytes:
+            kept[number].unlink()

@@ -21,7 +21,6 @@ from types import FrameType
 import serving
 from pliant import systems
 from pliant.errors import InputError, WorkerError
-from serving.http.door.limits import backlog, open_files
 from serving.settings import PREFIX, Settings, to_environment
 
 HOST = "127.0.0.1"
@@ -139,7 +138,7 @@ def _check_port(port: int) -> None:
 def _command(system: str, port: int) -> list[str]:
     root = Path(serving.__file__).parents[1]
     options = ["--working-dir", str(root), "--host", HOST, "--port", str(port)]
-    options += ["--timeout-graceful-shutdown", str(DRAIN_SECONDS), "--backlog", str(backlog(open_files()))]
+    options += ["--timeout-graceful-shutdown", str(DRAIN_SECONDS)]
     return [sys.executable, "-m", "bentoml", "serve", _service(system), *options]
 
 

@@ -19,7 +19,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
 settings.register_profile("pliant", deadline=None, derandomize=True, max_examples=60)
-settings.load_profile("pliant")
+# `make nightly`: other examples each time, and more; --hypothesis-seed, which it prints, gives the same ones again.
+settings.register_profile("fresh", deadline=None, derandomize=False, max_examples=300, print_blob=True, database=None)
+settings.load_profile(os.environ.get("PLIANT_TEST_EXAMPLES", "pliant"))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,6 +42,10 @@ def pytest_collection_modifyitems(config, items):
     if hasattr(config, "workerinput"):  # one of several processes: the longest files first, so that all end together
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
+    if "attack" not in config.getoption("markexpr"):
+        attacks = [item for item in items if item.get_closest_marker("attack")]
+        config.hook.pytest_deselected(items=attacks)
+        items[:] = [item for item in items if item not in attacks]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not _has_gpu():
         for item in marked:

@@ -67,11 +67,17 @@ def _read(
 
 
 def _paths(source: str) -> list[Path]:
-    """Return the files that are there. A service numbers its later journals: journal.jsonl, journal-2.jsonl, and so on."""
+    """Return the files that are there. A service numbers its later journals: journal.jsonl, journal-2.jsonl, and so on.
+
+    Each is followed by the files of former runs, and of former parts of its run: journal.jsonl.1 and so on.
+    """
     scheme, _, rest = source.partition(":")
     path = Path(rest if scheme == "journal" else rest.partition(":")[0])
-    later = path.parent.glob(f"{path.stem}-[0-9]*{path.suffix}") if scheme == "journal" else ()
-    return [file for file in (path, *sorted(later)) if file.is_file()]
+    if scheme != "journal":
+        return [path] if path.is_file() else []
+    later = f"{path.stem}-[0-9]*{path.suffix}"
+    patterns = (path.name, f"{path.name}.[0-9]*", later, f"{later}.[0-9]*")
+    return sorted(file for pattern in patterns for file in path.parent.glob(pattern) if file.is_file())
 
 
 def _digest(path: Path) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pliant.errors import InputError
+from pliant.lines import Torn, complete_lines
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
 
 FOLDER = "observed"
@@ -44,8 +45,8 @@ def default_path(home: Path, name: str) -> Path:
 def read(path: Path, latest: int) -> tuple[Output, ...]:
     """Return the latest outputs, the oldest first, with those of the file that this one continues; () without a file.
 
-    Raises `InputError` for a line that the service did not write, with its number; a last line without its end was
-    left by a process that was killed, and is passed over.
+    A last line without its end was left by a process that was killed, and is passed over; so is any other line that the
+    service did not write whole, and the log says how many were. Raises `InputError` for a file that cannot be read.
     """
     outputs: list[Output] = []
     for file in (path.with_suffix(".1.jsonl"), path):
@@ -55,13 +56,12 @@ def read(path: Path, latest: int) -> tuple[Output, ...]:
 
 
 def _read(path: Path) -> Iterator[Output]:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError as error:
-        raise InputError("observed", path, f"a readable file ({error.strerror})") from error
-    for number, line in enumerate(lines[:-1], start=1):  # behind the last end of a line is nothing, or half a line
+    torn = Torn(path)
+    for number, line in enumerate(complete_lines(path, "observed"), start=1):
         if line.strip():
-            yield _output(line, f"{path}, line {number},")
+            with torn.pass_over(number):
+                yield _output(line, f"{path}, line {number},")
+    torn.report("observed outputs")
 
 
 def _output(line: str, where: str) -> Output:

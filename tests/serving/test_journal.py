@@ -65,6 +65,55 @@ def test_the_journals_of_former_runs_are_kept_beside_the_new_one(tmp_path, caplo
     ]
 
 
+def test_a_journal_goes_on_in_another_file_and_reads_back_as_one_run(tmp_path):
+    file = tmp_path / "journal.jsonl"
+    recorder = FileRecorder(file, segment_bytes=300)
+    for _ in range(20):
+        for entry in ENTRIES:
+            recorder(entry)
+    recorder.close()
+    assert read(file) == ENTRIES * 20
+    sizes = [path.stat().st_size for path in tmp_path.glob("journal.jsonl.*")]
+    assert len(sizes) > 5 and max(sizes) < 300 + 2 * max(len(encode(entry).encode()) for entry in ENTRIES)
+
+
+def test_the_oldest_files_are_removed_and_a_run_without_its_begin_is_refused(tmp_path):
+    file = tmp_path / "journal.jsonl"
+    recorder = FileRecorder(file, segment_bytes=300, kept_bytes=1000)
+    for _ in range(200):
+        recorder(ENTRIES[0])
+    recorder.close()
+    kept = {int(path.suffix[1:]): path.stat().st_size for path in tmp_path.glob("journal.jsonl.*")}
+    assert sum(kept.values()) <= 1000 and max(kept) > 20
+    assert list(range(max(kept) - len(kept) + 1, max(kept) + 1)) == sorted(kept)  # the newest
+    with pytest.raises(InputError, match=r"journal is .*, but must be a file that can be read"):
+        read(file)
+
+
+def test_a_journal_that_another_service_writes_is_refused_and_keeps_its_entries(tmp_path):
+    file = tmp_path / "journal.jsonl"
+    first = FileRecorder(file)
+    first(ENTRIES[0])
+    with pytest.raises(InputError, match=r"journal is .*jsonl, but must be a file that no other service writes"):
+        FileRecorder(file)
+    first(ENTRIES[1])
+    first.close()
+    assert read(file) == ENTRIES[:2]
+    FileRecorder(file).close()
+
+
+def test_entries_reach_the_disk_about_once_a_second(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("serving.journal.time.monotonic", lambda: now[0])
+    recorder = FileRecorder(tmp_path / "journal.jsonl")
+    recorder(ENTRIES[0])
+    assert read(tmp_path / "journal.jsonl") == []
+    now[0] += 1.5
+    recorder(ENTRIES[1])
+    assert read(tmp_path / "journal.jsonl") == ENTRIES[:2]
+    recorder.close()
+
+
 def test_an_empty_journal_of_a_former_run_is_used(tmp_path):
     (tmp_path / "journal.jsonl").touch()
     FileRecorder(tmp_path / "journal.jsonl").close()

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from pliant.bins.artifact import Encoder
 from pliant.errors import InputError
 from pliant.journal import decode
+from pliant.lines import Torn, complete_lines
 from pliant.progress import Progress, silent
 from pliant.protocol import Arrived
 
@@ -41,10 +42,13 @@ def of_texts(texts: Texts, encoder: Encoder, progress: Progress = silent) -> His
 def of_journal(path: Path, task: str, max_length: int) -> Histogram:
     """Return the lengths of one task's requests in a service's journal.
 
-    A last line without its end, which a killed service leaves, is skipped. Raises `InputError` for a file that cannot
-    be read, and for a line that is no journal entry.
+    A last line without its end, which a killed service leaves, is skipped. Any other line that is no journal entry is
+    passed over, and the log says how many were. Raises `InputError` for a file that cannot be read.
     """
-    return histogram(_arrived(path, task), max_length)
+    torn = Torn(path)
+    lengths = histogram(_arrived(path, task, torn), max_length)
+    torn.report("journal entries")
+    return lengths
 
 
 def of_parquet(path: Path, column: str | None, max_length: int) -> Histogram:
@@ -78,20 +82,10 @@ def histogram(lengths: Iterable[object], max_length: int) -> Histogram:
     return np.bincount(cut_R, minlength=max_length + 1).astype(np.int64)
 
 
-def _arrived(path: Path, task: str) -> Iterator[int]:
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if ARRIVED in line and line.endswith("\n"):
-                    yield from _length(line, number, path, task)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("journal", path, f"a file that can be read ({error})") from error
-
-
-def _length(line: str, number: int, path: Path, task: str) -> Iterator[int]:
-    try:
-        event = decode(line).event
-    except InputError as error:
-        raise InputError(f"line {number} of {path.name}", error.value, "a journal entry") from None
-    if isinstance(event, Arrived) and event.request.task == task and event.request.length:
-        yield event.request.length
+def _arrived(path: Path, task: str, torn: Torn) -> Iterator[int]:
+    for number, line in enumerate(complete_lines(path, "journal"), start=1):
+        if ARRIVED in line:
+            with torn.pass_over(number):
+                event = decode(line).event
+                if isinstance(event, Arrived) and event.request.task == task and event.request.length:
+                    yield event.request.length

@@ -10,7 +10,7 @@ from serving.http.door.limits import DoorLimits
 
 
 class Stage(IntEnum):
-    """What a connection waits for. If there are too many, those of the lowest stage are closed first, the oldest first."""
+    """What a connection waits for."""
 
     HEAD = 0  # a complete head: of its first request, or of a later one that has begun
     IDLE = 1  # another request, after at least one was answered
@@ -105,7 +105,6 @@ class Connections:
             self._unread[connection] = count, since
 
     def _victim(self) -> Connection | None:
-        for stage in (Stage.HEAD, Stage.IDLE, Stage.BODY):
-            if self._since[stage]:
-                return next(iter(self._since[stage]))
-        return None
+        """Return the oldest connection of the stage that has most of them: who opens too many fills one stage."""
+        stage = max((Stage.HEAD, Stage.IDLE, Stage.BODY), key=lambda stage: len(self._since[stage]))
+        return next(iter(self._since[stage]), None)

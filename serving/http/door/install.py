@@ -9,7 +9,7 @@ from functools import partial
 import uvicorn.config
 
 from serving.http.door.door import Door
-from serving.http.door.load import LoopLoad, measured_loop
+from serving.http.door.load import LoopLoad, MeasuredLoop
 from serving.http.door.protocol import LimitedProtocol
 
 
@@ -21,4 +21,4 @@ def install(door: Door) -> None:
 
 def _loop_factory(load: LoopLoad, use_subprocess: bool = False) -> Callable[[], asyncio.AbstractEventLoop]:
     del use_subprocess
-    return partial(measured_loop, load)
+    return partial(MeasuredLoop, load)

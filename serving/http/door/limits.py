@@ -38,8 +38,3 @@ def raise_open_files() -> int:
 def most_connections(wanted: int, files: int) -> int:
     """Return how many connections may be open: at most half of the open files, as others are needed too."""
     return min(wanted, files // 2)
-
-
-def backlog(files: int) -> int:
-    """Return how many connections may be accepted at once: they need files before the first can be turned away."""
-    return min(2048, files // 4)

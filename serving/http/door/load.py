@@ -19,6 +19,7 @@ SHORTEST, LONGEST = 0.02, 1.0  # seconds between which that share is kept
 IDLE = 0.05  # share of the time below which a loop counts as saturated
 WINDOW = 0.1  # seconds, the time constant of the share of idle time
 MEMORY = 0.05  # weight of the newest value in the other means
+ACCEPTED = 32  # connections, each of which takes the loop about 0.1 ms
 WAITED = 0.0002  # seconds above which a look at the sockets has waited
 
 
@@ -89,6 +90,17 @@ class MeasuredSelector(selectors.DefaultSelector):
         return events
 
 
-def measured_loop(load: LoopLoad) -> asyncio.SelectorEventLoop:
-    """Return an event loop that reports to `load`."""
-    return asyncio.SelectorEventLoop(MeasuredSelector(load))
+class MeasuredLoop(asyncio.SelectorEventLoop):
+    """An event loop that reports to a `LoopLoad`, and accepts at most `ACCEPTED` connections between two looks.
+
+    asyncio would accept as many as may wait in the system's queue, and handle nothing else meanwhile.
+    """
+
+    def __init__(self, load: LoopLoad) -> None:
+        super().__init__(MeasuredSelector(load))
+
+    async def create_server(self, *args: Any, backlog: int = 100, **options: Any) -> Any:
+        server = await super().create_server(*args, backlog=min(backlog, ACCEPTED), **options)
+        if options.get("sock") is not None:
+            options["sock"].listen(backlog)  # the queue itself is as long as asked for
+        return server

@@ -18,6 +18,7 @@ from serving.http.door.door import Door
 from serving.http.routing import ARRIVED
 
 ADDED = 8  # bytes of chunk lines that each byte of a chunked body may bring, besides `head_bytes`
+HELD_BYTES = 65_536  # of a body that are read before the app starts
 LOOKS = 2  # looks at the sockets within which what a new connection sends may have come before it was accepted
 
 
@@ -32,9 +33,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._head, self._lines = 0, 0  # bytes and headers of the open head
         self._raw, self._content = 0, 0  # bytes of the open body, as sent and without chunk lines
-        self._task: asyncio.Task[None] | None = (
-            None  # of the request that is being answered, if it ends with its client
-        )
+        self._held: tuple[RequestResponseCycle, Any] | None = None  # a request whose app starts with its body
+        self._task: asyncio.Task[None] | None = None  # of the present request, if it ends with its client
         self._lost = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -47,7 +47,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._door.connections.leave(self)
         super().connection_lost(exc)
-        self._lost = True
+        self._lost, self._held = True, None
         if self._task is not None:
             self._task.cancel()
 
@@ -98,11 +98,14 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._content += len(body)
         super().on_body(body)
+        if self._held is not None and len(self.cycle.body) >= HELD_BYTES:
+            self._release()
 
     def on_message_complete(self) -> None:
         if self._door.connections.stage(self) is Stage.BODY:
             self._door.connections.move(self, Stage.ANSWER, self.loop.time())
         super().on_message_complete()
+        self._release()
 
     def on_response_complete(self) -> None:
         self._task = None
@@ -132,12 +135,23 @@ class LimitedProtocol(HttpToolsProtocol):
         path = cycle.scope["path"]
         if cycle.scope["method"] != "POST" or not self._door.is_sheddable(path):
             super()._start_asgi_task(cycle, app)
-        elif self._door.load.take():
-            self._task = self.loop.create_task(self._run(cycle, app))
-            self._task.add_done_callback(self.tasks.discard)
-            self.tasks.add(self._task)
-        else:
+        elif not self._door.load.take():
             self._shed(cycle, path)
+        elif cycle.more_body and not cycle.waiting_for_100_continue:
+            self._held = cycle, app  # a body that never comes costs no task
+        else:
+            self._start(cycle, app)
+
+    def _release(self) -> None:
+        """Start the app for a request whose body is here, or as much of it as is read before the app takes it."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._start(*held)
+
+    def _start(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._task = self.loop.create_task(self._run(cycle, app))
+        self._task.add_done_callback(self.tasks.discard)
+        self.tasks.add(self._task)
 
     async def _run(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Run the app for a request whose client may leave: the app is cancelled then, which is no error."""

@@ -6,10 +6,9 @@ import atexit
 from collections.abc import Callable
 from pathlib import Path
 
-from pliant.errors import InputError
 from pliant.packing.scheduling.journal import Journal, decode, encode
 from pliant.packing.scheduling.request import StepInput, StepPlan
-from serving.journal import FileRecorder
+from serving.journal import FileRecorder, run_lines
 
 
 def recorder(path: Path) -> Callable[[float, StepInput, StepPlan], None]:
@@ -23,9 +22,8 @@ def recorder(path: Path) -> Callable[[float, StepInput, StepPlan], None]:
 
 
 def read(path: Path) -> Journal:
-    """Return all complete entries. An incomplete last line, left by a killed process, is skipped. Raises `InputError`."""
-    try:
-        whole, _, _truncated = path.read_text(encoding="utf-8").rpartition("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("journal", path, f"a file that can be read ({error})") from None
-    return [decode(line) for line in whole.split("\n") if line]
+    """Return all complete entries of a run, also of the files that it continues.
+
+    An incomplete last line, left by a killed process, is skipped. Raises `InputError`.
+    """
+    return [decode(line) for _, _, line in run_lines(path)]

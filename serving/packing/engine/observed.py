@@ -10,8 +10,8 @@
      "forecast": quantiles in tokens at pliant.packing.scheduling.forecast.QUANTILES, "bucket": tokens, 0 if not predicted,
      "prediction": "predicted", "late" or "failed", "generator": digest, "time": seconds since 1970}
 
-A file that reaches its size limit replaces <model>.1.jsonl, so that both together have at most twice that size. Readers
-skip a line without its end, which a killed process leaves.
+A file that reaches its size limit replaces <model>.1.jsonl, so that both together have at most twice that size. Only their
+owner can read them. Readers skip a line without its end, which a killed process leaves.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
+from pliant.lines import open_to_append
 from serving.packing.reply import Choice
 
 logger = logging.getLogger("pliant.serving")
@@ -40,7 +41,7 @@ class ObservedLengths:
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._path, self._max_bytes = path, max_bytes
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
         self._failed = False
 
     def add(self, choice: Choice, generator: str) -> None:
@@ -60,9 +61,8 @@ class ObservedLengths:
 
     def _write(self, text: str) -> None:
         if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a", encoding="utf-8")
-        self._file.write(text)
+            self._file = open_to_append(self._path)
+        self._file.write(text.encode())
         self._file.flush()
         if self._file.tell() >= self._max_bytes:
             self.close()

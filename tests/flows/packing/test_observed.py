@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from flows.packing.observed import Output as Seen
 from flows.packing.observed import default_path, drift, read, usable_outputs
-from pliant.errors import InputError
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.request import Prompt
@@ -93,17 +93,18 @@ def test_a_last_line_that_a_killed_process_left_is_passed_over(tmp_path):
         ({"generator": 3}, "generator"),
     ],
 )
-def test_a_line_that_the_service_did_not_write_is_named_with_its_number(tmp_path, changes, words):
-    path = write(tmp_path / "m.jsonl", {}, changes)
-    with pytest.raises(InputError, match=rf"line 2, {words} is"):
-        read(path, 10)
+def test_a_line_that_the_service_did_not_write_is_passed_over_and_named(tmp_path, changes, words, caplog):
+    path = write(tmp_path / "m.jsonl", {}, changes, {}, changes)
+    assert len(read(path, 10)) == 2
+    (message,) = caplog.messages
+    assert re.search(rf"they are no observed outputs: 2 \(line 2: .*line 2, {words} is", message)
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "3"])
-def test_what_is_no_json_object_is_named_too(tmp_path, line):
+def test_what_is_no_json_object_is_passed_over_too(tmp_path, line, caplog):
     (tmp_path / "m.jsonl").write_text(f"{line}\n")
-    with pytest.raises(InputError, match=r"line 1, is .* a JSON object"):
-        read(tmp_path / "m.jsonl", 10)
+    assert read(tmp_path / "m.jsonl", 10) == ()
+    assert re.search(r"line 1, is .* a JSON object", caplog.messages[0])
 
 
 def test_outputs_that_others_cut_short_or_another_generator_made_tell_of_no_length(tmp_path):

@@ -48,11 +48,13 @@ def test_a_journal_tells_of_the_requests_of_its_task_and_its_broken_end_is_passe
     assert of_journal(path, "mine", 8).tolist() == [0, 0, 0, 0, 0, 1, 0, 1, 1]
 
 
-def test_a_line_that_is_none_of_a_journal_is_named(tmp_path):
+def test_lines_that_are_none_of_a_journal_are_passed_over_and_counted(tmp_path, caplog):
     path = tmp_path / "journal.jsonl"
-    path.write_text(encode(entry(0, 5)) + '\n{"type": "arrived"}\n')
-    with pytest.raises(InputError, match=r"line 2 of journal\.jsonl"):
-        of_journal(path, "mine", 8)
+    torn = [b'{"type": "arrived"}', bytes(100) + b'"type": "arrived"', b'\xff\xfe "type": "arrived"']
+    path.write_bytes(b"\n".join([encode(entry(0, 5)).encode(), *torn, encode(entry(1, 7)).encode(), b""]))
+    assert of_journal(path, "mine", 8).tolist() == [0, 0, 0, 0, 0, 1, 0, 1, 0]
+    (message,) = caplog.messages
+    assert message.startswith(f"passed over in {path}, as they are no journal entries: 3 (line 2: journal line is")
 
 
 def test_a_file_of_lengths_is_read_by_its_usual_or_its_named_column(tmp_path):

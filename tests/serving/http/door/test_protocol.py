@@ -177,6 +177,24 @@ def test_a_request_ends_with_its_client_and_is_no_error(caplog):
     assert caplog.messages == []
 
 
+def test_the_app_starts_when_the_body_is_here():
+    app = Held()
+    with behind_the_door(app) as server:
+        connection = server.connect()
+        connection.sendall(post(body=b"12345")[:-1])
+        assert status(server.ask()) == 200 and app.begun == 0
+        connection.sendall(b"5")
+        until(lambda: app.begun == 1)
+        other = server.connect()
+        other.sendall(post(body=b"a" * 100_000)[:-1])  # more than is kept before the app reads
+        until(lambda: app.begun == 2)
+        third = server.connect()
+        third.sendall(post(body=b"12345", expect="100-continue")[:-5])
+        until(lambda: app.begun == 3)
+        for client in (connection, other, third):
+            client.close()
+
+
 def test_requests_that_wait_on_one_connection_are_limited():
     app = Held()
     with behind_the_door(app, pipelined=4) as server:

@@ -1,0 +1,65 @@
+"""Files of lines that processes append to, and that a killed one leaves with a torn end."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from pliant.errors import InputError
+
+logger = logging.getLogger("pliant")
+
+PRIVATE = 0o600
+"""Mode of a file that holds what people wrote."""
+
+
+def complete_lines(path: Path, name: str) -> list[str]:
+    """Return all lines that have an end, without it; what is no UTF-8 is replaced, so that it fails as a line alone.
+
+    Raises `InputError`, which calls the file `name`, if it cannot be read.
+    """
+    try:
+        whole, _, _torn = path.read_bytes().rpartition(b"\n")
+    except OSError as error:
+        raise InputError(name, path, f"a file that can be read ({error})") from None
+    return whole.decode("utf-8", "replace").split("\n") if whole else []
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Open a file that only its owner may read, to append lines; a torn line gets its end, so that it spoils no other.
+
+    Makes its folder if it is missing. Raises `OSError`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE), "a+b")
+    size = file.seek(0, os.SEEK_END)
+    if size:
+        file.seek(size - 1)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+    return file
+
+
+class Torn:
+    """Counts the lines of a file that hold nothing that can be used, and are passed over."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._count, self._first = path, 0, ""
+
+    @contextmanager
+    def pass_over(self, number: int) -> Iterator[None]:
+        """Count the line with this number if using it raises `InputError`."""
+        try:
+            yield
+        except InputError as error:
+            self._first = self._first or f"line {number}: {error}"
+            self._count += 1
+
+    def report(self, what: str) -> None:
+        """Log how many lines were passed over, if any, and why the first was."""
+        if self._count:
+            logger.warning("passed over in %s, as they are no %s: %d (%s)", self._path, what, self._count, self._first)
