@@ -53,11 +53,13 @@ class Budget:
         )
 
     def status(self, targets: Sequence[Target]) -> int:
-        """Return the exit status of the bench: 1 if a target is missed, else 3 if parts were left out, else 0."""
+        """Return the exit status of the bench: 1 if a target is missed, 3 if nothing or not all was measured."""
         if self.left_out:
             commands = " ".join(f"--part {part}" for part in self.left_out)
             Console().print(f"Not measured, so not met: pliant bench {self.system} {commands}", highlight=False)
-        return exit_status(targets) or (INCOMPLETE if self.left_out else 0)
+        if not targets:
+            Console().print("Nothing was measured.")
+        return exit_status(targets) or (0 if targets and not self.left_out else INCOMPLETE)
 
 
 def begin(system: str, full: bool, names: Sequence[str]) -> Budget:

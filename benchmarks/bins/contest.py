@@ -32,8 +32,7 @@ QUICK = (
     *product(GROUNDS[:1], ("stable", "drifting"), (40,), (0.8,)),
 )
 FULL = (*product(GROUNDS, KINDS, (10, 40, 90), (0.5, 0.8)), *product(GROUNDS[:1], KINDS, (300, 1000), (0.5,)))
-LEAST_GAIN, MOST_LOSS = 0.5, 1.03
-SEEDS = 3
+LEAST_GAIN, MOST_LOSS, SEEDS, HEAD_SEEDS = 0.5, 1.03, 3, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +60,22 @@ class Contest:
         return np.array([self.means(scheme, setting) / self.means(over, setting) for setting in settings])
 
     def targets(self) -> list[Target]:
-        """Judge the first ones over all requests of the seeds (the table shows the worst seed), the last by seed."""
+        """Judge the first ones by the median of the seeds, and as before 2026-11-23 by the means over all seeds."""
         head = [setting for setting in self.settings() if setting in HEAD]
         targets = []
         for setting in head:
             name = f"bursty, drifting, {setting[0]}, {setting[2]} devices: mean latency over the published pair's"
-            ratio = float(self.means(SHARED, setting).mean() / self.means(PAIR, setting).mean())
-            targets.append(Target(name, ratio, "<=", 1 - LEAST_GAIN, "x"))
+            ours_S, pair_S = self.means(SHARED, setting), self.means(PAIR, setting)
+            by_seed = f"{name}, median of {len(pair_S)} seeds (worst {(ours_S / pair_S).max():.2f}x)"
+            targets.append(Target(by_seed, float(np.median(ours_S / pair_S)), "<=", 1 - LEAST_GAIN, "x"))
+            targets.append(Target(f"{name}, all seeds", ours_S.mean() / pair_S.mean(), "<=", 1 - LEAST_GAIN, "x"))
         more = max(self.violations(SHARED, setting) - self.violations(PAIR, setting) for setting in head)
-        every = self.ratios(SHARED, PAIR, self.settings())
+        every = [float(self.ratios(SHARED, PAIR, [setting]).max()) for setting in self.settings()]
         return [
             *targets,
             Target("the same: SLO violations beyond the published pair's", 100 * more, "<=", 0, "%"),
-            Target("settings compared, 3 seeds each", len(every), ">=", 12),
-            Target("mean latency over the published pair's, worst setting and seed", every.max(), "<=", MOST_LOSS, "x"),
+            Target("settings compared, at least 3 seeds each", len(every), ">=", 12),
+            Target("mean latency over the published pair's, worst setting and seed", max(every), "<=", MOST_LOSS, "x"),
         ]
 
     def table(self) -> list[tuple[str, ...]]:
@@ -110,8 +111,9 @@ ORDER_HEADINGS = ("the published pair below", "mean latency, here", "published")
 
 
 def _cell(means: Floats, pair: Floats) -> str:
-    """Return the means over the pair's as text: of all seeds, and of the worst."""
-    return f"{means.mean() / pair.mean():.2f} ({(means / pair).max():.2f})" if len(means) == len(pair) else "-"
+    """Return the means over the pair's as text: of all seeds, and of the worst. Some have only the first seeds."""
+    pair = pair[: len(means)]
+    return f"{means.mean() / pair.mean():.2f} ({(means / pair).max():.2f})" if len(means) else "-"
 
 
 def measure(full: bool, progress: Progress = silent) -> Contest:
@@ -122,6 +124,8 @@ def measure(full: bool, progress: Progress = silent) -> Contest:
     for setting in settings:
         schemes = SCHEMES if full or setting in PAPER else (PAIR, SINGLE, SHARED)
         jobs += study.jobs([setting], SEEDS, _lasting(setting, seconds), schemes)
+        if setting in HEAD:
+            jobs += study.jobs([setting], HEAD_SEEDS, _lasting(setting, seconds), (PAIR, SHARED))[2 * SEEDS :]
     return Contest(tuple(run_all(study.serve, jobs, min(os.cpu_count() or 1, 4), progress)))
 
 

@@ -43,6 +43,11 @@ def test_a_bench_that_left_parts_out_is_never_a_success_and_a_missed_bar_counts_
     assert [short.status([MET]), short.status([MET, MISSED])] == [INCOMPLETE, 1]
 
 
+def test_a_bench_that_measured_nothing_says_so(capsys):
+    assert [at(0.0).status([]), at(0.0, limit=None).status([])] == [INCOMPLETE, INCOMPLETE]
+    assert "Nothing was measured." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("full", "parts"), [(True, []), (False, ["live"])])
 def test_the_machine_is_probed_only_where_there_is_a_limit(monkeypatch, full, parts):
     monkeypatch.setattr(budget, "probe", lambda: pytest.fail("probed"))
