@@ -197,6 +197,9 @@ def route_options(path: str) -> dict[str, Any]:
         "tags": ["openai"],
         "responses": {200: {"model": answer}},
     }
+    if "{" in path:
+        name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+        options["openapi_extra"] = {"parameters": [name]}
     if path in _BODIES:
         options["methods"] = ["POST"]
         options["responses"] |= {s: {"model": OpenaiErrorAnswer, "description": text} for s, text in _ERRORS.items()}

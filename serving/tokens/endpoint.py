@@ -11,7 +11,7 @@ from serving.http.routing import unknown_task
 from serving.lifecycle.endpoint import Endpoint
 from serving.metrics import Metrics
 from serving.tokens.catalog import Servable, TaskInfo
-from serving.tokens.images import decode
+from serving.tokens.decoders import Decoders
 from serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
 from serving.tokens.request import ImageRequest
 from serving.tokens.settings import TokensSettings
@@ -34,6 +34,7 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
         self._refresher, self._registrar, self._origins = refresher, registrar, origins
+        self._decoders = Decoders(settings.max_image_pixels)
 
     async def predict(self, request: ImageRequest, arrived: float) -> dict[str, Any]:
         """Return the answer to a request; its deadline counts from `arrived`, on this endpoint's clock.
@@ -41,10 +42,15 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         Raises `ApiError` for overload and unknown tasks, `InputError` for an unusable image.
         """
         size = self._serving(request.task).catalog.image_size
-        pixels = await decode(request.image, size, self.settings.max_image_pixels)
-        generation = self._serving(request.task)  # decoding may have taken a while
-        left = request.deadline - (self.now - arrived)
-        answer = await generation.driver.submit(request.task, left, request.utility, (request.task, pixels))
+        try:
+            pixels = await self._decoders.decode(request.image, size, request.deadline - (self.now - arrived))
+        except TimeoutError:
+            answer: Completed | Rejected = Rejected("late")
+            generation = self._serving(request.task)
+        else:
+            generation = self._serving(request.task)  # decoding may have taken a while
+            left = request.deadline - (self.now - arrived)
+            answer = await generation.driver.submit(request.task, left, request.utility, (request.task, pixels))
         self.metrics.answered(request.task, answer)
         if isinstance(answer, Rejected):
             raise api_error_of_drop(answer, request.deadline)

@@ -1,39 +1,49 @@
-"""Decodes an uploaded image file to the pixels that a backbone takes.
+"""Decodes an uploaded image file to the pixels that a backbone takes, and says beforehand how much work that is.
 
-Only raster formats are accepted: PIL also "reads" PostScript, by running another program.
+Only formats whose work is bounded by their size are accepted: not PostScript, which PIL reads by running another program,
+nor those that PIL decodes in Python.
 """
 
 from __future__ import annotations
 
-import asyncio
 import io
 from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from pliant.errors import InputError
 from pliant.models.image import to_pixels
 
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-INLINE_BYTES = 64 * 1024  # larger files are decoded in a thread
-INLINE_PIXELS = 256 * 256  # larger images are decoded in a thread
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+SCANS = 100  # of a JPEG; a progressive one has about ten, and each is a pass over all pixels
+SCAN = b"\xff\xda"  # begins a scan; among a scan's own bytes 0xff is always followed by 0
+TEXT_BYTES = 1 << 20  # of all texts in a PNG together, which are decompressed when it is opened
 
 Pixels = NDArray[np.uint8]
 T = TypeVar("T")
 
+PngImagePlugin.MAX_TEXT_MEMORY = TEXT_BYTES
 
-async def decode(body: bytes, size: int, max_pixels: int) -> Pixels:
-    """Return the image as RGB uint8 [size, size, 3], resized bilinearly. Large images are decoded in a thread.
 
-    Raises `InputError` for what is no image, and for one of more than `max_pixels`, before it is decoded.
+def pixel_passes(body: bytes, max_pixels: int) -> int:
+    """Return how many pixels decoding the file visits, by its header: its size, for a JPEG times its scans.
+
+    Raises `InputError` for what is no image, and for one of more than `max_pixels` or `SCANS`.
     """
     image = _open(body, max_pixels)
-    if len(body) <= INLINE_BYTES and image.width * image.height <= INLINE_PIXELS:
-        return _pixels(image, size, max_pixels)
-    return await asyncio.to_thread(_pixels, image, size, max_pixels)
+    scans = body.count(SCAN) if image.format == "JPEG" else 1
+    if scans > SCANS:
+        raise InputError("image", f"a JPEG of {scans} scans", f"of at most {SCANS} scans")
+    return image.width * image.height * max(1, scans)
+
+
+def decode(body: bytes, size: int, max_pixels: int) -> Pixels:
+    """Return the image as RGB uint8 [size, size, 3], resized bilinearly. Raises as `pixel_passes`."""
+    image = _open(body, max_pixels)
+    return _as_input_error(lambda: to_pixels(image, size), max_pixels)
 
 
 def _open(body: bytes, max_pixels: int) -> Image.Image:
@@ -43,10 +53,6 @@ def _open(body: bytes, max_pixels: int) -> Image.Image:
         value = f"of {image.width} x {image.height} = {pixels} pixels"
         raise InputError("image", value, f"at most {max_pixels} pixels")
     return image
-
-
-def _pixels(image: Image.Image, size: int, max_pixels: int) -> Pixels:
-    return _as_input_error(lambda: to_pixels(image, size), max_pixels)
 
 
 def _as_input_error(step: Callable[[], T], max_pixels: int) -> T:

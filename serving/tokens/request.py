@@ -54,7 +54,7 @@ async def _parse_form(request: Request, body: bytes) -> Mapping[str, Any]:
     parser = MultiPartParser(request.headers, _whole(body), max_files=1, max_fields=8, max_part_size=FIELD_BYTES)
     try:
         form = await parser.parse()
-    except (MultiPartException, KeyError) as error:
+    except (MultiPartException, LookupError, UnicodeError) as error:  # the last two: an unusable charset
         raise ApiError(400, "malformed", f"body is no multipart form: {error}", "body") from None
     names = [name for name, _ in form.multi_items()]
     for name in names:

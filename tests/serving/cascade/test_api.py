@@ -33,7 +33,8 @@ def test_a_text_without_an_answer_has_its_error_in_its_place():
 def test_an_unknown_path_or_method_is_refused_in_the_same_shape():
     service = Service()
     assert service.call("GET", "/nothing").json()["error"]["code"] == "http"
-    assert service.call("DELETE", "/predict").status_code == 405
+    refused = service.call("DELETE", "/predict")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
 
 
 def test_tasks_status_and_refresh_give_what_the_endpoint_says():

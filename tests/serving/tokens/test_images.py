@@ -12,7 +12,9 @@ import pytest
 from PIL import Image
 
 from pliant.errors import InputError
-from serving.tokens.images import decode
+from serving.tokens import decoders
+from serving.tokens.decoders import DecodeQueue, Decoders
+from serving.tokens.images import SCAN, SCANS, decode, pixel_passes
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
@@ -22,11 +24,18 @@ def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
 
 
 def decoded(body: bytes, size: int = 16, most_pixels: int = 1_000_000):
-    return asyncio.run(decode(body, size, most_pixels))
+    async def main():
+        return await Decoders(most_pixels).decode(body, size, 60.0)
+
+    return asyncio.run(main())
 
 
 def gradient(mode: str) -> Image.Image:
     return Image.linear_gradient("L").convert(mode)
+
+
+def chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
 
 def png_header(width: int, height: int) -> bytes:
@@ -45,7 +54,7 @@ def test_every_mode_of_a_png_becomes_rgb_of_the_requested_size(mode):
     assert pixels[-1].mean() > 225
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP", "GIF", "BMP"])
 def test_every_format_is_read(kind):
     assert decoded(encoded(gradient("RGB"), kind)).shape == (16, 16, 3)
 
@@ -55,10 +64,109 @@ def test_an_image_of_the_right_size_keeps_every_pixel():
     assert np.array_equal(decoded(encoded(Image.fromarray(pixels))), pixels)
 
 
-def test_a_large_image_is_decoded_in_a_thread_with_the_same_result():
+@pytest.mark.parametrize("width", [800, 2000], ids=["thread", "process"])
+def test_a_larger_image_is_decoded_elsewhere_with_the_same_result(width):
     small = decoded(encoded(gradient("RGB")))
-    large = decoded(encoded(gradient("RGB").resize((800, 800))))
+    body = encoded(gradient("RGB").resize((width, width)))
+    large = decoded(body, most_pixels=5_000_000)
     assert np.abs(small.astype(int) - large).max() < 12
+    assert np.array_equal(large, decode(body, 16, 5_000_000))
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "PPM"])
+def test_formats_of_unbounded_work_are_refused(kind):
+    with pytest.raises(InputError, match="image is not readable"):
+        decoded(encoded(gradient("RGB"), kind))
+
+
+def test_the_work_of_a_jpeg_is_its_pixels_times_its_scans():
+    image = gradient("RGB")
+    plain, progressive = encoded(image, "JPEG"), encoded(image, "JPEG", progressive=True)
+    assert pixel_passes(plain, 10**6) == 256 * 256
+    assert pixel_passes(progressive, 10**6) == 256 * 256 * progressive.count(SCAN) > 5 * 256 * 256
+    last = progressive.rindex(SCAN)
+    scans = progressive[:last] + progressive[last:-2] * SCANS + progressive[-2:]
+    with pytest.raises(InputError, match=r"image is a JPEG of \d+ scans, but must be of at most 100 scans"):
+        decoded(scans)
+
+
+def test_a_png_whose_texts_are_large_is_refused():
+    texts = b"".join(chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(900_000))) for _ in range(3))
+    body = encoded(gradient("L"))
+    with pytest.raises(InputError, match="image is not readable"):
+        decoded(body[:33] + texts + body[33:])
+
+
+def test_an_image_that_needs_more_memory_than_is_allowed_is_refused_and_the_next_is_decoded(monkeypatch):
+    async def main():
+        large = Decoders(400_000_000)
+        with pytest.raises(InputError, match=r"image is (not readable|too much work)"):
+            await large.decode(encoded(Image.new("RGB", (10_000, 10_000))), 16, 60.0)
+        assert (await large.decode(encoded(gradient("RGB").resize((2000, 2000))), 16, 60.0)).shape == (16, 16, 3)
+
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    asyncio.run(main())
+
+
+def test_an_image_that_takes_too_long_is_given_up_and_the_next_is_decoded(monkeypatch):
+    async def main():
+        large, body = Decoders(10**7), encoded(gradient("RGB").resize((2500, 2500)))
+        await large.decode(body, 16, 60.0)
+        former = large._process._process.pid
+        monkeypatch.setattr(decoders, "SECONDS", 0.001)
+        with pytest.raises(InputError, match="image is too much work to decode, but must be decoded within"):
+            await large.decode(body, 16, 60.0)
+        monkeypatch.setattr(decoders, "SECONDS", 60.0)
+        with pytest.raises(TimeoutError):  # the deadline
+            await large.decode(body, 16, 0.001)
+        await large.decode(body, 16, 60.0)
+        assert large._process._process.pid != former
+
+    asyncio.run(main())
+
+
+def test_an_image_that_would_wait_beyond_its_deadline_is_refused_at_once():
+    async def main():
+        release, begun = asyncio.Event(), []
+
+        async def run(body: bytes, _size: int, _max_pixels: int):
+            begun.append(body)
+            await release.wait()
+
+        queue = DecodeQueue(run, 2)
+        queue._mean = 1.0
+        waiting = [asyncio.create_task(queue.decode(bytes([number]), 16, 10, 10.0)) for number in range(6)]
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await queue.decode(b"late", 16, 10, 2.9)  # three rounds of a second are before it
+        release.set()
+        await asyncio.gather(*waiting, queue.decode(b"in time", 16, 10, 3.1))
+        assert begun == [bytes([number]) for number in range(6)] + [b"in time"]
+
+    asyncio.run(main())
+
+
+def test_small_images_do_not_wait_for_large_ones(monkeypatch):
+    async def main():
+        held = asyncio.Event()
+
+        async def hold(*_: object):
+            await held.wait()
+
+        service = Decoders(10**8)
+        monkeypatch.setattr(service._large, "_run", hold)
+        large = [asyncio.create_task(service.decode(png_header(9000, 9000), 16, 60.0)) for _ in range(20)]
+        await asyncio.sleep(0.01)
+        for width in (100, 800):
+            assert (await service.decode(encoded(gradient("RGB").resize((width, width))), 16, 60.0)).shape == (
+                16,
+                16,
+                3,
+            )
+        held.set()
+        await asyncio.gather(*large)
+
+    asyncio.run(main())
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")

@@ -89,6 +89,7 @@ async def chunks():
 
 
 FORM = "multipart/form-data; boundary=b"
+NAMED = b'--b\r\nContent-Disposition: form-data; name="task-!!"\r\n\r\ndigits\r\n--b--\r\n'
 BAD_BODIES = [
     ("application/json", b"{", 400, "body is not JSON"),
     ("application/json", b"\xff\xfe", 400, "body is not JSON"),
@@ -98,6 +99,7 @@ BAD_BODIES = [
     ("text/plain", b"hello", 415, "content-type is text/plain, but must be multipart/form-data"),
     ("", b"hello", 415, "content-type is missing"),
     ("multipart/form-data", b"hello", 400, "body is no multipart form"),
+    *((f"{FORM}; charset={name}", NAMED, 400, "body is no multipart form") for name in ("undefined", "punycode")),
     (FORM, b"hello", 400, "body is no multipart form"),
     (FORM, b"--b--\r\n", 422, "image is missing"),
     (FORM, b'--b\r\ncontent-disposition: form-data; name="task"\r\n\r\n' + b"x" * 9999 + b"\r\n--b--\r\n", 400, "Part"),

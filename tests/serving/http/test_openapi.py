@@ -1,0 +1,34 @@
+"""The OpenAPI pages of all services are valid, so that generators of clients and fuzzers can read them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pliant import systems
+
+
+def references(value: object) -> list[str]:
+    items = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    own = [value["$ref"]] if isinstance(value, dict) and isinstance(value.get("$ref"), str) else []
+    return own + [reference for item in items for reference in references(item)]
+
+
+@pytest.mark.parametrize("system", systems.names())
+def test_every_parameter_of_a_path_is_described_once_and_every_reference_resolves(system, tmp_path: Path):
+    app = systems.system(system).part("serving", "api").create_app(tmp_path)
+    page = json.loads(json.dumps(app.openapi()))
+    for path, operations in page["paths"].items():
+        for method, operation in operations.items():
+            described = [one["name"] for one in operation.get("parameters", []) if one["in"] == "path"]
+            assert sorted(described) == sorted(re.findall(r"\{(\w+)\}", path)), f"{method} {path}"
+            assert operation["responses"] and "{" not in re.sub(r"\{\w+\}", "", path)
+    for reference in references(page):
+        value = page
+        for part in reference.removeprefix("#/").split("/"):
+            value = value[part]
+    names = [operation["operationId"] for operations in page["paths"].values() for operation in operations.values()]
+    assert len(names) == len(set(names))
