@@ -29,6 +29,9 @@ class InputError(PliantError):
         super().__init__(f"{field} is {value!s}, but must be {limit}")
         self.field, self.value, self.limit = field, value, limit
 
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return InputError, (self.field, str(self.value), self.limit)
+
 
 class ArtifactError(PliantError):
     """A stored artifact cannot be used."""

@@ -20,6 +20,7 @@ from serving.bins.request import Endpoint, TextRequest, read_deadline
 from serving.bins.tei import EMBEDDING, no_dimensions, plain_texts
 from serving.http import openai
 from serving.http.json_body import shorten
+from serving.http.large_body import checked
 from serving.http.routing import arrival, read_fields
 
 
@@ -30,7 +31,7 @@ async def embeddings_route(request: Request, endpoint: Endpoint) -> Response:
     if fields.get("dimensions") is not None:
         raise no_dimensions(fields["dimensions"])
     write = _base64 if _is_base64(fields.get("encoding_format")) else _array
-    texts = plain_texts("input", fields.get("input"), endpoint.settings.max_texts)
+    texts = await checked(request, plain_texts, "input", fields.get("input"), endpoint.settings.max_texts)
     limit = read_deadline(request, fields, endpoint.settings.max_deadline)
     answer = await endpoint.run(TextRequest(task, texts, limit), arrived)
     data = [

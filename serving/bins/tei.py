@@ -19,6 +19,7 @@ from serving.bins.request import Endpoint, TextRequest, read_deadline
 from serving.http import tei
 from serving.http.api_errors import json_response
 from serving.http.json_body import shorten
+from serving.http.large_body import checked
 from serving.http.routing import arrival, read_fields
 from serving.http.texts import Texts, check_count, clean
 
@@ -75,7 +76,7 @@ async def _embed(
     check_normalize(endpoint.describe(task), normalize)
     body = TextRequest(
         task,
-        plain_texts("inputs", fields.get("inputs"), endpoint.settings.max_texts),
+        await checked(request, plain_texts, "inputs", fields.get("inputs"), endpoint.settings.max_texts),
         read_deadline(request, fields, endpoint.settings.max_deadline),
         tei.flag(fields, "truncate", True),
         tei.is_left(fields.get("truncation_direction")),
@@ -88,7 +89,7 @@ async def _predict(
     request: Request, endpoint: Endpoint, task: str, fields: Mapping[str, Any], arrived: float
 ) -> Response:
     form = tei.read_form(fields)
-    texts = _sequences(fields.get("inputs"), endpoint.settings.max_texts)
+    texts = await checked(request, _sequences, fields.get("inputs"), endpoint.settings.max_texts)
     limit = read_deadline(request, fields, endpoint.settings.max_deadline)
     result = await endpoint.run(TextRequest(task, texts, limit, form.truncate, form.left), arrived)
     lists = [scores(logits_K, result.encoder.classes, form.raw, form.top_k) for logits_K in result.outputs]

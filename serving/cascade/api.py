@@ -19,7 +19,8 @@ from serving.cascade.tei import add_tei
 from serving.http import tei
 from serving.http.api_errors import ErrorShape, error_response, json_response
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
-from serving.http.json_body import check_type, parse_value, read_body
+from serving.http.json_body import check_type, read_body
+from serving.http.large_body import parse
 from serving.http.routing import arrival
 
 
@@ -73,7 +74,7 @@ def _with_cleaned(prediction: dict[str, Any], body: TextRequest) -> dict[str, An
 async def _outcomes(request: Request) -> Response:
     endpoint: Endpoint = endpoint_of(request)
     check_type(request, ("application/json",), "application/json")
-    value = parse_value(await read_body(request, endpoint.settings.max_body_bytes))
+    value = await parse(request, await read_body(request, endpoint.settings.max_body_bytes))
     if not isinstance(value, list):
         return json_response(endpoint.outcome(*read_outcome(value)))
     status, content = take_all(value, endpoint.outcome)

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from pliant.errors import InputError
 from serving.http import routing
 from serving.http.json_body import check_names, deadline, number, shorten, utility
+from serving.http.large_body import checked
 from serving.http.routing import read_fields, select
 from serving.http.texts import RawText, Texts, check_count, clean
 
@@ -62,7 +63,7 @@ async def read_request(request: Request, endpoint: Endpoint) -> TextRequest:
     check_names(fields, FIELDS, ())
     task = select_task(fields.get("task"), endpoint)
     raw_texts = _raw_texts(fields, endpoint.settings.max_texts)
-    texts, cleaned = read_texts(raw_texts, task, endpoint.describe(task).pair)
+    texts, cleaned = await checked(request, read_texts, raw_texts, task, endpoint.describe(task).pair)
     return TextRequest(task, texts, cleaned=cleaned, **_options(fields, endpoint.settings.max_deadline))
 
 

@@ -19,6 +19,7 @@ from serving.cascade.request import Described, Endpoint, TextRequest, read_texts
 from serving.cascade.schemas import task_parameter, tei_body, tei_responses
 from serving.http import tei
 from serving.http.api_errors import ApiError, json_response
+from serving.http.large_body import checked
 from serving.http.routing import arrival, guarded, read_fields
 from serving.http.tei import Form
 
@@ -64,7 +65,7 @@ async def _predict(request: Request, endpoint: Endpoint) -> Response:
     task = select_task(request.path_params.get("task"), endpoint)
     described, form = endpoint.describe(task), tei.read_form(fields)
     raw_texts = tei.sequences(fields.get("inputs"), endpoint.settings.max_texts)
-    texts, _ = read_texts(raw_texts, task, described.pair)
+    texts, _ = await checked(request, read_texts, raw_texts, task, described.pair)
     body = TextRequest(task, texts, deadline=endpoint.settings.max_deadline)
     answers = (await endpoint.predict(body, arrived))["answers"]
     _check_errors(answers)

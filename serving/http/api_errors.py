@@ -35,6 +35,10 @@ class ApiError(Exception):
         self.status, self.code, self.field = status, code, field
         self.retry_after, self._headers = retry_after, dict(headers or {})
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        fields = self.status, self.code, str(self), self.field, self.retry_after, self._headers
+        return ApiError, fields
+
     @property
     def headers(self) -> dict[str, str]:
         """Return the headers of the response; 429 and 503 have Retry-After, in whole seconds from 1 on."""

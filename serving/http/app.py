@@ -21,6 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from pliant.errors import PliantError
 from serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
+from serving.http.large_body import BodyParser
 from serving.http.schemas import Refresh
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -45,7 +46,7 @@ def complete(
     `hot`: handlers of the most frequent POST routes, by path. `swagger`: a folder with the files of Swagger UI, so that
     the page needs no internet. `shape_of` gives the error shape of a path, for errors before the app is called.
     """
-    app.state.shape_of = shape_of
+    app.state.shape_of, app.state.parser = shape_of, BodyParser()
     # These routes come before FastAPI's of the same path, which only serve as documentation: its dependency injection,
     # unused here, took a sixth of a request's time.
     app.router.routes[:0] = [Route(path, handler, methods=["POST"]) for path, handler in hot.items()]

@@ -59,12 +59,11 @@ def parse_value(body: bytes) -> Any:
         raise ApiError(400, "malformed", f"body is not JSON: {str(error)[:SHOWN]}", "body") from None
 
 
-def parse_json(body: bytes) -> Mapping[str, Any]:
-    """Return the fields of a JSON object. Raises as `parse_value`, and `ApiError` (400) for any other value."""
-    fields = parse_value(body)
-    if not isinstance(fields, dict):
-        raise ApiError(400, "malformed", f"body is a JSON {type(fields).__name__}, but must be an object", "body")
-    return fields
+def as_object(value: Any) -> Mapping[str, Any]:
+    """Return the fields of a JSON object. Raises `ApiError` (400) for any other value."""
+    if not isinstance(value, dict):
+        raise ApiError(400, "malformed", f"body is a JSON {type(value).__name__}, but must be an object", "body")
+    return value
 
 
 def check_names(fields: Mapping[str, Any], known: tuple[str, ...], required: tuple[str, ...]) -> None:

@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from pliant.errors import InputError, PliantError
 from serving.http.api_errors import ApiError, api_error_of
-from serving.http.json_body import check_type, parse_json, read_body, shorten
+from serving.http.json_body import as_object, check_type, read_body, shorten
+from serving.http.large_body import parse
 
 ARRIVED = "pliant.arrived"
 """Key of an ASGI scope: when the request came, on the clock of the event loop."""
@@ -84,7 +85,7 @@ def arrival(request: Request, endpoint: HasClock) -> float:
 async def read_fields(request: Request, limits: Limits) -> Mapping[str, Any]:
     """Return the fields of a JSON body. Raises `ApiError` for a body that is no JSON object, or too large."""
     check_type(request, ("application/json",), "application/json")
-    return parse_json(await read_body(request, limits.max_body_bytes))
+    return as_object(await parse(request, await read_body(request, limits.max_body_bytes)))
 
 
 def select(name: object, field: str, served: Sequence[str]) -> str:

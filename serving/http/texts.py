@@ -17,6 +17,7 @@ from serving.http.api_errors import ApiError
 from serving.http.json_body import shorten
 
 TEXT_BYTES = 64 * 1024  # of one text in UTF-8
+FIRST = 100  # characters of which nearly always one is visible
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 Texts = tuple[tuple[str, str | None], ...]
@@ -52,9 +53,13 @@ def clean(name: str, value: object) -> tuple[str, int]:
     if size > TEXT_BYTES:
         raise ApiError(413, "text_too_long", f"{name} is {size} bytes, but must be at most {TEXT_BYTES} bytes", name)
     text, cleaned = CONTROL.subn(" ", value)
-    if not any(unicodedata.category(character)[0] not in "CZ" for character in text):
+    if not (any(map(_is_visible, text[:FIRST])) or any(map(_is_visible, set(text)))):
         raise InputError(name, shorten(value), "a text with at least one visible character")
     return text, cleaned
+
+
+def _is_visible(character: str) -> bool:
+    return unicodedata.category(character)[0] not in "CZ"
 
 
 def _bytes(name: str, text: str) -> int:

@@ -28,6 +28,7 @@ from serving.packing.request import GenerationRequest
 from serving.packing.settings import PackingSettings
 
 AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
+MESSAGE = 64  # characters that rendering a message by the chat template costs at least
 STRIDE = 0x9E3779B97F4A7C15  # between the seeds of a request's outputs: far from other requests' small seeds
 SEEDS = 1 << 63
 
@@ -100,7 +101,9 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
     async def _tokens(self, handler: Handler, request: GenerationRequest, index: int) -> Tokens:
         """Return the tokens of a prompt. The event loop serves other requests meanwhile."""
         prompt = request.prompts[index]
-        size = len(prompt.text) + sum(len(message["content"]) for message in prompt.messages)
+        size = (
+            len(prompt.text) + len(prompt.ids) + sum(MESSAGE + len(message["content"]) for message in prompt.messages)
+        )
         if size > AT_ONCE:
             return await asyncio.to_thread(handler.reader.read, prompt)
         if index:

@@ -25,6 +25,7 @@ DEADLINE, UTILITY = "x-pliant-deadline", "x-pliant-utility"
 MAX_STOPS = 16
 STOP_CHARACTERS = 256  # of one stop string, at most
 MAX_CHOICES = 128
+MAX_MESSAGES = 4096
 ROLES = ("system", "developer", "user", "assistant")
 
 COMMON = (
@@ -221,6 +222,8 @@ def _ids(name: str, value: Sequence[object]) -> PromptInput:
 def _conversation(value: object) -> PromptInput:
     if not isinstance(value, list) or not value:
         raise InputError("messages", shorten(value), "a list of at least one message")
+    if len(value) > MAX_MESSAGES:
+        raise InputError("messages", f"a list of {len(value)}", f"of at most {MAX_MESSAGES} messages")
     return PromptInput(
         "messages", messages=tuple(_message(f"messages[{index}]", item) for index, item in enumerate(value))
     )

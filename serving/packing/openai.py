@@ -12,6 +12,7 @@ from starlette.responses import Response
 from serving.http import openai, routing
 from serving.http.api_errors import ApiError, json_response
 from serving.http.json_body import shorten
+from serving.http.large_body import checked
 from serving.http.routing import arrival, read_fields
 from serving.packing.answer import Form
 from serving.packing.fields import read_request
@@ -77,7 +78,7 @@ async def _answer(request: Request, endpoint: Endpoint, prompt: str) -> Response
     """Answer a request. A stream, too, starts after the first token, so that an earlier error has its own status."""
     arrived = arrival(request, endpoint)
     fields = await read_fields(request, endpoint.settings)
-    body = read_request(fields, request.headers, prompt, endpoint.settings)
+    body = await checked(request, read_request, fields, request.headers, prompt, endpoint.settings)
     form = Form(chat=prompt == "messages")
     reply = await endpoint.open(body, arrived)
     try:

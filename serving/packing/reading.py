@@ -81,11 +81,11 @@ class PromptReader:
         return self._tokenizer.encode(text, add_special_tokens=not own).ids, text
 
     def _from_ids(self, prompt: PromptInput) -> tuple[list[int], str]:
+        if len(prompt.ids) >= self._context:
+            raise self._too_long(prompt.name, f"{len(prompt.ids)} tokens")
         outside = next((id for id in prompt.ids if not 0 <= id < self._vocabulary), None)
         if outside is not None:
             raise InputError(prompt.name, f"with the token {outside}", f"of tokens from 0 to {self._vocabulary - 1}")
-        if len(prompt.ids) >= self._context:
-            raise self._too_long(prompt.name, f"{len(prompt.ids)} tokens")
         ids = list(prompt.ids)
         return ids, self._tokenizer.decode(ids, skip_special_tokens=True)
 

@@ -13,7 +13,8 @@ from starlette.responses import Response
 from pliant.errors import InputError
 from serving.http.api_errors import json_response
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
-from serving.http.json_body import check_names, parse_json, read_body, shorten, text
+from serving.http.json_body import as_object, check_names, read_body, shorten, text
+from serving.http.large_body import parse
 from serving.http.routing import arrival
 from serving.tokens.endpoint import TokensEndpoint
 from serving.tokens.request import read_request
@@ -63,7 +64,7 @@ async def _tasks(request: Request) -> Response:
 
 async def _register(request: Request) -> Response:
     endpoint: TokensEndpoint = endpoint_of(request)
-    fields = parse_json(await read_body(request, endpoint.settings.max_body_bytes))
+    fields = as_object(await parse(request, await read_body(request, endpoint.settings.max_body_bytes)))
     check_names(fields, ("name", "alias", "version"), ("name",))
     return json_response(await endpoint.register(text(fields, "name"), _version_of(fields)))
 

@@ -1,18 +1,20 @@
-"""The process that decodes large images: reads (file, size, pixels at most), writes (pixels, None) or (None, fault).
+"""The process that decodes large images: each message is (file, size, pixels at most).
 
-Its memory is limited, so that no image takes more; a fault is the three arguments of an `InputError`.
+Its memory is limited, so that no image takes more.
 """
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pliant.errors import InputError
 from serving.tokens.images import decode
 from serving.workers.child_process import pack, receive
+from serving.workers.helper_process import NICE
 
 MEMORY = 256 * 1024 * 1024  # bytes beyond what the process has when it starts
 DATA_FIELD = 5  # of /proc/self/statm: pages of data
@@ -20,15 +22,18 @@ DATA_FIELD = 5  # of /proc/self/statm: pages of data
 
 def main(channel: socket.socket, incoming: IO[bytes]) -> None:
     """Decode images until the parent closes the socket."""
+    os.nice(NICE)
     _limit_memory()
-    channel.sendall(b"!")  # ready
+    channel.sendall(b"!")
     while True:
-        body, size, max_pixels = receive(incoming)
-        try:
-            answer: tuple[object, object] = decode(body, size, max_pixels), None
-        except InputError as error:
-            answer = None, (error.field, error.value, error.limit)
-        channel.sendall(pack(answer))
+        channel.sendall(pack(_answer(*receive(incoming))))
+
+
+def _answer(body: bytes, size: int, max_pixels: int) -> Any:
+    try:
+        return decode(body, size, max_pixels)
+    except InputError as error:
+        return error
 
 
 def _limit_memory() -> None:

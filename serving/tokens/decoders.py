@@ -7,24 +7,18 @@ one at a time: only a process can be ended, and its memory limited. An image wai
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import pickle
-import subprocess
 from collections.abc import Awaitable, Callable
 
-from pliant.errors import InputError
+from pliant.errors import InputError, WorkerError
 from serving.tokens.images import Pixels, decode, pixel_passes
-from serving.workers.child_process import HEADER, pack, spawn
+from serving.workers.helper_process import HelperProcess
 
 INLINE_BYTES = 64 * 1024  # of a file that is opened and decoded at once
 INLINE_PASSES = 256 * 256  # visited pixels of an image that is decoded at once
 THREAD_PASSES = 2_000_000  # visited pixels of an image that is decoded in a thread: some 20 ms
 SECONDS = 5.0  # that an image may take in the process
-START_SECONDS = 60.0  # that the process may take to start
 NEWEST = 0.1  # weight of the newest image in the mean time
-
-logger = logging.getLogger("pliant.serving")
 
 
 class DecodeQueue:
@@ -54,9 +48,9 @@ class Decoders:
     """Decodes images for one service."""
 
     def __init__(self, max_pixels: int) -> None:
-        self._max_pixels, self._process = max_pixels, DecoderProcess()
+        self._max_pixels, self._process = max_pixels, HelperProcess("serving.tokens.decoder_process:main")
         self._usual = DecodeQueue(_in_thread, os.cpu_count() or 1)
-        self._large = DecodeQueue(self._process.decode, 1)
+        self._large = DecodeQueue(self._in_process, 1)
 
     async def decode(self, body: bytes, size: int, left: float) -> Pixels:
         """Return the image as RGB uint8 [size, size, 3] within `left` seconds.
@@ -74,52 +68,14 @@ class Decoders:
         queue = self._usual if passes <= THREAD_PASSES else self._large
         return await queue.decode(body, size, self._max_pixels, left)
 
-
-class DecoderProcess:
-    """The process that decodes large images. It starts with the first, and again after it had to be ended."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def decode(self, body: bytes, size: int, max_pixels: int) -> Pixels:
-        """Return the pixels; called for one image at a time. Raises `InputError`; if cancelled the process is ended."""
+    async def _in_process(self, body: bytes, size: int, max_pixels: int) -> Pixels:
         try:
-            reader, writer = await self._connected()
-            writer.write(pack((body, size, max_pixels)))
-            async with asyncio.timeout(SECONDS):
-                await writer.drain()
-                (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
-                pixels, fault = pickle.loads(await reader.readexactly(length))
+            pixels: Pixels = await self._process.call((body, size, max_pixels), SECONDS)
+            return pixels
         except TimeoutError:
-            self._end()
             raise InputError("image", "too much work to decode", f"decoded within {SECONDS:g} s") from None
-        except (asyncio.IncompleteReadError, OSError):
-            self._end()
+        except WorkerError:
             raise InputError("image", "too much work to decode", "decoded within the memory that is allowed") from None
-        except BaseException:  # the deadline has passed, or the client has left
-            self._end()
-            raise
-        if fault is not None:
-            raise InputError(*fault)
-        return pixels  # type: ignore[no-any-return]
-
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._streams is None:
-            connection, self._process = spawn("serving.tokens.decoder_process:main")
-            reader, writer = await asyncio.open_connection(sock=connection)
-            self._streams = reader, writer
-            async with asyncio.timeout(START_SECONDS):
-                await reader.readexactly(1)
-        return self._streams
-
-    def _end(self) -> None:
-        process, streams, self._process, self._streams = self._process, self._streams, None, None
-        if streams is not None:
-            streams[1].close()
-        if process is not None:
-            process.kill()
-            process.wait()
 
 
 async def _in_thread(body: bytes, size: int, max_pixels: int) -> Pixels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -13,13 +14,15 @@ from starlette.requests import Request
 
 from pliant.errors import InputError
 from serving.http.api_errors import ApiError
-from serving.http.json_body import check_names, check_type, parse_json, read_body, shorten, text
+from serving.http.json_body import as_object, check_names, check_type, read_body, shorten, text
 from serving.http.json_body import deadline as read_deadline
 from serving.http.json_body import utility as read_utility
+from serving.http.large_body import parse
 
 FIELDS = ("image", "task", "deadline", "utility")
 REQUIRED = ("image", "task", "deadline")
 NUMBERS = ("deadline", "utility")
+BASE64_AT_ONCE = 1024 * 1024  # characters, a multiple of four; the event loop serves others in between
 FIELD_BYTES = 4096  # of a text field in a form
 
 
@@ -37,10 +40,11 @@ async def read_request(request: Request, max_bytes: int, max_deadline: float) ->
     """Return the checked request. Raises `ApiError` or `InputError` if it is not valid."""
     kind = check_type(request, ("application/json", "multipart/form-data"), _ACCEPTED)
     body = await read_body(request, max_bytes)
-    fields = parse_json(body) if kind == "application/json" else await _parse_form(request, body)
+    is_json = kind == "application/json"
+    fields = as_object(await parse(request, body)) if is_json else await _parse_form(request, body)
     check_names(fields, FIELDS, REQUIRED)
     return ImageRequest(
-        image=_image(fields["image"]),
+        image=await _image(fields["image"]),
         task=text(fields, "task"),
         deadline=read_deadline(fields["deadline"], max_deadline),
         utility=read_utility(fields.get("utility", 1.0)),
@@ -82,13 +86,24 @@ async def _form_value(name: str, value: UploadFile | str) -> bytes | str | float
         raise InputError(name, shorten(value), "a number") from None
 
 
-def _image(value: object) -> bytes:
+async def _image(value: object) -> bytes:
     match value:
         case bytes():
             return value
         case str():
             try:
-                return base64.b64decode(value, validate=True)
+                return await _from_base64(value)
             except ValueError as error:
                 raise InputError("image", shorten(value), f"a file, or its bytes in base64 ({error})") from None
     raise InputError("image", shorten(value), "a file, or its bytes in base64")
+
+
+async def _from_base64(text: str) -> bytes:
+    """Return the bytes. Raises `ValueError` for what is no base64."""
+    if len(text) <= BASE64_AT_ONCE:
+        return base64.b64decode(text, validate=True)
+    parts = []
+    for start in range(0, len(text), BASE64_AT_ONCE):
+        parts.append(base64.b64decode(text[start : start + BASE64_AT_ONCE], validate=True))
+        await asyncio.sleep(0)
+    return b"".join(parts)

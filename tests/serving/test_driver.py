@@ -314,3 +314,17 @@ def test_the_next_launch_reaches_its_worker_before_any_answer_is_written():
         await bench.driver.stop()
 
     run_virtually(main())
+
+
+def test_a_clock_that_goes_back_does_not_take_the_journal_with_it():
+    async def main():
+        bench = Bench()
+        clock, steps = bench.driver._clock, iter([0.0, 0.5, 0.2, 0.1])
+        bench.driver._clock = lambda: clock() + next(steps, 0.0)
+        await bench.driver.start()
+        await bench.ask(*range(6))
+        await bench.driver.stop()
+        times = [entry.now for entry in bench.journal]
+        assert times == sorted(times) and len(times) > 6
+
+    run_virtually(main())

@@ -6,6 +6,7 @@ import asyncio
 
 from serving.clock import loop_clock
 from serving.driver import Driver
+from serving.workers.worker_slot import WorkerSlot
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 
@@ -24,5 +25,25 @@ def test_a_request_does_not_wait_for_a_worker_that_died_idle_where_another_is_fr
         assert workers[0].calls.count("restart") >= 4
         await driver.submit("a", 0.2, 1.0, "x")
         await driver.stop()
+
+    run_virtually(main())
+
+
+def test_an_update_whose_caller_leaves_reaches_the_worker_whole():
+    async def main():
+        begun, ended = [], []
+
+        class Worker(FakeWorker):
+            async def update(self, value, build):
+                begun.append(value)
+                await asyncio.sleep(1)
+                ended.append((value, build))
+
+        slot = WorkerSlot(Worker(), 60.0, lambda: None)
+        update = asyncio.create_task(slot.update("value", "build"))
+        await asyncio.sleep(0.5)
+        update.cancel()
+        await asyncio.sleep(1)
+        assert (begun, ended) == (["value"], [("value", "build")])
 
     run_virtually(main())

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
 
 from flows.packing.observed import read
 from pliant.packing.scheduling.forecast import QUANTILES
-from serving.packing.engine.observed import observed_path
+from serving.packing.engine.observed import ObservedLengths, observed_path
 from tests.fixtures.packing.in_process import QUIET, SAID, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
@@ -82,3 +85,11 @@ def test_a_disk_that_refuses_does_not_stop_the_service(tmp_path):
     (tmp_path / "home").write_text("no folder")
     with served(tmp_path, observe=True) as service:
         assert [service.complete().status_code for _ in range(2)] == [200, 200]
+
+
+@pytest.mark.parametrize("finish", ["", "cancelled", "failed", "late"])
+def test_an_output_that_did_not_end_by_itself_teaches_nothing(tmp_path, finish):
+    lengths = ObservedLengths(tmp_path / "tales.jsonl", 10**6)
+    lengths.add(SimpleNamespace(output=SimpleNamespace(finish=finish)), "digest")
+    lengths.close()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,100 @@
+"""Parses JSON bodies: small ones at once, large ones in a process, since parsing holds the interpreter's lock.
+
+While a body of some megabytes is parsed in the service's process nothing else runs there, whichever thread does it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import IO, Any, ParamSpec, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from pliant.errors import PliantError, WorkerError
+from serving.http.api_errors import ApiError
+from serving.http.json_body import parse_value
+from serving.workers.child_process import pack, receive
+from serving.workers.helper_process import NICE, HelperProcess
+
+INLINE_BYTES = 512 * 1024  # of a body of long texts that is parsed at once: about a millisecond
+INLINE_VALUES = 2_000  # of a body that is parsed at once: about a millisecond
+MAX_COST = 200_000  # of the values of a body: 1 each, a list or an object CONTAINER
+CONTAINER = 20
+SECONDS = 5.0  # that parsing may take
+HEAVY = "pliant.heavy"
+"""Key of an ASGI scope: whether the body was large, so that checking its fields takes long too."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BodyParser:
+    """Parses the bodies of one service."""
+
+    def __init__(self) -> None:
+        self._process = HelperProcess("serving.http.large_body:main")
+
+    async def parse(self, body: bytes) -> Any:
+        """Return the JSON value. Raises as `parse_value`, and `ApiError` for too many values or too much time."""
+        if not is_large(body):
+            return parse_value(body)
+        try:
+            return await self._process.call(body, SECONDS)
+        except TimeoutError:
+            raise ApiError(413, "body_too_large", f"body takes more than {SECONDS:g} s to parse", "body") from None
+        except WorkerError:
+            raise ApiError(413, "body_too_large", "body takes too much memory to parse", "body") from None
+
+
+def is_large(body: bytes) -> bool:
+    """Whether parsing the body takes the event loop more than some milliseconds."""
+    if len(body) <= INLINE_VALUES:
+        return False
+    values = body.count(b",") + body.count(b"[") + body.count(b"{")
+    return len(body) > INLINE_BYTES or values > INLINE_VALUES
+
+
+async def parse(request: Request, body: bytes) -> Any:
+    """Return the JSON value of a request's body. Raises as `BodyParser.parse`."""
+    request.scope[HEAVY] = is_large(body)
+    parser: BodyParser = request.app.state.parser
+    return await parser.parse(body)
+
+
+async def checked(request: Request, check: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """Return `check(*arguments)`, called in a thread if the request's body is large. Raises what it raises."""
+    if request.scope.get(HEAVY):
+        return await run_in_threadpool(check, *arguments, **options)
+    return check(*arguments, **options)
+
+
+def main(channel: socket.socket, incoming: IO[bytes]) -> None:
+    """Parse bodies until the parent closes the socket."""
+    os.nice(NICE)
+    channel.sendall(b"!")
+    while True:
+        channel.sendall(pack(_answer(receive(incoming))))
+
+
+def _answer(body: bytes) -> Any:
+    try:
+        value = parse_value(body)
+        _check_cost(value)
+    except (ApiError, PliantError) as error:
+        return error
+    return value
+
+
+def _check_cost(value: Any) -> None:
+    """Raise `ApiError` (413) for a value of too many parts."""
+    cost, left = 0, [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, list | dict):
+            cost += CONTAINER + len(item)
+            left += item.values() if isinstance(item, dict) else item
+        if cost > MAX_COST:
+            raise ApiError(413, "body_too_large", "body has too many values", "body")

@@ -1,0 +1,51 @@
+"""A folder is replaced in one step: what a refusal or a power cut leaves is the former one or the new one, whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pliant.errors import RegistryError
+from registry.folder import replace_folder
+
+OLD, NEW = {"a": b"old", "b": b"old"}, {"a": b"new", "b": b"new"}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_former_folder_comes_back_if_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    folder, rename = tmp_path / "kept", Path.rename
+    replace_folder(folder, OLD)
+
+    def refuse_the_new(path: Path, target: Path) -> Path:
+        if target == folder and content(path) == NEW:
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse_the_new)
+    with pytest.raises(RegistryError, match="No space left on device"):
+        replace_folder(folder, NEW)
+    assert content(folder) == OLD
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_every_file_is_on_the_disk_before_the_folder_is_renamed_and_the_rename_after_it(tmp_path, monkeypatch):
+    events, rename, fsync = [], Path.rename, os.fsync
+
+    def note_sync(descriptor: int) -> None:
+        events.append(Path(f"/proc/self/fd/{descriptor}").readlink().name.split("-")[0])
+        fsync(descriptor)
+
+    def note_rename(path: Path, target: Path) -> Path:
+        events.append("rename")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(Path, "rename", note_rename)
+    replace_folder(tmp_path / "kept", NEW)
+    assert sorted(events[:3]) == [".kept", "a", "b"] and events[2] == ".kept"
+    assert events[-1] == tmp_path.name and set(events[3:-1]) == {"rename"}
