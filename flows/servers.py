@@ -20,6 +20,7 @@ from pathlib import Path
 
 from flows.settings import Settings
 from pliant.errors import PliantError
+from pliant.lines import open_log
 
 HOST = "127.0.0.1"
 
@@ -70,10 +71,8 @@ def _running(
     home: Path,
     meanwhile: Callable[[], object] = nothing,
 ) -> Iterator[None]:
-    logs = home / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    path = logs / f"{name.lower()}.log"
-    with path.open("ab") as log:
+    path = home / "logs" / f"{name.lower()}.log"
+    with open_log(path) as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True
         )

@@ -10,6 +10,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.context import TaskRunContext
 
+from flows import retention, settings
 from flows.release import Release
 from pliant.errors import RegistryError
 from registry.store import FolderStore
@@ -52,6 +53,7 @@ def is_transient(task: Any, run: Any, state: Any) -> bool:
 
 def refresh_if_missing(stage_task: Any, store: FolderStore, key: str) -> Any:
     """Return the task, told to ignore a cached result whose artifact is no longer in the store."""
+    store.touch(key)
     return stage_task.with_options(refresh_cache=not store.has(key))
 
 
@@ -61,3 +63,9 @@ def show_release(system: str, summary: str, released: Release) -> None:
     lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
     text = "\n".join([f"# {system}: {outcome}", "", summary, "", *lines])
     create_markdown_artifact(text, key=f"{system}-release", description="What the gate said and what was published")
+
+
+@task(name="clean", cache_policy=NO_CACHE)
+def clean(system: str) -> None:
+    """Remove what is no longer needed; the last stage of every flow."""
+    retention.after_flow(settings.read(), system)

@@ -13,6 +13,8 @@ from pliant.errors import InputError
 
 logger = logging.getLogger("pliant")
 
+LOG_BYTES = 16 * 2**20
+"""Size of a log at which the next process starts another file."""
 PRIVATE = 0o600
 """Mode of a file that holds what people wrote."""
 
@@ -42,6 +44,17 @@ def open_to_append(path: Path) -> BinaryIO:
         if file.read(1) != b"\n":
             file.write(b"\n")
     return file
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Open a log to append to. One that has grown beyond its size limit is kept as `<name>.1`, in place of the former.
+
+    Makes its folder if it is missing. Raises `OSError`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_file() and path.stat().st_size > LOG_BYTES:
+        path.replace(path.with_name(f"{path.name}.1"))
+    return path.open("ab")
 
 
 class Torn:

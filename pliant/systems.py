@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 from pliant.errors import InputError
@@ -26,6 +27,10 @@ class System:
     def part(self, stage: str, role: str) -> ModuleType:
         """Import and return the module `<stage>.<name>.<role>`, such as `flows.tokens.run`."""
         return import_module(f"{stage}.{self.name}.{role}")
+
+    def has(self, stage: str, role: str) -> bool:
+        """Whether there is a module `<stage>.<name>.<role>`, of a role that not every system needs."""
+        return find_spec(f"{stage}.{self.name}.{role}") is not None
 
 
 SYSTEMS = (

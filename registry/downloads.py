@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import weakref
 from pathlib import Path
+
+from pliant.temporary import OwnedFolder
 
 
 class Downloads:
-    """One folder a download, all of them under a root that is removed with this object, or when the process ends."""
+    """One folder a download, all of them under a root that is removed with this object, or when the process ends.
+
+    What a process that was killed has left is removed by the next one that downloads.
+    """
 
     def __init__(self) -> None:
-        self._root: Path | None = None
+        self._root: OwnedFolder | None = None
 
     def fresh(self) -> Path:
         """Return a new empty folder."""
         if self._root is None:
-            self._root = Path(tempfile.mkdtemp(prefix="pliant-"))
-            weakref.finalize(self, shutil.rmtree, self._root, True)
-        return Path(tempfile.mkdtemp(dir=self._root))
+            self._root = OwnedFolder()
+        return Path(tempfile.mkdtemp(dir=self._root.path))
 
     def remove(self, path: Path) -> None:
         """Remove the download that `path` lies in; any other path is left alone."""
-        if self._root is not None and self._root in path.parents:
-            shutil.rmtree(self._root / path.relative_to(self._root).parts[0], ignore_errors=True)
+        if self._root is not None and self._root.path in path.parents:
+            shutil.rmtree(self._root.path / path.relative_to(self._root.path).parts[0], ignore_errors=True)

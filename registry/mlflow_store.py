@@ -39,7 +39,7 @@ class MlflowRegistry:
     @contextmanager
     def run(self, name: str, tags: Mapping[str, object] | None = None) -> Iterator[Run]:
         """Open a run that ends as FINISHED, or as FAILED if the block raises. Creates database and experiment if missing."""
-        client = self._connect(create=True)
+        client = self.connect(create=True)
         with registry_errors(self.tracking_uri, "a run could not be started"):
             experiment = self._experiment(client)
             known = {key: str(value) for key, value in (tags or {}).items()}
@@ -71,7 +71,7 @@ class MlflowRegistry:
 
     def create(self) -> None:
         """Create the registry's database and experiment where they are missing; a first `run` does so too."""
-        self._experiment(self._connect(create=True))
+        self._experiment(self.connect(create=True))
 
     def exists(self) -> bool:
         """Whether anything was ever published here: False only for a database file that is not there yet."""
@@ -80,7 +80,7 @@ class MlflowRegistry:
 
     def version(self, name: str, alias: str = CHAMPION) -> Published | None:
         """Return the version under `alias`; None if there is no such model or alias."""
-        client = self._connect()
+        client = self.connect()
         with registry_errors(self.tracking_uri, f"{name} could not be looked up"):
             model = _find_model(client, name)
             if model is None or alias not in model.aliases:
@@ -92,7 +92,7 @@ class MlflowRegistry:
 
         One request for all models: cheap enough for polling.
         """
-        models = [model for model in self._models() if model.name.startswith(prefix) and alias in model.aliases]
+        models = [model for model in self.models() if model.name.startswith(prefix) and alias in model.aliases]
         return {model.name: int(model.aliases[alias]) for model in sorted(models, key=lambda model: str(model.name))}
 
     def fetch(self, name: str, which: str | int = CHAMPION) -> tuple[Path, Published]:
@@ -110,7 +110,7 @@ class MlflowRegistry:
         if now is not None and now.version == version:
             return
         self._numbered(name, version)
-        client = self._connect()
+        client = self.connect()
         with registry_errors(self.tracking_uri, f"{name} version {version} could not be promoted"):
             if now is not None and alias == CHAMPION:
                 client.set_registered_model_alias(name, PREVIOUS, str(now.version))
@@ -118,14 +118,25 @@ class MlflowRegistry:
 
     def names(self, prefix: str = "") -> list[str]:
         """Return the names of the registered models that begin with `prefix`, sorted."""
-        return sorted(model.name for model in self._models() if model.name.startswith(prefix))
+        return sorted(model.name for model in self.models() if model.name.startswith(prefix))
+
+    def numbers(self, name: str) -> list[int]:
+        """Return the numbers of a model's versions, ascending."""
+        client, token, numbers = self.connect(), None, []
+        with registry_errors(self.tracking_uri, f"the versions of {name} could not be listed"):
+            while token != "":
+                page = client.search_model_versions(f"name='{name}'", page_token=token)
+                numbers += [int(version.version) for version in page]
+                token = page.token or ""
+        return sorted(numbers)
 
     def discard(self, folder: Path) -> None:
         """Remove a fetched folder that is not needed any more, if it was downloaded."""
         self.downloads.remove(folder)
 
-    def _models(self) -> list[Any]:
-        client, token, models = self._connect(), None, []
+    def models(self) -> list[Any]:
+        """Return all registered models, as MLflow's entities."""
+        client, token, models = self.connect(), None, []
         with registry_errors(self.tracking_uri, "the models could not be listed"):
             while token != "":
                 page = client.search_registered_models(max_results=1000, page_token=token)
@@ -133,7 +144,8 @@ class MlflowRegistry:
                 token = page.token or ""
         return models
 
-    def _connect(self, create: bool = False) -> Any:
+    def connect(self, create: bool = False) -> Any:
+        """Return MLflow's client of this registry, for the files mlflow_*.py. Raises `RegistryError` without one."""
         set_defaults()
         check_reachable(self.tracking_uri, create)
         with registry_errors(self.tracking_uri, "the registry could not be opened"):
@@ -150,13 +162,13 @@ class MlflowRegistry:
         return str(client.create_experiment(self.experiment, artifact_location=location))
 
     def _numbered(self, name: str, version: int) -> Published:
-        client = self._connect()
+        client = self.connect()
         with registry_errors(self.tracking_uri, f"there is no {name} version {version}"):
             return _published(client.get_model_version(name, str(version)))
 
     def _lacking(self, name: str, alias: str) -> str:
         with registry_errors(self.tracking_uri, f"{name} could not be looked up"):
-            model = _find_model(self._connect(), name)
+            model = _find_model(self.connect(), name)
         if model is None:
             return f"the registry at {shown(self.tracking_uri)} has no model {name}: {ADVICE}"
         known = ", ".join(f"{key} (version {value})" for key, value in sorted(model.aliases.items())) or "none"
@@ -165,7 +177,7 @@ class MlflowRegistry:
     def _download(self, published: Published) -> Path:
         from mlflow.artifacts import download_artifacts
 
-        client = self._connect()
+        client = self.connect()
         with registry_errors(self.tracking_uri, f"the files of {published.uri} could not be fetched"):
             root = client.get_model_version_download_uri(published.name, str(published.version))
             target = None if is_local(root) else str(self.downloads.fresh())  # what is here already is not copied

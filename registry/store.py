@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +31,16 @@ class FolderStore:
     def has(self, key: str) -> bool:
         return (self.path(key) / codec.DIGESTS).is_file()
 
+    def touch(self, key: str) -> None:
+        """Note that the artifact at `key`, if there is one, is in use: what has not been used for longest may be removed."""
+        with suppress(OSError):
+            os.utime(self.path(key) / codec.DIGESTS)
+
     def save(self, key: str, artifact: Artifact) -> str:
         """Write the artifact, replacing a former one, and return its digest."""
         return codec.save(artifact, self.path(key))
 
     def load(self, cls: type[T], key: str, digest: str | None = None) -> T:
         """Return the artifact at `key`, which must have `digest` if one is given."""
+        self.touch(key)
         return codec.load(cls, self.path(key), digest)

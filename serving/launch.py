@@ -21,6 +21,7 @@ from types import FrameType
 import serving
 from pliant import systems
 from pliant.errors import InputError, WorkerError
+from pliant.lines import open_log
 from serving.settings import PREFIX, Settings, to_environment
 
 HOST = "127.0.0.1"
@@ -171,6 +172,5 @@ def _output(log: Path | None) -> Iterator[int | None]:
     if log is None:
         yield None
         return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
+    with open_log(log) as file:
         yield file.fileno()

@@ -28,7 +28,7 @@ from flows.gate import to_markdown
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, open_registry
-from flows.tasks import cached_stage, download_stage, gate_task, publish_task, refresh_if_missing, show_release
+from flows.tasks import cached_stage, clean, download_stage, gate_task, publish_task, refresh_if_missing, show_release
 from pliant.bins.artifact import Bins
 from registry.store import FolderStore
 
@@ -95,7 +95,9 @@ def bins(config: str | None = None, overrides: dict[str, Any] | None = None) -> 
     verdicts = {
         result.name: gate(flow_config, champions.get(result.name), _challenger(result, store)) for result in results
     }
-    return release(flow_config, results, verdicts, store).to_dict()
+    released: Release = release(flow_config, results, verdicts, store)
+    clean("bins")
+    return released.to_dict()
 
 
 def run_stream(config: BinsFlowConfig, stream: Stream, store: FolderStore, home: Path) -> StreamResults:

@@ -27,7 +27,7 @@ from flows.gate import to_markdown
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, open_registry
-from flows.tasks import cached_stage, download_stage, gate_task, publish_task, refresh_if_missing, show_release
+from flows.tasks import cached_stage, clean, download_stage, gate_task, publish_task, refresh_if_missing, show_release
 from pliant.cascade.artifact import Cascade, Outputs
 from registry.store import FolderStore
 from training.text_data import TextData
@@ -109,7 +109,9 @@ def cascade(config: str | None = None, overrides: dict[str, Any] | None = None) 
         result.task: gate(flow_config, _champion(champions, result.task, store), _challenger(result, store))
         for result in results
     }
-    return release(flow_config, results, verdicts, store).to_dict()
+    released: Release = release(flow_config, results, verdicts, store)
+    clean("cascade")
+    return released.to_dict()
 
 
 def run_task(

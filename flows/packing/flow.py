@@ -29,7 +29,7 @@ from flows.packing.publish import publish
 from flows.packing.stages import ModelResults
 from flows.progress import stage
 from flows.release import Release, open_registry
-from flows.tasks import cached_stage, download_stage, gate_task, publish_task, refresh_if_missing, show_release
+from flows.tasks import cached_stage, clean, download_stage, gate_task, publish_task, refresh_if_missing, show_release
 from registry.store import FolderStore
 from training.packing.corpus import Corpus
 
@@ -104,7 +104,9 @@ def packing(config: str | None = None, overrides: dict[str, Any] | None = None) 
     challenger = challenger_from(store, results)
     champion = champion_against(registry, challenger)
     verdict = gate(flow_config, champion, challenger.candidate)
-    return release(flow_config, results, verdict, store).to_dict()
+    released: Release = release(flow_config, results, verdict, store)
+    clean("packing")
+    return released.to_dict()
 
 
 def descended(champion: Champion | None, results: ModelResults) -> Release | None:

@@ -18,7 +18,7 @@ from flows.device import check_device
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import cached_stage, download_stage, gate_task, publish_task, refresh_if_missing, show_release
+from flows.tasks import cached_stage, clean, download_stage, gate_task, publish_task, refresh_if_missing, show_release
 from flows.tokens import config as tokens_config
 from flows.tokens import stages
 from flows.tokens.champions import load_champion
@@ -105,7 +105,9 @@ def tokens(config: str | None = None, overrides: dict[str, Any] | None = None) -
     results = {"backbone": backbone, "profile": profiled} | {
         f"task-{data.name}": task for data, task in zip(loaded, tasks, strict=True)
     }
-    return release(flow_config, results, bundle, verdict, store).to_dict()
+    released: Release = release(flow_config, results, bundle, verdict, store)
+    clean("tokens")
+    return released.to_dict()
 
 
 def _show(bundle: Bundle, verdict: Verdict, released: Release) -> None:

@@ -13,7 +13,7 @@ from cli.main import main
 from pliant import systems
 from tests.fixtures.commands import refused, shown
 
-COMMANDS = ("demo", "train", "profile", "serve", "simulate", "bench")
+COMMANDS = ("demo", "train", "profile", "serve", "simulate", "bench", "clean")
 
 OPTIONS = {
     ("demo",): ["--keep"],
@@ -29,6 +29,7 @@ OPTIONS = {
     ("simulate", "cascade"): ["--load", "--candidate", "--workers", "--seed"],
     ("bench", "tokens"): ["--full", "--part"],
     ("bench", "cascade"): ["--full", "--part"],
+    ("clean",): ["--delete", "--versions", "--days", "--store-gib"],
 }
 
 

@@ -1,0 +1,59 @@
+"""`pliant clean`: shows what is no longer needed on disk and in the registry, and removes it where that is asked for."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pliant import systems
+
+if TYPE_CHECKING:
+    from flows.retention import Item
+
+SHOWN = 40  # lines
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options of `pliant clean`."""
+    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())} (default: all)")
+    parser.add_argument("--delete", action="store_true", help="remove what is listed; without it nothing is removed")
+    text = (
+        "keep so many of each model's newest versions, besides those with an alias (PLIANT_KEEP_VERSIONS; default: 5)"
+    )
+    parser.add_argument("--versions", type=int, metavar="N", help=text)
+    text = "keep unused stage results and the reports of removed versions so long (PLIANT_KEEP_DAYS; default: 90)"
+    parser.add_argument("--days", type=float, metavar="DAYS", help=text)
+    text = "let the store of stage results grow to this size (PLIANT_STORE_GIB; default: 20)"
+    parser.add_argument("--store-gib", type=float, metavar="GIB", help=text)
+
+
+def run(args: Namespace) -> int:
+    """Show, and remove if asked for. Returns 1 if something could not be removed."""
+    from dataclasses import replace
+
+    from flows import retention, settings
+    from flows.progress import stage
+
+    names = [systems.system(name).name for name in args.systems] or systems.names()
+    project = settings.read()
+    settings.prepare(project)
+    given = {name: getattr(args, name) for name in ("versions", "days", "store_gib") if getattr(args, name) is not None}
+    with stage("what is no longer needed"):
+        items = retention.survey(project, replace(retention.limits(), **given), names)
+    _show(items)
+    if not items or not args.delete:
+        return 0
+    with stage("removing") as progress:
+        failed = retention.remove(items, progress)
+    print(f"Removed {len(items) - failed} of {len(items)}.")
+    return 1 if failed else 0
+
+
+def _show(items: Sequence[Item]) -> None:
+    for item in items[:SHOWN]:
+        print(f"{item.size / 1e6:10.1f} MB  {item.what}: {item.reason}")
+    if len(items) > SHOWN:
+        print(f"... and {len(items) - SHOWN} more")
+    total = sum(item.size for item in items) / 1e6
+    print(f"No longer needed: {len(items)}, {total:.1f} MB." if items else "Everything is needed.")

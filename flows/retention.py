@@ -1,0 +1,172 @@
+"""What Pliant keeps on disk and in the registry, and what it removes. Knows no system and no Prefect.
+
+Every flow ends with it (`after_flow`), so that nothing grows for ever; `pliant clean` shows it and does it on demand.
+Nothing that an alias needs is ever removed: not its version, nor what that one names, nor its compiled files. Results of
+stages are removed only when they have not been used for long or take too much room; a flow computes them again if needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from flows.release import open_registry
+from flows.settings import Settings
+from pliant import systems, temporary
+from pliant.errors import InputError, PliantError
+from pliant.progress import Progress
+from registry import mlflow_retention
+from registry.codec import DIGESTS
+from registry.names import prefix
+
+logger = logging.getLogger("pliant.flows")
+
+DAY = mlflow_retention.DAY
+GIB = 2**30
+KEEP_VARIABLE, DAYS_VARIABLE, STORE_VARIABLE = "PLIANT_KEEP_VERSIONS", "PLIANT_KEEP_DAYS", "PLIANT_STORE_GIB"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much stays. `versions`: of each registered model the newest, besides those with an alias.
+
+    `days`: that something unused stays in the store, and a run whose versions are gone in MLflow. `store_gib`: size of the
+    store of stage results in GiB, beyond which those go that have not been used for longest.
+    """
+
+    versions: int = 5
+    days: float = 90.0
+    store_gib: float = 20.0
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("versions", self.versions, 1),
+            ("days", self.days, 1),
+            ("store_gib", self.store_gib, 0),
+        ):
+            if not value >= least:
+                raise InputError(name, value, f"at least {least}")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something to remove: what it is, its size in bytes (0: elsewhere than on this disk), why, and how to remove it."""
+
+    what: str
+    size: int
+    reason: str
+    remove: Callable[[], None]
+
+
+def limits(environment: Mapping[str, str] = os.environ) -> Limits:
+    """Return the limits that the environment sets. Raises `InputError` for what is no number, or too small."""
+    values = {"versions": KEEP_VARIABLE, "days": DAYS_VARIABLE, "store_gib": STORE_VARIABLE}
+    chosen = {}
+    for name, variable in values.items():
+        if text := environment.get(variable, ""):
+            try:
+                chosen[name] = int(text) if name == "versions" else float(text)
+            except ValueError:
+                raise InputError(variable, text, "a number") from None
+    return Limits(**chosen)  # type: ignore[arg-type]
+
+
+def survey(settings: Settings, keep: Limits, names: Iterable[str]) -> list[Item]:
+    """Return what can go of these systems, and of what all systems share. Raises `RegistryError`, `ArtifactError`."""
+    items: list[Item] = []
+    for name in names:
+        items += _registered(settings, name, keep)
+    items += _stored(settings.store, keep)
+    items += [_folder(path, "its process was killed") for path in temporary.abandoned()]
+    return items + [_folder(path, "a file of Prefect, not used for long") for path in _old_results(settings, keep)]
+
+
+def remove(items: Iterable[Item], progress: Progress) -> int:
+    """Remove them and return how many could not be, each with a line in the log."""
+    listed, failed = list(items), 0
+    for done, item in enumerate(listed, start=1):
+        try:
+            item.remove()
+        except (PliantError, OSError) as error:
+            failed += 1
+            logger.warning("%s could not be removed: %s", item.what, error)
+        progress(done, len(listed))
+    return failed
+
+
+def after_flow(settings: Settings, system: str) -> None:
+    """Remove what a system's flow leaves behind beyond the limits. Never fails the flow: the log says what could not be."""
+    try:
+        items = survey(settings, limits(), [system])
+    except (PliantError, OSError) as error:
+        logger.warning("nothing was cleaned up: %s", error)
+        return
+    failed = remove(items, lambda _done, _total: None)
+    if items:
+        size = sum(item.size for item in items) / 1e6
+        logger.info("removed what is no longer needed: %d items, %.1f MB", len(items) - failed, size)
+
+
+def _registered(settings: Settings, name: str, keep: Limits) -> Iterator[Item]:
+    registry = open_registry(settings, name)
+    unneeded = mlflow_retention.unneeded(registry, prefix(name), keep.versions, keep.days)
+    for item in unneeded:
+        yield Item(item.name, item.size, item.reason, partial(mlflow_retention.remove, registry, item))
+    if (system := systems.system(name)).has("flows", "retention"):
+        going = [item.ids[:2] for item in unneeded if item.kind == "version"]
+        for folder in system.part("flows", "retention").unused_folders(settings, registry, frozenset(going)):
+            yield _folder(folder, "no version needs it")
+
+
+def _stored(root: Path, keep: Limits) -> Iterator[Item]:
+    """Yield results of stages that nobody has used for long, and the least recently used beyond the size limit."""
+    entries = sorted((_last_used(folder), folder) for folder in _entries(root))
+    sizes = {folder: size_of(folder) for _, folder in entries}
+    total = sum(sizes.values())
+    for used, folder in entries:  # the least recently used first
+        age = time.time() - used
+        full = total > keep.store_gib * GIB
+        if age > DAY and (full or age > keep.days * DAY):
+            total -= sizes[folder]
+            why = f"the store holds more than {keep.store_gib:g} GiB" if full else f"not used for {age / DAY:.0f} days"
+            yield _folder(folder, why)
+
+
+def _entries(root: Path) -> Iterator[Path]:
+    for path in root.rglob(DIGESTS) if root.is_dir() else ():
+        yield path.parent
+
+
+def _last_used(folder: Path) -> float:
+    return (folder / DIGESTS).stat().st_mtime
+
+
+def _old_results(settings: Settings, keep: Limits) -> Iterator[Path]:
+    """Yield the results that Prefect has cached and not written for long; it takes a missing one for not cached."""
+    folder = settings.home / "prefect" / "storage"
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.is_file() and time.time() - path.stat().st_mtime > keep.days * DAY:
+            yield path
+
+
+def _folder(path: Path, reason: str) -> Item:
+    return Item(str(path), size_of(path), reason, partial(_delete, path))
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files below a folder."""
+    files = path.rglob("*") if path.is_dir() else (path,)
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,0 +1,224 @@
+"""What of a registry nobody needs any more: old versions without an alias, and what publishing left when it failed.
+
+Only models and experiments of Pliant's names are looked at, and nothing that is younger than a day, since it may be part of
+a publication under way. A version is needed if it has an alias, if it is one of the newest, or if a needed version's tags
+name it. MLflow keeps what is removed here as deleted, without its files; `mlflow gc` takes away the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from registry.address import is_local
+from registry.mlflow_run import registry_errors
+from registry.mlflow_store import DIGEST, MlflowRegistry
+
+DAY = 86_400.0  # seconds
+Key = tuple[str, int]
+"""A registered model and the number of a version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unneeded:
+    """Something to remove. `kind`: "version", "model" (one that MLflow logged and nobody registered) or "run"."""
+
+    kind: str
+    name: str
+    ids: tuple[str, ...]  # version: model, number and, if known, the logged model; else the id alone
+    size: int  # bytes on this machine's disk, 0 if they are elsewhere
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """All that a registry holds of one system, as MLflow's entities."""
+
+    aliases: Mapping[str, Mapping[str, str]]  # registered model -> alias -> number
+    versions: Mapping[Key, Any]
+    logged: tuple[Any, ...]
+    runs: tuple[Any, ...]
+
+
+def unneeded(registry: MlflowRegistry, prefix: str, newest: int, days: float) -> tuple[Unneeded, ...]:
+    """Return what can go of the models whose names begin with `prefix`: the versions first, then what else is left.
+
+    `newest`: versions to keep of each model, besides those with an alias. `days`: after which the run of a version that is
+    gone is removed too. Raises `RegistryError`.
+    """
+    if not registry.exists():
+        return ()
+    client = registry.connect()
+    with registry_errors(registry.tracking_uri, "the registry could not be looked through"):
+        contents = _contents(registry, client, prefix)
+        needed = needed_versions(contents.aliases, _tags(contents), newest) | _young(contents)
+        return (*_versions(contents, needed), *_logged(contents), *_runs(contents, needed, days))
+
+
+def remove(registry: MlflowRegistry, item: Unneeded) -> None:
+    """Remove it, unless an alias has moved to it meanwhile. Raises `RegistryError`."""
+    client = registry.connect()
+    with registry_errors(registry.tracking_uri, f"{item.name} could not be removed"):
+        match item.kind, item.ids:
+            case "version", (name, number, *logged):
+                if number in map(str, client.get_registered_model(name).aliases.values()):
+                    return
+                client.delete_model_version(name, number)
+                for model in logged:
+                    _remove_logged(client, model)
+            case "model", (model,):
+                _remove_logged(client, model)
+            case _, (run,):
+                address = client.get_run(run).info.artifact_uri
+                client.delete_run(run)
+                _remove_files(address)
+
+
+def needed_versions(
+    aliases: Mapping[str, Mapping[str, str]], tags: Mapping[Key, Mapping[str, str]], newest: int
+) -> frozenset[Key]:
+    """Return the versions that an alias names, the newest, and all that the tags of these name, and so on."""
+    by_model: dict[str, list[int]] = {}
+    by_digest: dict[str, list[Key]] = {}
+    for (name, number), known in tags.items():
+        by_model.setdefault(name, []).append(number)
+        by_digest.setdefault(known.get(DIGEST, ""), []).append((name, number))
+    waiting = {(name, int(number)) for name, known in aliases.items() for number in known.values()}
+    waiting |= {(name, number) for name, numbers in by_model.items() for number in sorted(numbers)[-newest:] if newest}
+    needed: set[Key] = set()
+    while waiting:
+        key = waiting.pop()
+        if key in tags and key not in needed:
+            needed.add(key)
+            waiting |= set(_named_versions(tags[key], by_model.keys(), by_digest))
+    return frozenset(needed)
+
+
+def _named_versions(tags: Mapping[str, str], models: Set[str], by_digest: Mapping[str, list[Key]]) -> Iterator[Key]:
+    """Yield every version that the tags of Pliant may name.
+
+    A tag may hold the digest of another version; a number, of a version of some model of the system: that number of all
+    of them; or an object whose names are models and whose values are numbers.
+    """
+    for tag, text in tags.items():
+        if tag.startswith("pliant.") and tag != DIGEST:
+            yield from by_digest.get(text, ())
+            if text.isdecimal():
+                yield from ((name, int(text)) for name in models)
+            elif text.startswith("{"):
+                with suppress(ValueError):
+                    yield from _named_in(json.loads(text), models)
+
+
+def _named_in(value: Any, models: Set[str]) -> Iterator[Key]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if name in models and isinstance(item, int | str) and str(item).isdecimal():
+                yield name, int(item)
+            yield from _named_in(item, models)
+
+
+def _contents(registry: MlflowRegistry, client: Any, prefix: str) -> Contents:
+    from mlflow.entities import ViewType
+
+    models = [model for model in registry.models() if model.name.startswith(prefix)]
+    listed = [(model.name, _pages(client.search_model_versions, f"name='{model.name}'")) for model in models]
+    versions = {(name, int(version.version)): version for name, entities in listed for version in entities}
+    experiment = client.get_experiment_by_name(registry.experiment)
+    ids = [experiment.experiment_id] if experiment is not None else []
+    logged = _pages(client.search_logged_models, ids) if ids else []
+    runs = _pages(client.search_runs, ids, run_view_type=ViewType.ACTIVE_ONLY) if ids else []
+    return Contents({model.name: dict(model.aliases) for model in models}, versions, tuple(logged), tuple(runs))
+
+
+def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
+    token, items = None, []
+    while token != "":
+        page = search(*arguments, **options, page_token=token)
+        items += list(page)
+        token = page.token or ""
+    return items
+
+
+def _tags(contents: Contents) -> dict[Key, dict[str, str]]:
+    return {key: dict(version.tags) for key, version in contents.versions.items()}
+
+
+def _young(contents: Contents) -> frozenset[Key]:
+    return frozenset(key for key, version in contents.versions.items() if _age(version.creation_timestamp) < DAY)
+
+
+def _age(milliseconds: int | None) -> float:
+    return time.time() - (milliseconds or 0) / 1000
+
+
+def _versions(contents: Contents, needed: frozenset[Key]) -> Iterator[Unneeded]:
+    sources = {contents.versions[key].source for key in needed}  # of a copied version it is the same
+    for (name, number), version in sorted(contents.versions.items()):
+        if (name, number) not in needed:
+            logged = [
+                model for model in contents.logged if version.source not in sources and _is_source(model, version)
+            ]
+            ids = (name, str(number), *(model.model_id for model in logged))
+            yield Unneeded("version", f"{name} version {number}", ids, _size(version.source), "old, without an alias")
+
+
+def _is_source(logged: Any, version: Any) -> bool:
+    """Whether a version was registered from this logged model: what lists versions does not always give `model_id`."""
+    return logged.model_id in (version.model_id or "", *version.source.split("/"))
+
+
+def _logged(contents: Contents) -> Iterator[Unneeded]:
+    for model in contents.logged:
+        registered = any(_is_source(model, version) for version in contents.versions.values())
+        if not registered and _age(model.creation_timestamp) > DAY:
+            size = _size(model.artifact_location)
+            yield Unneeded("model", f"logged model {model.name}", (model.model_id,), size, "never registered")
+
+
+def _runs(contents: Contents, needed: frozenset[Key], days: float) -> Iterator[Unneeded]:
+    kept = {contents.versions[key].run_id for key in needed}
+    registered = {version.run_id for version in contents.versions.values()}
+    for run in contents.runs:
+        info, age = run.info, _age(run.info.start_time)
+        ended = info.status == "FINISHED"
+        old = age > days * DAY if ended or info.run_id in registered else age > DAY
+        if old and info.run_id not in kept:
+            reason = (
+                f"older than {days:g} days, without a version" if ended else f"{info.status.lower()}, published nothing"
+            )
+            yield Unneeded("run", f"run {info.run_name}", (info.run_id,), _size(info.artifact_uri), reason)
+
+
+def _remove_logged(client: Any, model: str) -> None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        address = client.get_logged_model(model).artifact_location
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return
+    client.delete_logged_model(model)
+    _remove_files(address)
+
+
+def _remove_files(address: str) -> None:
+    """Remove the files at an artifact's address, where this machine or a known store holds them."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    with suppress(NotImplementedError):
+        get_artifact_repository(address).delete_artifacts()
+
+
+def _size(address: str | None) -> int:
+    if not address or not is_local(address):
+        return 0
+    folder = Path(unquote(urlsplit(address).path))
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0

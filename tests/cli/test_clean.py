@@ -1,0 +1,56 @@
+"""`pliant clean` shows what can go, and removes it only where that is said."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from cli.main import main
+from registry.store import FolderStore
+from tests.fixtures.commands import refused
+from tests.fixtures.tokens.samples import tiny_task
+
+
+@pytest.fixture
+def old(tmp_path, monkeypatch):
+    """A result of a stage that was last used a hundred days ago."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("PLIANT_HOME", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    store = FolderStore(tmp_path / ".pliant" / "store")
+    store.save("tokens/old", tiny_task("letters", ("a", "b"), "0" * 64))
+    os.utime(store.path("tokens/old") / "digests.json", (time.time() - 100 * 86_400,) * 2)
+    return store.path("tokens/old")
+
+
+def test_it_shows_and_removes_nothing_without_being_told(old, capsys):
+    assert main(["clean"]) == 0
+    text = capsys.readouterr().out
+    assert f"{old}: not used for 100 days" in text and "No longer needed: 1, " in text
+    assert old.is_dir()
+
+
+def test_it_removes_what_it_has_shown(old, capsys):
+    assert main(["clean", "tokens", "--delete"]) == 0
+    assert "Removed 1 of 1." in capsys.readouterr().out and not old.exists()
+    assert main(["clean", "--delete"]) == 0
+    assert "Everything is needed." in capsys.readouterr().out
+
+
+def test_limits_can_be_given(old, capsys):
+    assert main(["clean", "--days", "101"]) == 0
+    assert "Everything is needed." in capsys.readouterr().out and old.is_dir()
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["clean", "sandwiches"], "SYSTEM"),
+        (["clean", "--versions", "0"], "versions is 0, but must be at least 1"),
+        (["clean", "--days", "nan"], "days is nan, but must be at least 1"),
+    ],
+)
+def test_mistakes_are_one_sentence(words, message, old, capsys):
+    assert message in refused(words, capsys)

@@ -1,0 +1,124 @@
+"""What a flow keeps and what it removes: results of stages, compiled files of bins, what killed processes left."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from flows import retention
+from flows.bins.retention import unused_folders
+from flows.retention import DAY, Limits, after_flow, limits, remove, survey
+from flows.settings import Settings
+from pliant.bins.runtimes.cache import cache_folder
+from pliant.errors import InputError
+from pliant.progress import silent
+from registry.store import FolderStore
+from tests.fixtures.bins.tiny import some_bins
+from tests.fixtures.registry import FolderRegistry
+from tests.fixtures.tokens.samples import tiny_task
+
+BINS = "pliant-bins-things"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Settings:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    return Settings(tmp_path / "home", f"sqlite:///{tmp_path / 'none.db'}", tmp_path / "artifacts")
+
+
+def stored(place: Settings, key: str, days: float) -> Path:
+    """Save an artifact that was used so many days ago."""
+    store = FolderStore(place.store)
+    store.save(key, tiny_task("letters", ("a", "b"), "0" * 64))
+    os.utime(store.path(key) / "digests.json", (time.time() - days * DAY,) * 2)
+    return store.path(key)
+
+
+def clean(place: Settings, keep: Limits) -> list[str]:
+    items = survey(place, keep, ["tokens"])
+    assert remove(items, silent) == 0
+    return [Path(item.what).name for item in items]
+
+
+def test_results_that_have_not_been_used_for_long_go(place):
+    old, used = stored(place, "tokens/old", 91), stored(place, "tokens/used", 91)
+    FolderStore(place.store).touch("tokens/used")
+    stored(place, "tokens/new", 89)
+    assert clean(place, Limits()) == ["old"]
+    assert not old.exists() and used.is_dir()
+    assert clean(place, Limits()) == []
+
+
+def test_beyond_the_size_limit_the_least_recently_used_go_but_nothing_of_today(place):
+    for name, days in (("b", 3), ("a", 5), ("c", 2), ("today", 0.5)):
+        stored(place, f"tokens/{name}", days)
+    size = retention.size_of(place.store / "tokens" / "a") / retention.GIB
+    assert clean(place, Limits(store_gib=2.5 * size)) == ["a", "b"]
+    assert clean(place, Limits(store_gib=0)) == ["c"]
+
+
+def test_reading_a_result_notes_that_it_is_in_use(place):
+    folder = stored(place, "tokens/old", 91)
+    FolderStore(place.store).load(type(tiny_task("letters", ("a", "b"), "0" * 64)), "tokens/old")
+    assert clean(place, Limits()) == [] and folder.is_dir()
+
+
+def test_cached_results_of_prefect_go_when_they_are_old(place):
+    folder = place.home / "prefect" / "storage"
+    folder.mkdir(parents=True)
+    for name, days in (("old", 91), ("new", 1)):
+        (folder / name).write_text("{}")
+        os.utime(folder / name, (time.time() - days * DAY,) * 2)
+    assert clean(place, Limits()) == ["old"]
+    assert [path.name for path in folder.iterdir()] == ["new"]
+
+
+def test_compiled_files_stay_as_long_as_a_version_that_stays_needs_them(place, tmp_path):
+    registry = FolderRegistry(tmp_path / "registry")
+    first, second = (some_bins(files={f"onnx-{name}/model.onnx": "0" * 64}) for name in ("first", "second"))
+    registry.publish(BINS, first)
+    registry.publish(BINS, second)
+    home = cache_folder(place.home, first.encoder, first.device_class)
+    for name in ("onnx-first", "onnx-second", "onnx-third", "onnx-today"):
+        (home / name).mkdir(parents=True)
+        days = 0.5 if name.endswith("today") else 2
+        os.utime(home / name, (time.time() - days * DAY,) * 2)
+    assert [folder.name for folder in unused_folders(place, registry, frozenset())] == ["onnx-third"]
+    going = frozenset({(BINS, "1")})
+    assert [folder.name for folder in unused_folders(place, registry, going)] == ["onnx-first", "onnx-third"]
+
+
+def test_a_registry_out_of_reach_keeps_everything_and_does_not_fail_the_flow(place, tmp_path, caplog):
+    folder = stored(place, "tokens/old", 91)
+    (tmp_path / "none.db").write_text("no database")
+    after_flow(place, "tokens")
+    assert folder.is_dir() and "nothing was cleaned up" in caplog.text
+
+
+def test_what_cannot_be_removed_is_counted_and_named(place, caplog, monkeypatch):
+    stored(place, "tokens/old", 91)
+    stored(place, "tokens/older", 92)
+    items = survey(place, Limits(), ["tokens"])
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(retention.shutil, "rmtree", refuse)
+    assert remove(items, silent) == 2
+    assert "older could not be removed" in caplog.text and "Permission denied" in caplog.text
+
+
+def test_limits_come_from_the_environment_and_must_make_sense():
+    assert limits({}) == Limits(5, 90.0, 20.0)
+    variables = {"PLIANT_KEEP_VERSIONS": "2", "PLIANT_KEEP_DAYS": "7.5", "PLIANT_STORE_GIB": "0"}
+    assert limits(variables) == Limits(2, 7.5, 0.0)
+    for variable, text in (
+        ("PLIANT_KEEP_VERSIONS", "many"),
+        ("PLIANT_KEEP_VERSIONS", "0"),
+        ("PLIANT_KEEP_DAYS", "nan"),
+    ):
+        with pytest.raises(InputError):
+            limits({variable: text})

@@ -1,0 +1,136 @@
+"""What nobody needs goes, with its files; what an alias needs stays, and so does what is young."""
+
+from __future__ import annotations
+
+import time
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlflow import MlflowClient
+
+from registry import mlflow_retention
+from registry.mlflow_package import log_model
+from registry.mlflow_retention import DAY, needed_versions, remove, unneeded
+from registry.mlflow_store import DIGEST, MlflowRegistry
+from tests.registry.conftest import BACKBONE, TASK, publish_all
+
+PREFIX = "pliant-tokens-"
+
+
+@pytest.fixture
+def old(tmp_path, shelf, monkeypatch):
+    """A registry of a hundred days ago, with a release, a second one that was not promoted, and a run that failed."""
+    registry = MlflowRegistry(f"sqlite:///{tmp_path / 'mlflow.db'}", "pliant-tokens", tmp_path / "artifacts")
+    publish_all(registry, shelf)
+    with registry.run("refused") as run:
+        for name in ("backbone", "task"):
+            registry.publish(run, shelf.package(name, f"models:/{BACKBONE}/2"))
+    with pytest.raises(RuntimeError, match="power"), registry.run("failed") as run:
+        log_model(run, shelf.package("backbone"), {})
+        raise RuntimeError("power")
+    now = time.time
+    monkeypatch.setattr(mlflow_retention.time, "time", lambda: now() + 100 * DAY)
+    return registry
+
+
+def files(registry: MlflowRegistry) -> int:
+    return len([path for path in Path(registry.artifact_root).rglob("*") if path.is_file()])
+
+
+def clean(registry: MlflowRegistry, newest: int = 1, days: float = 90.0) -> list[str]:
+    items = unneeded(registry, PREFIX, newest, days)
+    for item in items:
+        remove(registry, item)
+    return [item.name for item in items]
+
+
+def test_what_publishing_left_when_it_failed_goes_with_its_files(old):
+    before = files(old)
+    assert clean(old, newest=2) == [f"logged model {BACKBONE}", "run failed"]
+    assert files(old) < before
+    assert clean(old, newest=2) == []
+
+
+def test_versions_beyond_the_newest_go_unless_an_alias_has_them_and_the_release_can_still_be_fetched(old):
+    client = MlflowClient(old.tracking_uri, old.tracking_uri)
+    for name in (BACKBONE, TASK):  # the first versions are the champions, so the second are newer and not needed
+        client.create_model_version(name, client.get_model_version(name, "2").source, tags={DIGEST: "x"})
+    names = clean(old)
+    assert {f"{BACKBONE} version 2", f"{TASK} version 2"} <= set(names)
+    assert f"{BACKBONE} version 1" not in names and f"{TASK} version 1" not in names
+    folder, published = old.fetch(TASK)
+    assert published.version == 1 and (folder / "artifact.json").is_file()
+    assert old.numbers(TASK) == [1, 3]
+    assert (old.fetch(BACKBONE, 1)[0] / "artifact.json").is_file()
+    source = Path(client.get_model_version(TASK, "3").source.removeprefix("file://"))  # it was that of version 2 too
+    assert list(source.rglob("artifact.json"))
+
+
+def test_an_alias_that_moves_between_showing_and_removing_keeps_its_version(old):
+    [item] = [item for item in unneeded(old, PREFIX, 1, 90.0) if item.name == f"{TASK} version 1"] or [None]
+    assert item is None  # the champion
+    client = MlflowClient(old.tracking_uri, old.tracking_uri)
+    client.create_model_version(TASK, client.get_model_version(TASK, "2").source, tags={DIGEST: "x"})
+    [item] = [item for item in unneeded(old, PREFIX, 1, 90.0) if item.name == f"{TASK} version 2"]
+    client.set_registered_model_alias(TASK, "champion", "2")
+    remove(old, item)
+    assert old.version(TASK).version == 2 and old.fetch(TASK)[0].is_dir()
+
+
+def test_nothing_that_is_younger_than_a_day_goes(tmp_path, shelf):
+    registry = MlflowRegistry(f"sqlite:///{tmp_path / 'mlflow.db'}", "pliant-tokens", tmp_path / "artifacts")
+    for _ in range(3):
+        with registry.run("refused") as run:
+            registry.publish(run, shelf.package("backbone"))
+    with pytest.raises(RuntimeError), registry.run("failed"):
+        raise RuntimeError
+    assert unneeded(registry, PREFIX, 1, 1.0) == ()
+
+
+def test_a_registry_that_is_not_there_needs_no_cleaning(tmp_path):
+    registry = MlflowRegistry(f"sqlite:///{tmp_path / 'none.db'}", "pliant-tokens", tmp_path)
+    assert unneeded(registry, PREFIX, 1, 90.0) == () and not list(tmp_path.iterdir())
+
+
+MODELS = ("a", "b", "c")
+KEYS = st.tuples(st.sampled_from(MODELS), st.integers(1, 4))
+
+
+@given(
+    tags=st.dictionaries(KEYS, st.dictionaries(st.sampled_from(["pliant.x", "pliant.y", "other"]), KEYS), min_size=1),
+    aliased=st.sets(KEYS),
+    newest=st.integers(1, 3),
+    form=st.sampled_from(["number", "object", "digest"]),
+)
+def test_what_is_needed_is_closed_under_what_its_tags_name(tags, aliased, newest, form):
+    def text(key) -> str:
+        return {"number": str(key[1]), "object": f'{{"part": {{"{key[0]}": {key[1]}}}}}', "digest": f"{key}"}[form]
+
+    versions = {key: {DIGEST: f"{key}"} | {tag: text(to) for tag, to in known.items()} for key, known in tags.items()}
+    aliases = {name: {f"alias{n}": str(n) for m, n in aliased if m == name} for name in MODELS}
+    needed = needed_versions(aliases, versions, newest)
+    assert {key for key in aliased if key in tags} <= needed
+    for name in MODELS:
+        assert {(name, n) for n in sorted(n for m, n in tags if m == name)[-newest:]} <= needed
+    for key in needed:
+        named = {to for tag, to in tags[key].items() if tag.startswith("pliant.")}
+        assert {to for to in named if to in tags} <= needed
+    reached = set(chain.from_iterable(_reach(key, tags) for key in needed))
+    if form != "number":  # a number may be of any model
+        roots = aliased | {(m, n) for m, n in tags if n in sorted(n for k, n in tags if k == m)[-newest:]}
+        assert (
+            needed == set(chain.from_iterable({k, *_reach(k, tags)} for k in roots if k in tags)) and reached <= needed
+        )
+
+
+def _reach(key, tags) -> set:
+    seen, waiting = set(), [key]
+    while waiting:
+        for tag, to in tags[waiting.pop()].items():
+            if tag.startswith("pliant.") and to in tags and to not in seen:
+                seen.add(to)
+                waiting.append(to)
+    return seen
