@@ -104,7 +104,7 @@ def test_every_part_says_how_long_it_takes(bench):
 
 def test_the_encoder_of_bins_is_prepared_once(tmp_path):
     live = bins.PARTS["live"]
-    assert live.training(None) == bins.PREPARED
+    assert live.training(None) > 0.0
     (tmp_path / "state" / "bench-bins" / "artifacts").mkdir(parents=True)
     assert live.training(None) == 0.0
 
