@@ -42,10 +42,11 @@ def pytest_collection_modifyitems(config, items):
     if hasattr(config, "workerinput"):  # one of several processes: the longest files first, so that all end together
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
-    if "attack" not in config.getoption("markexpr"):
-        attacks = [item for item in items if item.get_closest_marker("attack")]
-        config.hook.pytest_deselected(items=attacks)
-        items[:] = [item for item in items if item not in attacks]
+    for marker in ("attack", "chaos"):
+        if marker not in config.getoption("markexpr"):
+            lengthy = [item for item in items if item.get_closest_marker(marker)]
+            config.hook.pytest_deselected(items=lengthy)
+            items[:] = [item for item in items if item not in lengthy]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not _has_gpu():
         for item in marked:

@@ -82,12 +82,13 @@ def open_pool(settings: BinsSettings) -> tuple[WorkerFactory, Callable[[], None]
 def blueprint(settings: BinsSettings, catalog: Catalog) -> Blueprint[Handler]:
     """Return what a generation of this catalog needs."""
     names = [f"{stream}/{bin_name(shape)}" for stream, shape in catalog.shapes]
+    scheduler = make_scheduler(settings, catalog)
     return Blueprint(
-        scheduler=make_scheduler(settings, catalog),
+        scheduler=scheduler,
         handlers=handlers_of(catalog),
         builds=[build_plan(settings, catalog, worker) for worker in range(settings.workers)],
         setting_name=names.__getitem__,
-        waiting=lambda driver: driver.waiting,
+        waiting=lambda _: scheduler.waiting,
     )
 
 

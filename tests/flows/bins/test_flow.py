@@ -129,7 +129,7 @@ def write_journal(path: Path, requests: int) -> None:
 
 def test_the_run_holds_figures_reports_metrics_curves_and_parameters(second):
     released, _ = second
-    client = open_registry(settings.read(), "bins")._connect()
+    client = open_registry(settings.read(), "bins").connect()
     files = {file.path for file in client.list_artifacts(released["run"])}
     figures = {"staircase-things.png", "padding-things.png", "static-things.png", "curves-things.png"}
     assert {"gate.json", "plan-things.json", "encoder-things.json", *figures} <= files

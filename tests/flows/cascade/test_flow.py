@@ -125,7 +125,7 @@ def test_a_worse_challenger_is_published_and_not_promoted(run):
 
 def test_the_run_holds_figures_reports_metrics_curves_and_parameters(second):
     released, _ = second
-    client = open_registry(settings.read(), "cascade")._connect()
+    client = open_registry(settings.read(), "cascade").connect()
     files = {file.path for file in client.list_artifacts(released["run"])}
     figures = {"candidates-things.png", "curves-things.png", "reliability-things-small.png"}
     assert {"gate.json", "training-things.json", *figures} <= files

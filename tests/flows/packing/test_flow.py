@@ -150,7 +150,7 @@ def test_a_challenger_that_is_worse_is_published_and_not_promoted(run):
 
 def test_the_run_holds_figures_reports_metrics_and_parameters(second):
     released, _ = second
-    client = registry()._connect()
+    client = registry().connect()
     files = {file.path for file in client.list_artifacts(released["run"])}
     figures = {f"{name}.png" for name in ("predicted", "lengths", "steps", "policies")}
     assert {"gate.json", "stages.json", "plan.json", *figures} <= files

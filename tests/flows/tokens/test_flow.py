@@ -137,7 +137,7 @@ def test_the_champion_so_far_stays_within_reach(run):
 
 def test_the_run_holds_figures_the_gates_reports_metrics_and_parameters(second):
     released, _ = second
-    client = open_registry(settings.read(), "tokens")._connect()
+    client = open_registry(settings.read(), "tokens").connect()
     files = {file.path for file in client.list_artifacts(released["run"])}
     assert {"gate.json", "trade_off.png", "rate_map.png"} <= files
     gate = json.loads(Path(client.download_artifacts(released["run"], "gate.json")).read_text())
@@ -153,7 +153,7 @@ def test_the_run_holds_figures_the_gates_reports_metrics_and_parameters(second):
 def test_a_sweep_of_the_learning_rate_is_logged_and_stays_with_the_version(run):
     released, _ = run(task={"epochs": 0.05, "head_steps": 5, "prompt_rates": [0.01, 0.1], "trial_images": 32})
     registry = open_registry(settings.read(), "tokens")
-    client = registry._connect()
+    client = registry.connect()
     assert {"training.json", "sweeps.png"} <= {file.path for file in client.list_artifacts(released["run"])}
     metrics = client.get_run(released["run"]).data.metrics
     noted = json.loads(registry.version("pliant-tokens-task-digit", "challenger").tags[TRAINING])

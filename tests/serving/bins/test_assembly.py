@@ -66,6 +66,7 @@ def test_launches_carry_lengths_to_runtimes_that_take_them(registry):
         assert (name, max(texts) <= shape.length, len(texts) <= shape.batch) == ("meanings", True, True)
     assert len(bins) == 3
     assert service.sample("pliant_outcomes_total", task="meanings", outcome="on_time") == 3
+    assert service.sample("pliant_waiting") == 0
 
 
 def test_a_deadline_is_the_streams_slo_unless_the_header_or_the_body_says_otherwise(registry):
