@@ -15,10 +15,10 @@ import pytest
 from scipy.stats import theilslopes
 
 from tests.chaos.faults import Victim, strike
-from tests.chaos.grounds import GROUNDS, OFTEN
 from tests.chaos.load import Counts, capacity, offer
 from tests.fixtures.attacks import MB, Targets, say
 from tests.fixtures.clients import PATIENCE, wait_for
+from tests.fixtures.grounds import GROUNDS, OFTEN
 from tests.fixtures.live import running
 
 pytestmark = pytest.mark.chaos
