@@ -1,4 +1,4 @@
-"""`pliant`: demo, train, profile, serve, simulate, bench, for every system of the list (pliant/systems.py).
+"""`pliant`: demo, keys, and train, profile, serve, simulate, bench, for every system of the list (pliant/systems.py).
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a target that is missed is exit
 status 1, and 3 where a bench had no time to measure all of them. Heavy imports wait until a command needs them.
@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cli import options
+from cli import keys, options
 from pliant import systems
 from pliant.errors import InputError, PliantError
 
@@ -53,6 +53,7 @@ def _parser() -> ArgumentParser:
     text = "leave MLflow, Prefect and the endpoints running until Ctrl-C"
     demo.add_argument("--keep", action="store_true", help=text)
     demo.set_defaults(run=_demo)
+    keys.command(commands)
     for name, (text, add_options, run) in _COMMANDS.items():
         _command(commands, name, text, add_options, run)
     return parser

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from pliant.errors import PliantError
+from serving.http.access.roles import check_admin
 from serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
 from serving.http.large_body import BodyParser
 from serving.http.schemas import Refresh
@@ -85,6 +86,7 @@ def endpoint_of(request: Request) -> Any:
 
 
 async def _refresh(request: Request) -> Response:
+    check_admin(request, "poll the registry")
     return json_response(await endpoint_of(request).refresh())
 
 
