@@ -89,7 +89,14 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         progress = begin(handler, number, *text, self._draw)
         left = request.deadline - (self.now - arrived)
         submitted = driver.submit(
-            request.task, left, request.utility, progress.payload, progress.length, number, progress
+            request.task,
+            left,
+            request.utility,
+            progress.payload,
+            progress.length,
+            number,
+            progress,
+            request.client,
         )
         result = await submitted
         self.metrics.answered(request.task, result)

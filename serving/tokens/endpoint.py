@@ -50,7 +50,8 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         else:
             generation = self._serving(request.task)  # decoding may have taken a while
             left = request.deadline - (self.now - arrived)
-            answer = await generation.driver.submit(request.task, left, request.utility, (request.task, pixels))
+            payload = (request.task, pixels)
+            answer = await generation.driver.submit(request.task, left, request.utility, payload, client=request.client)
         self.metrics.answered(request.task, answer)
         if isinstance(answer, Rejected):
             raise api_error_of_drop(answer, request.deadline)
