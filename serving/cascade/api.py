@@ -81,7 +81,7 @@ def _add_routes(app: FastAPI) -> None:
         openapi_extra=alarm_id(),
     )
     app.add_api_route("/tasks", _tasks, methods=["GET"], summary="List the tasks", responses={200: {"model": TaskList}})
-    add_refresh(app, errors(500, 503))
+    add_refresh(app, errors(403, 415, 500, 503))
     add_status(app, Status, "Status of the service, and accuracy by reported labels")
 
 

@@ -58,14 +58,16 @@ def complete(
     return app
 
 
-def add_refresh(app: FastAPI, errors: Mapping[int | str, dict[str, Any]] | None = None) -> Handler:
-    """Add POST /refresh, documented with these `errors`, and return its handler."""
+def add_refresh(
+    app: FastAPI, errors: Mapping[int | str, dict[str, Any]] | None = None, schema: type[BaseModel] = Refresh
+) -> Handler:
+    """Add POST /refresh, documented with these `errors` and the `schema` of its answer, and return its handler."""
     app.add_api_route(
         "/refresh",
         _refresh,
         methods=["POST"],
         summary="Load the versions that the registry's alias points to, and serve them",
-        responses={200: {"model": Refresh}, **(errors or {})},
+        responses={200: {"model": schema}, **(errors or {})},
     )
     return _refresh
 
