@@ -7,12 +7,14 @@ machine answers. Its requests name that website in their Host header, so only kn
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 
 from pliant.errors import InputError
 
 ANY_NAME = "*"
 _LOCAL = "localhost"
+CACHED = 64  # Host headers whose judgement is kept, as the same few come again and again
 
 
 class KnownHosts:
@@ -28,9 +30,10 @@ class KnownHosts:
         self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
         self._names = frozenset((_LOCAL, bound.lower(), *names))
         self._any_address = is_wildcard(bound)
-
-    def knows(self, header: str) -> bool:
+        self.knows = lru_cache(CACHED)(self._knows)
         """Whether the value of a Host header, with or without a port, is a name of this service."""
+
+    def _knows(self, header: str) -> bool:
         name = _name(header)
         if name in self._names or self._any:
             return bool(name)

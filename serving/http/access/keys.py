@@ -23,9 +23,11 @@ from serving.client import Client
 ROLES = ("use", "admin", "monitor")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Of a tenant: what a label of a metric and a line of the log can hold."""
-_KEY = re.compile(r"pliant_([0-9a-f]{8})_[0-9a-f]{64}")
+_ID = slice(len("pliant_"), len("pliant_") + 8)
+"""Where a key holds its id."""
+_ID_FORM = re.compile(r"[0-9a-f]{8}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_NOBODY = "0" * 64  # the digest that an unknown id is compared with, so that it takes as long
+_NOBODY: tuple[str, None] = "0" * 64, None  # what an unknown id is compared with, so that it takes as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ class Key:
         for role in self.roles:
             if role not in ROLES:
                 raise InputError("role", repr(role), f"one of {', '.join(ROLES)}")
-        if not self.roles or not _DIGEST.fullmatch(self.sha256):
-            raise InputError("key", self.id, "an entry with roles and a SHA-256, as `pliant keys add` writes it")
+        if not self.roles or not _DIGEST.fullmatch(self.sha256) or not _ID_FORM.fullmatch(self.id):
+            raise InputError("key", repr(self.id), "an entry with roles and a SHA-256, as `pliant keys add` writes it")
 
     @property
     def rights(self) -> frozenset[str]:
@@ -76,18 +78,23 @@ class Keys:
 
     keys: Mapping[str, Key] = field(default_factory=dict)
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    _clients: Mapping[str, tuple[str, Client]] = field(init=False, repr=False, compare=False)  # hash and client by id
+
+    def __post_init__(self) -> None:
+        clients = {
+            key.id: (key.sha256, Client(key.tenant, self.tenant(key.tenant).weight, key.rights, key.id))
+            for key in self.keys.values()
+            if not key.revoked
+        }
+        object.__setattr__(self, "_clients", clients)
 
     def tenant(self, name: str) -> Tenant:
         return self.tenants.get(name, _USUAL)
 
     def client(self, presented: str) -> Client | None:
         """Return whom a key belongs to; None for one that is unknown or revoked. It takes some microseconds."""
-        match = _KEY.fullmatch(presented)
-        key = self.keys.get(match[1]) if match else None
-        same = hmac.compare_digest(digest(presented), key.sha256 if key else _NOBODY)
-        if key is None or not same or key.revoked:
-            return None
-        return Client(key.tenant, self.tenant(key.tenant).weight, key.rights, key.id)
+        expected, client = self._clients.get(presented[_ID], _NOBODY)
+        return client if hmac.compare_digest(digest(presented), expected) else None
 
     def with_key(self, key: Key, tenant: Tenant) -> Keys:
         return Keys({**self.keys, key.id: key}, {**self.tenants, key.tenant: tenant})

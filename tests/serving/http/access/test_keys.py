@@ -74,10 +74,10 @@ def test_a_document_holds_hashes_and_no_secret_and_gives_the_same_keys_again():
         '{"keys": [], "tenants": {"a": {"rate": "fast"}}}',
         '{"keys": [], "tenants": {"a": {"max_waiting": 1.5}}}',
         '{"keys": [], "tenants": {"a\\n": {}}}',
-        '{"keys": [{"id": "a", "tenant": "t", "roles": ["root"], "sha256": "%s", "created": ""}]}' % ("0" * 64),
-        '{"keys": [{"id": "a", "tenant": "t", "roles": ["use"], "sha256": "pliant_a_b", "created": ""}]}',
+        '{"keys": [{"id": "0000000a", "tenant": "t", "roles": ["root"], "sha256": "%s", "created": ""}]}' % ("0" * 64),
+        '{"keys": [{"id": "0000000a", "tenant": "t", "roles": ["use"], "sha256": "pliant_a_b", "created": ""}]}',
         '{"keys": [%s, %s]}'
-        % ((json.dumps({"id": "a", "tenant": "t", "roles": ["use"], "sha256": "0" * 64, "created": ""}),) * 2),
+        % ((json.dumps({"id": "0000000a", "tenant": "t", "roles": ["use"], "sha256": "0" * 64, "created": ""}),) * 2),
     ],
 )
 def test_a_document_that_is_not_valid_is_refused_as_a_whole(document):

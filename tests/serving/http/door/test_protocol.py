@@ -237,6 +237,7 @@ def test_a_request_that_nobody_may_send_is_turned_away_before_its_body_and_takes
 
     app, taken = Held(), []
     with behind_the_door(app) as server:
+        assert status(server.ask()) == 200  # the door is open now
         monkeypatch.setattr(server.door, "_judge", judge)
         monkeypatch.setattr(server.door.load, "take", lambda: taken.append(1) or True)
         connection = server.connect()
