@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ def training(parser: ArgumentParser, addresses: str) -> None:
 
 def serving(parser: ArgumentParser) -> None:
     """Add the options of every service; their defaults are in the environment (PLIANT_...) or its settings."""
-    parser.add_argument("--port", type=int, default=3000, help="port on 127.0.0.1; 0: any free one (default: 3000)")
+    parser.add_argument("--port", type=int, default=3000, help="port of the address; 0: any free one (default: 3000)")
+    access(parser)
     device(parser, None, None)
     text = "seconds between two looks for a new champion in the registry; 0: never look (default: 30)"
     parser.add_argument("--refresh", dest="refresh_seconds", type=float, metavar="SECONDS", help=text)
@@ -34,6 +35,37 @@ def serving(parser: ArgumentParser) -> None:
     parser.add_argument("--any-profile", action="store_true", default=None, help=text)
     text = "write every event and decision to FILE; the file of a former run is kept as FILE.1, FILE.2, ..."
     parser.add_argument("--journal", type=Path, metavar="FILE", help=text)
+
+
+def access(parser: ArgumentParser) -> None:
+    """Add the options that say who may call a service (docs/operations.md)."""
+    text = "address to listen on; without keys only this machine's own, unless --open is given (default: 127.0.0.1)"
+    parser.add_argument("--host", metavar="ADDRESS", help=text)
+    text = "let other machines call the service without a key"
+    parser.add_argument("--open", action="store_true", default=None, help=text)
+    keys_file(parser)
+    text = "certificate of the service in PEM, to speak HTTPS"
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help=text)
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="private key of the certificate in PEM")
+    text = "further name by which clients call the service; may be repeated"
+    parser.add_argument("--allowed-host", dest="allowed_hosts", action=Listed, metavar="NAME", help=text)
+    text = "address or network of a proxy whose X-Forwarded-For and -Proto count; may be repeated"
+    parser.add_argument("--trusted-proxy", dest="trusted_proxies", action=Listed, metavar="ADDRESS", help=text)
+    text = "website whose pages may call the service, such as https://app.example.org; may be repeated"
+    parser.add_argument("--cors-origin", dest="cors_origins", action=Listed, metavar="ORIGIN", help=text)
+
+
+def keys_file(parser: ArgumentParser) -> None:
+    text = "file of keys (default: PLIANT_KEYS_FILE, or else keys.json in PLIANT_HOME)"
+    parser.add_argument("--keys", dest="keys_file", type=Path, metavar="FILE", help=text)
+
+
+class Listed(Action):
+    """Joins the values of an option that is repeated by commas."""
+
+    def __call__(self, _parser: object, namespace: Namespace, value: Any, _option: str | None = None) -> None:
+        former = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, f"{former},{value}" if former else value)
 
 
 def margin(parser: ArgumentParser) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -14,7 +15,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 
@@ -22,12 +24,16 @@ import serving
 from pliant import systems
 from pliant.errors import InputError, WorkerError
 from pliant.lines import open_log
+from serving.http.access.hosts import is_wildcard
+from serving.http.access.settings import check_access
 from serving.settings import PREFIX, Settings, to_environment
 
-HOST = "127.0.0.1"
+LOCAL = {4: "127.0.0.1", 6: "[::1]"}
+"""How a process of this machine reaches a service that listens on all addresses, by the version of IP."""
 PROBE_SECONDS = 1.0  # for one request to /readyz: a service that is starting accepts connections and does not answer
 DRAIN_SECONDS = 120  # that pending requests have to end after SIGTERM
 
+_PATHS = ("journal", "keys_file", "tls_cert", "tls_key")  # settings that name a file, if given
 _QUIET = {
     "BENTOML_DO_NOT_TRACK": "True",
     "DO_NOT_TRACK": "true",
@@ -54,6 +60,7 @@ class Service:
     process: subprocess.Popen[bytes]
     url: str
     log: Path | None
+    tls_cert: Path | None = field(default=None, kw_only=True)
 
     def wait_until_ready(self, seconds: float = 300.0) -> None:
         """Return when the model has run. Raises `WorkerError` if the service ends before, or takes longer than `seconds`."""
@@ -79,7 +86,9 @@ class Service:
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=PROBE_SECONDS) as response:
+            with urllib.request.urlopen(
+                f"{self.url}/readyz", timeout=PROBE_SECONDS, context=_tls(self.tls_cert)
+            ) as response:
                 return bool(response.status == 200)
         except (OSError, urllib.error.URLError):
             return False
@@ -92,7 +101,8 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None) 
     other's metrics. Raises `PliantError` before anything is started.
     """
     settings = _absolute(settings)
-    _check_port(port)
+    check_access(settings)
+    _check_port(settings.host, port)
     check(settings)
     home = (state / f"bentoml-{port}").absolute()
     home.mkdir(parents=True, exist_ok=True)
@@ -100,9 +110,9 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None) 
     with _output(log) as output:
         # A session of its own: Ctrl-C in a terminal reaches this process alone, which passes it on once.
         process = subprocess.Popen(
-            _command(settings.system, port), env=environment, stdout=output, stderr=output, start_new_session=True
+            _command(settings, port), env=environment, stdout=output, stderr=output, start_new_session=True
         )
-    return Service(process, f"http://{HOST}:{port}", log)
+    return Service(process, _url(settings, port), log, tls_cert=settings.tls_cert)
 
 
 def serve(settings: Settings, state: Path, port: int, while_starting: Callable[[Service], None] | None = None) -> int:
@@ -126,21 +136,43 @@ def serve(settings: Settings, state: Path, port: int, while_starting: Callable[[
             signal.signal(number, handler)
 
 
-def _check_port(port: int) -> None:
+def _url(settings: Settings, port: int) -> str:
+    """Return the address by which this machine reaches the service."""
+    scheme, host = "https" if settings.tls_cert else "http", settings.host
+    if host != "localhost":
+        address = ip_address(host)
+        bare = f"[{host}]" if address.version == 6 else host
+        host = LOCAL[address.version] if is_wildcard(host) else bare
+    return f"{scheme}://{host}:{port}"
+
+
+def _tls(certificate: Path | None) -> ssl.SSLContext | None:
+    """Return how to probe a service with this certificate: it is trusted as it is, whatever name it is for."""
+    if certificate is None:
+        return None
+    context = ssl.create_default_context(cafile=certificate)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _check_port(host: str, port: int) -> None:
     """Raise `InputError` for a port in use: /readyz would reach whatever listens there."""
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except (OSError, OverflowError) as error:
-            raise InputError("port", port, f"free on {HOST} ({error})") from None
+            raise InputError("port", port, f"free on {host} ({error})") from None
 
 
-def _command(system: str, port: int) -> list[str]:
+def _command(settings: Settings, port: int) -> list[str]:
     root = Path(serving.__file__).parents[1]
-    options = ["--working-dir", str(root), "--host", HOST, "--port", str(port)]
+    options = ["--working-dir", str(root), "--host", settings.host, "--port", str(port)]
     options += ["--timeout-graceful-shutdown", str(DRAIN_SECONDS)]
-    return [sys.executable, "-m", "bentoml", "serve", _service(system), *options]
+    if settings.tls_cert:
+        options += ["--ssl-certfile", str(settings.tls_cert), "--ssl-keyfile", str(settings.tls_key)]
+    return [sys.executable, "-m", "bentoml", "serve", _service(settings.system), *options]
 
 
 def _service(system: str) -> str:
@@ -156,14 +188,14 @@ def _environment(settings: Settings, home: Path, ours: Mapping[str, str]) -> dic
 
 def _absolute(settings: Settings) -> Settings:
     """Return the settings with absolute paths: the service has another working folder than this process."""
-    uri, journal = settings.registry_uri, settings.journal
+    uri = settings.registry_uri
     file = uri.removeprefix("sqlite:///")
     return dataclasses.replace(
         settings,
         registry_uri=f"sqlite:///{Path(file).absolute()}" if file != uri else uri,
         artifact_root=str(Path(settings.artifact_root).absolute()),
         home=settings.home.absolute(),
-        journal=journal.absolute() if journal else None,
+        **{name: path.absolute() for name in _PATHS if (path := getattr(settings, name))},
     )
 
 

@@ -43,6 +43,15 @@ class Settings:
     max_waiting: int = 2048  # requests
     max_deadline: float = 60.0  # seconds
     launch_limit: float = 60.0  # seconds after which a running launch counts as hung
+    host: str = "127.0.0.1"  # the address that the service listens on
+    open: bool = False  # also another machine may call it without a key
+    keys: str = ""  # the document of a file of keys
+    keys_file: Path | None = None  # None: keys.json in `home`, if there is one
+    tls_cert: Path | None = None  # in PEM, with the certificates that it depends on
+    tls_key: Path | None = None
+    allowed_hosts: str = ""  # names of the service in Host headers, besides `host`, separated by commas
+    trusted_proxies: str = ""  # addresses whose X-Forwarded-For and -Proto count, separated by commas
+    cors_origins: str = ""  # websites whose pages may call the service, separated by commas
     journal: Path | None = None  # file of the scheduler's events and decisions; None: not recorded
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Compares answers with labels that come later: accuracy and calibration by level, and whether a promise is broken.
 
 Pure: answers and labels come in, figures go out, with no clock, HTTP or disk. Everything is in memory and ends with the
-process; only the `memory` newest answers can still be labelled.
+process; only the `memory` newest answers can still be labelled, and only for `seconds`.
 
 The promise of a candidate is an accuracy. It is tested again with every label, and an ordinary test would sooner or
 later raise a false alarm. So the test is an e-process: a wealth that starts at 1 and is bet against the promise, at
@@ -11,6 +11,9 @@ means of bounded random variables by betting, JRSS B, 2023. Part of the wealth i
 that losses in good times do not hide a promise that breaks later (fixed share: Herbster and Warmuth, Tracking the best
 expert, 1998).
 
+A broken promise raises an alarm, which keeps the labels that led to it, and who reported them. An alarm that is taken back
+(the labels were false) lets the test of its candidate start anew.
+
 The bound is for one (task, version, candidate). It assumes that labelled answers are no worse than the others: if
 labels only come with complaints, any promise breaks.
 """
@@ -18,8 +21,8 @@ labels only come with complaints, any promise breaks.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -35,6 +38,8 @@ BET_AT_ONCE = 0.5  # share of the wealth that is bet from the first label on
 PACE = 200.0  # labels; the reserve is nearly whole before so many
 MAX_WEALTH = 1e100  # keeps the wealth finite
 MAX_RECORDS = 256  # candidates with figures; the one whose last label is oldest goes first
+MAX_REPORTS = 200  # labels of one candidate that an alarm shows, the latest ones
+MAX_ALARMS = 64  # the oldest goes first
 
 Label = str | float
 Status = Literal["counted", "repeated", "contradicted", "unknown"]
@@ -54,6 +59,7 @@ class Answered:
     promised: float | None  # the promised accuracy; None: its path was cut short, so no promise covers it
     tolerance: float = 0.0  # regression: a value this near is correct
     classes: tuple[str, ...] = ()  # empty: a regression
+    tenant: str = ""  # whose request it was
 
     def correct(self, label: Label) -> bool:
         """Return whether the answer was correct.
@@ -77,6 +83,28 @@ class LabelResult:
     answered: Answered | None = None
     correct: bool | None = None
     broke: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Who reported a label, and when, in seconds since 1970."""
+
+    tenant: str = ""
+    key: str = ""
+    at: float = 0.0
+
+
+NOBODY = Report()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedLabel:
+    """A label that counted for a promise."""
+
+    id: str  # of the answer
+    label: Label
+    correct: bool
+    report: Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +133,47 @@ class Figures:
     levels: tuple[LevelFigures, ...]  # count also the answers that no promise covers
 
 
-class Tracker:
-    """Keeps the `memory` newest answers, takes their labels, and counts."""
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A promise that broke: the figures at that time, and the latest labels that led to it."""
 
-    def __init__(self, memory: int = 100_000) -> None:
-        self._memory = memory
-        self._answers: OrderedDict[str, Answered] = OrderedDict()
+    id: int
+    at: float  # seconds since 1970
+    figures: Figures
+    labels: tuple[ReportedLabel, ...]
+    taken_back: Report | None = None
+
+
+class Tracker:
+    """Keeps the `memory` newest answers for `seconds`, takes their labels, counts, and raises alarms.
+
+    Every `now` is in seconds on one clock.
+    """
+
+    def __init__(self, memory: int = 100_000, seconds: float = math.inf) -> None:
+        self._memory, self._seconds = memory, seconds
+        self._answers: OrderedDict[str, tuple[Answered, float]] = OrderedDict()
+        self._alarms: OrderedDict[int, Alarm] = OrderedDict()
+        self._raised = 0
         self._labels: dict[str, Label] = {}
         self._records: OrderedDict[tuple[str, str | int, str], _Record] = OrderedDict()
 
-    def remember(self, id: str, answered: Answered) -> None:
-        """Keep an answer, and forget the oldest one if there are too many."""
-        self._answers[id] = answered
-        while len(self._answers) > self._memory:
-            forgotten, _ = self._answers.popitem(last=False)
-            self._labels.pop(forgotten, None)
+    def remember(self, id: str, answered: Answered, now: float = 0.0) -> None:
+        """Keep an answer, and forget the oldest ones if there are too many, or if they are too old."""
+        self._answers[id] = answered, now
+        self._forget(now)
 
-    def take(self, id: str, label: Label) -> LabelResult:
+    def answered(self, id: str, now: float = 0.0) -> Answered | None:
+        """Return an answer that is still kept."""
+        self._forget(now)
+        return self._answers[id][0] if id in self._answers else None
+
+    def take(self, id: str, label: Label, report: Report = NOBODY) -> LabelResult:
         """Count the label of an answer. A second label for the same answer changes nothing.
 
         Raises `InputError` as `Answered.correct` does.
         """
-        answered = self._answers.get(id)
+        answered = self.answered(id, report.at)
         if answered is None:
             return LabelResult("unknown")
         correct = answered.correct(label)
@@ -134,7 +181,24 @@ class Tracker:
             status: Status = "repeated" if self._labels[id] == label else "contradicted"
             return LabelResult(status, answered, answered.correct(self._labels[id]))
         self._labels[id] = label
-        return LabelResult("counted", answered, correct, self._record_of(answered).add(answered, correct))
+        record = self._record_of(answered)
+        broke = record.add(answered, ReportedLabel(id, label, correct, report))
+        if broke:
+            self._raise_alarm(self.figures_of(answered), record, report.at)
+        return LabelResult("counted", answered, correct, broke)
+
+    def alarms(self) -> list[Alarm]:
+        """Return the latest alarms, the oldest first."""
+        return list(self._alarms.values())
+
+    def take_back(self, id: int, report: Report) -> Alarm | None:
+        """Take an alarm back: the figures of its candidate start anew. Return it; None for an unknown one."""
+        alarm = self._alarms.get(id)
+        if alarm is None or alarm.taken_back is not None:
+            return alarm
+        self._alarms[id] = replace(alarm, taken_back=report)
+        self._records.pop((alarm.figures.task, alarm.figures.version, alarm.figures.candidate), None)
+        return self._alarms[id]
 
     def figures(self) -> list[Figures]:
         """Return the figures of every candidate with labels; the one labelled last is at the end."""
@@ -149,6 +213,21 @@ class Tracker:
         assert len(self._answers) <= self._memory, "too many answers"
         assert self._labels.keys() <= self._answers.keys(), "labels of forgotten answers go with them"
         assert len(self._records) <= MAX_RECORDS, "too many records"
+        assert len(self._alarms) <= MAX_ALARMS, "too many alarms"
+
+    def _forget(self, now: float) -> None:
+        while self._answers:
+            oldest, (_, at) = next(iter(self._answers.items()))
+            if len(self._answers) <= self._memory and now - at <= self._seconds:
+                return
+            del self._answers[oldest]
+            self._labels.pop(oldest, None)
+
+    def _raise_alarm(self, figures: Figures, record: _Record, now: float) -> None:
+        self._raised += 1
+        self._alarms[self._raised] = Alarm(self._raised, now, figures, tuple(record.reports))
+        if len(self._alarms) > MAX_ALARMS:
+            self._alarms.popitem(last=False)
 
     def _record_of(self, answered: Answered) -> _Record:
         key = (answered.task, answered.version, answered.candidate)
@@ -222,13 +301,16 @@ class _Record:
     labels: int = 0
     correct: int = 0
     broken: bool = False
+    reports: deque[ReportedLabel] = field(default_factory=lambda: deque(maxlen=MAX_REPORTS))
 
-    def add(self, answered: Answered, correct: bool) -> bool:
+    def add(self, answered: Answered, reported: ReportedLabel) -> bool:
         """Count an answer. Returns whether it broke the promise."""
+        correct = reported.correct
         self.levels.setdefault(answered.level, _Level()).add(answered.confidence, correct)
         if answered.promised is None:
             return False
         self.promised = answered.promised
+        self.reports.append(reported)
         self.wealth = bet(self.wealth, self.labels, not correct, answered.promised)
         self.labels += 1
         self.correct += correct

@@ -11,12 +11,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import bentoml
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from serving.bento.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
+from serving.http.access.metrics import TenantMetrics
+from serving.http.access.middleware import AccessMiddleware, Gate
+from serving.http.access.settings import access_of, check_access, names
 from serving.http.app import asks_for_prediction
 from serving.http.door.door import Door
 from serving.http.door.install import install
@@ -29,6 +33,13 @@ OPTIONS: Mapping[str, Any] = {
     "logging": {"access": {"enabled": False}},
 }
 """Options of every BentoML service."""
+CORS: Mapping[str, Any] = {
+    "allow_methods": ["GET", "POST"],
+    "allow_headers": ["authorization", "content-type", "x-pliant-deadline"],
+}
+"""What pages of other websites may send, where there are any that may."""
+
+S = TypeVar("S")
 
 
 class Endpoint(Protocol):
@@ -52,10 +63,25 @@ def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
     """Patch BentoML, put the door in front of its server, and return the app. Called before the service class is defined."""
     switch_off_tracing()
     patch_timeouts()
+    # uvicorn's default trusts every process of this machine.
+    os.environ["FORWARDED_ALLOW_IPS"] = os.environ.get("PLIANT_TRUSTED_PROXIES", "")
     app = create_app(Path(str(files("bentoml"))) / "_internal" / "server" / "static_content")
     app.state.door = Door(app.state.shape_of, asks_for_prediction)
     install(app.state.door)
     return app
+
+
+def with_access(app: FastAPI) -> Callable[[S], S]:
+    """Return a decorator of a BentoML service: nothing of it is answered before `AccessMiddleware` has let a request in."""
+
+    def decorate(service: Any) -> Any:
+        origins = names(os.environ.get("PLIANT_CORS_ORIGINS", ""))
+        if origins:
+            service.add_asgi_middleware(CORSMiddleware, allow_origins=origins, **CORS)
+        service.add_asgi_middleware(AccessMiddleware, state=app.state)
+        return service
+
+    return decorate
 
 
 class HostedService:
@@ -73,9 +99,14 @@ class HostedService:
 
         stage = partial(system(self.SYSTEM).part, "serving")
         settings = from_environment(os.environ, stage("settings").SETTINGS)
+        check_access(settings)
+        access, state = access_of(settings), self.APP.state
         self._assembly = await stage("assembly").assemble(settings)
-        endpoint = self.APP.state.endpoint = self._assembly.endpoint
-        self.APP.state.door.open(endpoint.metrics.errored, lambda: endpoint.usual_deadline)
+        endpoint = state.endpoint = self._assembly.endpoint
+        state.gate = Gate(access, TenantMetrics(), state.shape_of, endpoint.metrics.errored)
+        # A page of another website can read an answer only if it has passed CORSMiddleware.
+        judge = access.judge if not settings.cors_origins else lambda _scope: None
+        state.door.open(endpoint.metrics.errored, lambda: endpoint.usual_deadline, judge)
         freeze_gc()
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]

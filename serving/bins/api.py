@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from serving.bins import openai, tei
 from serving.bins.schemas import Status, route_options
-from serving.http.api_errors import ErrorShape
+from serving.http.api_errors import ErrorShape, error_response
 from serving.http.app import Handler, add_refresh, add_status, complete, endpoint_of, new_app
 from serving.http.openai import error_response as openai_errors
 from serving.http.routing import guarded
@@ -36,7 +36,9 @@ def create_app(swagger: Path) -> FastAPI:
 
 
 def _shape_of(path: str) -> ErrorShape:
-    return openai_errors if path.endswith("/v1/embeddings") else tei.error_response
+    if path in ("/refresh", "/status", "/metrics"):
+        return error_response
+    return openai_errors if path.endswith(("/v1/embeddings", "/v1/models")) else tei.error_response
 
 
 def _handlers() -> dict[str, Handler]:

@@ -85,7 +85,8 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         left = limit - (self.now - arrived)
         # All are submitted in one turn of the loop, so that no other generation can take over in between.
         submits = [
-            present.driver.submit(request.task, left, 1.0, (text.ids, text.types), len(text.ids)) for text in tokens
+            present.driver.submit(request.task, left, 1.0, (text.ids, text.types), len(text.ids), client=request.client)
+            for text in tokens
         ]
         results = [await submits[0]] if len(submits) == 1 else await asyncio.gather(*submits)
         for result in results:

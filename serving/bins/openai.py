@@ -19,6 +19,7 @@ from serving.bins.messages import Output
 from serving.bins.request import Endpoint, TextRequest, read_deadline
 from serving.bins.tei import EMBEDDING, no_dimensions, plain_texts
 from serving.http import openai
+from serving.http.access.roles import client_of
 from serving.http.json_body import shorten
 from serving.http.large_body import checked
 from serving.http.routing import arrival, read_fields
@@ -33,7 +34,7 @@ async def embeddings_route(request: Request, endpoint: Endpoint) -> Response:
     write = _base64 if _is_base64(fields.get("encoding_format")) else _array
     texts = await checked(request, plain_texts, "input", fields.get("input"), endpoint.settings.max_texts)
     limit = read_deadline(request, fields, endpoint.settings.max_deadline)
-    answer = await endpoint.run(TextRequest(task, texts, limit), arrived)
+    answer = await endpoint.run(TextRequest(task, texts, limit, client=client_of(request)), arrived)
     data = [
         {"object": "embedding", "index": index, "embedding": write(output_H)}
         for index, output_H in enumerate(embeddings(answer))

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from pliant.errors import InputError
 from serving.bins.messages import Output
+from serving.client import ANYBODY, Client
 from serving.http import routing
 from serving.http.json_body import deadline, shorten
 from serving.http.texts import Texts
@@ -26,6 +27,7 @@ class TextRequest:
     deadline: float | None = None  # seconds from arrival; None: the stream's SLO
     truncate: bool = True  # or a text that is too long is an error
     left: bool = False  # truncate at the beginning
+    client: Client = ANYBODY
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bentoml
 
-from serving.bento.hosting import OPTIONS, HostedService, host_app
+from serving.bento.hosting import OPTIONS, HostedService, host_app, with_access
 from serving.bins.api import create_app
 
 # Seconds until BentoML gives up a request that nothing else ends: longer than any deadline and any hung launch.
@@ -17,6 +17,7 @@ app = host_app(create_app)
 
 
 # At the root, where clients of text-embeddings-inference look. BentoML's /livez, /readyz, /healthz and /metrics come first.
+@with_access(app)
 @bentoml.asgi_app(app, path="/")
 @bentoml.service(name="pliant_bins", traffic={"timeout": TIMEOUT}, **OPTIONS)
 class BinsService(HostedService):

@@ -17,6 +17,7 @@ from pliant.errors import InputError
 from serving.bins.answer import check_normalize, embeddings, respond, scores
 from serving.bins.request import Endpoint, TextRequest, read_deadline
 from serving.http import tei
+from serving.http.access.roles import client_of
 from serving.http.api_errors import json_response
 from serving.http.json_body import shorten
 from serving.http.large_body import checked
@@ -80,6 +81,7 @@ async def _embed(
         read_deadline(request, fields, endpoint.settings.max_deadline),
         tei.flag(fields, "truncate", True),
         tei.is_left(fields.get("truncation_direction")),
+        client_of(request),
     )
     result = await endpoint.run(body, arrived)
     return respond(embeddings(result, normalize), result.headers)
@@ -91,7 +93,8 @@ async def _predict(
     form = tei.read_form(fields)
     texts = await checked(request, _sequences, fields.get("inputs"), endpoint.settings.max_texts)
     limit = read_deadline(request, fields, endpoint.settings.max_deadline)
-    result = await endpoint.run(TextRequest(task, texts, limit, form.truncate, form.left), arrived)
+    body = TextRequest(task, texts, limit, form.truncate, form.left, client_of(request))
+    result = await endpoint.run(body, arrived)
     lists = [scores(logits_K, result.encoder.classes, form.raw, form.top_k) for logits_K in result.outputs]
     return respond(tei.shaped(lists, form), result.headers)
 

@@ -34,8 +34,8 @@ def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str,
     }
 
 
-def to_answered(progress: TextInProgress, completed: Completed) -> Answered:
-    """Return what must be remembered until the right label comes. An answer that was cut short has no promise."""
+def to_answered(progress: TextInProgress, completed: Completed, tenant: str) -> Answered:
+    """Return what must be remembered until the tenant reports the label. An answer that was cut short has no promise."""
     cascade, candidate = progress.handler.cascade, progress.candidate
     return Answered(
         task=cascade.task,
@@ -47,6 +47,7 @@ def to_answered(progress: TextInProgress, completed: Completed) -> Answered:
         promised=None if completed.reason else candidate.promised,
         tolerance=cascade.tolerance,
         classes=cascade.classes,
+        tenant=tenant,
     )
 
 

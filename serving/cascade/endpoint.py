@@ -18,6 +18,7 @@ from serving.cascade.outcomes import Outcomes
 from serving.cascade.reading import Handler, begin
 from serving.cascade.request import TextRequest
 from serving.cascade.settings import CascadeSettings
+from serving.client import ANYBODY, Client
 from serving.clock import Clock
 from serving.http.api_errors import api_error_of, api_error_of_drop, error_content
 from serving.http.routing import unknown_task
@@ -89,14 +90,21 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         progress = begin(handler, number, *text, self._draw)
         left = request.deadline - (self.now - arrived)
         submitted = driver.submit(
-            request.task, left, request.utility, progress.payload, progress.length, number, progress
+            request.task,
+            left,
+            request.utility,
+            progress.payload,
+            progress.length,
+            number,
+            progress,
+            request.client,
         )
         result = await submitted
         self.metrics.answered(request.task, result)
         if isinstance(result, Rejected):
             raise api_error_of_drop(result, request.deadline)
         content = answer.answer(uuid4().hex, progress, result)
-        self._outcomes.remember(content["id"], answer.to_answered(progress, result))
+        self._outcomes.remember(content["id"], answer.to_answered(progress, result, request.client.tenant))
         labels = {"task_version": content["versions"]["task"], **{name: content[name] for name in ORIGINS[1:]}}
         self.metrics.originated(request.task, labels)
         return content
@@ -122,9 +130,17 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         served = self._handler(task).served
         return Described(served.cascade.classes, served.cascade.pair, served.max_length)
 
-    def outcome(self, id: str, label: str | float) -> dict[str, Any]:
+    def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
         """Record the right label of an earlier answer. Raises as `Outcomes.take`."""
-        return self._outcomes.take(id, label)
+        return self._outcomes.take(id, label, client)
+
+    def alarms(self) -> list[dict[str, Any]]:
+        """Return the alarms over broken promises."""
+        return self._outcomes.alarms()
+
+    def take_back(self, id: str, client: Client) -> dict[str, Any]:
+        """Take back an alarm. Raises as `Outcomes.take_back`."""
+        return self._outcomes.take_back(id, client)
 
     def tasks(self) -> list[Mapping[str, Any]]:
         return [described(handler.served) for handler in self._generations.present.handlers.values()]

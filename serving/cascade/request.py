@@ -13,7 +13,9 @@ from typing import Any, Protocol
 from starlette.requests import Request
 
 from pliant.errors import InputError
+from serving.client import ANYBODY, Client
 from serving.http import routing
+from serving.http.access.roles import client_of
 from serving.http.json_body import check_names, deadline, number, shorten, utility
 from serving.http.large_body import checked
 from serving.http.routing import read_fields, select
@@ -33,6 +35,7 @@ class TextRequest:
     deadline: float = 60.0  # seconds from arrival
     utility: float = 1.0
     candidate: str | None = None  # by name, instead of choosing it by accuracy and latency
+    client: Client = ANYBODY
     cleaned: tuple[int, ...] = ()  # control characters of each text that became spaces
 
 
@@ -54,7 +57,9 @@ class Endpoint(routing.Endpoint, Protocol):
     def describe(self, task: str) -> Described: ...
     def status(self) -> dict[str, Any]: ...
     async def predict(self, request: TextRequest, arrived: float) -> dict[str, Any]: ...
-    def outcome(self, id: str, label: str | float) -> dict[str, Any]: ...
+    def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]: ...
+    def alarms(self) -> list[dict[str, Any]]: ...
+    def take_back(self, id: str, client: Client) -> dict[str, Any]: ...
 
 
 async def read_request(request: Request, endpoint: Endpoint) -> TextRequest:
@@ -64,7 +69,8 @@ async def read_request(request: Request, endpoint: Endpoint) -> TextRequest:
     task = select_task(fields.get("task"), endpoint)
     raw_texts = _raw_texts(fields, endpoint.settings.max_texts)
     texts, cleaned = await checked(request, read_texts, raw_texts, task, endpoint.describe(task).pair)
-    return TextRequest(task, texts, cleaned=cleaned, **_options(fields, endpoint.settings.max_deadline))
+    options = _options(fields, endpoint.settings.max_deadline)
+    return TextRequest(task, texts, client=client_of(request), cleaned=cleaned, **options)
 
 
 def select_task(name: object, endpoint: Endpoint) -> str:

@@ -152,14 +152,46 @@ class TakenOutcome(BaseModel):
     promise: Promise = Field(description="the promise with this label counted")
 
 
+class Tally(BaseModel):
+    correct: int
+    wrong: int
+
+
+class Report(BaseModel):
+    tenant: str
+    key: str = Field(description="id of the key; empty where the service has no keys")
+    at: float = Field(description="seconds since 1970")
+
+
+class ReportedLabel(Report):
+    id: str = Field(description="of the answer")
+    label: str | float
+    correct: bool
+
+
+class Alarm(Figures):
+    """A promise that broke, as it was then."""
+
+    id: str
+    at: float = Field(description="seconds since 1970")
+    labels_by_tenant: dict[str, Tally] = Field(description="of latest_labels, by who reported them")
+    latest_labels: list[ReportedLabel] = Field(description="at most 200, the newest last")
+    taken_back: Report | None = Field(description="who took the alarm back")
+
+
+class AlarmList(BaseModel):
+    alarms: list[Alarm] = Field(description="at most 64, the newest last")
+
+
 _ERRORS = {
     400: "The body is not JSON in UTF-8.",
-    404: "Unknown task, or unknown id of an answer.",
+    403: "The key lacks the role admin.",
+    404: "Unknown task, or unknown id of an answer or alarm.",
     409: "Another label was reported for this id before.",
     413: "The body, a text or the number of texts exceeds its limit.",
     415: "The body is not application/json.",
     422: "A field is missing, unknown, given twice or outside its limit.",
-    429: "The queue is full. See Retry-After.",
+    429: "The queue is full, or too many labels come in a second. See Retry-After.",
     500: "An error of the service.",
     503: "The deadline cannot be met, or a worker or the registry is unavailable. See Retry-After.",
 }
@@ -264,6 +296,11 @@ def tei_body() -> dict[str, Any]:
 def task_parameter() -> list[dict[str, Any]]:
     """Return the `parameters` of a route with a task in its path."""
     return [{"name": "task", "in": "path", "required": True, "schema": {"type": "string"}}]
+
+
+def alarm_id() -> dict[str, Any]:
+    """Return the `openapi_extra` of a route with the id of an alarm in its path."""
+    return {"parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]}
 
 
 def tei_responses(path: str) -> dict[int | str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bentoml
 
-from serving.bento.hosting import OPTIONS, HostedService, host_app
+from serving.bento.hosting import OPTIONS, HostedService, host_app, with_access
 from serving.cascade.api import create_app
 
 # Seconds until BentoML gives up a request that nothing else ends: longer than any deadline and any hung launch.
@@ -16,6 +16,7 @@ TIMEOUT = 300
 app = host_app(create_app)
 
 
+@with_access(app)
 @bentoml.asgi_app(app, path="/v1")
 @bentoml.service(name="pliant_cascade", traffic={"timeout": TIMEOUT}, **OPTIONS)
 class CascadeService(HostedService):

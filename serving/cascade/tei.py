@@ -18,6 +18,7 @@ from starlette.responses import Response
 from serving.cascade.request import Described, Endpoint, TextRequest, read_texts, select_task
 from serving.cascade.schemas import task_parameter, tei_body, tei_responses
 from serving.http import tei
+from serving.http.access.roles import client_of
 from serving.http.api_errors import ApiError, json_response
 from serving.http.large_body import checked
 from serving.http.routing import arrival, guarded, read_fields
@@ -66,7 +67,7 @@ async def _predict(request: Request, endpoint: Endpoint) -> Response:
     described, form = endpoint.describe(task), tei.read_form(fields)
     raw_texts = tei.sequences(fields.get("inputs"), endpoint.settings.max_texts)
     texts, _ = await checked(request, read_texts, raw_texts, task, described.pair)
-    body = TextRequest(task, texts, deadline=endpoint.settings.max_deadline)
+    body = TextRequest(task, texts, deadline=endpoint.settings.max_deadline, client=client_of(request))
     answers = (await endpoint.predict(body, arrived))["answers"]
     _check_errors(answers)
     _check_cut(answers, form, described)

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from pliant.errors import PliantError
+from serving.http.access.roles import check_admin
 from serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
 from serving.http.large_body import BodyParser
 from serving.http.schemas import Refresh
@@ -57,14 +58,16 @@ def complete(
     return app
 
 
-def add_refresh(app: FastAPI, errors: Mapping[int | str, dict[str, Any]] | None = None) -> Handler:
-    """Add POST /refresh, documented with these `errors`, and return its handler."""
+def add_refresh(
+    app: FastAPI, errors: Mapping[int | str, dict[str, Any]] | None = None, schema: type[BaseModel] = Refresh
+) -> Handler:
+    """Add POST /refresh, documented with these `errors` and the `schema` of its answer, and return its handler."""
     app.add_api_route(
         "/refresh",
         _refresh,
         methods=["POST"],
         summary="Load the versions that the registry's alias points to, and serve them",
-        responses={200: {"model": Refresh}, **(errors or {})},
+        responses={200: {"model": schema}, **(errors or {})},
     )
     return _refresh
 
@@ -85,6 +88,7 @@ def endpoint_of(request: Request) -> Any:
 
 
 async def _refresh(request: Request) -> Response:
+    check_admin(request, "poll the registry")
     return json_response(await endpoint_of(request).refresh())
 
 

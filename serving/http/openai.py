@@ -11,7 +11,8 @@ from serving.http.api_errors import ApiError, json_response
 
 STATUS = dict.fromkeys(("invalid", "too_many_texts", "text_too_long", "wrong_head"), 400)
 """Our code -> OpenAI's status, where it differs from ours."""
-CODES = {"unknown_task": "model_not_found", "full": "rate_limit_exceeded"}
+_LIMITS = {"unauthorized": "invalid_api_key", "rate_limited": "rate_limit_exceeded"}
+CODES = {"unknown_task": "model_not_found", "full": "rate_limit_exceeded", **_LIMITS}
 """Our code -> OpenAI's."""
 
 

@@ -44,7 +44,7 @@ class Form:
 def error_response(api_error: ApiError, kinds: Mapping[int, tuple[int, str]] = KINDS) -> Response:
     """Return an error in TEI's shape. The code `late` counts as overload: the queue was too long."""
     status, kind = kinds.get(429 if api_error.code == "late" else api_error.status, (api_error.status, "Validation"))
-    headers = api_error.headers if status in (429, 503) else None
+    headers = api_error.headers if status in (401, 429, 503) else None
     return json_response({"error": str(api_error), "error_type": kind}, status, headers)
 
 

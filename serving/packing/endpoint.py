@@ -140,6 +140,8 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             deadline=arrived + reply.info.deadline,
             utility=request.utility,
             offline=request.offline,
+            tenant=request.client.tenant,
+            weight=request.client.weight,
         )
         submission = Submission(prompt, tokens.ids, _seeded(request.sampling, index))
         writer = handler.reader.writer(tokens.ids, request.stops)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from serving.http import openai, routing
+from serving.http.access.roles import client_of
 from serving.http.api_errors import ApiError, json_response
 from serving.http.json_body import shorten
 from serving.http.large_body import checked
@@ -80,7 +82,7 @@ async def _answer(request: Request, endpoint: Endpoint, prompt: str) -> Response
     fields = await read_fields(request, endpoint.settings)
     body = await checked(request, read_request, fields, request.headers, prompt, endpoint.settings)
     form = Form(chat=prompt == "messages")
-    reply = await endpoint.open(body, arrived)
+    reply = await endpoint.open(replace(body, client=client_of(request)), arrived)
     try:
         await while_connected(request.receive, reply.until(_begun if body.stream else _ended))
         api_error = reply.api_error()

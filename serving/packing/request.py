@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pliant.packing.chat import Message
 from pliant.packing.engine.submission import Sampling
+from serving.client import ANYBODY, Client
 from serving.http import routing
 from serving.packing.reply import Reply
 
@@ -39,6 +40,7 @@ class GenerationRequest:
     deadline: float | None  # seconds from arrival; None: none
     utility: float  # of an output in time
     offline: bool  # one of a batch of requests that is needed as a whole
+    client: Client = ANYBODY
 
 
 class Endpoint(routing.Endpoint, Protocol):

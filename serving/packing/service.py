@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bentoml
 
-from serving.bento.hosting import OPTIONS, HostedService, host_app
+from serving.bento.hosting import OPTIONS, HostedService, host_app, with_access
 from serving.packing.api import create_app
 
 # Seconds until BentoML gives up a request that nothing else ends. A long output after a long wait may take minutes.
@@ -16,6 +16,7 @@ TIMEOUT = 3600
 app = host_app(create_app)
 
 
+@with_access(app)
 @bentoml.asgi_app(app, path="/v1")
 @bentoml.service(name="pliant_packing", traffic={"timeout": TIMEOUT}, **OPTIONS)
 class PackingService(HostedService):

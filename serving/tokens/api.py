@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pliant.errors import InputError
+from serving.http.access.roles import check_admin
 from serving.http.api_errors import json_response
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
 from serving.http.json_body import as_object, check_names, read_body, shorten, text
@@ -18,7 +19,7 @@ from serving.http.large_body import parse
 from serving.http.routing import arrival
 from serving.tokens.endpoint import TokensEndpoint
 from serving.tokens.request import read_request
-from serving.tokens.schemas import Prediction, Status, TaskDescription, TaskList, errors, request_body
+from serving.tokens.schemas import Prediction, Status, TaskDescription, TaskList, TokensRefresh, errors, request_body
 from serving.tokens.schemas import registration_body as registration
 
 
@@ -44,10 +45,10 @@ def _add_routes(app: FastAPI) -> None:
         _register,
         methods=["POST"],
         summary="Serve another task of the registry",
-        responses={200: {"model": TaskDescription}, **errors(400, 404, 409, 413, 422, 500, 503)},
+        responses={200: {"model": TaskDescription}, **errors(400, 403, 404, 409, 413, 415, 422, 500, 503)},
         openapi_extra=registration(),
     )
-    add_refresh(app, errors(500, 503))
+    add_refresh(app, errors(403, 415, 500, 503), TokensRefresh)
     add_status(app, Status)
 
 
@@ -64,18 +65,21 @@ async def _tasks(request: Request) -> Response:
 
 async def _register(request: Request) -> Response:
     endpoint: TokensEndpoint = endpoint_of(request)
+    client = check_admin(request, "register or pin tasks")
     fields = as_object(await parse(request, await read_body(request, endpoint.settings.max_body_bytes)))
     check_names(fields, ("name", "alias", "version"), ("name",))
-    return json_response(await endpoint.register(text(fields, "name"), _version_of(fields)))
+    return json_response(await endpoint.register(text(fields, "name"), _version_of(fields), client))
 
 
 def _version_of(fields: Mapping[str, Any]) -> str | int | None:
-    """Return the alias or the version that the fields name; None if neither. Raises `InputError` if both."""
+    """Return the alias or the version that the fields name; None if neither, or null. Raises `InputError` if both."""
     if "alias" in fields and "version" in fields:
         raise InputError("version", "given together with alias", "given without it")
     if "version" not in fields:
         return text(fields, "alias") if "alias" in fields else None
     version = fields["version"]
+    if version is None:
+        return None
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise InputError("version", shorten(version), "a whole number from 1 on")
     return version

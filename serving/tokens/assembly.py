@@ -18,6 +18,7 @@ from serving.metrics import Metrics
 from serving.tokens.catalog import Catalog, Servable, TaskInfo, load_catalog
 from serving.tokens.endpoint import ORIGINS, TokensEndpoint
 from serving.tokens.messages import TokensBuild, VariantsBuild
+from serving.tokens.pins import Pins
 from serving.tokens.registration import Origins, Registrar, TokensSource
 from serving.tokens.settings import TokensSettings
 from serving.tokens.variants import VariantCatalog, load_variants
@@ -45,7 +46,7 @@ async def assemble(
     """Return a running service, whose model has run at every gamma. Raises `PliantError`."""
     registry, clock, metrics = registry or open_registry(settings), loop_clock(), Metrics("gamma", ORIGINS, counted)
     origins: Origins = {}
-    source = TokensSource(registry, settings.alias, TOKENS_PREFIX, partial(load, settings))
+    source = TokensSource(registry, settings.alias, TOKENS_PREFIX, partial(load, settings), Pins(counted))
     registrar = Registrar(partial(build_plan, settings), source, origins)
     return await assembly.assemble(
         source,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from serving.answers import Completed, Rejected
+from serving.client import ANYBODY, Client
 from serving.clock import Clock
 from serving.http.api_errors import api_error_of_drop
 from serving.http.routing import unknown_task
 from serving.lifecycle.endpoint import Endpoint
+from serving.lifecycle.poller import join_versions
 from serving.metrics import Metrics
 from serving.tokens.catalog import Servable, TaskInfo
 from serving.tokens.decoders import Decoders
@@ -50,7 +52,8 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         else:
             generation = self._serving(request.task)  # decoding may have taken a while
             left = request.deadline - (self.now - arrived)
-            answer = await generation.driver.submit(request.task, left, request.utility, (request.task, pixels))
+            payload = (request.task, pixels)
+            answer = await generation.driver.submit(request.task, left, request.utility, payload, client=request.client)
         self.metrics.answered(request.task, answer)
         if isinstance(answer, Rejected):
             raise api_error_of_drop(answer, request.deadline)
@@ -84,12 +87,19 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
             "versions": versions,
         }
 
-    async def register(self, name: str, which: str | int | None) -> TaskInfo:
+    async def refresh(self) -> dict[str, Any]:
+        """Poll the registry now, and return the outcome, with the pins, which it leaves. Raises as `Refresher`'s poll."""
+        outcome, pins = await super().refresh(), self._registrar.pins.to_dict()
+        if pins:
+            outcome["message"] += f"; pinned: {join_versions(pins)}"
+        return {**outcome, "pins": pins}
+
+    async def register(self, name: str, which: str | int | None, client: Client = ANYBODY) -> TaskInfo:
         """Serve another task of the registry, or another version of a task, and return its description.
 
         Raises as `Registrar.register`.
         """
-        await self._registrar.register(self._refresher, name, which)
+        await self._registrar.register(self._refresher, name, which, client)
         return self._generations.present.handlers[name]
 
     def tasks(self) -> list[TaskInfo]:
@@ -103,4 +113,5 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
             "gammas": list(self.settings.used(present.catalog.knowledge().latency.settings)),
             **present.catalog.described(),
             "tasks": self.tasks(),
+            "pins": self._registrar.pins.to_dict(),
         }

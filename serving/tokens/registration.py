@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from pliant.errors import PliantError, RegistryError
 from registry.names import TOKENS_BACKBONE, TOKENS_TASK
+from serving.client import ANYBODY, Client
 from serving.driver import Driver
 from serving.http.api_errors import ApiError
 from serving.http.json_body import shorten
 from serving.lifecycle.generation import Generation
 from serving.lifecycle.refresh import Refresher, Source
 from serving.tokens.catalog import Catalog, Origin, Servable, ServedTask, TaskInfo, has_task, load_catalog, load_task
+from serving.tokens.pins import Pins
 from serving.workers.device_process import Build
 
 TokensGeneration = Generation[Servable, TaskInfo]
@@ -32,17 +34,17 @@ Origins = dict[tuple[str, str], Origin]
 class TokensSource(Source[Servable]):
     """What the alias points to, except for tasks that were registered by version or under another alias (pinned)."""
 
-    pins: dict[str, int] = field(default_factory=dict)  # pinned version by registered model
+    pins: Pins = field(default_factory=Pins)
 
     def pointers(self, running: Servable) -> Mapping[str, int]:
         """Return the versions to serve. Once the backbone changes, a pinned task follows the alias if that has it."""
         # A pin that is no longer served (a new backbone replaced it) ends, or the next poll would bring it back.
-        for model in [model for model, version in self.pins.items() if running.pointers.get(model) != version]:
-            del self.pins[model]
+        for model in [m for m, version in self.pins.versions.items() if running.pointers.get(m) != version]:
+            self.pins.take_off(model, "another backbone is served")
         versions = self.registry.versions(self.prefix, self.alias)
         wanted = {name: version for name, version in versions.items() if name.startswith(running.PREFIXES)}
         stays = wanted.get(TOKENS_BACKBONE) == running.pointers.get(TOKENS_BACKBONE)
-        return wanted | {model: v for model, v in self.pins.items() if stays or model not in wanted}
+        return wanted | {model: v for model, v in self.pins.versions.items() if stays or model not in wanted}
 
     def load(self, running: Servable | None) -> Servable:
         if not isinstance(running, Catalog):
@@ -57,8 +59,15 @@ class Registrar:
         """`plan` gives the build plan of a device process that serves a catalog."""
         self._plan, self._source, self._origins = plan, source, origins
 
-    async def register(self, refresher: TokensRefresher, name: str, which: str | int | None) -> None:
-        """Serve a task of the registry, or another version of it, from now on. `which` pins it to an alias or version.
+    @property
+    def pins(self) -> Pins:
+        return self._source.pins
+
+    async def register(
+        self, refresher: TokensRefresher, name: str, which: str | int | None, client: Client = ANYBODY
+    ) -> None:
+        """Serve a task of the registry, or another version of it, from now on. `which` pins it to an alias or version;
+        None, or the service's own alias, takes the pin off.
 
         Raises `ApiError` if the registry lacks the task, `RegistryError` if the registry cannot be reached,
         `BackboneError` and `InputError` if the task does not fit, `WorkerError` if the device lacks memory.
@@ -68,12 +77,13 @@ class Registrar:
             if not isinstance(catalog, Catalog):
                 message = "under the policy infaas tasks come with the variants: train these with the task"
                 raise ApiError(409, "variants", message)
-            alias, pins, model = self._source.alias, self._source.pins, TOKENS_TASK + name
+            alias, model = self._source.alias, TOKENS_TASK + name
             served = await asyncio.to_thread(self._fetch, name, which or alias, catalog.backbone_digest)
             await refresher.serve(catalog.with_task(served))
-            pins.pop(model, None)
-            if which is not None and which != alias:
-                pins[model] = served.version
+            if which is None or which == alias:
+                self.pins.take_off_by(model, client)
+            else:
+                self.pins.pin(model, served.version, client)
 
     async def extend(self, present: TokensGeneration, target: Servable) -> TokensGeneration | None:
         """Return the generation with the tasks of `target`; None if more than tasks differs, or one is removed.

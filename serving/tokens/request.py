@@ -13,6 +13,8 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from pliant.errors import InputError
+from serving.client import ANYBODY, Client
+from serving.http.access.roles import client_of
 from serving.http.api_errors import ApiError
 from serving.http.json_body import as_object, check_names, check_type, read_body, shorten, text
 from serving.http.json_body import deadline as read_deadline
@@ -34,6 +36,7 @@ class ImageRequest:
     task: str
     deadline: float  # seconds from arrival
     utility: float  # of an answer in time
+    client: Client = ANYBODY
 
 
 async def read_request(request: Request, max_bytes: int, max_deadline: float) -> ImageRequest:
@@ -48,6 +51,7 @@ async def read_request(request: Request, max_bytes: int, max_deadline: float) ->
         task=text(fields, "task"),
         deadline=read_deadline(fields["deadline"], max_deadline),
         utility=read_utility(fields.get("utility", 1.0)),
+        client=client_of(request),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.http.schemas import Artifact, CommonStatus, ErrorAnswer
+from serving.http.schemas import Artifact, CommonStatus, ErrorAnswer, Refresh
 
 
 class Prediction(BaseModel):
@@ -49,6 +49,13 @@ class Variant(BaseModel):
     loading: float = Field(description="measured seconds to load it")
 
 
+PINS = Field(description="task -> the version that it is pinned to, until POST /tasks with version null takes it off")
+
+
+class TokensRefresh(Refresh):
+    pins: dict[str, int] = PINS
+
+
 class Status(CommonStatus):
     policy: str
     gammas: list[int] = Field(description="gammas (or numbers of variants) that the policy may use")
@@ -57,10 +64,12 @@ class Status(CommonStatus):
     profile: Artifact | None = Field(None, description="the latencies that the scheduler uses")
     variants: list[Variant] | None = None
     tasks: list[TaskDescription]
+    pins: dict[str, int] = PINS
 
 
 _ERRORS = {
     400: "The body cannot be parsed.",
+    403: "The key lacks the role admin.",
     404: "Unknown task, or no such task in the registry.",
     409: "The task was made for another backbone, or tasks cannot be registered under this policy.",
     413: "The body exceeds the size limit.",
@@ -93,7 +102,12 @@ def registration_body() -> dict[str, Any]:
     properties = {
         "name": {"type": "string", "description": "name of the task in the registry"},
         "alias": {"type": "string", "description": "alias of the version to serve; default: the service's alias"},
-        "version": {"type": "integer", "minimum": 1, "description": "the version to serve, instead of an alias"},
+        "version": {
+            "type": "integer",
+            "nullable": True,
+            "minimum": 1,
+            "description": "pins the task to this version; null, or none and no alias: it follows the service's alias",
+        },
     }
     schema = {"type": "object", "required": ["name"], "additionalProperties": False, "properties": properties}
     return _body({"application/json": {"schema": schema}})

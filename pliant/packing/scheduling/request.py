@@ -25,6 +25,8 @@ class Prompt:
     utility: float = 1.0
     offline: bool = False  # part of a batch whose client waits for the whole
     exact: int = 0  # tokens of the output, for the policy `oracle` alone; 0: not known
+    tenant: str = ""  # who pays for it; empty: nobody is named
+    weight: float = 1.0  # the tenant's share of the device relative to the other tenants'
 
 
 def validate(prompt: Prompt) -> None:

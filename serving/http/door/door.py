@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from typing import Any
 
 from serving.http.api_errors import ApiError, ErrorShape
 from serving.http.door.connections import Connections
@@ -12,6 +13,7 @@ from serving.http.door.limits import DoorLimits, most_connections, raise_open_fi
 from serving.http.door.load import LoopLoad
 
 LIMITS = DoorLimits()
+Judge = Callable[[Mapping[str, Any]], object]
 SWEEP = 1.0  # seconds between two sweeps
 
 
@@ -28,15 +30,32 @@ class Door:
         self.load, self.connections = LoopLoad(), Connections(limits)
         self._count: Callable[[str], None] = lambda _code: None
         self._usual_deadline: Callable[[], float] = lambda: self.load.deadline
+        self._judge: Judge = lambda _scope: None
 
-    def open(self, count: Callable[[str], None], usual_deadline: Callable[[], float]) -> None:
+    def open(
+        self, count: Callable[[str], None], usual_deadline: Callable[[], float], judge: Judge = lambda _scope: None
+    ) -> None:
         """Begin to sweep, on the running loop, and to `count` the errors by code; allow as many files as possible.
 
-        `usual_deadline` gives the seconds in which requests usually must be answered.
+        `usual_deadline` gives the seconds in which requests usually must be answered; `judge` raises `ApiError` for a
+        request that nobody may send, by its scope.
         """
-        self._count, self._usual_deadline = count, usual_deadline
+        self._count, self._usual_deadline, self._judge = count, usual_deadline, judge
         self.connections.most = most_connections(self.limits.connections, raise_open_files())
         self._sweep(asyncio.get_running_loop())
+
+    def admit(self, scope: Mapping[str, Any]) -> ApiError | None:
+        """Return why a request is turned away before its body is read; None if it is taken in.
+
+        Who has no key is judged first, and so takes no place from others.
+        """
+        try:
+            self._judge(scope)
+        except ApiError as error:
+            return error
+        if self.load.take():
+            return None
+        return ApiError(503, "busy", "the service is busy; try again later", retry_after=self.load.retry_after)
 
     def refusal(self, error: ApiError, path: str, close: bool) -> bytes:
         """Return the whole answer to who is turned away, in the shape of the path, and count it."""

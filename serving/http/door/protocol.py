@@ -135,8 +135,8 @@ class LimitedProtocol(HttpToolsProtocol):
         path = cycle.scope["path"]
         if cycle.scope["method"] != "POST" or not self._door.is_sheddable(path):
             super()._start_asgi_task(cycle, app)
-        elif not self._door.load.take():
-            self._shed(cycle, path)
+        elif (error := self._door.admit(cycle.scope)) is not None:
+            self._turn_away(cycle, path, error)
         elif cycle.more_body and not cycle.waiting_for_100_continue:
             self._held = cycle, app  # a body that never comes costs no task
         else:
@@ -165,9 +165,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
         await cycle.run_asgi(until_left)
 
-    def _shed(self, cycle: RequestResponseCycle, path: str) -> None:
-        """Answer at once that the service is busy, before the body is read."""
-        error = ApiError(503, "busy", "the service is busy; try again later", retry_after=self._door.load.retry_after)
+    def _turn_away(self, cycle: RequestResponseCycle, path: str, error: ApiError) -> None:
+        """Answer with an error at once, before the body is read."""
         self.transport.write(self._door.refusal(error, path, close=not cycle.keep_alive))
         cycle.response_started = cycle.response_complete = True
         if not cycle.keep_alive:

@@ -8,7 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.cascade import outcomes
-from pliant.cascade.outcomes import CONFIDENCE, Answered, Tracker, bet, evidence, initial_wealth, reserve
+from pliant.cascade.outcomes import (
+    CONFIDENCE,
+    MAX_ALARMS,
+    MAX_REPORTS,
+    Answered,
+    Report,
+    Tracker,
+    bet,
+    evidence,
+    initial_wealth,
+    reserve,
+)
 from pliant.errors import InputError
 
 BROKEN = 1 / (1 - CONFIDENCE)
@@ -146,3 +157,52 @@ def test_a_label_that_the_task_does_not_know_is_refused_and_changes_nothing():
 def test_a_regressions_answer_is_correct_within_its_tolerance():
     for label, correct in ((0.75, True), (0.25, True), (0.76, False)):
         assert answered(label=0.5, tolerance=0.25, classes=()).correct(label) is correct
+
+
+def test_an_answer_that_is_too_old_is_forgotten_with_its_label():
+    tracker = Tracker(memory=3, seconds=10.0)
+    tracker.remember("old", answered(), now=0.0)
+    assert tracker.take("old", "b", Report(at=10.0)).status == "counted"
+    assert tracker.answered("old", now=10.1) is None
+    assert tracker.take("old", "b", Report(at=10.1)).status == "unknown"
+    tracker.check()
+
+
+def test_an_alarm_shows_who_reported_the_labels_that_led_to_it_and_can_be_taken_back_once():
+    tracker = Tracker()
+    for number in range(40):
+        tracker.remember(str(number), answered())
+        broke = tracker.take(str(number), "a", Report("acme", "1234abcd", number)).broke
+        if broke:
+            break
+    (alarm,) = tracker.alarms()
+    assert broke and alarm.figures.broken and alarm.at == number
+    assert [entry.id for entry in alarm.labels] == [str(i) for i in range(number + 1)]
+    assert {(entry.report.tenant, entry.correct) for entry in alarm.labels} == {("acme", False)}
+    taken_back = tracker.take_back(alarm.id, Report("root", "0", 99.0))
+    assert taken_back.taken_back == Report("root", "0", 99.0)
+    assert tracker.figures() == []
+    assert tracker.take_back(alarm.id, Report("another", "1", 100.0)).taken_back == taken_back.taken_back
+    assert tracker.take_back(7, Report()) is None
+    tracker.remember("x", answered())
+    assert not tracker.take("x", "a").broke
+    (figures,) = tracker.figures()
+    assert (figures.labels, figures.broken) == (1, False)
+
+
+def test_alarms_and_the_labels_in_them_stay_within_their_bounds():
+    tracker = Tracker()
+    for number in range(MAX_REPORTS + 50):
+        tracker.remember(str(number), answered())
+        tracker.take(str(number), "b")
+    for version in range(2, MAX_ALARMS + 4):
+        for number in range(40):
+            tracker.remember(f"{version}-{number}", answered(version=version))
+            tracker.take(f"{version}-{number}", "a")
+    tracker.check()
+    assert len(tracker.alarms()) == MAX_ALARMS
+    for number in range(40):
+        tracker.remember(f"x{number}", answered())
+        if tracker.take(f"x{number}", "a").broke:
+            break
+    assert len(tracker.alarms()[-1].labels) == MAX_REPORTS

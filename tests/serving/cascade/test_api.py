@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from serving.cascade.outcomes import MAX_LABELS
+from serving.client import Client
 from serving.http.api_errors import ApiError
 from tests.fixtures.cascade.fakes import Service
 
@@ -114,7 +115,17 @@ def test_the_documentation_lists_every_route_and_finds_its_files():
     page = service.call("GET", "/docs")
     assert page.status_code == 200 and "openapi.json" in page.text
     document = service.call("GET", "/openapi.json").json()
-    for path in ("/predict", "/outcomes", "/tasks", "/refresh", "/status", "/tei/predict", "/tei/{task}/predict"):
+    for path in (
+        "/predict",
+        "/outcomes",
+        "/outcomes/alarms",
+        "/outcomes/alarms/{id}",
+        "/tasks",
+        "/refresh",
+        "/status",
+        "/tei/predict",
+        "/tei/{task}/predict",
+    ):
         assert path in document["paths"]
     assert service.call("GET", "/swagger/fakes.py").status_code == 200
 
@@ -125,3 +136,28 @@ def test_the_examples_of_the_documentation_are_good_questions():
     for example in examples.values():
         service = Service("paraphrase" if example["value"].get("task") == "paraphrase" else "reviews")
         assert service.post("/predict", example["value"]).status_code == 200, json.dumps(example)
+
+
+def test_alarms_are_listed_and_taken_back_by_administrators_alone():
+    service = Service("reviews")
+    for _ in range(8):
+        service.ask(text="fine")
+        service.post("/outcomes", {"id": f"rote-{len(service.endpoint.requests)}", "label": "negative"})
+    (alarm,) = service.call("GET", "/outcomes/alarms").json()["alarms"]
+    assert alarm["broken"] and alarm["taken_back"] is None
+    assert service.call("DELETE", "/outcomes/alarms/1", kind="text/plain").status_code == 415
+    assert service.call("DELETE", "/outcomes/alarms/9").status_code == 404
+    assert service.call("DELETE", "/outcomes/alarms/1").json()["taken_back"]["at"] > 0
+    assert service.call("GET", "/status").json()["outcomes"] == []
+    service.client = Client("acme", 1.0, frozenset({"use", "monitor"}), "1234abcd")
+    for method, path in (("GET", "/outcomes/alarms"), ("DELETE", "/outcomes/alarms/1"), ("POST", "/refresh")):
+        response = service.call(method, path)
+        assert (response.status_code, response.json()["error"]["code"]) == (403, "forbidden")
+
+
+def test_answers_and_labels_carry_the_tenant_of_the_key():
+    service = Service("reviews")
+    service.client = Client("acme", 2.0, frozenset({"use"}), "1234abcd")
+    service.ask(text="fine")
+    service.post("/tei/predict", {"inputs": "fine"})
+    assert [request.client for request in service.endpoint.requests] == [service.client] * 2

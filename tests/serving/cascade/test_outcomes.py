@@ -9,7 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.cascade.outcomes import Answered
-from serving.cascade.outcomes import Outcomes
+from serving.cascade.outcomes import MAX_LABELS, MEMORY_SECONDS, RATE, Outcomes
+from serving.client import Client
 from serving.http.api_errors import ApiError
 
 
@@ -78,3 +79,79 @@ def test_an_answer_that_fell_out_of_memory_is_unknown():
     with pytest.raises(ApiError, match="id is '1', but must be of a recent answer") as caught:
         lived.outcomes.take("1", "positive")
     assert caught.value.status == 404
+
+
+def client(tenant: str, *roles: str) -> Client:
+    return Client(tenant, 1.0, frozenset(roles or ("use",)), f"key of {tenant}")
+
+
+def answered_to(lived: Lived, id: str, tenant: str) -> None:
+    classes = ("negative", "positive")
+    answered = Answered("reviews", 1, "default", "small", "positive", 0.8, 0.9, classes=classes, tenant=tenant)
+    lived.outcomes.remember(id, answered)
+
+
+def test_only_the_tenant_that_got_an_answer_or_an_administrator_may_report_its_label():
+    lived = Lived()
+    for id in ("a", "b"):
+        answered_to(lived, id, "acme")
+    for other in (client("other"), client("", "use"), client("other", "use", "monitor")):
+        with pytest.raises(ApiError, match="must be of a recent answer to you") as caught:
+            lived.outcomes.take("a", "negative", other)
+        assert (caught.value.status, caught.value.code) == (404, "unknown_id")
+    assert lived.outcomes.to_dict() == []
+    assert lived.outcomes.take("a", "negative", client("acme"))["correct"] is False
+    assert lived.outcomes.take("b", "positive", client("other", "use", "admin"))["correct"] is True
+
+
+def test_labels_come_at_a_limited_rate_for_each_tenant():
+    now = [100.0]
+    lived = Lived()
+    lived.outcomes = Outcomes(CollectorRegistry(), clock=lambda: now[0])
+    answered_to(lived, "a", "acme")
+    for _ in range(MAX_LABELS):
+        lived.outcomes.take("a", "positive", client("acme"))
+    with pytest.raises(ApiError, match="labels a second") as caught:
+        lived.outcomes.take("a", "positive", client("acme"))
+    assert (caught.value.status, caught.value.code) == (429, "rate_limited")
+    with pytest.raises(ApiError, match="recent answer"):  # another tenant has its own rate
+        lived.outcomes.take("a", "positive", client("other"))
+    now[0] += 1 / RATE
+    assert lived.outcomes.take("a", "positive", client("acme"))["repeated"]
+
+
+def test_an_answer_can_be_labelled_for_a_limited_time():
+    now = [100.0]
+    lived = Lived()
+    lived.outcomes = Outcomes(CollectorRegistry(), clock=lambda: now[0])
+    answered_to(lived, "a", "acme")
+    now[0] += MEMORY_SECONDS + 1
+    with pytest.raises(ApiError, match="recent answer"):
+        lived.outcomes.take("a", "positive", client("acme"))
+
+
+def test_an_alarm_says_which_tenant_led_to_it_and_an_administrator_takes_it_back(caplog):
+    lived = Lived()
+    for number in range(20):
+        answered_to(lived, f"a{number}", "acme")
+        lived.outcomes.take(f"a{number}", "negative", client("acme"))
+    (alarm,) = lived.outcomes.alarms()
+    count = len(alarm["latest_labels"])
+    assert alarm["labels_by_tenant"] == {"acme": {"correct": 0, "wrong": count}}
+    assert alarm["latest_labels"][0]["key"] == "key of acme" and alarm["taken_back"] is None
+    assert lived.metric("promise_broken", version="1") == 1
+    with caplog.at_level(logging.WARNING, "pliant.serving"):
+        for _ in range(2):
+            taken_back = lived.outcomes.take_back(alarm["id"], client("root", "admin"))
+    assert taken_back["taken_back"]["tenant"] == "root"
+    (record,) = [record for record in caplog.records if "taken back" in record.message]
+    assert "alarm 1 is taken back by key key of root of root" in record.message
+    assert lived.metric("promise_broken", version="1") == 0 and lived.outcomes.to_dict() == []
+    counts = {
+        event: lived.registry.get_sample_value("pliant_alarms_total", {"task": "reviews", "event": event})
+        for event in ("raised", "taken_back")
+    }
+    assert counts == {"raised": 1, "taken_back": 1}
+    json.dumps(lived.outcomes.alarms(), allow_nan=False)
+    with pytest.raises(ApiError, match="must be that of an alarm"):
+        lived.outcomes.take_back("77", client("root", "admin"))

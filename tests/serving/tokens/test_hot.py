@@ -62,7 +62,7 @@ def register_a_task(service) -> None:
 def take_up(service, folder, clients, artifact) -> None:
     """Publish an artifact, wait until it is served, and until all four clients have answers after that."""
     publish(folder, artifact)
-    status, told = call(service, "POST", "/v1/refresh")
+    status, told = call(service, "POST", "/v1/refresh", b"{}")
     assert (status, told["outcome"]) == (200, "changed"), told
     answered = len(clients.answers)
     wait_for(lambda: len(clients.answers) > answered + 20)
@@ -71,7 +71,7 @@ def take_up(service, folder, clients, artifact) -> None:
 def take_up_a_backbone(service, folder, clients) -> None:
     """Move half of the aliases first, upon which nothing changes."""
     (new,) = publish(folder, tiny_backbone(seed=1))
-    status, told = call(service, "POST", "/v1/refresh")
+    status, told = call(service, "POST", "/v1/refresh", b"{}")
     assert (status, told["outcome"]) == (200, "held"), told
     publish(folder, tiny_profile(new, DEVICE), tiny_task("shapes", SHAPES, new, seed=3))
     take_up(service, folder, clients, tiny_task("digits", CLASSES, new, seed=3))

@@ -48,7 +48,7 @@ def test_the_model_is_switched_by_load_and_answers_say_which_one_it_was(tmp_path
         with asking(service, ["digits"] * 4) as clients:
             wait_for(lambda: clients.versions("digits") and clients.answers[-1][1]["variant"] == "small")
             publish(tmp_path, small(2))
-            assert call(service, "POST", "/v1/refresh")[1]["changed"] == {"pliant-tokens-variant-small": 2}
+            assert call(service, "POST", "/v1/refresh", b"{}")[1]["changed"] == {"pliant-tokens-variant-small": 2}
             wait_for(lambda: clients.answers[-1][1]["versions"] == {"variant": 2})
         assert [one["version"] for one in call(service, "GET", "/v1/status")[1]["variants"]] == [2, 1]
         refused, told = call(service, "POST", "/v1/tasks", b'{"name": "digits"}')

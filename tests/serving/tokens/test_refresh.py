@@ -192,7 +192,7 @@ def test_a_held_set_is_not_fetched_again_before_an_alias_moves(registry):
 async def refused(service, status: int, sentence: str) -> None:
     """Check that a poll fails with this status, is counted and reported, and changes nothing."""
     before = service.catalog
-    response = await service.client.post("/refresh")
+    response = await service.client.post("/refresh", json={})
     assert response.status_code == status
     assert sentence in response.json()["error"]["message"]
     await check_unchanged(service, "failed", sentence, before)

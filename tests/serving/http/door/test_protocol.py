@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from serving.http.api_errors import ApiError
 from tests.fixtures.door import behind_the_door, post, rest
 
 
@@ -226,6 +227,27 @@ def test_a_client_that_does_not_read_is_cut_off():
         connection.sendall(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
         until(lambda: len(server.door.connections) == 1)
         until(lambda: len(server.door.connections) == 0)
+        connection.close()
+
+
+def test_a_request_that_nobody_may_send_is_turned_away_before_its_body_and_takes_no_place(monkeypatch):
+    def judge(scope) -> None:
+        if (b"authorization", b"right") not in scope["headers"]:
+            raise ApiError(401, "unauthorized", "a key is missing", headers={"www-authenticate": "Bearer"})
+
+    app, taken = Held(), []
+    with behind_the_door(app) as server:
+        assert status(server.ask()) == 200  # the door is open now
+        monkeypatch.setattr(server.door, "_judge", judge)
+        monkeypatch.setattr(server.door.load, "take", lambda: taken.append(1) or True)
+        connection = server.connect()
+        connection.sendall(post(body=b"12345678")[:-8])
+        reply = connection.recv(1000)
+        assert status(reply) == 401 and b"www-authenticate: Bearer" in reply and b'"code": "unauthorized"' in reply
+        assert (app.begun, taken, server.codes) == (0, [], ["unauthorized"])
+        connection.sendall(b"12345678" + post(authorization="right"))  # the connection stays of use
+        until(lambda: app.begun == 1)
+        assert taken == [1]
         connection.close()
 
 

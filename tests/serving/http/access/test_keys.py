@@ -1,0 +1,167 @@
+"""Keys: made, recognised, kept without their secrets, and followed while a service runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+import threading
+
+import pytest
+
+from pliant.errors import InputError
+from serving.http.access.key_file import read_keys, update_keys
+from serving.http.access.key_source import LOOK_SECONDS, FileKeys, FixedKeys, key_source
+from serving.http.access.keys import Key, Keys, Tenant, from_json, new_key, to_json
+from serving.settings import Settings
+
+NO_LIMITS = Tenant()
+AT = "2026-11-24T00:00:00Z"
+
+
+def with_new(
+    keys: Keys, tenant: str = "acme", roles=("use",), limits: Tenant = NO_LIMITS
+) -> tuple[Keys, tuple[str, Key]]:
+    secret, key = new_key(tenant, roles, AT, keys)
+    return keys.with_key(key, limits), (secret, key)
+
+
+def test_a_key_opens_what_its_roles_say_for_its_tenant():
+    keys, (secret, key) = with_new(Keys(), limits=Tenant(weight=2.5))
+    client = keys.client(secret)
+    assert client is not None
+    assert (client.tenant, client.weight, client.roles, client.key) == ("acme", 2.5, frozenset({"use"}), key.id)
+    keys, (admin, _) = with_new(keys, "acme", ("admin",))
+    assert keys.client(admin).roles == {"use", "admin", "monitor"}
+
+
+def test_no_other_key_opens_anything():
+    keys, (secret, key) = with_new(Keys())
+    other, _ = new_key("acme", ("use",), AT, Keys())
+    mixed = secret[:-64] + other[-64:]  # the id of one, the secret of the other
+    flipped = secret[:-1] + ("0" if secret[-1] != "0" else "1")
+    for wrong in (other, mixed, flipped, secret[:-1], secret + "0", secret.upper(), "", key.id, key.sha256, "\ud800"):
+        assert keys.client(wrong) is None, wrong
+
+
+def test_a_revoked_key_opens_nothing_and_stays_in_the_list():
+    keys, (secret, key) = with_new(Keys())
+    keys = keys.revoked(key.id, AT)
+    assert keys.client(secret) is None
+    assert keys.keys[key.id].revoked == AT
+    assert keys.revoked(key.id, "later").keys[key.id].revoked == AT
+    with pytest.raises(InputError, match="id of a key"):
+        keys.revoked("ffffffff", AT)
+
+
+def test_a_document_holds_hashes_and_no_secret_and_gives_the_same_keys_again():
+    keys, (secret, key) = with_new(Keys(), limits=Tenant(2.0, 10.0, 50))
+    text = to_json(keys)
+    assert secret.rpartition("_")[2] not in text and key.sha256 in text
+    again = from_json(text, "it")
+    assert dict(again.keys) == dict(keys.keys) and dict(again.tenants) == dict(keys.tenants)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"keys": [{}]}',
+        '{"keys": [], "tenants": {"a": {"weight": 0}}}',
+        '{"keys": [], "tenants": {"a": {"rate": "fast"}}}',
+        '{"keys": [], "tenants": {"a": {"max_waiting": 1.5}}}',
+        '{"keys": [], "tenants": {"a\\n": {}}}',
+        '{"keys": [{"id": "0000000a", "tenant": "t", "roles": ["root"], "sha256": "%s", "created": ""}]}' % ("0" * 64),
+        '{"keys": [{"id": "0000000a", "tenant": "t", "roles": ["use"], "sha256": "pliant_a_b", "created": ""}]}',
+        '{"keys": [%s, %s]}'
+        % ((json.dumps({"id": "0000000a", "tenant": "t", "roles": ["use"], "sha256": "0" * 64, "created": ""}),) * 2),
+    ],
+)
+def test_a_document_that_is_not_valid_is_refused_as_a_whole(document):
+    with pytest.raises(InputError, match="the file is unusable"):
+        from_json(document, "the file")
+
+
+def test_the_file_can_be_read_by_its_owner_alone_and_nothing_else_is_left_beside_it(tmp_path):
+    path = tmp_path / "deep" / "keys.json"
+    before = os.umask(0)
+    try:
+        update_keys(path, with_new)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert {entry.name for entry in path.parent.iterdir()} == {"keys.json", ".keys.json.lock"}
+
+
+def test_a_failed_change_leaves_the_file_as_it_was(tmp_path):
+    path = tmp_path / "keys.json"
+    update_keys(path, with_new)
+    before = path.read_bytes()
+    with pytest.raises(InputError):
+        update_keys(path, lambda keys: (keys.revoked("ffffffff", AT), None))
+    path.write_text("{")
+    with pytest.raises(InputError, match="unusable"):
+        update_keys(path, with_new)
+    assert path.read_text() == "{" and before
+
+
+def test_two_writers_at_once_lose_no_key(tmp_path):
+    path = tmp_path / "keys.json"
+    threads = [threading.Thread(target=update_keys, args=(path, with_new)) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(read_keys(path).keys) == 20
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_running_service_follows_its_file(tmp_path):
+    path, clock = tmp_path / "keys.json", Clock()
+    first, _ = update_keys(path, with_new)
+    source = FileKeys(path, clock)
+    second, _ = update_keys(path, with_new)
+    assert source.keys().client(first) and not source.keys().client(second)
+    clock.now += LOOK_SECONDS
+    assert source.keys().client(first) and source.keys().client(second)
+
+
+def test_a_file_that_breaks_or_vanishes_leaves_the_former_keys_in_force_and_is_logged_once(tmp_path, caplog):
+    path, clock = tmp_path / "keys.json", Clock()
+    secret, _ = update_keys(path, with_new)
+    source = FileKeys(path, clock)
+    with caplog.at_level(logging.ERROR, "pliant.serving"):
+        path.write_text('{"keys": 3}')
+        for _ in range(3):
+            clock.now += LOOK_SECONDS
+            assert source.keys().client(secret)
+        assert ["the former keys stay in force" in record.message for record in caplog.records] == [True]
+        path.unlink()
+        clock.now += LOOK_SECONDS
+        assert source.keys().client(secret)
+    assert len(caplog.records) == 2
+
+
+def test_the_settings_say_where_the_keys_are(tmp_path):
+    assert key_source(Settings(home=tmp_path)) is None
+    secret, _ = update_keys(tmp_path / "keys.json", with_new)
+    usual = key_source(Settings(home=tmp_path))
+    assert usual is not None and usual.keys().client(secret)
+    other, _ = update_keys(tmp_path / "other.json", with_new)
+    named = key_source(Settings(home=tmp_path, keys_file=tmp_path / "other.json"))
+    assert named is not None and named.keys().client(other) and not named.keys().client(secret)
+    fixed = key_source(Settings(keys=(tmp_path / "keys.json").read_text()))
+    assert isinstance(fixed, FixedKeys) and fixed.keys().client(secret)
+    with pytest.raises(InputError, match="given without it"):
+        key_source(Settings(keys="{}", keys_file=tmp_path / "other.json"))
+    with pytest.raises(InputError, match="a file that `pliant keys add` made"):
+        key_source(Settings(keys_file=tmp_path / "missing.json"))
