@@ -8,6 +8,8 @@ from typing import Protocol
 
 from serving.http.door.limits import DoorLimits
 
+YOUNG = 1.0  # seconds that a connection is left alone, however many there are
+
 
 class Stage(IntEnum):
     """What a connection waits for."""
@@ -50,7 +52,7 @@ class Connections:
     def enter(self, connection: Connection, now: float) -> bool:
         """Take in a new connection; if there are too many, in the place of another. Return False if there is none."""
         if len(self._stage) >= self.most:
-            victim = self._victim()
+            victim = self._victim(now)
             if victim is None:
                 return False
             stage = self._stage[victim]
@@ -104,7 +106,10 @@ class Connections:
         else:
             self._unread[connection] = count, since
 
-    def _victim(self) -> Connection | None:
-        """Return the oldest connection of the stage that has most of them: who opens too many fills one stage."""
+    def _victim(self, now: float) -> Connection | None:
+        """Return the oldest connection of the stage that has most of them: who opens too many fills one stage.
+
+        None if it is so young that its request may just be coming.
+        """
         stage = max((Stage.HEAD, Stage.IDLE, Stage.BODY), key=lambda stage: len(self._since[stage]))
-        return next(iter(self._since[stage]), None)
+        return next(self._older(stage, now - YOUNG), None)

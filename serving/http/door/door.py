@@ -28,6 +28,7 @@ class Door:
     ) -> None:
         self.shape_of, self.is_sheddable, self.limits = shape_of, is_sheddable, limits
         self.load, self.connections = LoopLoad(), Connections(limits)
+        self.parting = 0  # connections whose clients are given time to read why they were turned away
         self._count: Callable[[str], None] = lambda _code: None
         self._usual_deadline: Callable[[], float] = lambda: self.load.deadline
         self._judge: Judge = lambda _scope: None

@@ -19,6 +19,8 @@ from serving.http.routing import ARRIVED
 
 ADDED = 8  # bytes of chunk lines that each byte of a chunked body may bring, besides `head_bytes`
 HELD_BYTES = 65_536  # of a body that are read before the app starts
+MOST_PARTING = 256  # connections at a time that are closed gently
+PARTING_BYTES, PARTING_SECONDS = 1024 * 1024, 1.0  # that such a client may still send, and has to read its answer
 LOOKS = 2  # looks at the sockets within which what a new connection sends may have come before it was accepted
 
 
@@ -36,6 +38,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._held: tuple[RequestResponseCycle, Any] | None = None  # a request whose app starts with its body
         self._task: asyncio.Task[None] | None = None  # of the present request, if it ends with its client
         self._lost = False
+        self._parting: asyncio.TimerHandle | None = None  # the end of it
+        self._discarded = 0  # bytes that came meanwhile
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -48,10 +52,16 @@ class LimitedProtocol(HttpToolsProtocol):
         self._door.connections.leave(self)
         super().connection_lost(exc)
         self._lost, self._held = True, None
+        if self._parting is not None:
+            self._parting.cancel()
+            self._door.parting -= 1
         if self._task is not None:
             self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
+        if self._parting is not None:
+            self._discard(len(data))
+            return
         self._unset_keepalive_if_required()
         begun, was_in_head = self._begun, self._in_head
         try:
@@ -169,20 +179,43 @@ class LimitedProtocol(HttpToolsProtocol):
         """Answer with an error at once, before the body is read."""
         self.transport.write(self._door.refusal(error, path, close=not cycle.keep_alive))
         cycle.response_started = cycle.response_complete = True
-        if not cycle.keep_alive:
-            self.transport.close()
-        self.on_response_complete()
+        if cycle.keep_alive:
+            self.on_response_complete()
+        else:
+            self._part()
 
     def _refuse(self, error: ApiError) -> None:
         """Answer with an error, unless an answer has begun, and close the connection."""
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._parting is not None:
             return
         if self._is_free() or not self.cycle.response_started:
             path = self.scope.get("path", "") if self._begun else ""
             self.transport.write(self._door.refusal(error, path, close=True))
         if self.cycle is not None:
             self.cycle.disconnected = True  # what the app still answers is not sent
-        self.transport.close()
+        self._part()
+
+    def _part(self) -> None:
+        """Close the connection once its client has read the answer, or has had a second for it.
+
+        If bytes of the client are unread at the close its system is told of a lost connection, and throws away the answer
+        (RFC 9112, section 9.6). So they are read, and thrown away, up to a limit.
+        """
+        self._door.connections.leave(self)
+        answering = bool(self.pipeline)  # an earlier request, whose app may still write
+        if answering or self._door.parting >= MOST_PARTING or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self._unset_keepalive_if_required()
+        self._door.parting += 1
+        self._parting = self.loop.call_later(PARTING_SECONDS, self.transport.close)
+        self.transport.write_eof()
+        self.flow.resume_reading()
+
+    def _discard(self, size: int) -> None:
+        self._discarded += size
+        if self._discarded > PARTING_BYTES:
+            self.transport.close()
 
     def _count(self, size: int, was_in_head: bool) -> None:
         """Count a piece of a message. Raises `ApiError` if it is beyond the limits."""

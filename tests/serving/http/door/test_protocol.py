@@ -142,7 +142,9 @@ def test_line_ends_do_not_keep_a_connection_open():
 
 def test_idle_connections_beyond_the_limit_are_closed_the_oldest_first():
     with behind_the_door(answer, connections=10) as server:
-        connections = [server.connect() for _ in range(30)]
+        connections = [server.connect() for _ in range(10)]
+        until(lambda: len(server.door.connections) == 10)
+        time.sleep(1.1)
         assert status(server.ask()) == 200
         connections[0].settimeout(20)
         assert rest(connections[0]) == b""
@@ -150,6 +152,53 @@ def test_idle_connections_beyond_the_limit_are_closed_the_oldest_first():
         assert status(connections[-1].recv(1000)) == 200
         for connection in connections:
             connection.close()
+
+
+def test_young_connections_are_not_closed_for_others():
+    with behind_the_door(answer, connections=3) as server:
+        connections = [server.connect() for _ in range(3)]
+        until(lambda: len(server.door.connections) == 3)
+        assert status(server.ask()) == 503
+        for connection in connections:
+            connection.sendall(post())
+            assert status(connection.recv(1000)) == 200
+            connection.close()
+
+
+@pytest.mark.parametrize("connections, code", [(1, b"connections already"), (10, b"the service is busy")])
+def test_who_is_turned_away_while_he_sends_can_read_why(connections, code, monkeypatch):
+    """A close with unread bytes would be a reset, which takes the answer away from a client that still sends."""
+    with behind_the_door(answer, connections=connections) as server:
+        assert status(server.ask()) == 200
+        until(lambda: len(server.door.connections) == 0)
+        monkeypatch.setattr(server.door.load, "take", lambda: False)
+        held = [server.connect() for _ in range(connections // 2 + 1)]
+        until(lambda: len(server.door.connections) >= 1)
+        for _ in range(20):
+            connection = server.connect()
+            connection.sendall(post(body=b"x" * 300_000, connection="close"))
+            reply = rest(connection)
+            assert status(reply) == 503 and code in reply and reply.endswith(b"}")
+            connection.close()
+        until(lambda: server.door.parting == 0)
+        for connection in held:
+            connection.close()
+
+
+def test_who_is_turned_away_and_goes_on_sending_is_cut_off():
+    with behind_the_door(answer, head_bytes=1000) as server:
+        connection = server.connect()
+        connection.sendall(b"GET / HTTP/1.1\r\nx-long: ")
+        until(lambda: len(server.door.connections) == 1)
+        time.sleep(0.1)
+        connection.sendall(b"a" * 2000)
+        assert status(connection.recv(1000)) == 431
+        began = time.monotonic()
+        with pytest.raises(OSError):
+            while time.monotonic() < began + 20:
+                connection.sendall(b"a" * 65536)
+        until(lambda: server.door.parting == 0)
+        connection.close()
 
 
 def test_a_connection_is_turned_away_where_all_others_wait_for_answers():
