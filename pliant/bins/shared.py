@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from pliant.bins.knowledge import Config, Knowledge, Stream
 from pliant.bins.work import Requests, Work, batch_size, latest_end
 from pliant.devices import Devices
+from pliant.fairness import Fairness, Turn
 from pliant.protocol import Request
 
 LATE = 1e12  # seconds added to the place of a request that cannot be in time: behind all others
@@ -26,14 +27,12 @@ Entry = tuple[float, int, Request]
 
 
 class SharedPool:
-    """The queue of all devices; `devices` is read for what was learnt about the profile."""
+    """The queue of all devices; `devices` is read for what was learnt about the profile, `fairness` for whose turn it is."""
 
-    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request]) -> None:
-        self._config, self._devices = config, devices
+    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request], fairness: Fairness) -> None:
+        self._config, self._devices, self._fairness = config, devices, fairness
         self._streams = {stream.name: stream for stream in knowledge.streams}
-        self._heaps: dict[str, list[list[Entry]]] = {
-            stream.name: [[] for _ in stream.classes] for stream in knowledge.streams
-        }
+        self._heaps: dict[str, dict[str, list[list[Entry]]]] = {}  # by tenant and stream, one a class of length
         self._classes = {stream.name: stream.classes for stream in knowledge.streams}
         self._patience = {stream.name: _patience(stream, knowledge, config) for stream in knowledge.streams}
         self._waiting: dict[int, float] = {}  # id -> place in the order; a heap's entry with another place is outdated
@@ -83,7 +82,7 @@ class SharedPool:
         """Return the launch of the first request in the order, and of others that go with it."""
         if worker not in self._active:
             return None
-        heap = min(filter(self._has_request, self._all_heaps()), key=lambda heap: heap[0], default=None)
+        heap = next(filter(None, map(self._first_heap, self._fairness.turns())), None)
         if heap is None:
             return None
         stream = self._streams[heap[0][2].task]
@@ -93,7 +92,7 @@ class SharedPool:
             requests, stream.batches, stream.cost, self._latest_end, now, self.waiting / len(self._active)
         )
         for entry in chosen[size:]:
-            heappush(heap, entry)
+            heappush(self._heap_of(entry[2]), entry)
         for request in requests[:size]:
             self._must.pop(request.id, None)
             self.late -= self._waiting.pop(request.id) >= LATE
@@ -132,6 +131,10 @@ class SharedPool:
             heappop(self._starts)
         return self._starts[0][0] if self._starts else None
 
+    def ids(self) -> list[int]:
+        """Return the ids of all waiting requests."""
+        return list(self._waiting)
+
     def check(self) -> None:
         """Assert that each waiting request stands once in its queue, and has a start time unless it is late."""
         places = [
@@ -147,9 +150,23 @@ class SharedPool:
         chosen, classes = [heappop(heap)], self._classes[stream.name]
         longest = classes[bisect_left(classes, chosen[0][2].length)]
         room = min(-(-self.waiting // max(len(self._active), 1)), stream.max_batch_of(longest))
-        while len(chosen) < room and self._has_request(heap) and heap[0][0] < LATE:
-            chosen.append(heappop(heap))
+        for heap in self._alike(chosen[0][2], heap) if room > 1 else ():
+            while len(chosen) < room and self._has_request(heap) and heap[0][0] < LATE:
+                chosen.append(heappop(heap))
         return chosen
+
+    def _first_heap(self, turn: Turn) -> list[Entry] | None:
+        """Return the heap with the first request of these tenants; with only late ones it is nobody's turn alone."""
+        heap = min(filter(self._has_request, self._all_heaps(turn)), key=lambda heap: heap[0], default=None)
+        return None if heap and turn is not None and heap[0][0] >= LATE else heap
+
+    def _alike(self, request: Request, heap: list[Entry]) -> list[list[Entry]]:
+        """Return the heap, and those of the same length and stream of other tenants, the least served first."""
+        if not self._fairness.several:
+            return [heap]
+        others = (name for name in self._fairness.order() if name != request.tenant)
+        at = bisect_left(self._classes[request.task], request.length)
+        return [heap, *(self._heaps[name][request.task][at] for name in others)]
 
     def _has_request(self, heap: list[Entry]) -> bool:
         """Return whether a request waits in the heap; outdated entries at its top are removed."""
@@ -157,13 +174,19 @@ class SharedPool:
             heappop(heap)
         return bool(heap)
 
-    def _all_heaps(self) -> Iterator[list[Entry]]:
-        return (heap for heaps in self._heaps.values() for heap in heaps)
+    def _all_heaps(self, turn: Turn = None) -> Iterator[list[Entry]]:
+        tenants = self._heaps if turn is None else turn
+        return (heap for tenant in tenants for heaps in self._heaps[tenant].values() for heap in heaps)
+
+    def _heap_of(self, request: Request) -> list[Entry]:
+        if request.tenant not in self._heaps:
+            self._heaps = {name: heaps for name, heaps in self._heaps.items() if self._fairness.waits(name)}
+            self._heaps[request.tenant] = {name: [[] for _ in classes] for name, classes in self._classes.items()}
+        return self._heaps[request.tenant][request.task][bisect_left(self._classes[request.task], request.length)]
 
     def _push(self, request: Request, place: float) -> None:
-        at = bisect_left(self._classes[request.task], request.length)
         self._waiting[request.id] = place
-        heappush(self._heaps[request.task][at], (place, request.id, request))
+        heappush(self._heap_of(request), (place, request.id, request))
 
     def _watch(self, request: Request, start: float) -> None:
         self._must[request.id] = start
