@@ -86,13 +86,17 @@ class SharedPool:
         if heap is None:
             return None
         stream = self._streams[heap[0][2].task]
-        chosen = self._candidates(heap, stream)
+        turn = self._fairness.turn()
+        chosen = self._candidates(heap, stream, turn)
         requests = [request for _, _, request in chosen]
         size = batch_size(
             requests, stream.batches, stream.cost, self._latest_end, now, self.waiting / len(self._active)
         )
         for entry in chosen[size:]:
             heappush(self._heap_of(entry[2]), entry)
+        if turn is not None:
+            requests = self._fill(requests[:size], stream, turn)
+            size = len(requests)
         for request in requests[:size]:
             self._must.pop(request.id, None)
             self.late -= self._waiting.pop(request.id) >= LATE
@@ -145,28 +149,39 @@ class SharedPool:
         assert len(late) == self.late, "late"
         assert self._must.keys() == self._waiting.keys() - set(late), "watched"
 
-    def _candidates(self, heap: list[Entry], stream: Stream) -> list[Entry]:
+    def _candidates(self, heap: list[Entry], stream: Stream, turn: Turn) -> list[Entry]:
         """Return the first entries: at most this device's share of all waiting ones, and what some runtime takes."""
         chosen, classes = [heappop(heap)], self._classes[stream.name]
         longest = classes[bisect_left(classes, chosen[0][2].length)]
         room = min(-(-self.waiting // max(len(self._active), 1)), stream.max_batch_of(longest))
-        for heap in self._alike(chosen[0][2], heap) if room > 1 else ():
-            while len(chosen) < room and self._has_request(heap) and heap[0][0] < LATE:
-                chosen.append(heappop(heap))
+        heaps = [heap] if turn is None and not self._fairness.several else self._alike(chosen[0][2], turn)
+        while len(chosen) < room and (ready := [h for h in heaps if self._has_request(h) and h[0][0] < LATE]):
+            chosen.append(heappop(min(ready, key=lambda heap: heap[0])))
         return chosen
+
+    def _fill(self, requests: list[Request], stream: Stream, turn: frozenset[str]) -> list[Request]:
+        """Add requests of tenants whose turn it is not, the least served first, where the launch takes no longer."""
+        longest = max(request.length for request in requests)
+        seconds = stream.cost(longest, len(requests))[1]
+        for name in self._fairness.order():
+            heap = self._alike(requests[0], frozenset((name,)))[0]
+            while name not in turn and self._has_request(heap) and heap[0][0] < LATE:
+                longest = max(longest, heap[0][2].length)
+                count = len(requests) + 1
+                if count > stream.max_batch_of(longest) or stream.cost(longest, count)[1] > seconds:
+                    return requests
+                requests.append(heappop(heap)[2])
+        return requests
 
     def _first_heap(self, turn: Turn) -> list[Entry] | None:
         """Return the heap with the first request of these tenants; with only late ones it is nobody's turn alone."""
         heap = min(filter(self._has_request, self._all_heaps(turn)), key=lambda heap: heap[0], default=None)
         return None if heap and turn is not None and heap[0][0] >= LATE else heap
 
-    def _alike(self, request: Request, heap: list[Entry]) -> list[list[Entry]]:
-        """Return the heap, and those of the same length and stream of other tenants, the least served first."""
-        if not self._fairness.several:
-            return [heap]
-        others = (name for name in self._fairness.order() if name != request.tenant)
+    def _alike(self, request: Request, turn: Turn) -> list[list[Entry]]:
+        """Return these tenants' heaps of the request's stream and class of length."""
         at = bisect_left(self._classes[request.task], request.length)
-        return [heap, *(self._heaps[name][request.task][at] for name in others)]
+        return [self._heaps[name][request.task][at] for name in (self._heaps if turn is None else turn)]
 
     def _has_request(self, heap: list[Entry]) -> bool:
         """Return whether a request waits in the heap; outdated entries at its top are removed."""

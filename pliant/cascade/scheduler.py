@@ -257,7 +257,10 @@ class CascadeScheduler:
         tenants = {item.request.tenant for model in served for item in self._queues[model]}
         proposals = ((turn, self._best(served, turn, now)) for turn in self._fairness.turns(tenants))
         turn, proposal = next((p for p in proposals if p[1] is not None), (None, None))
-        return proposal if turn is None or proposal is None else self._fill(proposal, turn, now)
+        if turn is None or proposal is None:
+            return proposal
+        waiting = sum(item.request.tenant in turn for model in served for item in self._queues[model])
+        return proposal if waiting > len(proposal.items) else self._fill(proposal, turn, now)
 
     def _best(self, served: list[int], turn: Turn, now: float) -> _Proposal | None:
         queues = {n: self._of(self._queues[n], turn) for n in served}
