@@ -25,6 +25,8 @@ class Prompt:
     utility: float = 1.0
     offline: bool = False  # part of a batch whose client waits for the whole
     exact: int = 0  # tokens of the output, for the policy `oracle` alone; 0: not known
+    tenant: str = ""  # who pays for it; empty: nobody is named
+    weight: float = 1.0  # the tenant's share of the device relative to the other tenants'
 
 
 def validate(prompt: Prompt) -> None:
@@ -37,6 +39,7 @@ def validate(prompt: Prompt) -> None:
         ("deadline", prompt.deadline, not isnan(prompt.deadline), "a number of seconds"),
         ("utility", prompt.utility, 0 <= prompt.utility < inf, "at least 0 and finite"),
         ("bucket", prompt.bucket, prompt.bucket >= 0, "at least 0"),
+        ("weight", prompt.weight, 0 < prompt.weight < inf, "above 0 and finite"),
         ("forecast", prompt.forecast, len(prompt.forecast) == len(QUANTILES), f"{len(QUANTILES)} quantiles"),
         ("forecast", prompt.forecast, all(map(isfinite, prompt.forecast)), "finite"),
     )
