@@ -18,7 +18,7 @@ from pliant.bins.single import SinglePool
 from pliant.bins.work import Requests, Work, latest_end
 from pliant.devices import Devices
 from pliant.errors import InputError
-from pliant.fairness import Fairness, FairnessConfig
+from pliant.fairness import Fairness
 from pliant.protocol import Action, Answer, Arrived, Cancelled, Changed, Drop, Event, Failed, Finished, Request, Woke
 
 

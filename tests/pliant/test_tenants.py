@@ -13,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.bins.scheduler import BinsScheduler
+from pliant.fairness import FairnessConfig
 from pliant.journal import decode, encode
 from pliant.packing.scheduling import journal as packing_journal
+from pliant.packing.scheduling import simulated as packing
+from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.protocol import Arrived, Drop, Launch, replay
 from tests.fixtures import tenants
@@ -25,6 +29,7 @@ from tests.fixtures.tokens import loads as tokens
 
 seeds = st.integers(0, 10_000)
 failing = st.sampled_from([0.0, 0.3])
+STRICT = FairnessConfig(burst=0.0, slack=0.0)
 NAMES, WEIGHTS = ("", "ann", "ben", "cleo"), {"": 1.0, "ann": 1.0, "ben": 2.0, "cleo": 4.0}
 
 
@@ -123,21 +128,32 @@ def flooding(system: str):
     names = [("ann", "ben", "cleo")[i % 3] for i in range(6000)]
     if system == "tokens":
         load = [replace(tokens.ask(i, i / 1200, 0.5), tenant=n, weight=WEIGHTS[n]) for i, n in enumerate(names)]
-        return tokens.run(load, tokens.World(1))[0]
+        return tokens.run(load, tokens.World(1), fairness=STRICT)[0]
     if system == "bins":
         load = [replace(bins.ask(i, i / 6000, 60), tenant=n, weight=WEIGHTS[n]) for i, n in enumerate(names)]
-        return bins.run(load, bins.known("shared", 1, (1, 4)))[0]
-    load = [
-        cascade.ask(i, i / 6000, 0.3, setting=1, tenant=n, weight=WEIGHTS[n]) for i, n in enumerate(names[:3000])
-    ]
-    return cascade.run(cascade.Load(load, [0] * len(load)))[0]
+        return bins.run(load, bins.known("shared", 1, (1, 4)), fairness=STRICT)[0]
+    load = [cascade.ask(i, i / 6000, 0.3, setting=1, tenant=n, weight=WEIGHTS[n]) for i, n in enumerate(names[:3000])]
+    return cascade.run(cascade.Load(load, [0] * len(load)), fairness=STRICT)[0]
 
 
-@pytest.mark.parametrize("system", ["tokens", "bins"])
+@pytest.mark.parametrize("system", ["tokens", "bins", "cascade"])
 def test_in_overload_weights_of_1_2_and_4_get_shares_of_1_2_and_4(system):
     seconds = seconds_by_tenant(flooding(system))
     total = sum(seconds.values())
     assert [seconds[n] / total for n in ("ann", "ben", "cleo")] == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.06)
+
+
+def test_in_overload_texts_of_weights_1_2_and_4_are_generated_in_these_shares():
+    names = ("ann", "ben", "cleo")
+    prompts = tuple(
+        samples.prompt(i, tokens=8, limit=16, forecast=16.0, tenant=names[i % 3], weight=WEIGHTS[names[i % 3]])
+        for i in range(900)
+    )
+    lengths = dict.fromkeys(range(900), 16)
+    run = packing.simulate(prompts, lengths, Rules("default", 64), Memory(60, 4, 0, 64, 12), samples.STEPS)
+    half = sorted(fate.ended for fate in run.fates)[len(prompts) // 3]
+    done = [sum(f.ended <= half and names[f.id % 3] == name for f in run.fates) for name in names]
+    assert [count / sum(done) for count in done] == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.05)
 
 
 def test_a_full_queue_drops_the_newest_of_the_tenant_with_the_most():
