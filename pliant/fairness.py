@@ -33,6 +33,9 @@ class FairnessConfig:
     remembered: int = 1024  # tenants without waiting requests that are remembered, at most
 
 
+FAIRNESS = FairnessConfig()
+
+
 @dataclass(slots=True, eq=False)
 class _Tenant:
     name: str
@@ -47,7 +50,7 @@ class Fairness:
     """The counters of all tenants, and which of their requests wait. A pure state machine, as schedulers are."""
 
     def __init__(self, config: FairnessConfig | None = None) -> None:
-        self._config = config or FairnessConfig()
+        self._config = config or FAIRNESS
         self._tenants: dict[str, _Tenant] = {}
         self._active: dict[str, _Tenant] = {}  # those with waiting requests
         self._owners: dict[int, _Tenant] = {}  # of the waiting requests

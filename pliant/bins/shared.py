@@ -27,7 +27,10 @@ Entry = tuple[float, int, Request]
 
 
 class SharedPool:
-    """The queue of all devices; `devices` is read for what was learnt about the profile, `fairness` for whose turn it is."""
+    """The queue of all devices.
+
+    `devices` is read for what was learnt about the profile, `fairness` for whose turn it is.
+    """
 
     def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request], fairness: Fairness) -> None:
         self._config, self._devices, self._fairness = config, devices, fairness

@@ -24,7 +24,10 @@ from pliant.protocol import Request
 
 
 class SinglePool:
-    """The queues of all devices; `devices` is read for what was learnt about the profile, `fairness` for whose turn it is."""
+    """The queues of all devices.
+
+    `devices` is read for what was learnt about the profile, `fairness` for whose turn it is.
+    """
 
     def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request], fairness: Fairness) -> None:
         self._knowledge, self._config, self._devices, self._fairness = knowledge, config, devices, fairness

@@ -25,7 +25,7 @@ from pliant.cascade.batching import Batch, BatchTimes, densest, urgent
 from pliant.cascade.knowledge import Knowledge, Path
 from pliant.devices import Devices
 from pliant.errors import InputError
-from pliant.fairness import Fairness, FairnessConfig, Turn
+from pliant.fairness import FAIRNESS, Fairness, FairnessConfig, Turn
 from pliant.protocol import (
     Action,
     Answer,
@@ -55,7 +55,7 @@ class Options:
     max_waiting: int = 2048  # requests a worker; further ones are "full": dropped, or answered with what they have
     attempts: int = 2  # launches of one level that may fail for a request before it goes no further
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
-    fairness: FairnessConfig = FairnessConfig()  # how tenants share the devices
+    fairness: FairnessConfig = FAIRNESS  # how tenants share the devices
 
 
 @dataclass(frozen=True, slots=True, order=True)

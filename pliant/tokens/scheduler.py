@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pliant.devices import Devices, Running
 from pliant.errors import InputError
-from pliant.fairness import Fairness, FairnessConfig, Turn
+from pliant.fairness import FAIRNESS, Fairness, FairnessConfig, Turn
 from pliant.latency import LatencyTable
 from pliant.protocol import Action, Answer, Arrived, Cancelled, Changed, Drop, Event, Failed, Finished, Request, Woke
 from pliant.tokens.policy import Decision, Knowledge, Policy, PoolState, check_tasks
@@ -25,7 +25,7 @@ class Options:
     max_waiting: int = 2048  # waiting requests per worker; more are dropped as "full"
     attempts: int = 2  # launches of a request; it is dropped when the last one fails
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
-    fairness: FairnessConfig = FairnessConfig()  # how tenants share the devices, where the policy is fair
+    fairness: FairnessConfig = FAIRNESS  # how tenants share the devices, where the policy is fair
 
 
 class TokensScheduler:

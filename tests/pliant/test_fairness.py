@@ -1,4 +1,4 @@
-"""The counters of tenants: the bound of virtual token counters, the order by a brute force reference, what idleness earns."""
+"""The counters of tenants: the bound of virtual token counters, a plain reference of the order, what idleness earns."""
 
 from __future__ import annotations
 

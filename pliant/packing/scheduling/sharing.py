@@ -55,8 +55,9 @@ def in_turn(queue: WaitingQueue, fairness: Fairness, memory: Memory) -> Iterator
     heapify(heap)
     while heap:
         counter, name, sequences = heap[0]
-        waiting = next(sequences, None)
-        if waiting is None:
+        try:
+            waiting = next(sequences)
+        except StopIteration:
             heappop(heap)
             continue
         yield waiting
