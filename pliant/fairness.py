@@ -111,9 +111,13 @@ class Fairness:
         tenant = self._owners.pop(request)
         del tenant.waiting[request]
         if not tenant.waiting:
-            del self._active[tenant.name]
-            if not self._active:
-                self._floor = max(self._floor, tenant.received)
+            self._rest(tenant)
+
+    def _rest(self, tenant: _Tenant) -> None:
+        """Take a tenant out of those that wait."""
+        del self._active[tenant.name]
+        if not self._active:
+            self._floor = max(self._floor, tenant.received)
 
     def launch(self, launch: int, requests: Sequence[int], service: float, costs: Sequence[float] = ()) -> None:
         """Charge the tenants of the waiting requests that now run for `service`, which is a prediction.
@@ -122,11 +126,16 @@ class Fairness:
         """
         if len(self._tenants) > 1 and requests:
             self._charge(launch, requests, service, costs or [1.0] * len(requests))
-        for request in requests:
-            self.leave(request)
+        for request in requests:  # as `leave` does, which would take longer
+            tenant = self._owners.pop(request)
+            del tenant.waiting[request]
+            if not tenant.waiting:
+                self._rest(tenant)
 
     def ended(self, launch: int, service: float | None = None) -> None:
         """Correct what a launch was charged by what it took; None: the prediction stands."""
+        if not self._charged:
+            return
         charged = self._charged.pop(launch, None)
         if charged is not None and service is not None:
             self._receive(charged[1], service - charged[0])

@@ -11,7 +11,7 @@ launch can take several of similar length.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from pliant.bins.knowledge import Config, Knowledge, Stream
@@ -36,6 +36,7 @@ class SharedPool:
         self._config, self._devices, self._fairness = config, devices, fairness
         self._streams = {stream.name: stream for stream in knowledge.streams}
         self._heaps: dict[str, dict[str, list[list[Entry]]]] = {}  # by tenant and stream, one a class of length
+        self._every: list[list[Entry]] = []  # all of these
         self._classes = {stream.name: stream.classes for stream in knowledge.streams}
         self._patience = {stream.name: _patience(stream, knowledge, config) for stream in knowledge.streams}
         self._waiting: dict[int, float] = {}  # id -> place in the order; a heap's entry with another place is outdated
@@ -85,11 +86,11 @@ class SharedPool:
         """Return the launch of the first request in the order, and of others that go with it."""
         if worker not in self._active:
             return None
-        heap = next(filter(None, map(self._first_heap, self._fairness.turns())), None)
+        turn = self._fairness.turn()
+        heap = self._first_heap(turn) or (None if turn is None else self._first_heap(None))
         if heap is None:
             return None
         stream = self._streams[heap[0][2].task]
-        turn = self._fairness.turn()
         chosen = self._candidates(heap, stream, turn)
         requests = [request for _, _, request in chosen]
         size = batch_size(
@@ -157,7 +158,11 @@ class SharedPool:
         chosen, classes = [heappop(heap)], self._classes[stream.name]
         longest = classes[bisect_left(classes, chosen[0][2].length)]
         room = min(-(-self.waiting // max(len(self._active), 1)), stream.max_batch_of(longest))
-        heaps = [heap] if turn is None and not self._fairness.several else self._alike(chosen[0][2], turn)
+        if not self._fairness.several:
+            while len(chosen) < room and self._has_request(heap) and heap[0][0] < LATE:
+                chosen.append(heappop(heap))
+            return chosen
+        heaps = self._alike(chosen[0][2], turn)
         while len(chosen) < room and (ready := [h for h in heaps if self._has_request(h) and h[0][0] < LATE]):
             chosen.append(heappop(min(ready, key=lambda heap: heap[0])))
         return chosen
@@ -192,14 +197,16 @@ class SharedPool:
             heappop(heap)
         return bool(heap)
 
-    def _all_heaps(self, turn: Turn = None) -> Iterator[list[Entry]]:
-        tenants = self._heaps if turn is None else turn
-        return (heap for tenant in tenants for heaps in self._heaps[tenant].values() for heap in heaps)
+    def _all_heaps(self, turn: Turn = None) -> Iterable[list[Entry]]:
+        if turn is None:
+            return self._every
+        return (heap for tenant in turn for heaps in self._heaps[tenant].values() for heap in heaps)
 
     def _heap_of(self, request: Request) -> list[Entry]:
         if request.tenant not in self._heaps:
             self._heaps = {name: heaps for name, heaps in self._heaps.items() if self._fairness.waits(name)}
             self._heaps[request.tenant] = {name: [[] for _ in classes] for name, classes in self._classes.items()}
+            self._every = [heap for heaps in self._heaps.values() for own in heaps.values() for heap in own]
         return self._heaps[request.tenant][request.task][bisect_left(self._classes[request.task], request.length)]
 
     def _push(self, request: Request, place: float) -> None:
