@@ -87,7 +87,9 @@ class SharedPool:
         if worker not in self._active:
             return None
         turn = self._fairness.turn()
-        heap = self._first_heap(turn) or (None if turn is None else self._first_heap(None))
+        heap = self._first_heap(turn)
+        if heap is None and turn is not None:
+            turn, heap = None, self._first_heap(None)
         if heap is None:
             return None
         stream = self._streams[heap[0][2].task]
