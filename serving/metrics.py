@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from pliant.protocol import Arrived, Cancelled, Failed, Finished, JournalEntry, Launch
+from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, JournalEntry, Launch
 from serving.answers import Completed, Rejected
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+MAX_TENANTS = 256  # with labels of their own; the requests of further ones count as OTHER_TENANTS
+OTHER_TENANTS = "others"
 
 
 class Metrics:
@@ -40,6 +42,11 @@ class Metrics:
         self._launches = counter("launches", f"Batches launched, by {setting}", setting)
         self._failures = counter("worker_failures", "Device processes that died or hung, during a launch or idle")
         self._cancelled = counter("cancelled", "Requests whose client left before the answer")
+        self._tenant_seconds = counter("tenant_seconds", "Seconds of the devices, by the tenants of requests", "tenant")
+        self._tenant_outcomes = counter("tenant_outcomes", "Requests answered or dropped", "tenant", "outcome")
+        self._tenants: set[str] = set()  # with labels
+        self._owners: dict[int, str] = {}  # of the requests that have no answer yet, where a tenant is named
+        self._launched: dict[int, tuple[int, list[str]]] = {}  # launch -> its requests, and the tenants among these
         self._batch = histogram("batch_size", "Requests per launch", SIZES)
         self._queue = histogram("queue_seconds", "Seconds from arrival to launch, per answered request", SECONDS)
         self._run = histogram("run_seconds", "Seconds on the device, per launch", SECONDS)
@@ -49,6 +56,7 @@ class Metrics:
 
     def observe(self, entry: JournalEntry, setting_name: Callable[[int], str] = str) -> None:
         """Count one entry of the journal; `setting_name` gives the label of a launch's setting."""
+        self._observe_tenants(entry)
         match entry.event:
             case Arrived(request):
                 self._arrivals.labels(request.task).inc()
@@ -62,6 +70,37 @@ class Metrics:
             if isinstance(action, Launch) and action.kind == "run":
                 self._launches.labels(setting_name(action.setting)).inc()
                 self._batch.observe(len(action.requests))
+
+    def _observe_tenants(self, entry: JournalEntry) -> None:
+        """Count who had the devices, and whose requests were answered or dropped, where requests name a tenant."""
+        if isinstance(entry.event, Arrived) and entry.event.request.tenant:
+            self._owners[entry.event.request.id] = self._tenant_label(entry.event.request.tenant)
+        if not self._owners and not self._launched:
+            return
+        match entry.event:
+            case Finished(launch, seconds) if launch in self._launched:
+                count, tenants = self._launched.pop(launch)
+                for tenant in tenants:
+                    self._tenant_seconds.labels(tenant).inc(seconds / count)
+            case Failed(launch):
+                self._launched.pop(launch, None)
+            case Cancelled(request):
+                self._owners.pop(request, None)
+        for action in entry.actions:
+            match action:
+                case Launch(id, _, requests) if requests:
+                    named = [self._owners[request] for request in requests if request in self._owners]
+                    if named:
+                        self._launched[id] = len(requests), named
+                case Answer(request) | Drop(request) if request in self._owners:
+                    outcome = "answered" if isinstance(action, Answer) else f"dropped_{action.reason}"
+                    self._tenant_outcomes.labels(self._owners.pop(request), outcome).inc()
+
+    def _tenant_label(self, tenant: str) -> str:
+        if tenant not in self._tenants and len(self._tenants) >= MAX_TENANTS:
+            return OTHER_TENANTS
+        self._tenants.add(tenant)
+        return tenant
 
     def answered(self, task: str, answer: Completed | Rejected) -> None:
         """Count how one request ended."""

@@ -17,6 +17,7 @@ import numpy as np
 from pliant.bins.artifact import Bins, Shape
 from pliant.bins.dispatch import DISPATCHES
 from pliant.errors import InputError
+from pliant.fairness import FAIRNESS, FairnessConfig
 from pliant.latency import LatencyTable
 
 RUNTIMES = ("all", "static", "longest", "dynamic")
@@ -165,6 +166,7 @@ class Config:
         None  # seconds that a request may be overtaken, per second of its own work; None: from the SLO
     )
     scaling: Scaling | None = None
+    fairness: FairnessConfig = FAIRNESS  # how tenants share the devices
     deployed: tuple[int, ...] = ()  # runtime of each worker at the start (placement "single"); empty: planned
 
     def __post_init__(self) -> None:

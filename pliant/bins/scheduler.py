@@ -18,6 +18,7 @@ from pliant.bins.single import SinglePool
 from pliant.bins.work import Requests, Work, latest_end
 from pliant.devices import Devices
 from pliant.errors import InputError
+from pliant.fairness import Fairness
 from pliant.protocol import Action, Answer, Arrived, Cancelled, Changed, Drop, Event, Failed, Finished, Request, Woke
 
 
@@ -68,6 +69,9 @@ class Pool(Protocol):
     def retire(self, active: Sequence[int]) -> int | None:
         """Choose one of these workers to become spare."""
 
+    def ids(self) -> list[int]:
+        """Return the ids of all waiting requests."""
+
     def check(self) -> None:
         """Raise `AssertionError` if the pool is inconsistent."""
 
@@ -83,8 +87,9 @@ class BinsScheduler:
         self._streams = {stream.name: stream for stream in knowledge.streams}
         self._longest = {stream.name: stream.max_length for stream in knowledge.streams}
         self._devices: Devices[Request] = Devices(self._config.workers, self._config.restart_pause)
+        self._fairness = Fairness(self._config.fairness)
         kind = SharedPool if knowledge.placement == "shared" else SinglePool
-        self._pool: Pool = kind(knowledge, self._config, self._devices)
+        self._pool: Pool = kind(knowledge, self._config, self._devices, self._fairness)
         self._limit = self._config.max_waiting * self._config.workers
         self._tries: dict[int, int] = {}  # failed launches of the requests that had any
         self._scaler = Scaler(self._config.scaling) if self._config.scaling else None
@@ -114,6 +119,7 @@ class BinsScheduler:
                 self._tries.pop(request, None)
                 if not self._devices.cancel(request):
                     self._pool.cancel(request)
+                    self._fairness.leave(request)
             case Changed():
                 raise InputError("facts", "given", "left out: a bins scheduler is replaced as a whole")
             case Woke():
@@ -131,21 +137,31 @@ class BinsScheduler:
         self._pool.check()
         running = [request.id for launch in self._devices.running for request in launch.carried]
         assert len(set(running)) == len(running), "a request runs twice"
+        self._fairness.check(self._pool.ids())
 
     def _arrive(self, request: Request, now: float) -> list[Action]:
         if not 0 <= request.length <= self._longest.get(request.task, -1):
             longest = {stream.name: stream.max_length for stream in self._streams.values()}
             raise InputError("task and length", (request.task, request.length), f"at most one of {longest}")
+        surplus = None
         if self._pool.waiting >= self._limit:
-            return self._drop(request, "full", now)
+            surplus = self._fairness.surplus(request.tenant, request.weight)
+            if surplus is None:
+                return self._drop(request.id, "full", now)
         if self._config.drop_late and now + self._alone(request) > latest_end(request, self._config.margin):
-            return self._drop(request, "late", now)
+            return self._drop(request.id, "late", now)
+        actions = self._make_room(surplus, now) if surplus is not None else []
+        self._fairness.join(request.id, request.tenant, request.weight)
         worker = self._pool.add(request, now)
-        if worker is None or worker not in self._devices.free:
-            return []
-        actions: list[Action] = []
-        self._serve(worker, now, actions)
+        if worker is not None and worker in self._devices.free:
+            self._serve(worker, now, actions)
         return actions
+
+    def _make_room(self, request: int, now: float) -> list[Action]:
+        """Drop a waiting request of a tenant that has more of them than others."""
+        self._pool.cancel(request)
+        self._fairness.leave(request)
+        return self._drop(request, "full", now)
 
     def _alone(self, request: Request) -> float:
         """Return the seconds of the request by itself, on a device no slower than its profile.
@@ -153,13 +169,19 @@ class BinsScheduler:
         A slower device does not count here: if every request were dropped on that account, nothing would run, and
         nothing would show that the device is fast again.
         """
-        seconds = self._streams[request.task].cost(request.length)[1]
+        seconds = self._seconds(request)
         return min(seconds, self._devices.seconds(seconds))
+
+    def _seconds(self, request: Request) -> float:
+        """Return the seconds of the request by itself, by the profile."""
+        return self._streams[request.task].cost(request.length)[1]
 
     def _serve(self, worker: int, now: float, actions: list[Action]) -> None:
         work = self._pool.take(worker, now)
         if work is not None:
             launch = self._devices.launch(worker, work.requests, work.seconds, now, work.setting, work.kind)
+            costs = [self._seconds(request) for request in work.requests] if self._fairness.contended else ()
+            self._fairness.launch(launch.id, launch.requests, work.seconds, costs)
             actions.append(launch)
 
     def _serve_free(self, workers: Iterable[int], now: float, actions: list[Action]) -> None:
@@ -169,6 +191,7 @@ class BinsScheduler:
 
     def _finish(self, event: Finished, now: float, actions: list[Action]) -> None:
         ended = self._devices.finish(event, now)
+        self._fairness.ended(event.launch, event.seconds)
         actions += [Answer(request.id, event.launch) for request in ended.carried]
         for request in ended.carried:
             self._tries.pop(request.id, None)
@@ -180,12 +203,15 @@ class BinsScheduler:
 
     def _fail(self, event: Failed, now: float, actions: list[Action]) -> None:
         ended = self._devices.fail(event, now)
+        self._fairness.ended(event.launch, min(now - ended.launched, ended.expected))
         workers = self._pool.lost(ended.launch.worker, now)
         for request in ended.carried:
             tries = self._tries[request.id] = self._tries.get(request.id, 0) + 1
             if tries >= self._config.attempts or latest_end(request, self._config.margin) <= now:
-                actions += self._drop(request, "failed", now)
-            elif (worker := self._pool.retry(request, now)) is not None:
+                actions += self._drop(request.id, "failed", now)
+                continue
+            self._fairness.join(request.id, request.tenant, request.weight)
+            if (worker := self._pool.retry(request, now)) is not None:
                 workers.append(worker)
         actions += self._devices.restarts(now)
         self._expire(now, actions)
@@ -212,10 +238,11 @@ class BinsScheduler:
 
     def _expire(self, now: float, actions: list[Action]) -> None:
         for request in self._pool.expire(now):
-            actions += self._drop(request, "failed" if request.id in self._tries else "late", now)
+            self._fairness.leave(request.id)
+            actions += self._drop(request.id, "failed" if request.id in self._tries else "late", now)
 
-    def _drop(self, request: Request, reason: str, now: float) -> list[Action]:
-        self._tries.pop(request.id, None)
+    def _drop(self, request: int, reason: str, now: float) -> list[Action]:
+        self._tries.pop(request, None)
         if self._scaler:
             self._scaler.answered(now, float("inf"))
-        return [Drop(request.id, reason)]
+        return [Drop(request, reason)]

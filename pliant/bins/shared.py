@@ -11,12 +11,13 @@ launch can take several of similar length.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from pliant.bins.knowledge import Config, Knowledge, Stream
 from pliant.bins.work import Requests, Work, batch_size, latest_end
 from pliant.devices import Devices
+from pliant.fairness import Fairness, Turn
 from pliant.protocol import Request
 
 LATE = 1e12  # seconds added to the place of a request that cannot be in time: behind all others
@@ -26,14 +27,16 @@ Entry = tuple[float, int, Request]
 
 
 class SharedPool:
-    """The queue of all devices; `devices` is read for what was learnt about the profile."""
+    """The queue of all devices.
 
-    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request]) -> None:
-        self._config, self._devices = config, devices
+    `devices` is read for what was learnt about the profile, `fairness` for whose turn it is.
+    """
+
+    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request], fairness: Fairness) -> None:
+        self._config, self._devices, self._fairness = config, devices, fairness
         self._streams = {stream.name: stream for stream in knowledge.streams}
-        self._heaps: dict[str, list[list[Entry]]] = {
-            stream.name: [[] for _ in stream.classes] for stream in knowledge.streams
-        }
+        self._heaps: dict[str, dict[str, list[list[Entry]]]] = {}  # by tenant and stream, one a class of length
+        self._every: list[list[Entry]] = []  # all of these
         self._classes = {stream.name: stream.classes for stream in knowledge.streams}
         self._patience = {stream.name: _patience(stream, knowledge, config) for stream in knowledge.streams}
         self._waiting: dict[int, float] = {}  # id -> place in the order; a heap's entry with another place is outdated
@@ -83,17 +86,23 @@ class SharedPool:
         """Return the launch of the first request in the order, and of others that go with it."""
         if worker not in self._active:
             return None
-        heap = min(filter(self._has_request, self._all_heaps()), key=lambda heap: heap[0], default=None)
+        turn = self._fairness.turn()
+        heap = self._first_heap(turn)
+        if heap is None and turn is not None:
+            turn, heap = None, self._first_heap(None)
         if heap is None:
             return None
         stream = self._streams[heap[0][2].task]
-        chosen = self._candidates(heap, stream)
+        chosen = self._candidates(heap, stream, turn)
         requests = [request for _, _, request in chosen]
         size = batch_size(
             requests, stream.batches, stream.cost, self._latest_end, now, self.waiting / len(self._active)
         )
         for entry in chosen[size:]:
-            heappush(heap, entry)
+            heappush(self._heap_of(entry[2]), entry)
+        if turn is not None:
+            requests = self._fill(requests[:size], stream, turn)
+            size = len(requests)
         for request in requests[:size]:
             self._must.pop(request.id, None)
             self.late -= self._waiting.pop(request.id) >= LATE
@@ -132,6 +141,10 @@ class SharedPool:
             heappop(self._starts)
         return self._starts[0][0] if self._starts else None
 
+    def ids(self) -> list[int]:
+        """Return the ids of all waiting requests."""
+        return list(self._waiting)
+
     def check(self) -> None:
         """Assert that each waiting request stands once in its queue, and has a start time unless it is late."""
         places = [
@@ -142,14 +155,43 @@ class SharedPool:
         assert len(late) == self.late, "late"
         assert self._must.keys() == self._waiting.keys() - set(late), "watched"
 
-    def _candidates(self, heap: list[Entry], stream: Stream) -> list[Entry]:
+    def _candidates(self, heap: list[Entry], stream: Stream, turn: Turn) -> list[Entry]:
         """Return the first entries: at most this device's share of all waiting ones, and what some runtime takes."""
         chosen, classes = [heappop(heap)], self._classes[stream.name]
         longest = classes[bisect_left(classes, chosen[0][2].length)]
         room = min(-(-self.waiting // max(len(self._active), 1)), stream.max_batch_of(longest))
-        while len(chosen) < room and self._has_request(heap) and heap[0][0] < LATE:
-            chosen.append(heappop(heap))
+        if not self._fairness.several:
+            while len(chosen) < room and self._has_request(heap) and heap[0][0] < LATE:
+                chosen.append(heappop(heap))
+            return chosen
+        heaps = self._alike(chosen[0][2], turn)
+        while len(chosen) < room and (ready := [h for h in heaps if self._has_request(h) and h[0][0] < LATE]):
+            chosen.append(heappop(min(ready, key=lambda heap: heap[0])))
         return chosen
+
+    def _fill(self, requests: list[Request], stream: Stream, turn: frozenset[str]) -> list[Request]:
+        """Add requests of tenants whose turn it is not, the least served first, where the launch takes no longer."""
+        longest = max(request.length for request in requests)
+        seconds = stream.cost(longest, len(requests))[1]
+        for name in self._fairness.order():
+            heap = self._alike(requests[0], frozenset((name,)))[0]
+            while name not in turn and self._has_request(heap) and heap[0][0] < LATE:
+                longest = max(longest, heap[0][2].length)
+                count = len(requests) + 1
+                if count > stream.max_batch_of(longest) or stream.cost(longest, count)[1] > seconds:
+                    return requests
+                requests.append(heappop(heap)[2])
+        return requests
+
+    def _first_heap(self, turn: Turn) -> list[Entry] | None:
+        """Return the heap with the first request of these tenants; with only late ones it is nobody's turn alone."""
+        heap = min(filter(self._has_request, self._all_heaps(turn)), key=lambda heap: heap[0], default=None)
+        return None if heap and turn is not None and heap[0][0] >= LATE else heap
+
+    def _alike(self, request: Request, turn: Turn) -> list[list[Entry]]:
+        """Return these tenants' heaps of the request's stream and class of length."""
+        at = bisect_left(self._classes[request.task], request.length)
+        return [self._heaps[name][request.task][at] for name in (self._heaps if turn is None else turn)]
 
     def _has_request(self, heap: list[Entry]) -> bool:
         """Return whether a request waits in the heap; outdated entries at its top are removed."""
@@ -157,13 +199,21 @@ class SharedPool:
             heappop(heap)
         return bool(heap)
 
-    def _all_heaps(self) -> Iterator[list[Entry]]:
-        return (heap for heaps in self._heaps.values() for heap in heaps)
+    def _all_heaps(self, turn: Turn = None) -> Iterable[list[Entry]]:
+        if turn is None:
+            return self._every
+        return (heap for tenant in turn for heaps in self._heaps[tenant].values() for heap in heaps)
+
+    def _heap_of(self, request: Request) -> list[Entry]:
+        if request.tenant not in self._heaps:
+            self._heaps = {name: heaps for name, heaps in self._heaps.items() if self._fairness.waits(name)}
+            self._heaps[request.tenant] = {name: [[] for _ in classes] for name, classes in self._classes.items()}
+            self._every = [heap for heaps in self._heaps.values() for own in heaps.values() for heap in own]
+        return self._heaps[request.tenant][request.task][bisect_left(self._classes[request.task], request.length)]
 
     def _push(self, request: Request, place: float) -> None:
-        at = bisect_left(self._classes[request.task], request.length)
         self._waiting[request.id] = place
-        heappush(self._heaps[request.task][at], (place, request.id, request))
+        heappush(self._heap_of(request), (place, request.id, request))
 
     def _watch(self, request: Request, start: float) -> None:
         self._must[request.id] = start

@@ -12,20 +12,25 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import islice
 
 from pliant.bins.dispatch import NO_RUNTIME, Instances, policy
 from pliant.bins.knowledge import Config, Knowledge, Stream
 from pliant.bins.planning.plan import Window, plan, start_plan, swaps
 from pliant.bins.work import Requests, Work, batch_size, latest_end
 from pliant.devices import Devices
+from pliant.fairness import Fairness
 from pliant.protocol import Request
 
 
 class SinglePool:
-    """The queues of all devices; `devices` is read for what was learnt about the profile."""
+    """The queues of all devices.
 
-    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request]) -> None:
-        self._knowledge, self._config, self._devices = knowledge, config, devices
+    `devices` is read for what was learnt about the profile, `fairness` for whose turn it is.
+    """
+
+    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request], fairness: Fairness) -> None:
+        self._knowledge, self._config, self._devices, self._fairness = knowledge, config, devices, fairness
         self._runtimes = knowledge.runtimes
         self._instances = Instances(config.workers, len(self._runtimes), config.dispatch == "completion")
         self._seconds = [runtime.alone for runtime in self._runtimes]
@@ -76,6 +81,8 @@ class SinglePool:
             runtime = self._runtimes[self._loading[worker]]
             return Work((), runtime.settings[0], self._knowledge.load_seconds, "load")
         runtime = self._runtimes[self.held[worker]]
+        if self._fairness.several and len(queue) > 1:
+            self._bring_forward(queue, runtime.batches[-1])
         if len(queue) == 1 or runtime.batches[-1] == 1:
             self._queued -= 1
             request = queue.popleft()
@@ -185,10 +192,24 @@ class SinglePool:
         self._retired.add(chosen)
         return chosen
 
+    def _bring_forward(self, queue: deque[Request], most: int) -> None:
+        """Put the first requests of the tenants whose turn it is before all others of this queue, `most` of them."""
+        turn = self._fairness.turn({request.tenant for request in queue})
+        if turn is not None:
+            places = list(islice((at for at, request in enumerate(queue) if request.tenant in turn), most))
+            first = [queue[at] for at in places]
+            for at in reversed(places):
+                del queue[at]
+            queue.extendleft(reversed(first))
+
+    def ids(self) -> list[int]:
+        """Return the ids of all waiting requests."""
+        return [request.id for queue in self._queues for request in queue] + list(self._unassigned)
+
     def check(self) -> None:
         """Assert that each request waits in one place, and that a loading worker is no instance."""
         self._instances.check()
-        places = [request.id for queue in self._queues for request in queue] + list(self._unassigned)
+        places = self.ids()
         assert len(set(places)) == len(places) == self.waiting, "a request is in two places"
         assert all(self._instances.runtime[w] == NO_RUNTIME for w in self._loading), "dispatched to while it loads"
 

@@ -14,8 +14,9 @@ urgent request would be late behind the densest batch goes first, so that reques
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from itertools import chain, takewhile
 
 import numpy as np
@@ -24,6 +25,7 @@ from pliant.cascade.batching import Batch, BatchTimes, densest, urgent
 from pliant.cascade.knowledge import Knowledge, Path
 from pliant.devices import Devices
 from pliant.errors import InputError
+from pliant.fairness import FAIRNESS, Fairness, FairnessConfig, Turn
 from pliant.protocol import (
     Action,
     Answer,
@@ -53,6 +55,7 @@ class Options:
     max_waiting: int = 2048  # requests a worker; further ones are "full": dropped, or answered with what they have
     attempts: int = 2  # launches of one level that may fail for a request before it goes no further
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
+    fairness: FairnessConfig = FAIRNESS  # how tenants share the devices
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -95,6 +98,7 @@ class CascadeScheduler:
         self._knowledge, self._options = knowledge, options or Options()
         self._limit = self._options.max_waiting * workers
         self._devices: Devices[Item] = Devices(workers, self._options.restart_pause)
+        self._fairness = Fairness(self._options.fairness)
         self._times = [BatchTimes(model.latency) for model in knowledge.models]
         self._queues: list[list[Item]] = [[] for _ in knowledge.models]
         self._longest = [0.0 for _ in knowledge.models]  # bound of `Item.alone` in each queue, in seconds
@@ -146,14 +150,28 @@ class CascadeScheduler:
         return paths[request.setting]
 
     def _arrive(self, request: Request) -> list[Action]:
-        if self.waiting >= self._limit:
+        if (dropped := self._make_room(request)) is None:
             return [Drop(request.id, "full")]
         inner = request.arrival + (1 - self._options.margin) * (request.deadline - request.arrival)
-        value = request.utility * self._path(request).accuracy
-        self._queue(Item(min(request.deadline, inner), request.id, request, 0, request.length, value))
-        return []
+        accuracy = self._path(request).accuracy
+        utility = self._fairness.value(request.tenant, request.weight, request.utility)
+        request = request if utility == request.utility else replace(request, utility=utility)
+        self._queue(Item(min(request.deadline, inner), request.id, request, 0, request.length, utility * accuracy))
+        return dropped
+
+    def _make_room(self, request: Request) -> list[Action] | None:
+        """Give up a waiting request of a tenant that has more of them, if as many wait as may; None: no such tenant."""
+        if self.waiting < self._limit:
+            return []
+        surplus = self._fairness.surplus(request.tenant, request.weight)
+        if surplus is None:
+            return None
+        item = next(item for queue in self._queues for item in queue if item.id == surplus)
+        self._remove(surplus)
+        return [_give_up(item, "full")]
 
     def _queue(self, item: Item) -> None:
+        self._fairness.join(item.id, item.request.tenant, item.request.weight)
         model = self._path(item.request).models[item.step]
         queue, cost = self._queues[model], self._times[model].cost(item.length)
         self._longest[model] = max(self._longest[model], cost.alone) if queue else cost.alone
@@ -161,6 +179,7 @@ class CascadeScheduler:
 
     def _finish(self, event: Finished, now: float) -> list[Action]:
         running = self._devices.finish(event, now)
+        self._fairness.ended(event.launch, event.seconds)
         results = {result.request: result for result in event.results}
         actions: list[Action] = []
         for item in running.carried:
@@ -171,15 +190,16 @@ class CascadeScheduler:
         last = item.step + 1 == len(self._path(item.request).models)
         if last or result.gain is None:
             return [Answer(item.id, launch)]
-        if self.waiting >= self._limit:
+        if (dropped := self._make_room(item.request)) is None:
             return [Answer(item.id, launch, "full")]
         value = item.request.utility * max(result.gain, LEAST_VALUE)
         length = result.length or item.length
         self._queue(replace(item, step=item.step + 1, length=length, value=value, former=launch, tries=0))
-        return []
+        return dropped
 
     def _fail(self, event: Failed, now: float) -> list[Action]:
         running = self._devices.fail(event, now)
+        self._fairness.ended(event.launch, min(now - running.launched, running.expected))
         actions: list[Action] = []
         for item in running.carried:
             if item.tries + 1 < self._options.attempts:
@@ -190,8 +210,12 @@ class CascadeScheduler:
 
     def _cancel(self, request: int) -> None:
         if not self._devices.cancel(request):
-            for model in range(len(self._queues)):
-                self._take_out(model, {request})
+            self._remove(request)
+
+    def _remove(self, request: int) -> None:
+        self._fairness.leave(request)
+        for model in range(len(self._queues)):
+            self._take_out(model, {request})
 
     def _expire(self, now: float) -> list[Action]:
         """Drop or answer the requests that no launch from now on could serve in time."""
@@ -202,6 +226,8 @@ class CascadeScheduler:
             late = [item for item in pressed if self._latest(item) <= now]
             if late:
                 self._take_out(model, {item.id for item in late})
+                for item in late:
+                    self._fairness.leave(item.id)
                 actions += [_give_up(item, "failed" if item.tries else "late") for item in late]
         return actions
 
@@ -215,7 +241,10 @@ class CascadeScheduler:
         if proposal is None:
             return []
         self._take_out(proposal.model, {item.id for item in proposal.items})
-        return [self._devices.launch(worker, proposal.items, proposal.batch.seconds, now, proposal.model)]
+        seconds, costs = proposal.batch.seconds, [item.work for item in proposal.items]
+        launch = self._devices.launch(worker, proposal.items, seconds, now, proposal.model)
+        self._fairness.launch(launch.id, launch.requests, seconds, costs)
+        return [launch]
 
     def _take_out(self, model: int, ids: Set[int]) -> None:
         self._queues[model] = [item for item in self._queues[model] if item.id not in ids]
@@ -223,38 +252,77 @@ class CascadeScheduler:
     def _decide(self, worker: int, now: float) -> _Proposal | None:
         """Return the densest batch or, while it is calm, the most urgent one that would be late behind it."""
         served = [n for n, model in enumerate(self._knowledge.models) if self._queues[n] and worker in model.workers]
+        if not self._fairness.several:
+            return self._best(served, None, now)
+        tenants = {item.request.tenant for model in served for item in self._queues[model]}
+        proposals = ((turn, self._best(served, turn, now)) for turn in self._fairness.turns(tenants))
+        turn, proposal = next((p for p in proposals if p[1] is not None), (None, None))
+        if turn is None or proposal is None:
+            return proposal
+        waiting = sum(item.request.tenant in turn for model in served for item in self._queues[model])
+        return proposal if waiting > len(proposal.items) else self._fill(proposal, turn, now)
+
+    def _best(self, served: list[int], turn: Turn, now: float) -> _Proposal | None:
+        queues = {n: self._of(self._queues[n], turn) for n in served}
         dense = max(
-            (p for model in served for p in self._dense(model, now)), key=lambda p: p.batch.density, default=None
+            (p for model, queue in queues.items() for p in self._dense(model, queue, now)),
+            key=lambda p: p.batch.density,
+            default=None,
         )
-        if dense is None or not self._calm(served, now):
+        if dense is None or not self._calm(queues, now):
             return dense
         after = now + self._devices.seconds(dense.batch.seconds)
-        pressing = [p for model in served for p in self._urgent(model, now) if p.latest < after]
+        pressing = [p for model, queue in queues.items() for p in self._urgent(model, queue, now) if p.latest < after]
         return min(pressing, key=lambda p: p.latest, default=dense)
 
-    def _calm(self, served: list[int], now: float) -> bool:
+    @staticmethod
+    def _of(queue: list[Item], turn: Turn) -> list[Item]:
+        return queue if turn is None else [item for item in queue if item.request.tenant in turn]
+
+    def _fill(self, proposal: _Proposal, turn: frozenset[str], now: float) -> _Proposal:
+        """Add requests of tenants whose turn it is not, the least served first.
+
+        They are no longer than those of the batch, all stay in time, and a second of the batch gets no less valuable.
+        """
+        model, items = proposal.model, list(proposal.items)
+        seconds_B = self._times[model].batch_seconds(max(item.length for item in items))
+        rank = {name: place for place, name in enumerate(self._fairness.order())}
+        longest, latest = max(item.length for item in items), min(item.deadline for item in items)
+        others = (i for i in self._queues[model] if i.request.tenant not in turn and i.length <= longest)
+        value, density, count = sum(item.value for item in items), proposal.batch.density, len(items)
+        for item in nsmallest(POOL, others, key=lambda i: (rank[i.request.tenant], -i.value / i.work, i)):
+            if len(items) == len(seconds_B):
+                break
+            took = self._devices.seconds(float(seconds_B[len(items)]))
+            if now + took <= min(latest, item.deadline) and value + item.value >= density * took:
+                items.append(item)
+                value, density, latest = value + item.value, (value + item.value) / took, min(latest, item.deadline)
+        if len(items) == count:
+            return proposal
+        seconds = float(seconds_B[len(items) - 1])
+        return _Proposal(model, Batch((), seconds, density), tuple(items), latest - self._devices.seconds(seconds))
+
+    def _calm(self, queues: Mapping[int, list[Item]], now: float) -> bool:
         """Whether the work that waits for these models is small compared with the time left for it."""
-        items = list(chain.from_iterable(self._queues[model] for model in served))
-        work = sum(sum(i.work for i in self._queues[n]) / len(self._knowledge.models[n].workers) for n in served)
+        items = list(chain.from_iterable(queues.values()))
+        work = sum(sum(i.work for i in queue) / len(self._knowledge.models[n].workers) for n, queue in queues.items())
         left = sum(item.deadline for item in items) / len(items) - now
         return work * self._devices.slowdown <= CALM * left
 
-    def _dense(self, model: int, now: float) -> Iterator[_Proposal]:
+    def _dense(self, model: int, queue: list[Item], now: float) -> Iterator[_Proposal]:
         """Yield the model's densest batch, if any, from the POOL requests of the most value for their seconds."""
-        queue = self._queues[model]
         places = range(len(queue))
         if len(queue) > POOL:
             density_W = np.array([item.value / item.work for item in queue])
             places = np.sort(np.argsort(-density_W, kind="stable")[:POOL]).tolist()
-        yield from self._propose(model, densest, places, now)
+        yield from self._propose(model, densest, [queue[place] for place in places], now)
 
-    def _urgent(self, model: int, now: float) -> Iterator[_Proposal]:
+    def _urgent(self, model: int, queue: list[Item], now: float) -> Iterator[_Proposal]:
         """Yield the model's batch with its most urgent request, if any."""
-        yield from self._propose(model, urgent, range(min(POOL, len(self._queues[model]))), now)
+        yield from self._propose(model, urgent, queue[:POOL], now)
 
-    def _propose(self, model: int, find: _Find, places: Sequence[int], now: float) -> Iterator[_Proposal]:
-        queue, devices = self._queues[model], self._devices
-        pool = [queue[place] for place in places]
+    def _propose(self, model: int, find: _Find, pool: list[Item], now: float) -> Iterator[_Proposal]:
+        devices = self._devices
         batch = find(pool, self._times[model], now, devices.slowdown, devices.turnaround)
         if batch is not None:
             items = tuple(pool[at] for at in batch.chosen)
@@ -263,6 +331,7 @@ class CascadeScheduler:
     def check(self) -> None:
         """Raises AssertionError unless workers are accounted for, requests wait or run once, and queues are sorted."""
         self._devices.check()
+        self._fairness.check([item.id for queue in self._queues for item in queue])
         places = [item.id for queue in self._queues for item in queue]
         places += [item.id for running in self._devices.running for item in running.carried]
         assert len(set(places)) == len(places), "a request is in two places"

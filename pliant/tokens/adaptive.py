@@ -26,6 +26,7 @@ from math import exp, floor, log
 import numpy as np
 from numpy.typing import NDArray
 
+from pliant.fairness import Turn
 from pliant.protocol import Request
 from pliant.tokens.plan import DROP, PlannedBatch, plan
 from pliant.tokens.policy import Decision, Knowledge, PoolState, check_tasks
@@ -34,6 +35,8 @@ from pliant.tokens.price import Hull, hull, price
 Floats = NDArray[np.float64]
 Entry = tuple[float, int]
 """Deadline and id of a waiting request."""
+Key = tuple[str, int | None, str]
+"""Task, step of the utility (None: it is 0) and tenant of a kind of request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,9 @@ class AdaptiveConfig:
 
 @dataclass(slots=True, eq=False)
 class _Kind:
-    """Waiting requests of one task and about one utility."""
+    """Waiting requests of one tenant and one task, of about one utility."""
 
+    tenant: str
     worth_G: Floats  # utility x accuracy per setting
     hull: Hull
     waiting: list[Entry] = field(default_factory=list)  # sorted
@@ -65,14 +69,16 @@ class _Kind:
 class AdaptivePolicy:
     """The default policy (see policy.py). `only` restricts it to some settings, whatever profile it is given later."""
 
+    fair = True
+
     def __init__(
         self, knowledge: Knowledge, config: AdaptiveConfig | None = None, only: Sequence[int] | None = None
     ) -> None:
         self._config, self._only = config or AdaptiveConfig(), only
         self._requests: dict[int, Request] = {}
-        self._kinds: dict[tuple[str, int | None], _Kind] = {}
-        self._arrivals: deque[tuple[float, tuple[str, int | None]]] = deque()
-        self._counts: Counter[tuple[str, int | None]] = Counter()
+        self._kinds: dict[Key, _Kind] = {}
+        self._arrivals: deque[tuple[float, Key]] = deque()
+        self._counts: Counter[Key] = Counter()
         self._turnaround = 0.0
         self._set_knowledge(knowledge)
 
@@ -115,13 +121,13 @@ class AdaptivePolicy:
         check_tasks(self._knowledge, (request.task,))
         key = self._key(request)
         if key not in self._kinds:
-            self._kinds[key] = _Kind(*self._worth(key))
+            self._kinds[key] = _Kind(request.tenant, *self._worth(key))
         if not again:
             self._count(key, now)
         insort(self._kinds[key].waiting, (request.deadline, request.id))
         self._requests[request.id] = request
 
-    def _count(self, key: tuple[str, int | None], now: float) -> None:
+    def _count(self, key: Key, now: float) -> None:
         self._arrivals.append((now, key))
         self._counts[key] += 1
         self._forget(now)
@@ -134,13 +140,13 @@ class AdaptivePolicy:
             self._counts = +self._counts
             self._kinds = {key: kind for key, kind in self._kinds.items() if kind.waiting or key in self._counts}
 
-    def _key(self, request: Request) -> tuple[str, int | None]:
+    def _key(self, request: Request) -> Key:
         if request.utility <= 0:
-            return request.task, None
-        return request.task, floor(log(request.utility) / log(1 + self._config.grain) + 0.5)
+            return request.task, None, request.tenant
+        return request.task, floor(log(request.utility) / log(1 + self._config.grain) + 0.5), request.tenant
 
-    def _worth(self, key: tuple[str, int | None]) -> tuple[Floats, Hull]:
-        task, step = key
+    def _worth(self, key: Key) -> tuple[Floats, Hull]:
+        task, step, _ = key
         utility = 0.0 if step is None else exp(step * log(1 + self._config.grain))
         worth_G = utility * self._accuracy_G[task]
         return worth_G, hull(self._sample_G, worth_G)
@@ -177,7 +183,7 @@ class AdaptivePolicy:
             self._set_turnaround(pool.turnaround)
         seconds_GN = self._seconds_GN * pool.slowdown
         worth = self._price(pool, now)
-        batches = self._batches(self._by_setting(worth))
+        batches = self._batches(self._by_setting(worth, pool.turn))
         if batches:
             planned = [self._planned(batch) for batch in batches]
             charged = worth / pool.slowdown
@@ -187,9 +193,16 @@ class AdaptivePolicy:
                 index = chosen[first]
                 served = _in_time(batches[first], seconds_GN[index], now)
                 if served:  # Nothing is left where fewer requests were measured to take longer.
-                    self._fill(served, index, worth, seconds_GN[index], now)
+                    self._fill(served, index, worth, seconds_GN[index], now, pool.order)
                     return self._decision(served, index)
-        return self._fallback(seconds_GN, now)
+        index, served = self._fallback(seconds_GN, now, pool.turn)
+        if served and pool.turn is not None:
+            self._fill(served, index, worth, seconds_GN[index], now, pool.order)
+        return self._decision(served, index) if served else Decision()
+
+    def _waiting(self, turn: Turn) -> list[_Kind]:
+        """Return the kinds with waiting requests of these tenants."""
+        return [k for k in self._kinds.values() if k.waiting and (turn is None or k.tenant in turn)]
 
     def _price(self, pool: PoolState, now: float) -> float:
         """Return the price of device time: utility per second of the profile."""
@@ -198,8 +211,8 @@ class AdaptivePolicy:
         capacity = self._config.window * len(pool.clocks) / pool.slowdown
         return self._config.price_share * price(demand, capacity)
 
-    def _by_setting(self, worth: float) -> list[tuple[float, int, list[_Kind]]]:
-        """Return (what a second nets, setting, kinds) for all waiting kinds that are worth the price, best first.
+    def _by_setting(self, worth: float, turn: Turn = None) -> list[tuple[float, int, list[_Kind]]]:
+        """Return (what a second nets, setting, kinds) for these tenants' kinds that are worth the price, best first.
 
         Each kind stands at the setting that earns most net of the price. Marginal kinds, which net next to nothing,
         form batches of their own, so that the planner can leave them out.
@@ -207,14 +220,13 @@ class AdaptivePolicy:
         kinds_by_key: dict[tuple[int, bool], list[_Kind]] = {}
         nets: dict[tuple[int, bool], float] = {}
         cost_G = worth * self._sample_G
-        for kind in self._kinds.values():
-            if kind.waiting:
-                net_G = kind.worth_G - cost_G
-                best = int(net_G.argmax())
-                if net_G[best] > 0:
-                    key = best, bool(net_G[best] > self._config.marginal * kind.worth_G[best])
-                    kinds_by_key.setdefault(key, []).append(kind)
-                    nets[key] = max(nets.get(key, 0.0), float(net_G[best] / self._sample_G[best]))
+        for kind in self._waiting(turn):
+            net_G = kind.worth_G - cost_G
+            best = int(net_G.argmax())
+            if net_G[best] > 0:
+                key = best, bool(net_G[best] > self._config.marginal * kind.worth_G[best])
+                kinds_by_key.setdefault(key, []).append(kind)
+                nets[key] = max(nets.get(key, 0.0), float(net_G[best] / self._sample_G[best]))
         ranked = sorted(kinds_by_key, key=lambda key: (nets[key], key), reverse=True)
         return [(nets[key], key[0], kinds_by_key[key]) for key in ranked]
 
@@ -235,8 +247,13 @@ class AdaptivePolicy:
         earned[:, :-1] = worth_NG[::-1].cumsum(axis=0)[::-1].T
         return PlannedBatch(np.array([deadline for deadline, _ in batch]), earned)
 
-    def _fill(self, served: list[Entry], index: int, worth: float, seconds_N: Floats, now: float) -> None:
-        """Add requests that are worth the little that each costs a batch that runs anyway, while all stay in time."""
+    def _fill(
+        self, served: list[Entry], index: int, worth: float, seconds_N: Floats, now: float, order: Sequence[str]
+    ) -> None:
+        """Add requests that are worth the little that each costs a batch that runs anyway, while all stay in time.
+
+        Those of the tenants that come first in `order` are added first.
+        """
         size, profile_N = self._size_G[index], self._seconds_GN[index]
         if (room := size - len(served)) <= 0:
             return
@@ -244,7 +261,11 @@ class AdaptivePolicy:
         joining = [k for k in self._kinds.values() if k.waiting and self._joins(k, index, worth, step)]
         joining.sort(key=lambda kind: kind.worth_G[index], reverse=True)
         chosen, latest, longest = set(served), served[0][0], seconds_N[: size + 1].max()
-        for entry in islice((p for kind in joining for p in kind.waiting if p not in chosen), room):
+        others = (p for kind in joining for p in kind.waiting if p not in chosen)
+        if order:
+            joining.sort(key=lambda kind: order.index(kind.tenant))
+            others = (p for p in others if p[0] >= now + longest)  # a flood's first ones are often too late
+        for entry in islice(others, room):
             if now + seconds_N[len(served) + 1] > latest:
                 return
             if entry[0] >= now + longest:
@@ -262,12 +283,12 @@ class AdaptivePolicy:
             run.append(request)
         return Decision(tuple(run), self._settings[index], float(self._profile_GN[index, len(run)]))
 
-    def _fallback(self, seconds_GN: Floats, now: float) -> Decision:
-        """Return the batch that earns most per second, ignoring the price.
+    def _fallback(self, seconds_GN: Floats, now: float, turn: Turn) -> tuple[int, list[Entry]]:
+        """Return setting and requests of the batch that earns most per second, ignoring the price; none if all are late.
 
         This is for when no waiting request is worth the price, or no planned batch can be in time.
         """
-        kinds = sorted((kind for kind in self._kinds.values() if kind.waiting), key=self._density, reverse=True)
+        kinds = sorted(self._waiting(turn), key=self._density, reverse=True)
         entries = list(islice((entry for kind in kinds for entry in kind.waiting), self._config.max_batch))
         best: tuple[float, int, list[Entry]] = (-1.0, 0, [])
         for index, row in enumerate(seconds_GN):
@@ -276,7 +297,7 @@ class AdaptivePolicy:
                 requests = [self._requests[request] for _, request in served]
                 worth = sum(r.utility * self._accuracy_G[r.task][index] for r in requests)
                 best = max(best, (worth / row[len(served)], index, served), key=lambda b: b[0])
-        return self._decision(best[2], best[1]) if best[2] else Decision()
+        return best[1], best[2]
 
     def _density(self, kind: _Kind) -> float:
         """Return the most utility that a second of this kind earns."""

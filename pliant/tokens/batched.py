@@ -74,6 +74,8 @@ class ArrivalRate:
 class BatchedPolicy:
     """A policy (see policy.py) over the queue of Algorithm 1."""
 
+    fair = False
+
     def __init__(self, knowledge: Knowledge, chooser: Chooser, batching: BatchingConfig | None = None) -> None:
         self._batching = batching or BatchingConfig()
         self._queue = Queue(self._batching)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pliant.errors import InputError
+from pliant.fairness import Turn
 from pliant.latency import LatencyTable
 from pliant.protocol import Request
 from pliant.tokens.artifact import RateRule
@@ -71,13 +72,16 @@ class PoolState:
     """The devices at a decision: the free worker, when every worker becomes free (this one first), how slow they are.
 
     `slowdown`: measured over predicted seconds, smoothed; policies multiply their predictions by it. `turnaround`:
-    seconds of a launch beyond those of the device, on the way there and back; 0 in a simulation.
+    seconds of a launch beyond those of the device, on the way there and back; 0 in a simulation. `turn`: the tenants
+    whose turn it is, and `order`: all that wait, the least served first (see pliant/fairness.py).
     """
 
     worker: int
     clocks: tuple[float, ...]
     slowdown: float = 1.0
     turnaround: float = 0.0
+    turn: Turn = None
+    order: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,9 @@ def check_tasks(knowledge: Knowledge, tasks: Iterable[str]) -> None:
 
 class Policy(Protocol):
     """A pure state machine, like the scheduler. Every added request leaves by `expire`, `cancel` or a decision."""
+
+    fair: bool
+    """Whether it decides by whose turn it is; to the published policies all tenants are the same."""
 
     def __len__(self) -> int:
         """Return the number of waiting requests."""

@@ -6,10 +6,12 @@ see pliant/tokens/policies.py for the policies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pliant.devices import Devices, Running
 from pliant.errors import InputError
+from pliant.fairness import FAIRNESS, Fairness, FairnessConfig, Turn
 from pliant.latency import LatencyTable
 from pliant.protocol import Action, Answer, Arrived, Cancelled, Changed, Drop, Event, Failed, Finished, Request, Woke
 from pliant.tokens.policy import Decision, Knowledge, Policy, PoolState, check_tasks
@@ -23,6 +25,7 @@ class Options:
     max_waiting: int = 2048  # waiting requests per worker; more are dropped as "full"
     attempts: int = 2  # launches of a request; it is dropped when the last one fails
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
+    fairness: FairnessConfig = FAIRNESS  # how tenants share the devices, where the policy is fair
 
 
 class TokensScheduler:
@@ -32,6 +35,7 @@ class TokensScheduler:
         self._policy, self._options = policy, options or Options()
         self._workers = workers
         self._devices: Devices[Request] = Devices(workers, self._options.restart_pause)
+        self._fairness = Fairness(self._options.fairness)
         self._tries: dict[int, int] = {}  # failed launches of the requests that had any
         self._latency: LatencyTable | None = None  # of the latest profile
 
@@ -76,13 +80,14 @@ class TokensScheduler:
                 self._tries.pop(request_id, None)
                 if not self._devices.cancel(request_id):
                     self._policy.cancel(request_id)
+                    self._fairness.leave(request_id)
                 actions = []
             case Woke():
                 actions = []
-        actions += [Drop(request, "late") for request in self._policy.expire(now, self._devices.slowdown)]
+        actions += self._drop(self._policy.expire(now, self._devices.slowdown), "late")
         actions += self._devices.restarts(now)
         while self._devices.free and len(self._policy):
-            decision = self._policy.decide(self._pool_state(now), now)
+            decision = self._decide(now)
             if decision.idle:
                 break
             actions += self._carry_out(decision, now)
@@ -97,10 +102,32 @@ class TokensScheduler:
 
     def _arrive(self, request: Request, now: float) -> list[Action]:
         inner = request.arrival + (1 - self._options.margin) * (request.deadline - request.arrival)
+        surplus = None
         if len(self._policy) >= self._options.max_waiting * self._workers:
-            return [Drop(request.id, "full")]
-        self._policy.add(replace(request, deadline=min(request.deadline, inner)), now)
-        return []
+            surplus = self._fairness.surplus(request.tenant, request.weight)
+            if surplus is None:
+                return [Drop(request.id, "full")]
+        self._add(replace(request, deadline=min(request.deadline, inner), utility=self._value(request)), now)
+        if surplus is None:
+            return []
+        self._policy.cancel(surplus)
+        return self._drop([surplus], "full")
+
+    def _value(self, request: Request) -> float:
+        if not self._policy.fair:
+            return request.utility
+        return self._fairness.value(request.tenant, request.weight, request.utility)
+
+    def _add(self, request: Request, now: float, again: bool = False) -> None:
+        """Raises `InputError` for an unknown task; nothing has changed then."""
+        self._policy.add(request, now, again)
+        tenant, weight = (request.tenant, request.weight) if self._policy.fair else ("", 1.0)
+        self._fairness.join(request.id, tenant, weight)
+
+    def _drop(self, requests: Sequence[int], reason: str) -> list[Action]:
+        for request in requests:
+            self._fairness.leave(request)
+        return [Drop(request, reason) for request in requests]
 
     def _learn(self, knowledge: Knowledge) -> None:
         # A running request may fail and wait again, so its task is in use too.
@@ -110,21 +137,30 @@ class TokensScheduler:
             self._devices.slowdown = 1.0
         self._latency = knowledge.latency
 
-    def _pool_state(self, now: float) -> PoolState:
+    def _decide(self, now: float) -> Decision:
+        """Ask the policy about the tenants whose turn it is, and about all if these have nothing that can run."""
+        decisions = (self._policy.decide(self._pool_state(now, turn), now) for turn in self._fairness.turns())
+        return next((decision for decision in decisions if not decision.idle), Decision())
+
+    def _pool_state(self, now: float, turn: Turn) -> PoolState:
         devices = self._devices
         clocks = (*[now] * len(devices.free), *devices.busy(now))
-        return PoolState(next(iter(devices.free)), clocks, devices.slowdown, devices.turnaround)
+        order = () if turn is None else self._fairness.order()
+        return PoolState(next(iter(devices.free)), clocks, devices.slowdown, devices.turnaround, turn, order)
 
     def _carry_out(self, decision: Decision, now: float) -> list[Action]:
-        actions: list[Action] = [Drop(request, "late") for request in decision.drop]
+        actions = self._drop(decision.drop, "late")
         if decision.run or decision.load:
             kind = "load" if decision.load else "run"
             worker, expected = next(iter(self._devices.free)), decision.seconds
-            actions.append(self._devices.launch(worker, decision.run, expected, now, decision.setting, kind))
+            launch = self._devices.launch(worker, decision.run, expected, now, decision.setting, kind)
+            self._fairness.launch(launch.id, launch.requests, expected)
+            actions.append(launch)
         return actions
 
     def _finish(self, event: Finished, now: float) -> list[Action]:
         running = self._devices.finish(event, now)
+        self._fairness.ended(event.launch, event.seconds)
         if running.launch.kind != "run":
             return []
         for request in running.carried:
@@ -134,6 +170,7 @@ class TokensScheduler:
     def _fail(self, event: Failed, now: float) -> list[Action]:
         """Restart the worker; its requests wait again unless they have failed too often."""
         running = self._devices.fail(event, now)
+        self._fairness.ended(event.launch, min(now - running.launched, running.expected))
         self._policy.lost(running.launch.worker)
         actions: list[Action] = []
         for request in running.carried:
@@ -147,7 +184,7 @@ class TokensScheduler:
         if self._tries[request.id] >= self._options.attempts:
             return False
         try:
-            self._policy.add(request, now, again=True)
+            self._add(request, now, again=True)
         except InputError:  # its task was removed after the launch
             return False
         return True
@@ -161,6 +198,7 @@ class TokensScheduler:
         """Assert that workers are accounted for and that each request either waits or runs, in one place."""
         self._policy.check()
         self._devices.check()
+        self._fairness.check(list(self._policy.ids()))
         running = [r.id for run in self._devices.running for r in run.carried]
         everywhere = running + list(self._policy.ids())
         assert len(set(everywhere)) == len(everywhere), "a request is in two places"

@@ -123,6 +123,8 @@ class Oracle(DecreasingFirstFit):
 class Predicted(Policy):
     """`default`: admits by the predicted peak of the pages; the smallest predicted request goes first, with ageing."""
 
+    fair = True
+
     def priority(self, prompt: Prompt, forecast: tuple[float, ...], reserved: int, recent: Recent) -> Priority:  # noqa: ARG002
         """A request of typical size is put back by `reorder_patience` delays, a larger one by up to LARGEST times as much.
 

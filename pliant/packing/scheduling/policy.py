@@ -80,6 +80,7 @@ class Policy(ABC):
     """The defaults are those of a policy that is first come, first served and reserves nothing."""
 
     reserves: ClassVar[bool] = False  # whether it keeps pages for tokens to come
+    fair: ClassVar[bool] = False  # whether tenants are admitted in the order of what they have received
     needs_exact: ClassVar[bool] = False  # whether it must know the outputs' exact lengths, which only a simulation does
 
     def __init__(self, rules: Rules) -> None:

@@ -39,6 +39,7 @@ def validate(prompt: Prompt) -> None:
         ("deadline", prompt.deadline, not isnan(prompt.deadline), "a number of seconds"),
         ("utility", prompt.utility, 0 <= prompt.utility < inf, "at least 0 and finite"),
         ("bucket", prompt.bucket, prompt.bucket >= 0, "at least 0"),
+        ("weight", prompt.weight, 0 < prompt.weight < inf, "above 0 and finite"),
         ("forecast", prompt.forecast, len(prompt.forecast) == len(QUANTILES), f"{len(QUANTILES)} quantiles"),
         ("forecast", prompt.forecast, all(map(isfinite, prompt.forecast)), "finite"),
     )

@@ -10,17 +10,20 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
 from pliant.errors import InputError
+from pliant.fairness import Fairness
 from pliant.packing.scheduling.forecast import Grid
 from pliant.packing.scheduling.policies import make, size
 from pliant.packing.scheduling.policy import Recent, Rules, View
 from pliant.packing.scheduling.recalibrate import Calibration
 from pliant.packing.scheduling.request import FOREVER, Chunk, Memory, Prompt, StepInput, StepPlan, validate
 from pliant.packing.scheduling.running import Ints, Running
-from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
+from pliant.packing.scheduling.sharing import SHARING, in_turn, predicted, received
+from pliant.packing.scheduling.waiting_queue import InOrder, Waiting, WaitingQueue
 
 ADMIT_EVERY = 16  # iterations after which admission is tried again although nothing has happened
 SAFETY_GAIN = 0.1  # standard deviations that one preemption adds, if its tokens are read again
@@ -42,6 +45,7 @@ class PackingScheduler:
         self._grid = Grid(rules.context)
         self._queue, self._running = WaitingQueue(), Running()
         self._prompts: dict[int, Waiting] = {}  # the running ones, as they were when admitted
+        self._fairness = Fairness(SHARING)
         self._deadlines: list[tuple[float, int]] = []
         self._pages = 0
         self._turn = 0
@@ -139,6 +143,7 @@ class PackingScheduler:
         assert running.count <= min(memory.sequences, memory.step_tokens)  # so that every one can read its token
         assert not [id for id in running.ids() if id in self._queue], "both waiting and running"
         assert set(running.ids()) == set(self._prompts)
+        self._fairness.check([waiting.prompt.id for waiting in self._queue])
         on_host = sum(memory.need(waiting.cached) for waiting in self._queue if waiting.cached)
         assert on_host == self.host_used <= memory.host_pages, "pages on the host"
         held = running.column("cached") + running.column("unread")
@@ -186,6 +191,7 @@ class PackingScheduler:
     def _forget(self, id: int) -> None:
         if id in self._queue:
             self.host_used -= self.memory.need(self._queue.remove(id).cached)
+            self._fairness.leave(id)
         elif id in self._running:
             self._leave(id)
             del self._prompts[id]
@@ -193,6 +199,7 @@ class PackingScheduler:
     def _leave(self, id: int) -> dict[str, int]:
         values = self._running.remove(id)
         self._pages -= self.memory.need(values["cached"])
+        self._fairness.ended(id, received(self.memory, self._prompts[id], values))
         return values
 
     def _steer(self, change: float) -> None:
@@ -204,9 +211,14 @@ class PackingScheduler:
         self._typical += (RECENT if self._typical else 1.0) * (size(prompt, forecast) - self._typical)
         priority = self._policy.priority(prompt, forecast, reserved, Recent(self._typical, self._delay))
         row = self._grid.row(forecast, prompt.limit)
-        self._queue.add(Waiting(prompt, priority, row, reserved, unread=prompt.tokens))
+        self._wait(Waiting(prompt, priority, row, reserved, unread=prompt.tokens))
         if prompt.deadline < FOREVER:
             heapq.heappush(self._deadlines, (prompt.deadline, prompt.id))
+
+    def _wait(self, waiting: Waiting) -> None:
+        prompt = waiting.prompt
+        self._queue.add(waiting)
+        self._fairness.join(prompt.id, prompt.tenant if self._policy.fair else "", prompt.weight)
 
     def _late(self, now: float) -> tuple[tuple[int, str], ...]:
         """Drop the requests whose deadline has passed, and return them with the reason."""
@@ -239,7 +251,7 @@ class PackingScheduler:
         else:
             self.discarded += values["cached"]
         priority, reserved = self._policy.preempted(waiting)
-        self._queue.add(
+        self._wait(
             replace(waiting, priority=priority, reserve=reserved, generated=generated, cached=cached, unread=unread)
         )
         self._steer(SAFETY_GAIN * (self.rules.swap_cost_ratio if to_host else 1.0))
@@ -253,7 +265,10 @@ class PackingScheduler:
         queries = self.memory.step_tokens - int(np.maximum(running.column("unread"), 1).sum())
         free = self.memory.pages - int(self._needed(1).sum())
         view = View(self.memory, free, self._reserved(), queries, self.safety, running, self._grid)
-        taken = self._policy.admit(self._queue, view)
+        queue = self._queue
+        if self._fairness.several:
+            queue = InOrder(list(islice(in_turn(queue, self._fairness, self.memory), self.memory.sequences)))
+        taken = self._policy.admit(queue, view)
         for waiting in taken:
             if not waiting.turn and not waiting.prompt.offline:
                 self._delay += RECENT * (now - waiting.prompt.arrival - self._delay)
@@ -270,6 +285,7 @@ class PackingScheduler:
     def _start(self, waiting: Waiting) -> None:
         id, prompt = waiting.prompt.id, waiting.prompt
         self._queue.remove(id)
+        self._fairness.launch(id, (id,), predicted(self.memory, waiting) if self._fairness.contended else 0.0)
         if not waiting.turn:
             self._turn += 1
             waiting = replace(waiting, turn=self._turn)

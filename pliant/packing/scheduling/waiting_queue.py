@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pliant.packing.scheduling.forecast import Floats
@@ -71,3 +71,17 @@ class WaitingQueue:
         waiting = self._by_id.pop(id)
         del self._order[bisect_left(self._order, waiting.priority)]
         return waiting
+
+
+class InOrder(WaitingQueue):
+    """Some waiting sequences in an order of their own: for policies that go through the queue from its first one."""
+
+    def __init__(self, sequences: Sequence[Waiting]) -> None:
+        super().__init__()
+        self._sequences = sequences
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._sequences)
+
+    def first(self) -> Waiting | None:
+        return self._sequences[0] if self._sequences else None

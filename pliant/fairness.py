@@ -1,0 +1,217 @@
+"""Shares devices among tenants: who has received least, for its weight, comes first.
+
+Each tenant has a counter of the service that it received, divided by its weight, as virtual token counters do (Sheng et
+al., "Fairness in Serving Large Language Models", OSDI 2024). A launch is charged when it begins, by its prediction,
+shared among its requests, and corrected when it ends. A scheduler asks whose turn it is and decides among the requests
+of these tenants exactly as it would if nobody else waited; what they leave over goes to whoever waits.
+
+While a tenant has nothing waiting its counter stands still. When it comes back the counter is raised to the least of
+those that wait, less `burst`: so somebody within its share is served at once though it comes in bursts, and nobody can
+save up more than that. With one tenant, or where no request names one, nothing is counted and nothing is decided.
+
+Knows no clock, no device and no policy; the unit of service is the caller's (seconds of a device, or shares of one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+Turn = frozenset[str] | None
+"""The tenants whose turn it is; None: all that wait."""
+
+LEAST_WEIGHT = 1e-6
+NEWEST = 0.02  # weight of the latest request in a tenant's mean utility, at least
+
+
+@dataclass(frozen=True, slots=True)
+class FairnessConfig:
+    """`burst` and `slack` are in the unit of service, for a weight of 1."""
+
+    burst: float = 0.5  # that a tenant may come back with, behind the least of those that wait
+    slack: float = 0.25  # by which counters may differ and count as equal
+    remembered: int = 1024  # tenants without waiting requests that are remembered, at most
+
+
+FAIRNESS = FairnessConfig()
+
+
+@dataclass(slots=True, eq=False)
+class _Tenant:
+    name: str
+    weight: float
+    received: float  # service divided by the weight
+    waiting: dict[int, None] = field(default_factory=dict)  # ids, the newest last
+    utility: float = 0.0  # running mean
+    requests: int = 0  # that the mean counts
+
+
+class Fairness:
+    """The counters of all tenants, and which of their requests wait. A pure state machine, as schedulers are."""
+
+    def __init__(self, config: FairnessConfig | None = None) -> None:
+        self._config = config or FAIRNESS
+        self._tenants: dict[str, _Tenant] = {}
+        self._active: dict[str, _Tenant] = {}  # those with waiting requests
+        self._owners: dict[int, _Tenant] = {}  # of the waiting requests
+        self._floor = 0.0  # the least counter of those that waited last; it never falls
+        self._charged: dict[int, tuple[float, tuple[tuple[str, float], ...]]] = {}  # launch -> service, tenants' shares
+        self._returns = 0  # since idle tenants were last forgotten
+
+    @property
+    def several(self) -> bool:
+        """Whether requests of more than one tenant wait."""
+        return len(self._active) > 1
+
+    @property
+    def contended(self) -> bool:
+        """Whether more than one tenant is known: those that wait, and those that received service of late."""
+        return len(self._tenants) > 1
+
+    def received(self, tenant: str) -> float:
+        """Return the service that the tenant received, divided by its weight; of one unknown: where it would begin."""
+        known = self._tenants.get(tenant)
+        return self._floor - self._config.burst if known is None else known.received
+
+    def waits(self, name: str) -> bool:
+        """Return whether a request of the tenant waits."""
+        return name in self._active
+
+    def turn(self, among: Collection[str] | None = None) -> Turn:
+        """Return the tenants whose counters are least, of those that wait or are `among` them; None if these are all."""
+        names = self._active.keys() if among is None else among
+        if len(names) < 2:
+            return None
+        received = {name: self._active[name].received for name in names}
+        limit = min(received.values()) + self._config.slack
+        turn = frozenset(name for name, service in received.items() if service <= limit)
+        return None if len(turn) == len(received) else turn
+
+    def turns(self, among: Collection[str] | None = None) -> Iterator[Turn]:
+        """Yield whose turn it is, then whose it is if they have nothing that can run: everybody's."""
+        turn = self.turn(among)
+        if turn is not None:
+            yield turn
+        yield None
+
+    def order(self) -> list[str]:
+        """Return the tenants that wait, the least counter first."""
+        return sorted(self._active, key=lambda name: (self._active[name].received, name))
+
+    def join(self, request: int, name: str, weight: float) -> None:
+        """Note that a request waits."""
+        tenant = self._active.get(name)
+        if tenant is None:
+            tenant = self._return(name, weight)
+        tenant.waiting[request] = None
+        self._owners[request] = tenant
+
+    def leave(self, request: int) -> None:
+        """Note that a request no longer waits: it was dropped, or its client has left."""
+        tenant = self._owners.pop(request)
+        del tenant.waiting[request]
+        if not tenant.waiting:
+            self._rest(tenant)
+
+    def _rest(self, tenant: _Tenant) -> None:
+        """Take a tenant out of those that wait."""
+        del self._active[tenant.name]
+        if not self._active:
+            self._floor = max(self._floor, tenant.received)
+
+    def launch(self, launch: int, requests: Sequence[int], service: float, costs: Sequence[float] = ()) -> None:
+        """Charge the tenants of the waiting requests that now run for `service`, which is a prediction.
+
+        `costs`: each request's part of it, relative to the others'; empty: equal parts.
+        """
+        if len(self._tenants) > 1 and requests:
+            self._charge(launch, requests, service, costs or [1.0] * len(requests))
+        for request in requests:  # as `leave` does, which would take longer
+            tenant = self._owners.pop(request)
+            del tenant.waiting[request]
+            if not tenant.waiting:
+                self._rest(tenant)
+
+    def ended(self, launch: int, service: float | None = None) -> None:
+        """Correct what a launch was charged by what it took; None: the prediction stands."""
+        if not self._charged:
+            return
+        charged = self._charged.pop(launch, None)
+        if charged is not None and service is not None:
+            self._receive(charged[1], service - charged[0])
+
+    def value(self, name: str, weight: float, utility: float) -> float:
+        """Return a new request's utility relative to the mean of its tenant's; as it is while one tenant is known."""
+        if not self._tenants or (len(self._tenants) == 1 and name in self._tenants):
+            return utility
+        tenant = self._tenant(name, weight)
+        tenant.requests += 1
+        tenant.utility += max(NEWEST, 1 / tenant.requests) * (utility - tenant.utility)
+        return utility / tenant.utility if tenant.utility > 0 else utility
+
+    def surplus(self, name: str, weight: float) -> int | None:
+        """Return the waiting request to drop for a new one of this tenant where no more may wait.
+
+        It is the newest of the tenant with the most waiting for its weight; None if that is the new request itself.
+        """
+        if not self._active or (len(self._active) == 1 and name in self._active):
+            return None
+        own = self._active.get(name)
+        most, fullest = ((len(own.waiting) if own else 0) + 1) / max(weight, LEAST_WEIGHT), None
+        for other, tenant in self._active.items():
+            if other != name and len(tenant.waiting) / tenant.weight > most:
+                most, fullest = len(tenant.waiting) / tenant.weight, tenant
+        return None if fullest is None else next(reversed(fullest.waiting))
+
+    def check(self, waiting: Sequence[int]) -> None:
+        """Raise `AssertionError` unless exactly these requests wait, each once."""
+        listed = [request for tenant in self._active.values() for request in tenant.waiting]
+        assert sorted(listed) == sorted(waiting) == sorted(self._owners), "the tenants' waiting requests"
+        assert all(tenant.waiting for tenant in self._active.values()), "active without a waiting request"
+        assert all(self._tenants[name] is tenant for name, tenant in self._active.items()), "active but not known"
+
+    def _tenant(self, name: str, weight: float) -> _Tenant:
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = self._tenants[name] = _Tenant(name, max(weight, LEAST_WEIGHT), self.received(name))
+        return tenant
+
+    def _return(self, name: str, weight: float) -> _Tenant:
+        """Take a tenant among those that wait, and raise its counter as the module's head says."""
+        if self._active:
+            self._floor = max(self._floor, min(tenant.received for tenant in self._active.values()))
+        tenant = self._tenant(name, weight)
+        tenant.weight = max(weight, LEAST_WEIGHT)
+        tenant.received = max(tenant.received, self._floor - self._config.burst)
+        self._active[name] = tenant
+        self._returns += 1
+        if self._returns >= len(self._tenants) > 1:
+            self._forget()
+        return tenant
+
+    def _forget(self) -> None:
+        """Forget tenants that would come back with as much as unknown ones, and of too many others those that owe least."""
+        self._returns = 0
+        idle = [name for name in self._tenants if name not in self._active]
+        owing = [name for name in idle if self._tenants[name].received > self._floor - self._config.burst]
+        owing.sort(key=lambda name: (-self._tenants[name].received, name))
+        kept = set(owing[: self._config.remembered])
+        for name in idle:
+            if name not in kept:
+                del self._tenants[name]
+
+    def _charge(self, launch: int, requests: Sequence[int], service: float, costs: Sequence[float]) -> None:
+        sums: dict[str, float] = {}
+        for request, cost in zip(requests, costs, strict=True):
+            name = self._owners[request].name
+            sums[name] = sums.get(name, 0.0) + cost
+        total = sum(sums.values())
+        shares = tuple((name, cost / total if total > 0 else 1 / len(sums)) for name, cost in sums.items())
+        self._charged[launch] = service, shares
+        self._receive(shares, service)
+
+    def _receive(self, shares: Sequence[tuple[str, float]], service: float) -> None:
+        for name, share in shares:
+            tenant = self._tenants.get(name)
+            if tenant is not None:  # forgotten ones have nothing to correct
+                tenant.received += share * service / tenant.weight

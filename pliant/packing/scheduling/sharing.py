@@ -1,0 +1,64 @@
+"""How tenants share a device of packing: by tokens read and generated, and by pages held over time.
+
+The unit of service is one iteration of the whole device: a sequence receives its share of the iteration's tokens and of
+the pages, in every iteration in which it runs. It is charged for what its forecast says when it is admitted, and
+corrected when it leaves (virtual token counters, see pliant/fairness.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from heapq import heapify, heappop, heapreplace
+
+from pliant.fairness import Fairness, FairnessConfig
+from pliant.packing.scheduling.forecast import mean
+from pliant.packing.scheduling.request import Memory
+from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
+
+SHARING = FairnessConfig(burst=16.0, slack=0.0)
+
+
+def service(memory: Memory, tokens: int, generated: int, cached: int) -> float:
+    """Return the service of a sequence that reads or generates `tokens`, of which it generates `generated`.
+
+    `cached`: the tokens that it holds at the end. What its pages hold is counted from its first generated token on.
+    """
+    held = _held(cached, memory.page_tokens) - _held(max(cached - generated, 0), memory.page_tokens)
+    return tokens / memory.step_tokens + held / memory.pages
+
+
+def _held(tokens: int, page_tokens: int) -> int:
+    """Return the pages of a sequence summed over the iterations in which it grows from 1 to `tokens` tokens."""
+    pages, rest = divmod(tokens, page_tokens)
+    return page_tokens * pages * (pages + 1) // 2 + rest * (pages + 1)
+
+
+def predicted(memory: Memory, waiting: Waiting) -> float:
+    """Return the service that a waiting sequence needs by its forecast."""
+    output = max(round(mean(waiting.prompt.forecast)) - waiting.generated, 1)
+    return service(memory, waiting.unread + output, output, waiting.cached + waiting.unread + output)
+
+
+def received(memory: Memory, admitted: Waiting, values: Mapping[str, int]) -> float:
+    """Return the service of a sequence since it was admitted. `values`: its columns as it leaves."""
+    return service(
+        memory, values["cached"] - admitted.cached, values["generated"] - admitted.generated, values["cached"]
+    )
+
+
+def in_turn(queue: WaitingQueue, fairness: Fairness, memory: Memory) -> Iterator[Waiting]:
+    """Yield the waiting sequences, each time the first of the tenant that would have received least by then."""
+    queues: dict[str, list[Waiting]] = {}
+    for waiting in queue:
+        queues.setdefault(waiting.prompt.tenant, []).append(waiting)
+    heap = [(fairness.received(name), name, iter(sequences)) for name, sequences in queues.items()]
+    heapify(heap)
+    while heap:
+        counter, name, sequences = heap[0]
+        try:
+            waiting = next(sequences)
+        except StopIteration:
+            heappop(heap)
+            continue
+        yield waiting
+        heapreplace(heap, (counter + predicted(memory, waiting) / waiting.prompt.weight, name, sequences))

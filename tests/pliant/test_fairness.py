@@ -1,0 +1,162 @@
+"""The counters of tenants: the bound of virtual token counters, a plain reference of the order, what idleness earns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.fairness import Fairness, FairnessConfig
+
+STRICT = FairnessConfig(burst=0.0, slack=0.0)
+NAMES = ("ann", "ben", "cleo")
+seeds = st.integers(0, 10_000)
+
+
+def waiting(fairness: Fairness, counts: dict[str, int], weights: dict[str, float] | None = None) -> dict[int, str]:
+    owners: dict[int, str] = {}
+    for name, count in counts.items():
+        for _ in range(count):
+            fairness.join(len(owners), name, (weights or {}).get(name, 1.0))
+            owners[len(owners)] = name
+    return owners
+
+
+def launch_first(fairness: Fairness, owners: dict[int, str], number: int, seconds: float) -> str:
+    """Run one request of a tenant whose turn it is."""
+    turn = fairness.turn()
+    name = min(owners.values() if turn is None else turn)
+    request = min(request for request, owner in owners.items() if owner == name)
+    fairness.launch(number, (request,), seconds)
+    del owners[request]
+    return name
+
+
+@given(seeds)
+def test_counters_of_backlogged_tenants_differ_by_the_largest_launch_at_most(seed):
+    rng, fairness = np.random.default_rng(seed), Fairness(STRICT)
+    weights = {name: float(rng.choice([0.5, 1.0, 2.0])) for name in NAMES}
+    owners = waiting(fairness, dict.fromkeys(NAMES, 60), weights)
+    largest = max(1.0 / weight for weight in weights.values())
+    for number in range(100):
+        launch_first(fairness, owners, number, float(rng.uniform(0.1, 1.0)))
+        fairness.check(list(owners))
+        if set(owners.values()) == set(NAMES):
+            counters = [fairness.received(name) for name in NAMES]
+            assert max(counters) - min(counters) <= largest + 1e-9
+
+
+@given(seeds, st.floats(0, 1), st.floats(0, 0.5))
+def test_whose_turn_it_is_agrees_with_counting_everything_again(seed, burst, slack):
+    """The reference keeps every service ever given and looks at all of it whenever somebody comes back."""
+    rng, fairness = np.random.default_rng(seed), Fairness(FairnessConfig(burst, slack))
+    counters: dict[str, float] = {}
+    owners: dict[int, str] = {}
+    floor, known, launches = 0.0, 0, {}
+    for step in range(150):
+        active = set(owners.values())
+        if rng.random() < 0.55 or not owners:
+            name = str(rng.choice(NAMES))
+            if name not in active:
+                floor = max([floor, *([min(counters[n] for n in active)] if active else [])])
+                counters[name] = max(counters.get(name, floor - burst), floor - burst)
+            fairness.join(known, name, 1.0)
+            owners[known] = name
+            known += 1
+        else:
+            request, seconds = int(rng.choice(list(owners))), float(rng.uniform(0, 1))
+            name = owners[request]
+            charged = fairness.contended
+            fairness.launch(step, (request,), seconds)
+            del owners[request]
+            if charged:
+                counters[name] += seconds
+                launches[step] = name, seconds
+            if not owners:
+                floor = max(floor, counters[name])
+        if launches and rng.random() < 0.3:
+            number = min(launches)
+            name, seconds = launches.pop(number)
+            took = float(rng.uniform(0, 1))
+            remembered = name in fairness._tenants
+            fairness.ended(number, took)
+            if remembered:
+                counters[name] += took - seconds
+            else:
+                counters.pop(name, None)
+        active = set(owners.values())
+        if active:
+            least = min(counters[name] for name in active)
+            near = [abs(counters[name] - least - slack) < 1e-9 for name in active]
+            if not any(near):
+                assert (fairness.turn() or active) == {name for name in active if counters[name] <= least + slack}
+        fairness.check(list(owners))
+
+
+def test_who_comes_back_has_saved_up_the_burst_and_no_more():
+    fairness = Fairness(FairnessConfig(burst=0.5, slack=0.0))
+    owners = waiting(fairness, {"busy": 50, "idle": 1})
+    fairness.launch(0, (50,), 1.0)
+    for number in range(1, 41):
+        fairness.launch(number, (number,), 1.0)
+        del owners[number]
+    fairness.join(99, "idle", 1.0)
+    assert fairness.received("busy") - fairness.received("idle") == pytest.approx(0.5)
+
+
+def test_tenants_that_are_idle_are_forgotten():
+    fairness = Fairness(FairnessConfig(remembered=10))
+    for number in range(500):
+        fairness.join(2 * number, "stays", 1.0)
+        fairness.join(2 * number + 1, f"tenant {number}", 1.0)
+        fairness.launch(number, (2 * number + 1,), 0.1)
+        fairness.launch(1000 + number, (2 * number,), 0.1)
+    assert len(fairness._tenants) < 40
+
+
+def test_services_are_shared_by_weight():
+    fairness = Fairness(STRICT)
+    weights = {"ann": 1.0, "ben": 2.0, "cleo": 4.0}
+    owners = waiting(fairness, dict.fromkeys(NAMES, 1000), weights)
+    runs = [launch_first(fairness, owners, number, 0.01) for number in range(700)]
+    assert [runs.count(name) for name in NAMES] == pytest.approx([100, 200, 400], abs=2)
+
+
+def test_a_launch_is_corrected_by_what_it_took():
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 2, "ben": 1})
+    fairness.launch(0, (0, 2), 1.0, (3.0, 1.0))
+    assert (fairness.received("ann"), fairness.received("ben")) == (0.75, 0.25)
+    fairness.ended(0, 2.0)
+    assert (fairness.received("ann"), fairness.received("ben")) == (1.5, 0.5)
+
+
+def test_one_tenant_costs_no_counting():
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 3})
+    fairness.launch(0, (0, 1), 1.0)
+    assert fairness.turn() is None and list(fairness.turns()) == [None]
+    assert fairness.received("ann") == 0.0
+    assert fairness.value("ann", 1.0, 1e6) == 1e6
+
+
+def test_utilities_count_relative_to_the_tenants_own():
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 1, "ben": 1})
+    greedy = [fairness.value("ann", 1.0, 1e6) for _ in range(20)]
+    modest = [fairness.value("ben", 1.0, 0.5) for _ in range(20)]
+    assert greedy == modest == [1.0] * 20
+    assert fairness.value("ann", 1.0, 1e12) <= 50, "even the first dear one after many cheap ones is bounded"
+    assert fairness.value("ann", 1.0, 0.0) == 0.0
+
+
+def test_where_the_queue_is_full_the_newest_of_the_fullest_gives_way():
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 3, "ben": 8}, {"ben": 2.0})
+    assert fairness.surplus("cleo", 1.0) == 10, "ben has 4 for each unit of weight"
+    assert fairness.surplus("ben", 2.0) is None, "the new one is the newest of the fullest itself"
+    assert fairness.surplus("ann", 1.0) is None, "ann would have as many"
+    single = Fairness(STRICT)
+    waiting(single, {"ann": 3})
+    assert single.surplus("ann", 1.0) is None

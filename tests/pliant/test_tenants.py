@@ -1,0 +1,195 @@
+"""Tenants in the schedulers of all four systems: replay, nothing new for one tenant, shares by weight, a flood held back.
+
+The books of each system's loads check every decision, and call `check()` after every event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.bins.scheduler import BinsScheduler
+from pliant.fairness import FairnessConfig
+from pliant.journal import decode, encode
+from pliant.packing.scheduling import journal as packing_journal
+from pliant.packing.scheduling import simulated as packing
+from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.request import Memory
+from pliant.packing.scheduling.scheduler import PackingScheduler
+from pliant.protocol import Arrived, Drop, Launch, replay
+from tests.fixtures import tenants
+from tests.fixtures.bins import loads as bins
+from tests.fixtures.cascade import loads as cascade
+from tests.fixtures.packing import samples
+from tests.fixtures.tokens import loads as tokens
+
+seeds = st.integers(0, 10_000)
+failing = st.sampled_from([0.0, 0.3])
+STRICT = FairnessConfig(burst=0.0, slack=0.0)
+NAMES, WEIGHTS = ("", "ann", "ben", "cleo"), {"": 1.0, "ann": 1.0, "ben": 2.0, "cleo": 4.0}
+
+
+def shared_out(load, seed: int, names=NAMES):
+    """The same requests, each of a tenant, one of whom says that its requests are worth a million times as much."""
+    rng = np.random.default_rng(seed)
+    drawn = [str(rng.choice(names)) for _ in load]
+    return [
+        replace(r, tenant=name, weight=WEIGHTS.get(name, 1.0), utility=r.utility * (1e6 if name == "ann" else 1.0))
+        for r, name in zip(load, drawn, strict=True)
+    ]
+
+
+def renamed(journal):
+    """The journal as it would be if nobody had been named."""
+    return [
+        replace(entry, event=Arrived(replace(entry.event.request, tenant="")))
+        if isinstance(entry.event, Arrived)
+        else entry
+        for entry in journal
+    ]
+
+
+@given(seeds, failing, st.sampled_from([1, 3]))
+def test_tokens_with_tenants_replay_and_one_tenant_is_as_none(seed, share, workers):
+    world = lambda: tokens.World(seed, failing=share, failing_restarts=share, jitter=0.3)  # noqa: E731
+    load = tokens.bursty(seed, 0.2)
+    journal, _ = tokens.run(shared_out(load, seed), world(), workers, max_waiting=12)
+    assert replay(tokens.scheduler("default", workers, max_waiting=12), journal) == journal
+    nameless, _ = tokens.run(load, world(), workers)
+    named, _ = tokens.run([replace(r, tenant="ann", weight=3.0) for r in load], world(), workers)
+    assert renamed(named) == [
+        replace(e, event=Arrived(replace(e.event.request, weight=3.0))) if isinstance(e.event, Arrived) else e
+        for e in nameless
+    ]
+
+
+@given(seeds, failing, st.sampled_from(["shared", "single"]), st.booleans())
+def test_bins_with_tenants_replay_and_one_tenant_is_as_none(seed, share, placement, drop_late):
+    knowledge = bins.known(placement, 2, (1, 4))
+    world = lambda: bins.World(seed, failing=share, failing_restarts=share, jitter=0.3)  # noqa: E731
+    load, config = bins.bursty(seed, 0.05, streams=2), {"workers": 3, "drop_late": drop_late, "max_waiting": 8}
+    journal, books = bins.run(shared_out(load, seed), knowledge, world(), **config)
+    assert replay(BinsScheduler(knowledge, books.config), journal) == journal
+    nameless, _ = bins.run(load, knowledge, world(), **config)
+    named, _ = bins.run([replace(r, tenant="ann") for r in load], knowledge, world(), **config)
+    assert renamed(named) == nameless
+
+
+@given(seeds, failing, st.booleans())
+def test_a_cascade_with_tenants_replays_and_one_tenant_is_as_none(seed, share, own):
+    world = lambda: cascade.World(seed, failing=share, failing_restarts=share, jitter=0.3)  # noqa: E731
+    load = cascade.bursty(seed, 0.1)
+    several = replace(load, requests=shared_out(load.requests, seed))
+    full = {"max_waiting": 12}
+    journal, _ = cascade.run(several, world(), 3, own, **full)
+    assert replay(cascade.scheduler(cascade.known(3, own), 3, **full), journal) == journal
+    nameless, _ = cascade.run(load, world(), 3, own, **full)
+    single = replace(load, requests=[replace(r, tenant="ann") for r in load.requests])
+    named, _ = cascade.run(single, world(), 3, own, **full)
+    assert renamed(named) == nameless
+
+
+@given(samples.seeds)
+def test_packing_with_tenants_replays_and_one_tenant_is_as_none(seed):
+    scene = samples.scene(seed)
+    rng = np.random.default_rng(seed)
+    names = [str(rng.choice(NAMES)) for _ in scene.prompts]
+    prompts = tuple(replace(p, tenant=n, weight=WEIGHTS[n]) for p, n in zip(scene.prompts, names, strict=True))
+    fresh = lambda: PackingScheduler(scene.rules("default"), scene.memory)  # noqa: E731
+    _, journal = samples.play(replace(scene, prompts=prompts), fresh())
+    assert packing_journal.replay(fresh(), journal) == journal
+    assert [packing_journal.decode(packing_journal.encode(*entry)) for entry in journal] == journal
+    _, nameless = samples.play(scene, fresh())
+    single = tuple(replace(p, tenant="ann", weight=0.5) for p in scene.prompts)
+    _, named = samples.play(replace(scene, prompts=single), fresh())
+    assert [plan for _, _, plan in named] == [plan for _, _, plan in nameless]
+
+
+def test_the_journal_carries_tenants_only_where_they_are_named():
+    request = tokens.ask(0)
+    journal, _ = tokens.run([request, replace(tokens.ask(1), tenant="ann", weight=2.0)])
+    lines = [encode(entry) for entry in journal if isinstance(entry.event, Arrived)]
+    assert "tenant" not in lines[0] and "weight" not in lines[0]
+    assert '"tenant": "ann"' in lines[1] and '"weight": 2.0' in lines[1]
+    assert [decode(encode(entry)) for entry in journal] == journal
+
+
+def seconds_by_tenant(journal) -> dict[str, float]:
+    """Seconds of the devices by tenant, while all of them wait for it."""
+    return {name: tenants.fared(journal, (name,)).seconds for name in ("ann", "ben", "cleo")}
+
+
+def flooding(system: str):
+    """Three tenants of weights 1, 2 and 4, each of whom alone would be too much."""
+    names = [("ann", "ben", "cleo")[i % 3] for i in range(6000)]
+    if system == "tokens":
+        load = [replace(tokens.ask(i, i / 1200, 0.5), tenant=n, weight=WEIGHTS[n]) for i, n in enumerate(names)]
+        return tokens.run(load, tokens.World(1), fairness=STRICT)[0]
+    if system == "bins":
+        load = [replace(bins.ask(i, i / 6000, 60), tenant=n, weight=WEIGHTS[n]) for i, n in enumerate(names)]
+        return bins.run(load, bins.known("shared", 1, (1, 4)), fairness=STRICT)[0]
+    load = [cascade.ask(i, i / 6000, 0.3, setting=1, tenant=n, weight=WEIGHTS[n]) for i, n in enumerate(names[:3000])]
+    return cascade.run(cascade.Load(load, [0] * len(load)), fairness=STRICT)[0]
+
+
+@pytest.mark.parametrize("system", ["tokens", "bins", "cascade"])
+def test_in_overload_weights_of_1_2_and_4_get_shares_of_1_2_and_4(system):
+    seconds = seconds_by_tenant(flooding(system))
+    total = sum(seconds.values())
+    assert [seconds[n] / total for n in ("ann", "ben", "cleo")] == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.06)
+
+
+def test_in_overload_texts_of_weights_1_2_and_4_are_generated_in_these_shares():
+    names = ("ann", "ben", "cleo")
+    prompts = tuple(
+        samples.prompt(i, tokens=8, limit=16, forecast=16.0, tenant=names[i % 3], weight=WEIGHTS[names[i % 3]])
+        for i in range(900)
+    )
+    lengths = dict.fromkeys(range(900), 16)
+    run = packing.simulate(prompts, lengths, Rules("default", 64), Memory(60, 4, 0, 64, 12), samples.STEPS)
+    half = sorted(fate.ended for fate in run.fates)[len(prompts) // 3]
+    done = [sum(f.ended <= half and names[f.id % 3] == name for f in run.fates) for name in names]
+    assert [count / sum(done) for count in done] == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.05)
+
+
+def test_a_full_queue_drops_the_newest_of_the_tenant_with_the_most():
+    fresh = tokens.scheduler("default", 1, max_waiting=4)
+    fresh.handle(Arrived(replace(tokens.ask(0), tenant="flood")), 0.0)  # runs
+    for i in range(1, 5):
+        fresh.handle(Arrived(replace(tokens.ask(i), tenant="flood")), 0.0)
+    assert fresh.handle(Arrived(replace(tokens.ask(5), tenant="flood")), 0.0) == [Drop(5, "full")]
+    assert fresh.handle(Arrived(replace(tokens.ask(6), tenant="ann")), 0.0) == [Drop(4, "full")]
+    fresh.check()
+
+
+def test_no_device_idles_while_somebody_waits():
+    """What nobody else needs goes to the one that waits, however much it has had."""
+    load = [replace(tokens.ask(i, i * 1e-4), tenant="flood") for i in range(60)]
+    load += [replace(tokens.ask(100, 0.0), tenant="ann")]
+    journal, books = tokens.run(load)
+    runs = [(e.now, a) for e in journal for a in e.actions if isinstance(a, Launch)]
+    ends = {e.event.launch: e.now for e in journal if hasattr(e.event, "seconds")}
+    starts = [at for at, _ in runs]
+    assert all(later == pytest.approx(ends[a.id]) for (_, a), later in zip(runs, starts[1:], strict=False))
+    assert not [fate for fate in books.fates.values() if isinstance(fate, Drop)]
+
+
+def test_a_million_in_utility_buys_no_more_than_the_share():
+    requests = [replace(r, tenant=r.tenant) for r in tenants.tokens_load(3, 5.0, 100.0, flood_utility=1e6)]
+    modest = [replace(r, utility=1.0) for r in requests]
+    dear, cheap = (tenants.compare(load, tenants.run_tokens) for load in (requests, modest))
+    assert dear.others.on_time >= 0.97 * cheap.others.on_time
+    assert dear.blind.on_time < 0.9 * dear.others.on_time, "without tenants the others are starved"
+
+
+@pytest.mark.parametrize("system", ["tokens", "bins"])
+def test_a_tenant_at_ten_times_its_share_does_not_slow_the_others(system):
+    compared = tenants.compared(system, seed=0, seconds=6.0)
+    assert compared.p99 <= 1.15
+    assert compared.throughput >= 0.97
+    assert compared.kept >= 0.99
+    assert compared.blind.on_time < 0.8 * compared.others.on_time, "without tenants the others are starved"
