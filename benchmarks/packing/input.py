@@ -228,9 +228,8 @@ async def _never_read(url: str, model: str, context: int) -> str:
     with socket.socket() as silent_one:
         silent_one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         silent_one.connect((where.hostname or "", where.port or 0))
-        head = (
-            f"POST {TEXT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        )
+        kind = f"content-type: application/json\r\ncontent-length: {len(body)}"
+        head = f"POST {TEXT} HTTP/1.1\r\nhost: localhost\r\n{kind}\r\n\r\n"
         silent_one.sendall(head.encode() + body)
         books = await settled(url)
     return f"settled with {books.pages_used} pages while it was still there"

@@ -14,10 +14,10 @@ from tests.fixtures.attacks import under_attack
 
 pytestmark = pytest.mark.attack
 REQUEST = ("POST", "/predict", json.dumps({"inputs": "a dog"}).encode())
-HEAD = b"GET / HTTP/1.1\r\nhost: test\r\n"
-TRAILER = b"POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"
+HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
+TRAILER = b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"
 LINES = (b"x-long: " + b"a" * 4000 + b"\r\n") * 16
-BODY = b"POST /predict HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
+BODY = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
 BEGINNINGS = {"nothing": b"", "half a head": HEAD, "half a body": BODY}
 
 

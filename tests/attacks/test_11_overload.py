@@ -84,7 +84,7 @@ def test_useful_answers_stay_beyond_what_http_bears(tmp_path):
         body = photograph()
         lines = [
             "POST /v1/predict HTTP/1.1",
-            "host: test",
+            "host: localhost",
             "content-type: application/json",
             f"content-length: {len(body)}",
         ]

@@ -20,6 +20,7 @@ IDLE = 0.05  # share of the time below which a loop counts as saturated
 WINDOW = 0.1  # seconds, the time constant of the share of idle time
 MEMORY = 0.05  # weight of the newest value in the other means
 ACCEPTED = 32  # connections, each of which takes the loop about 0.1 ms
+HANDSHAKE_SECONDS = 10.0  # of TLS
 WAITED = 0.0002  # seconds above which a look at the sockets has waited
 
 
@@ -100,6 +101,8 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
         super().__init__(MeasuredSelector(load))
 
     async def create_server(self, *args: Any, backlog: int = 100, **options: Any) -> Any:
+        if options.get("ssl") is not None:  # a connection counts from the end of its handshake on
+            options.setdefault("ssl_handshake_timeout", HANDSHAKE_SECONDS)
         server = await super().create_server(*args, backlog=min(backlog, ACCEPTED), **options)
         if options.get("sock") is not None:
             options["sock"].listen(backlog)  # the queue itself is as long as asked for
