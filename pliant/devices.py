@@ -72,7 +72,8 @@ class Devices(Generic[C]):
         """Occupy a free worker and return the launch. `carried` comes back at its end; `expected`: its seconds."""
         del self.free[worker]
         requests = tuple([request.id for request in carried])
-        return self._occupy(Launch(self._launches, worker, requests, setting, kind), carried, expected, now)
+        seconds = self.seconds(expected)
+        return self._occupy(Launch(self._launches, worker, requests, setting, kind, seconds), carried, expected, now)
 
     def cancel(self, request: int) -> bool:
         """Take a request out of what a running launch carries, and return whether a launch carries it."""

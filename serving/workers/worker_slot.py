@@ -12,6 +12,7 @@ from typing import Any
 
 from pliant.errors import WorkerError
 from pliant.protocol import Failed, Finished, Launch, Result
+from serving.workers.launch_limit import LaunchLimit, within
 from serving.workers.worker import Worker
 
 logger = logging.getLogger("pliant.serving")
@@ -27,12 +28,16 @@ class WorkerSlot:
     """A worker with its present launch."""
 
     worker: Worker
-    limit: float  # seconds after which a running launch counts as hung
+    limit: float  # the most seconds of a launch, and its limit where none are expected (see launch_limit.py)
     died: Callable[[], None]  # called when the worker dies idle, which no launch reports
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # keeps updates between launches
     launch: Launch | None = None
     up: bool = False
     reviving: asyncio.Task[None] | None = None
+    limits: LaunchLimit = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limits = LaunchLimit(self.limit)
 
     async def start(self) -> None:
         await self.worker.start()
@@ -73,8 +78,13 @@ class WorkerSlot:
             self.launch = None
 
     async def _run(self, launch: Launch, payloads: Sequence[Any]) -> End:
-        async with asyncio.timeout(self.limit):
-            outputs, seconds = await self.worker.run(launch.setting, payloads)
+        loop = asyncio.get_running_loop()
+        limit = self.limits.seconds(launch, loop.time())
+        try:
+            outputs, seconds = await within(limit, self.worker.run(launch.setting, payloads))
+        except TimeoutError:
+            raise WorkerError(f"it was still running after {limit:g} s") from None
+        self.limits.finished(launch, loop.time())
         if len(outputs) != len(payloads):
             raise WorkerError(f"the worker returned {len(outputs)} outputs for {len(payloads)} requests")
         return Finished(launch.id, seconds, tuple(Result(request) for request in launch.requests)), outputs
@@ -83,20 +93,22 @@ class WorkerSlot:
         """Restart the worker, unless it was already restarted while idle."""
         started = time.monotonic()
         if not self.up:
-            await self.worker.restart()
-            self.up = True
+            await self._bring_up()
         seconds = time.monotonic() - started
         logger.warning("worker %d is up again after %.1f s", launch.worker, seconds)
         return Finished(launch.id, seconds), ()
+
+    async def _bring_up(self) -> None:
+        await self.worker.restart()
+        self.limits.started()
+        self.up = True
 
     def _failed(self, launch: Launch, error: Exception) -> Failed:
         """Kill the worker, which must restart before it is used again, and return the launch's failure."""
         self.up = False
         self.worker.kill()
-        timeout_reason = f"it was still running after {self.limit:g} s"
-        reason = timeout_reason if isinstance(error, TimeoutError) else str(error)
-        logger.error("worker %d failed in launch %d: %s", launch.worker, launch.id, reason)
-        return Failed(launch.id, reason)
+        logger.error("worker %d failed in launch %d: %s", launch.worker, launch.id, error)
+        return Failed(launch.id, str(error))
 
     def _on_worker_end(self) -> None:
         """Restart a worker that died idle. A death during a launch is reported as the launch's failure."""
@@ -111,8 +123,7 @@ class WorkerSlot:
             try:
                 async with self.lock:
                     if not self.up:
-                        await self.worker.restart()
-                        self.up = True
+                        await self._bring_up()
             except WorkerError as error:
                 logger.error("the worker could not be started: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
