@@ -98,8 +98,13 @@ class Devices(Generic[C]):
     def fail(self, event: Failed, now: float) -> Running[C]:
         """Plan the restart of a failed launch's worker: at once, or after a pause if a restart failed. Returns what
         ran.
+
+        A worker that is not lost is free: the model raised an error and the device lives.
         """
         running = self._running.pop(event.launch)
+        if not event.lost and running.launch.kind == "run":
+            self.free[running.launch.worker] = None
+            return running
         self._broken.append((now + (0.0 if running.launch.kind == "run" else self._pause), running.launch.worker))
         return running
 

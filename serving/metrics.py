@@ -39,6 +39,7 @@ class Metrics:
         self._errors = counter("refusals", "Requests answered with an error, by error code", "code")
         self._launches = counter("launches", f"Batches launched, by {setting}", setting)
         self._failures = counter("worker_failures", "Device processes that died or hung, during a launch or idle")
+        self._model_errors = counter("model_errors", "Launches in which the model raised an error; the process lives")
         self._cancelled = counter("cancelled", "Requests whose client left before the answer")
         self._batch = histogram("batch_size", "Requests per launch", SIZES)
         self._queue = histogram("queue_seconds", "Seconds from arrival to launch, per answered request", SECONDS)
@@ -54,8 +55,8 @@ class Metrics:
                 self._arrivals.labels(request.task).inc()
             case Finished(_, seconds, results) if results:
                 self._run.observe(seconds)
-            case Failed():
-                self._failures.inc()
+            case Failed(_, _, lost):
+                (self._failures if lost else self._model_errors).inc()
             case Cancelled():
                 self._cancelled.inc()
         for action in entry.actions:

@@ -11,13 +11,14 @@ launch can take several of similar length.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from pliant.bins.knowledge import Config, Knowledge, Stream
-from pliant.bins.work import Requests, Work, batch_size, latest_end
+from pliant.bins.work import Work, batch_size, latest_end
 from pliant.devices import Devices
 from pliant.protocol import Request
+from pliant.retries import Retries
 
 LATE = 1e12  # seconds added to the place of a request that cannot be in time: behind all others
 
@@ -26,10 +27,10 @@ Entry = tuple[float, int, Request]
 
 
 class SharedPool:
-    """The queue of all devices; `devices` is read for what was learnt about the profile."""
+    """The queue of all devices; `devices` is read for what was learnt about the profile, `retries` for who runs apart."""
 
-    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request]) -> None:
-        self._config, self._devices = config, devices
+    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request], retries: Retries) -> None:
+        self._config, self._devices, self._retries = config, devices, retries
         self._streams = {stream.name: stream for stream in knowledge.streams}
         self._heaps: dict[str, list[list[Entry]]] = {
             stream.name: [[] for _ in stream.classes] for stream in knowledge.streams
@@ -56,7 +57,7 @@ class SharedPool:
         self._watch(request, self._start(request))
         return next((worker for worker in self._devices.free if worker in self._active), None)
 
-    def ended(self, worker: int, _kind: str, _work: Requests, _now: float) -> list[int]:
+    def ended(self, worker: int, _kind: str, _count: int, _now: float) -> list[int]:
         """Return the worker whose launch ended: it may take something."""
         return [worker]
 
@@ -87,7 +88,7 @@ class SharedPool:
         if heap is None:
             return None
         stream = self._streams[heap[0][2].task]
-        chosen = self._candidates(heap, stream)
+        chosen = self._apart(self._candidates(heap, stream), heap)
         requests = [request for _, _, request in chosen]
         size = batch_size(
             requests, stream.batches, stream.cost, self._latest_end, now, self.waiting / len(self._active)
@@ -132,6 +133,10 @@ class SharedPool:
             heappop(self._starts)
         return self._starts[0][0] if self._starts else None
 
+    def ids(self) -> Iterable[int]:
+        """Return the ids of all waiting requests."""
+        return self._waiting
+
     def check(self) -> None:
         """Assert that each waiting request stands once in its queue, and has a start time unless it is late."""
         places = [
@@ -150,6 +155,14 @@ class SharedPool:
         while len(chosen) < room and self._has_request(heap) and heap[0][0] < LATE:
             chosen.append(heappop(heap))
         return chosen
+
+    def _apart(self, chosen: list[Entry], heap: list[Entry]) -> list[Entry]:
+        """Return those of the entries that may run together, and put the others back."""
+        together = set(self._retries.together([number for _, number, _ in chosen]))
+        for entry in chosen:
+            if entry[1] not in together:
+                heappush(heap, entry)
+        return [entry for entry in chosen if entry[1] in together]
 
     def _has_request(self, heap: list[Entry]) -> bool:
         """Return whether a request waits in the heap; outdated entries at its top are removed."""

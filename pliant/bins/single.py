@@ -10,22 +10,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from pliant.bins.dispatch import NO_RUNTIME, Instances, policy
 from pliant.bins.knowledge import Config, Knowledge, Stream
 from pliant.bins.planning.plan import Window, plan, start_plan, swaps
-from pliant.bins.work import Requests, Work, batch_size, latest_end
+from pliant.bins.work import Work, batch_size, latest_end
 from pliant.devices import Devices
 from pliant.protocol import Request
+from pliant.retries import Retries
 
 
 class SinglePool:
-    """The queues of all devices; `devices` is read for what was learnt about the profile."""
+    """The queues of all devices; `devices` is read for what was learnt about the profile, `retries` for who runs apart."""
 
-    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request]) -> None:
-        self._knowledge, self._config, self._devices = knowledge, config, devices
+    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request], retries: Retries) -> None:
+        self._knowledge, self._config, self._devices, self._retries = knowledge, config, devices, retries
         self._runtimes = knowledge.runtimes
         self._instances = Instances(config.workers, len(self._runtimes), config.dispatch == "completion")
         self._seconds = [runtime.alone for runtime in self._runtimes]
@@ -80,17 +81,17 @@ class SinglePool:
             self._queued -= 1
             request = queue.popleft()
             return Work((request,), *self._cost(worker, request))
-        first = [queue[at] for at in range(min(len(queue), runtime.batches[-1]))]
+        first = self._apart(queue, [queue[at] for at in range(min(len(queue), runtime.batches[-1]))])
         size = batch_size(first, runtime.batches, runtime.cost, self._latest_end, now, len(queue))
         requests = tuple(queue.popleft() for _ in range(size))
         self._queued -= size
         return Work(requests, *runtime.cost(max(request.length for request in requests), size))
 
-    def ended(self, worker: int, kind: str, work: Requests, now: float) -> list[int]:
+    def ended(self, worker: int, kind: str, count: int, now: float) -> list[int]:
         """Note that a launch of the worker ended, and return the workers that may take something."""
         match kind:
             case "run":
-                self._instances.change(worker, now + self._rest(worker), -len(work))
+                self._instances.change(worker, now + self._rest(worker), -count)
                 return [worker]
             case "load":
                 return self._loaded(worker, now)
@@ -185,10 +186,14 @@ class SinglePool:
         self._retired.add(chosen)
         return chosen
 
+    def ids(self) -> Iterable[int]:
+        """Return the ids of all waiting requests."""
+        return [request.id for queue in self._queues for request in queue] + list(self._unassigned)
+
     def check(self) -> None:
         """Assert that each request waits in one place, and that a loading worker is no instance."""
         self._instances.check()
-        places = [request.id for queue in self._queues for request in queue] + list(self._unassigned)
+        places = list(self.ids())
         assert len(set(places)) == len(places) == self.waiting, "a request is in two places"
         assert all(self._instances.runtime[w] == NO_RUNTIME for w in self._loading), "dispatched to while it loads"
 
@@ -205,6 +210,17 @@ class SinglePool:
         free_at = self._instances.free_at[worker]
         self._instances.change(worker, (free_at if free_at > now else now) + seconds, 1)
         return worker
+
+    def _apart(self, queue: deque[Request], first: list[Request]) -> list[Request]:
+        """Return those of the first requests that may run together, and put these at the queue's head."""
+        together = set(self._retries.together([request.id for request in first]))
+        if len(together) == len(first):
+            return first
+        chosen = [request for request in first if request.id in together]
+        for _ in first:
+            queue.popleft()
+        queue.extendleft(reversed([*chosen, *(request for request in first if request.id not in together)]))
+        return chosen
 
     def _cost(self, worker: int, request: Request) -> tuple[int, float]:
         """Return setting and seconds of the request, alone, on the runtime that the worker holds."""

@@ -54,17 +54,19 @@ async def within(seconds: float, call: Awaitable[T]) -> T:
     lost one part when it goes on, and finds the result that has come meanwhile.
     """
     loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle | None = None
     async with asyncio.timeout(None) as timeout:
 
         def count(left: int) -> None:
             nonlocal timer
-            if left:
+            if left > 0:
                 timer = loop.call_later(seconds / SLICES, count, left - 1)
             else:
                 timeout.reschedule(loop.time())
 
-        timer = loop.call_later(seconds / SLICES, count, SLICES - 1)
+        count(SLICES)
         try:
             return await call
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()

@@ -13,13 +13,14 @@ from typing import Any
 from pliant.errors import WorkerError
 from pliant.protocol import Failed, Finished, Launch, Result
 from serving.workers.launch_limit import LaunchLimit, within
-from serving.workers.worker import Worker
+from serving.workers.worker import ModelError, Worker
 
 logger = logging.getLogger("pliant.serving")
 
 End = tuple[Finished | Failed, Sequence[Any]]
 """How a launch ended, and one output per request (none if it failed)."""
 
+MAX_ERRORS = 16  # of the model, one after the other without a success, after which its process counts as lost
 RETRY_SECONDS = 1.0  # between two attempts to restart a worker that died idle
 
 
@@ -34,6 +35,7 @@ class WorkerSlot:
     launch: Launch | None = None
     up: bool = False
     reviving: asyncio.Task[None] | None = None
+    errors: int = 0  # of the model since its last success
     limits: LaunchLimit = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +74,8 @@ class WorkerSlot:
                     case "load":
                         return Finished(launch.id, await self.worker.load(launch.setting)), ()
                 return await self._run(launch, payloads)
+        except ModelError as error:
+            return self._model_failed(launch, error), ()
         except Exception as error:
             return self._failed(launch, error), ()
         finally:
@@ -85,6 +89,7 @@ class WorkerSlot:
         except TimeoutError:
             raise WorkerError(f"it was still running after {limit:g} s") from None
         self.limits.finished(launch, loop.time())
+        self.errors = 0
         if len(outputs) != len(payloads):
             raise WorkerError(f"the worker returned {len(outputs)} outputs for {len(payloads)} requests")
         return Finished(launch.id, seconds, tuple(Result(request) for request in launch.requests)), outputs
@@ -101,7 +106,18 @@ class WorkerSlot:
     async def _bring_up(self) -> None:
         await self.worker.restart()
         self.limits.started()
-        self.up = True
+        self.errors, self.up = 0, True
+
+    def _model_failed(self, launch: Launch, error: ModelError) -> Failed:
+        """Return the failure of a launch whose process lives: its requests may be to blame, so nothing is restarted.
+
+        A process that does nothing but fail is not trusted, and neither is one that failed to load a model.
+        """
+        self.errors += 1
+        if launch.kind != "run" or self.errors >= MAX_ERRORS:
+            return self._failed(launch, error)
+        logger.warning("the model of worker %d failed in launch %d: %s", launch.worker, launch.id, error)
+        return Failed(launch.id, str(error), lost=False)
 
     def _failed(self, launch: Launch, error: Exception) -> Failed:
         """Kill the worker, which must restart before it is used again, and return the launch's failure."""
