@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from pliant.protocol import Arrived, Cancelled, Failed, Finished, JournalEntry, Launch
+from pliant.protocol import Arrived, Cancelled, Failed, Finished, JournalEntry, Launch, Restarted
 from serving.answers import Completed, Rejected
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -40,6 +40,7 @@ class Metrics:
         self._launches = counter("launches", f"Batches launched, by {setting}", setting)
         self._failures = counter("worker_failures", "Device processes that died or hung, during a launch or idle")
         self._model_errors = counter("model_errors", "Launches in which the model raised an error; the process lives")
+        self._restarts = counter("scheduler_restarts", "Errors of the scheduler, after which a fresh one went on")
         self._cancelled = counter("cancelled", "Requests whose client left before the answer")
         self._batch = histogram("batch_size", "Requests per launch", SIZES)
         self._queue = histogram("queue_seconds", "Seconds from arrival to launch, per answered request", SECONDS)
@@ -59,6 +60,8 @@ class Metrics:
                 (self._failures if lost else self._model_errors).inc()
             case Cancelled():
                 self._cancelled.inc()
+            case Restarted():
+                self._restarts.inc()
         for action in entry.actions:
             if isinstance(action, Launch) and action.kind == "run":
                 self._launches.labels(setting_name(action.setting)).inc()

@@ -83,7 +83,7 @@ def blueprint(settings: BinsSettings, catalog: Catalog) -> Blueprint[Handler]:
     """Return what a generation of this catalog needs."""
     names = [f"{stream}/{bin_name(shape)}" for stream, shape in catalog.shapes]
     return Blueprint(
-        scheduler=make_scheduler(settings, catalog),
+        make_scheduler=partial(make_scheduler, settings, catalog),
         handlers=handlers_of(catalog),
         builds=[build_plan(settings, catalog, worker) for worker in range(settings.workers)],
         setting_name=names.__getitem__,

@@ -63,11 +63,14 @@ class WorkerSlot:
 
     async def carry_out(self, launch: Launch, payloads: Sequence[Any]) -> End:
         """Run a launch and return how it ended. Raises nothing but cancellation: the scheduler decides on failures."""
-        self.launch = launch
+        if self.launch is None:
+            self.launch = launch
         try:
             if not self.up and launch.kind != "restart":  # it is being restarted; the requests need not wait
                 return Failed(launch.id, "the worker died while idle"), ()
             async with self.lock:
+                if self.launch is not launch:  # its scheduler has failed, and a fresh one has launched another
+                    return Failed(launch.id, "its scheduler has failed", lost=False), ()
                 match launch.kind:
                     case "restart":
                         return await self._restart(launch)
@@ -79,7 +82,8 @@ class WorkerSlot:
         except Exception as error:
             return self._failed(launch, error), ()
         finally:
-            self.launch = None
+            if self.launch is launch:  # the next one may wait already, where a scheduler was restarted
+                self.launch = None
 
     async def _run(self, launch: Launch, payloads: Sequence[Any]) -> End:
         loop = asyncio.get_running_loop()
