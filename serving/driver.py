@@ -38,6 +38,7 @@ from serving.answers import Completed, Dispatched, LaunchResult, Pending, Reject
 from serving.client import ANYBODY, Client
 from serving.clock import Clock
 from serving.recovery import Recovery
+from serving.workers.spares import Spares
 from serving.workers.worker import Worker
 from serving.workers.worker_slot import WorkerSlot
 
@@ -70,6 +71,7 @@ class Driver:
         read: Read = lambda _pending, result: result,
         facts: Mapping[str, Any] | None = None,
         factory: Callable[[], Scheduler] | None = None,
+        spares: Sequence[Worker] = (),
     ) -> None:
         """`facts`, if given, are the scheduler's first event, so that the journal holds what the scheduler knows.
 
@@ -80,10 +82,13 @@ class Driver:
 
         `factory` makes a scheduler equal to `scheduler` before its first event, for when that one fails. Without it
         every request gets an error from then on.
+
+        `spares` stand by to take the place of a worker that dies or hangs.
         """
         self._scheduler, self._record, self._clock, self._limits = scheduler, record, clock, limits
         self._read, self._facts = read, facts
-        self._slots = [WorkerSlot(worker, limits.launch, died) for worker in workers]
+        self._spares = Spares(spares)
+        self._slots = [WorkerSlot(worker, limits.launch, died, self._spares) for worker in workers]
         self._pending: dict[int, Pending] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = count()
@@ -123,6 +128,11 @@ class Driver:
         return self._usual_deadline
 
     @property
+    def spares(self) -> int:
+        """Return how many spare workers stand by."""
+        return self._spares.ready
+
+    @property
     def alive(self) -> bool:
         """Whether the scheduler works. One that has failed needs a new service process."""
         return self._broken is None
@@ -135,6 +145,7 @@ class Driver:
     async def start(self) -> None:
         """Return when every worker has run its model. Raises `WorkerError`, and what `change` raises."""
         await asyncio.gather(*(slot.start() for slot in self._slots))
+        self._spares.start()
         if self._facts is not None:
             self.change(self._facts)
 
@@ -204,11 +215,13 @@ class Driver:
         """Send an update of the model to every worker. `build` makes the updated model if the worker is restarted."""
         for slot in self._slots:
             await slot.update(value, build)
+        await self._spares.update(value, build)
 
     def remember(self, build: Any) -> None:
         """Set the build that every worker uses if it is restarted."""
         for slot in self._slots:
             slot.worker.remember(build)
+        self._spares.remember(build)
 
     async def stop(self) -> None:
         """Answer all pending requests, then stop the workers."""
@@ -219,7 +232,7 @@ class Driver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(slot.stop() for slot in self._slots))
+        await asyncio.gather(*(slot.stop() for slot in self._slots), self._spares.stop())
 
     def _tick(self) -> float:
         """Return the present time, which never goes back: a timer may fire a moment before the time that it was set for."""

@@ -133,10 +133,22 @@ def generation_maker(
         record = journal_recorder(metrics, lambda: plan.waiting(driver), recorder, plan.setting_name)
         limits = Limits(launch=settings.launch_limit)
         fresh = plan.make_scheduler
-        driver = Driver(fresh(), workers, record, clock, limits, metrics.died_idle, plan.read, plan.facts, fresh)
+        spares = [worker_factory(build) for build in spare_builds(plan.builds, settings.spare)]
+        driver = Driver(
+            fresh(), workers, record, clock, limits, metrics.died_idle, plan.read, plan.facts, fresh, spares
+        )
         return Generation(number, catalog, plan.handlers, driver, recorder)
 
     return make
+
+
+def spare_builds(builds: Sequence[Build], count: int) -> list[Build]:
+    """Return the builds of `count` spare workers: those of the workers in turn, each different one once a turn."""
+    different: list[Build] = []
+    for build in builds:
+        if build not in different:
+            different.append(build)
+    return [different[number % len(different)] for number in range(count)]
 
 
 def journal_recorder(

@@ -13,6 +13,7 @@ from typing import Any
 from pliant.errors import WorkerError
 from pliant.protocol import Failed, Finished, Launch, Result
 from serving.workers.launch_limit import LaunchLimit, within
+from serving.workers.spares import Spares
 from serving.workers.worker import ModelError, Worker
 
 logger = logging.getLogger("pliant.serving")
@@ -31,6 +32,7 @@ class WorkerSlot:
     worker: Worker
     limit: float  # the most seconds of a launch, and its limit where none are expected (see launch_limit.py)
     died: Callable[[], None]  # called when the worker dies idle, which no launch reports
+    spares: Spares = field(default_factory=Spares)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # keeps updates between launches
     launch: Launch | None = None
     up: bool = False
@@ -108,7 +110,12 @@ class WorkerSlot:
         return Finished(launch.id, seconds), ()
 
     async def _bring_up(self) -> None:
-        await self.worker.restart()
+        spare = self.spares.take(self.worker)
+        if spare is None:
+            await self.worker.restart()
+        else:
+            self.worker = spare
+        self.worker.on_end = self._on_worker_end
         self.limits.started()
         self.errors, self.up = 0, True
 
