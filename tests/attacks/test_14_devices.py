@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
+from itertools import pairwise
 
 import pytest
 
@@ -29,7 +30,7 @@ def serving(request, tmp_path_factory):
 
 def gap(seconds: list[float]) -> float:
     """Return the longest time between two of these moments."""
-    return max(later - former for former, later in zip(seconds, seconds[1:], strict=False))
+    return max(later - former for former, later in pairwise(seconds))
 
 
 def outage(service, harm) -> tuple[float, float]:
