@@ -93,7 +93,7 @@ class Spares:
                 break
         worker.on_end = lambda: self._ended(worker)
         self._ready.append(worker)
-        logger.info("a spare worker stands by")
+        logger.warning("a spare worker stands by")
 
     def _ended(self, worker: Worker) -> None:
         """Start a spare again that died while it stood by."""
