@@ -33,6 +33,8 @@ def serving(parser: ArgumentParser) -> None:
     parser.add_argument("--refresh", dest="refresh_seconds", type=float, metavar="SECONDS", help=text)
     text = "serve even where the champion was measured on another class of device"
     parser.add_argument("--any-profile", action="store_true", default=None, help=text)
+    text = "device processes that stand by with their models loaded, for when one dies or hangs (default: 0)"
+    parser.add_argument("--spare", type=int, metavar="N", help=text)
     text = "write every event and decision to FILE; the file of a former run is kept as FILE.1, FILE.2, ..."
     parser.add_argument("--journal", type=Path, metavar="FILE", help=text)
 

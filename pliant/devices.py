@@ -72,7 +72,8 @@ class Devices(Generic[C]):
         """Occupy a free worker and return the launch. `carried` comes back at its end; `expected`: its seconds."""
         del self.free[worker]
         requests = tuple([request.id for request in carried])
-        return self._occupy(Launch(self._launches, worker, requests, setting, kind), carried, expected, now)
+        seconds = self.seconds(expected)
+        return self._occupy(Launch(self._launches, worker, requests, setting, kind, seconds), carried, expected, now)
 
     def cancel(self, request: int) -> bool:
         """Take a request out of what a running launch carries, and return whether a launch carries it."""
@@ -97,8 +98,13 @@ class Devices(Generic[C]):
     def fail(self, event: Failed, now: float) -> Running[C]:
         """Plan the restart of a failed launch's worker: at once, or after a pause if a restart failed. Returns what
         ran.
+
+        A worker that is not lost is free: the model raised an error and the device lives.
         """
         running = self._running.pop(event.launch)
+        if not event.lost and running.launch.kind == "run":
+            self.free[running.launch.worker] = None
+            return running
         self._broken.append((now + (0.0 if running.launch.kind == "run" else self._pause), running.launch.worker))
         return running
 

@@ -22,6 +22,7 @@ from pliant.protocol import (
     JournalEntry,
     Launch,
     Request,
+    Restarted,
     Result,
     Woke,
 )
@@ -62,6 +63,8 @@ def _event_fields(event: Event) -> Fields:
             return {"type": "woke"}
         case Changed(facts):
             return {"type": "changed", "facts": facts}
+        case Restarted(reason):
+            return {"type": "restarted", "reason": reason}
 
 
 def _given(**fields: Any) -> Fields:
@@ -106,6 +109,8 @@ def _event(fields: Fields) -> Event:
             return Woke(**fields)
         case "changed":
             return Changed(**fields)
+        case "restarted":
+            return Restarted(**fields)
         case other:
             raise ValueError(f"no event is called {other!r}")
 

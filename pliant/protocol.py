@@ -11,6 +11,7 @@ Times are seconds on the driver's clock, deadlines included. Knows no images, te
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -105,7 +106,18 @@ class Changed:
     facts: Mapping[str, Any]
 
 
-Event = Arrived | Finished | Failed | Cancelled | Woke | Changed
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The scheduler has raised an error, and a fresh one takes its place. Only journals hold this: nobody handles it.
+
+    Actions of its entry were taken by the driver. What is pending follows as `Changed` and `Arrived`; launches are
+    numbered from 0 again, and those of the former scheduler are forgotten.
+    """
+
+    reason: str
+
+
+Event = Arrived | Finished | Failed | Cancelled | Woke | Changed | Restarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,4 +191,13 @@ class Scheduler(Protocol):
 
 def replay(scheduler: Scheduler, journal: Iterable[JournalEntry]) -> Journal:
     """Feed a journal's events to a fresh scheduler at their times. A pure scheduler gives the same journal."""
-    return [JournalEntry(e.now, e.event, tuple(scheduler.handle(e.event, e.now))) for e in journal]
+    entries = list(journal)
+    fresh = deepcopy(scheduler) if any(isinstance(entry.event, Restarted) for entry in entries) else scheduler
+    replayed: Journal = []
+    for entry in entries:
+        if isinstance(entry.event, Restarted):
+            scheduler, actions = deepcopy(fresh), entry.actions
+        else:
+            actions = tuple(scheduler.handle(entry.event, entry.now))
+        replayed.append(JournalEntry(entry.now, entry.event, actions))
+    return replayed

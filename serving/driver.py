@@ -2,7 +2,8 @@
 
 The driver keeps the clock and the pending requests, and decides nothing. It records every event and every action, so that
 `replay` of the journal gives the same decisions. Each submitted request is answered exactly once: with an output, with a
-rejection, or with an exception if the scheduler itself failed.
+rejection, or with an exception if the scheduler itself failed. A scheduler that fails is replaced by a fresh one, which is
+given what is pending (see recovery.py).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pliant.protocol import (
     JournalEntry,
     Launch,
     Request,
+    Restarted,
     Result,
     Scheduler,
     Woke,
@@ -35,6 +37,8 @@ from serving.answer_rate import AnswerRate
 from serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected
 from serving.client import ANYBODY, Client
 from serving.clock import Clock
+from serving.recovery import Recovery
+from serving.workers.spares import Spares
 from serving.workers.worker import Worker
 from serving.workers.worker_slot import WorkerSlot
 
@@ -66,6 +70,8 @@ class Driver:
         died: Callable[[], None] = lambda: None,
         read: Read = lambda _pending, result: result,
         facts: Mapping[str, Any] | None = None,
+        factory: Callable[[], Scheduler] | None = None,
+        spares: Sequence[Worker] = (),
     ) -> None:
         """`facts`, if given, are the scheduler's first event, so that the journal holds what the scheduler knows.
 
@@ -73,10 +79,16 @@ class Driver:
 
         `read` is called with every pending request after each of its launches. It returns the result for the scheduler,
         and may change the payload of the next launch. If it raises, the request fails with that exception.
+
+        `factory` makes a scheduler equal to `scheduler` before its first event, for when that one fails. Without it
+        every request gets an error from then on.
+
+        `spares` stand by to take the place of a worker that dies or hangs.
         """
         self._scheduler, self._record, self._clock, self._limits = scheduler, record, clock, limits
         self._read, self._facts = read, facts
-        self._slots = [WorkerSlot(worker, limits.launch, died) for worker in workers]
+        self._spares = Spares(spares)
+        self._slots = [WorkerSlot(worker, limits.launch, died, self._spares) for worker in workers]
         self._pending: dict[int, Pending] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = count()
@@ -85,11 +97,19 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._broken: str | None = None
+        self._factory, self._recovery = factory, Recovery()
+        self._generation = 0  # of schedulers
+        self._abandoned: list[Launch] = []  # launches of former schedulers
 
     @property
     def now(self) -> float:
         """Return the present time in seconds, on the clock of deadlines and journal."""
         return self._clock()
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Return the present scheduler."""
+        return self._scheduler
 
     @property
     def pending(self) -> int:
@@ -99,12 +119,18 @@ class Driver:
     @property
     def waiting(self) -> int:
         """Return the number of requests without an answer that are in no running launch."""
-        return len(self._pending) - sum(len(slot.launch.requests) for slot in self._slots if slot.launch)
+        launched = sum(len(slot.launch.requests) for slot in self._slots if slot.launch)
+        return max(0, len(self._pending) - launched)
 
     @property
     def usual_deadline(self) -> float:
         """Return the mean deadline of the latest requests, in seconds from when they were submitted."""
         return self._usual_deadline
+
+    @property
+    def spares(self) -> int:
+        """Return how many spare workers stand by."""
+        return self._spares.ready
 
     @property
     def alive(self) -> bool:
@@ -119,6 +145,7 @@ class Driver:
     async def start(self) -> None:
         """Return when every worker has run its model. Raises `WorkerError`, and what `change` raises."""
         await asyncio.gather(*(slot.start() for slot in self._slots))
+        self._spares.start()
         if self._facts is not None:
             self.change(self._facts)
 
@@ -150,11 +177,14 @@ class Driver:
         request = Request(next(self._ids), now, now + deadline, task, utility, length, setting, tenant, weight)
         answer: asyncio.Future[Completed | Rejected] = asyncio.get_running_loop().create_future()
         self._pending[request.id] = Pending(request, payload, answer, state)
-        self._handle(Arrived(request), now)
+        if self._recovery.takes(request.id):
+            self._refill_soon()
+        else:
+            self._handle(Arrived(request), now)
         try:
             return self._on_clock(await answer, request)
         except asyncio.CancelledError:
-            if self._pending.pop(request.id, None) is not None:
+            if self._pending.pop(request.id, None) is not None and not self._recovery.forget(request.id):
                 self._handle(Cancelled(request.id), self._tick())
             raise
 
@@ -176,18 +206,22 @@ class Driver:
         except InputError:
             raise
         except Exception as error:  # a bug of ours, whatever its type
-            raise SchedulerError(self._break(error)) from error
+            self._fail(error, event)
+            raise SchedulerError(f"the scheduler failed: {type(error).__name__}: {error}") from error
+        self._facts = facts
         self._follow(event, actions, now)
 
     async def update(self, value: Any, build: Any) -> None:
         """Send an update of the model to every worker. `build` makes the updated model if the worker is restarted."""
         for slot in self._slots:
             await slot.update(value, build)
+        await self._spares.update(value, build)
 
     def remember(self, build: Any) -> None:
         """Set the build that every worker uses if it is restarted."""
         for slot in self._slots:
             slot.worker.remember(build)
+        self._spares.remember(build)
 
     async def stop(self) -> None:
         """Answer all pending requests, then stop the workers."""
@@ -198,7 +232,7 @@ class Driver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(slot.stop() for slot in self._slots))
+        await asyncio.gather(*(slot.stop() for slot in self._slots), self._spares.stop())
 
     def _tick(self) -> float:
         """Return the present time, which never goes back: a timer may fire a moment before the time that it was set for."""
@@ -206,13 +240,13 @@ class Driver:
         return self._last
 
     def _handle(self, event: Event, now: float) -> None:
-        """Give the scheduler an event and carry out its actions. Any error of the scheduler ends in `_break`."""
+        """Give the scheduler an event and carry out its actions. Any error of the scheduler ends in `_fail`."""
         if self._broken:
             return
         try:
             actions = self._scheduler.handle(event, now)
         except Exception as error:  # a bug of ours, whatever its type
-            self._break(error)
+            self._fail(error, event)
             return
         self._follow(event, actions, now)
 
@@ -224,9 +258,11 @@ class Driver:
                 self._act(action, now)
             self._arm(event, now)
         except Exception as error:
-            self._break(error)
+            self._fail(error, event)
 
     def _act(self, action: Action, now: float) -> None:
+        if self._recovery.note(action):
+            self._refill_soon()
         match action:
             case Launch():
                 self._launch(action, now)
@@ -239,16 +275,18 @@ class Driver:
 
     def _launch(self, launch: Launch, now: float) -> None:
         slot = self._slots[launch.worker]
-        if slot.launch is not None:
+        if slot.launch is not None and not any(slot.launch is former for former in self._abandoned):
             raise SchedulerError(f"worker {launch.worker} was given launch {launch.id} during launch {slot.launch.id}")
         payloads = [self._pending[request].payload for request in launch.requests]
         slot.launch = launch
-        task = asyncio.create_task(self._carry_out(slot, Dispatched(launch, now), payloads))
+        task = asyncio.create_task(self._carry_out(slot, Dispatched(launch, now), payloads, self._generation))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, slot: WorkerSlot, dispatched: Dispatched, payloads: list[Any]) -> None:
+    async def _carry_out(self, slot: WorkerSlot, dispatched: Dispatched, payloads: list[Any], generation: int) -> None:
         event, outputs = await slot.carry_out(dispatched.launch, payloads)
+        if generation != self._generation:  # its scheduler has failed meanwhile: its requests wait again
+            return
         if isinstance(event, Finished):
             event = self._take_in(event, dispatched, outputs)
         self._handle(event, self._tick())
@@ -288,6 +326,51 @@ class Driver:
         self._timer = None
         self._last = max(self._last, wake)
         self._handle(Woke(), self._tick())
+
+    def _fail(self, error: Exception, event: Event) -> None:
+        """Replace a scheduler that has raised an error over an event, and let what is pending wait for the new one."""
+        if self._factory is None or self._recovery.is_hopeless(len(self._pending)):
+            self._break(error)
+            return
+        reason = f"{type(error).__name__}: {error}"
+        logger.error("the scheduler failed over %r; a fresh one goes on", event, exc_info=error)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._generation += 1
+        self._abandoned = [slot.launch for slot in self._slots if slot.launch is not None]
+        self._scheduler, now = self._factory(), self._tick()
+        actions = self._settle_what_ran(now)
+        culprit = self._recovery.begin(event, self._pending)
+        if culprit is not None:
+            actions.append(Drop(culprit, "failed"))
+            self._pending.pop(culprit).fail(SchedulerError(f"the scheduler failed twice over this request: {reason}"))
+        self._record(JournalEntry(now, Restarted(reason), tuple(actions)))
+        if self._facts is not None:
+            self._handle(Changed(self._facts), now)
+        self._refill_soon()
+
+    def _settle_what_ran(self, now: float) -> list[Action]:
+        """Answer the requests that have an output with it, as no launch of the former scheduler is known any more."""
+        actions: list[Action] = []
+        for id, pending in list(self._pending.items()):
+            if pending.launches and not pending.answer.done():
+                launch = pending.last.dispatched.launch.id
+                actions.append(Answer(id, launch, "failed"))
+                self._pending.pop(id).settle(pending.completed(launch, now, "failed"))
+        return actions
+
+    def _refill_soon(self) -> None:
+        """Go on with what waits for a fresh scheduler, in a turn of its own: it may fail over that, too."""
+        asyncio.get_running_loop().call_soon(self._refill, self._generation)
+
+    def _refill(self, generation: int) -> None:
+        while generation == self._generation and not self._broken:
+            request = self._recovery.next()
+            if request is None:
+                return
+            if request in self._pending:
+                self._handle(Arrived(self._pending[request].request), self._tick())
 
     def _break(self, error: Exception) -> str:
         logger.error("the scheduler failed; every request gets an error from now on", exc_info=error)

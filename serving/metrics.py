@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, JournalEntry, Launch
+from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, JournalEntry, Launch, Restarted
 from serving.answers import Completed, Rejected
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -41,6 +41,8 @@ class Metrics:
         self._errors = counter("refusals", "Requests answered with an error, by error code", "code")
         self._launches = counter("launches", f"Batches launched, by {setting}", setting)
         self._failures = counter("worker_failures", "Device processes that died or hung, during a launch or idle")
+        self._model_errors = counter("model_errors", "Launches in which the model raised an error; the process lives")
+        self._restarts = counter("scheduler_restarts", "Errors of the scheduler, after which a fresh one went on")
         self._cancelled = counter("cancelled", "Requests whose client left before the answer")
         self._tenant_seconds = counter("tenant_seconds", "Seconds of the devices, by the tenants of requests", "tenant")
         self._tenant_outcomes = counter("tenant_outcomes", "Requests answered or dropped", "tenant", "outcome")
@@ -62,10 +64,13 @@ class Metrics:
                 self._arrivals.labels(request.task).inc()
             case Finished(_, seconds, results) if results:
                 self._run.observe(seconds)
-            case Failed():
-                self._failures.inc()
+            case Failed(_, _, lost):
+                (self._failures if lost else self._model_errors).inc()
             case Cancelled():
                 self._cancelled.inc()
+            case Restarted():
+                self._restarts.inc()
+                self._launched.clear()
         for action in entry.actions:
             if isinstance(action, Launch) and action.kind == "run":
                 self._launches.labels(setting_name(action.setting)).inc()

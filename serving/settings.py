@@ -42,7 +42,8 @@ class Settings:
     max_body_bytes: int = 10 * 1024 * 1024
     max_waiting: int = 2048  # requests
     max_deadline: float = 60.0  # seconds
-    launch_limit: float = 60.0  # seconds after which a running launch counts as hung
+    launch_limit: float = 60.0  # the most seconds of a launch; most count as hung much earlier, by their profile
+    spare: int = 0  # device processes that stand by with their models loaded, beside those that serve
     host: str = "127.0.0.1"  # the address that the service listens on
     open: bool = False  # also another machine may call it without a key
     keys: str = ""  # the document of a file of keys
@@ -62,6 +63,8 @@ class Settings:
             raise InputError(
                 _variable("refresh_seconds"), self.refresh_seconds, "0 for no polls, or positive and finite"
             )
+        if self.spare < 0:
+            raise InputError(_variable("spare"), self.spare, "0 for no process that stands by, or how many do")
         for name in self.POSITIVE:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):

@@ -160,7 +160,7 @@ class Config:
     margin: float = 0.15  # share of the time to a deadline that is reserved for the way back to the client
     max_waiting: int = 2048  # waiting requests per worker; more are dropped as "full"
     drop_late: bool = True  # False: late requests are served after all others
-    attempts: int = 2  # launches of a request; it is dropped when the last one fails
+    attempts: int = 2  # failed launches of a request, the last one alone, after which it is dropped
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
     patience: float | None = (
         None  # seconds that a request may be overtaken, per second of its own work; None: from the SLO

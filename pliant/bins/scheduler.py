@@ -15,11 +15,12 @@ from pliant.bins.knowledge import Config, Knowledge
 from pliant.bins.planning.scaling import Scaler
 from pliant.bins.shared import SharedPool
 from pliant.bins.single import SinglePool
-from pliant.bins.work import Requests, Work, latest_end
+from pliant.bins.work import Work, latest_end
 from pliant.devices import Devices
 from pliant.errors import InputError
 from pliant.fairness import Fairness
 from pliant.protocol import Action, Answer, Arrived, Cancelled, Changed, Drop, Event, Failed, Finished, Request, Woke
+from pliant.retries import Retries
 
 
 class Pool(Protocol):
@@ -45,8 +46,8 @@ class Pool(Protocol):
     def take(self, worker: int, now: float) -> Work | None:
         """Return what a free worker does next."""
 
-    def ended(self, worker: int, kind: str, work: Requests, now: float) -> list[int]:
-        """Note that a launch of the worker ended."""
+    def ended(self, worker: int, kind: str, count: int, now: float) -> list[int]:
+        """Note that a launch of `count` requests ended, and that its worker is up."""
 
     def lost(self, worker: int, now: float) -> list[int]:
         """Note that the worker failed; the requests that it ran come back by `retry`."""
@@ -89,9 +90,9 @@ class BinsScheduler:
         self._devices: Devices[Request] = Devices(self._config.workers, self._config.restart_pause)
         self._fairness = Fairness(self._config.fairness)
         kind = SharedPool if knowledge.placement == "shared" else SinglePool
-        self._pool: Pool = kind(knowledge, self._config, self._devices, self._fairness)
+        self._retries = Retries(self._config.attempts)
+        self._pool: Pool = kind(knowledge, self._config, self._devices, self._fairness, self._retries)
         self._limit = self._config.max_waiting * self._config.workers
-        self._tries: dict[int, int] = {}  # failed launches of the requests that had any
         self._scaler = Scaler(self._config.scaling) if self._config.scaling else None
         self._spare: list[int] = []
 
@@ -116,7 +117,7 @@ class BinsScheduler:
             case Failed():
                 self._fail(event, now, actions)
             case Cancelled(request):
-                self._tries.pop(request, None)
+                self._retries.forget(request)
                 if not self._devices.cancel(request):
                     self._pool.cancel(request)
                     self._fairness.leave(request)
@@ -138,6 +139,7 @@ class BinsScheduler:
         running = [request.id for launch in self._devices.running for request in launch.carried]
         assert len(set(running)) == len(running), "a request runs twice"
         self._fairness.check(self._pool.ids())
+        self._retries.check({*running, *self._pool.ids()})
 
     def _arrive(self, request: Request, now: float) -> list[Action]:
         if not 0 <= request.length <= self._longest.get(request.task, -1):
@@ -194,20 +196,22 @@ class BinsScheduler:
         self._fairness.ended(event.launch, event.seconds)
         actions += [Answer(request.id, event.launch) for request in ended.carried]
         for request in ended.carried:
-            self._tries.pop(request.id, None)
+            self._retries.forget(request.id)
             if self._scaler:
                 self._scaler.answered(now, (now - request.arrival) / self._streams[request.task].slo)
         self._expire(now, actions)
         launch = ended.launch
-        self._serve_free(self._pool.ended(launch.worker, launch.kind, ended.carried, now), now, actions)
+        self._serve_free(self._pool.ended(launch.worker, launch.kind, len(launch.requests), now), now, actions)
 
     def _fail(self, event: Failed, now: float, actions: list[Action]) -> None:
         ended = self._devices.fail(event, now)
         self._fairness.ended(event.launch, min(now - ended.launched, ended.expected))
-        workers = self._pool.lost(ended.launch.worker, now)
+        launch = ended.launch
+        lost, count = launch.worker not in self._devices.free, len(launch.requests)
+        workers = self._pool.lost(launch.worker, now) if lost else self._pool.ended(launch.worker, "run", count, now)
+        given_up = self._retries.failed([request.id for request in ended.carried], count == 1, lost)
         for request in ended.carried:
-            tries = self._tries[request.id] = self._tries.get(request.id, 0) + 1
-            if tries >= self._config.attempts or latest_end(request, self._config.margin) <= now:
+            if request.id in given_up or latest_end(request, self._config.margin) <= now:
                 actions += self._drop(request.id, "failed", now)
                 continue
             self._fairness.join(request.id, request.tenant, request.weight)
@@ -239,10 +243,10 @@ class BinsScheduler:
     def _expire(self, now: float, actions: list[Action]) -> None:
         for request in self._pool.expire(now):
             self._fairness.leave(request.id)
-            actions += self._drop(request.id, "failed" if request.id in self._tries else "late", now)
+            actions += self._drop(request.id, "failed" if request.id in self._retries else "late", now)
 
     def _drop(self, request: int, reason: str, now: float) -> list[Action]:
-        self._tries.pop(request, None)
+        self._retries.forget(request)
         if self._scaler:
             self._scaler.answered(now, float("inf"))
         return [Drop(request, reason)]

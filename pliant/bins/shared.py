@@ -15,10 +15,11 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from pliant.bins.knowledge import Config, Knowledge, Stream
-from pliant.bins.work import Requests, Work, batch_size, latest_end
+from pliant.bins.work import Work, batch_size, latest_end
 from pliant.devices import Devices
 from pliant.fairness import Fairness, Turn
 from pliant.protocol import Request
+from pliant.retries import Retries
 
 LATE = 1e12  # seconds added to the place of a request that cannot be in time: behind all others
 
@@ -29,11 +30,13 @@ Entry = tuple[float, int, Request]
 class SharedPool:
     """The queue of all devices.
 
-    `devices` is read for what was learnt about the profile, `fairness` for whose turn it is.
+    `devices` is read for what was learnt about the profile, `fairness` for whose turn it is, `retries` for who runs apart.
     """
 
-    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request], fairness: Fairness) -> None:
-        self._config, self._devices, self._fairness = config, devices, fairness
+    def __init__(
+        self, knowledge: Knowledge, config: Config, devices: Devices[Request], fairness: Fairness, retries: Retries
+    ) -> None:
+        self._config, self._devices, self._fairness, self._retries = config, devices, fairness, retries
         self._streams = {stream.name: stream for stream in knowledge.streams}
         self._heaps: dict[str, dict[str, list[list[Entry]]]] = {}  # by tenant and stream, one a class of length
         self._every: list[list[Entry]] = []  # all of these
@@ -59,7 +62,7 @@ class SharedPool:
         self._watch(request, self._start(request))
         return next((worker for worker in self._devices.free if worker in self._active), None)
 
-    def ended(self, worker: int, _kind: str, _work: Requests, _now: float) -> list[int]:
+    def ended(self, worker: int, _kind: str, _count: int, _now: float) -> list[int]:
         """Return the worker whose launch ended: it may take something."""
         return [worker]
 
@@ -93,14 +96,14 @@ class SharedPool:
         if heap is None:
             return None
         stream = self._streams[heap[0][2].task]
-        chosen = self._candidates(heap, stream, turn)
+        chosen = self._apart(self._candidates(heap, stream, turn))
         requests = [request for _, _, request in chosen]
         size = batch_size(
             requests, stream.batches, stream.cost, self._latest_end, now, self.waiting / len(self._active)
         )
         for entry in chosen[size:]:
             heappush(self._heap_of(entry[2]), entry)
-        if turn is not None:
+        if turn is not None and not any(request.id in self._retries for request in requests):
             requests = self._fill(requests[:size], stream, turn)
             size = len(requests)
         for request in requests[:size]:
@@ -175,7 +178,9 @@ class SharedPool:
         seconds = stream.cost(longest, len(requests))[1]
         for name in self._fairness.order():
             heap = self._alike(requests[0], frozenset((name,)))[0]
-            while name not in turn and self._has_request(heap) and heap[0][0] < LATE:
+            while (
+                name not in turn and self._has_request(heap) and heap[0][0] < LATE and heap[0][1] not in self._retries
+            ):
                 longest = max(longest, heap[0][2].length)
                 count = len(requests) + 1
                 if count > stream.max_batch_of(longest) or stream.cost(longest, count)[1] > seconds:
@@ -192,6 +197,14 @@ class SharedPool:
         """Return these tenants' heaps of the request's stream and class of length."""
         at = bisect_left(self._classes[request.task], request.length)
         return [self._heaps[name][request.task][at] for name in (self._heaps if turn is None else turn)]
+
+    def _apart(self, chosen: list[Entry]) -> list[Entry]:
+        """Return those of the entries that may run together, and put the others back."""
+        together = set(self._retries.together([number for _, number, _ in chosen]))
+        for entry in chosen:
+            if entry[1] not in together:
+                heappush(self._heap_of(entry[2]), entry)
+        return [entry for entry in chosen if entry[1] in together]
 
     def _has_request(self, heap: list[Entry]) -> bool:
         """Return whether a request waits in the heap; outdated entries at its top are removed."""

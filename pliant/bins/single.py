@@ -17,20 +17,24 @@ from itertools import islice
 from pliant.bins.dispatch import NO_RUNTIME, Instances, policy
 from pliant.bins.knowledge import Config, Knowledge, Stream
 from pliant.bins.planning.plan import Window, plan, start_plan, swaps
-from pliant.bins.work import Requests, Work, batch_size, latest_end
+from pliant.bins.work import Work, batch_size, latest_end
 from pliant.devices import Devices
 from pliant.fairness import Fairness
 from pliant.protocol import Request
+from pliant.retries import Retries
 
 
 class SinglePool:
     """The queues of all devices.
 
-    `devices` is read for what was learnt about the profile, `fairness` for whose turn it is.
+    `devices` is read for what was learnt about the profile, `fairness` for whose turn it is, `retries` for who runs apart.
     """
 
-    def __init__(self, knowledge: Knowledge, config: Config, devices: Devices[Request], fairness: Fairness) -> None:
-        self._knowledge, self._config, self._devices, self._fairness = knowledge, config, devices, fairness
+    def __init__(
+        self, knowledge: Knowledge, config: Config, devices: Devices[Request], fairness: Fairness, retries: Retries
+    ) -> None:
+        self._knowledge, self._config, self._devices = knowledge, config, devices
+        self._fairness, self._retries = fairness, retries
         self._runtimes = knowledge.runtimes
         self._instances = Instances(config.workers, len(self._runtimes), config.dispatch == "completion")
         self._seconds = [runtime.alone for runtime in self._runtimes]
@@ -87,17 +91,17 @@ class SinglePool:
             self._queued -= 1
             request = queue.popleft()
             return Work((request,), *self._cost(worker, request))
-        first = [queue[at] for at in range(min(len(queue), runtime.batches[-1]))]
+        first = self._apart(queue, [queue[at] for at in range(min(len(queue), runtime.batches[-1]))])
         size = batch_size(first, runtime.batches, runtime.cost, self._latest_end, now, len(queue))
         requests = tuple(queue.popleft() for _ in range(size))
         self._queued -= size
         return Work(requests, *runtime.cost(max(request.length for request in requests), size))
 
-    def ended(self, worker: int, kind: str, work: Requests, now: float) -> list[int]:
+    def ended(self, worker: int, kind: str, count: int, now: float) -> list[int]:
         """Note that a launch of the worker ended, and return the workers that may take something."""
         match kind:
             case "run":
-                self._instances.change(worker, now + self._rest(worker), -len(work))
+                self._instances.change(worker, now + self._rest(worker), -count)
                 return [worker]
             case "load":
                 return self._loaded(worker, now)
@@ -226,6 +230,17 @@ class SinglePool:
         free_at = self._instances.free_at[worker]
         self._instances.change(worker, (free_at if free_at > now else now) + seconds, 1)
         return worker
+
+    def _apart(self, queue: deque[Request], first: list[Request]) -> list[Request]:
+        """Return those of the first requests that may run together, and put these at the queue's head."""
+        together = set(self._retries.together([request.id for request in first]))
+        if len(together) == len(first):
+            return first
+        chosen = [request for request in first if request.id in together]
+        for _ in first:
+            queue.popleft()
+        queue.extendleft(reversed([*chosen, *(request for request in first if request.id not in together)]))
+        return chosen
 
     def _cost(self, worker: int, request: Request) -> tuple[int, float]:
         """Return setting and seconds of the request, alone, on the runtime that the worker holds."""

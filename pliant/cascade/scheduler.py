@@ -41,6 +41,7 @@ from pliant.protocol import (
     Result,
     Woke,
 )
+from pliant.retries import Retries
 
 POOL = 64  # requests of one model that are considered for a batch
 CALM = 0.25  # of the mean time left: up to so much waiting work, urgency decides
@@ -53,7 +54,7 @@ class Options:
 
     margin: float = 0.15  # share of the time to a deadline that is kept for the way back to the client
     max_waiting: int = 2048  # requests a worker; further ones are "full": dropped, or answered with what they have
-    attempts: int = 2  # launches of one level that may fail for a request before it goes no further
+    attempts: int = 2  # failed launches of one level, the last one alone, after which a request goes no further
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
     fairness: FairnessConfig = FAIRNESS  # how tenants share the devices
 
@@ -71,7 +72,6 @@ class Item:
     alone: float = field(default=0.0, compare=False)  # seconds in a batch of its own, by the profile
     work: float = field(default=0.0, compare=False)  # seconds of the device in a batch of the best size, by the profile
     former: int | None = field(default=None, compare=False)  # the launch that gave the answer so far
-    tries: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,7 @@ class CascadeScheduler:
         self._limit = self._options.max_waiting * workers
         self._devices: Devices[Item] = Devices(workers, self._options.restart_pause)
         self._fairness = Fairness(self._options.fairness)
+        self._retries = Retries(self._options.attempts)
         self._times = [BatchTimes(model.latency) for model in knowledge.models]
         self._queues: list[list[Item]] = [[] for _ in knowledge.models]
         self._longest = [0.0 for _ in knowledge.models]  # bound of `Item.alone` in each queue, in seconds
@@ -183,6 +184,7 @@ class CascadeScheduler:
         results = {result.request: result for result in event.results}
         actions: list[Action] = []
         for item in running.carried:
+            self._retries.forget(item.id)
             actions += self._go_on(item, results.get(item.id, Result(item.id)), event.launch)
         return actions
 
@@ -194,25 +196,29 @@ class CascadeScheduler:
             return [Answer(item.id, launch, "full")]
         value = item.request.utility * max(result.gain, LEAST_VALUE)
         length = result.length or item.length
-        self._queue(replace(item, step=item.step + 1, length=length, value=value, former=launch, tries=0))
+        self._queue(replace(item, step=item.step + 1, length=length, value=value, former=launch))
         return dropped
 
     def _fail(self, event: Failed, now: float) -> list[Action]:
         running = self._devices.fail(event, now)
         self._fairness.ended(event.launch, min(now - running.launched, running.expected))
+        lost, alone = running.launch.worker not in self._devices.free, len(running.launch.requests) == 1
+        given_up = self._retries.failed([item.id for item in running.carried], alone, lost)
         actions: list[Action] = []
         for item in running.carried:
-            if item.tries + 1 < self._options.attempts:
-                self._queue(replace(item, tries=item.tries + 1))
-            else:
+            if item.id in given_up:
                 actions.append(_give_up(item, "failed"))
+            else:
+                self._queue(item)
         return actions
 
     def _cancel(self, request: int) -> None:
+        self._retries.forget(request)
         if not self._devices.cancel(request):
             self._remove(request)
 
     def _remove(self, request: int) -> None:
+        self._retries.forget(request)
         self._fairness.leave(request)
         for model in range(len(self._queues)):
             self._take_out(model, {request})
@@ -226,9 +232,10 @@ class CascadeScheduler:
             late = [item for item in pressed if self._latest(item) <= now]
             if late:
                 self._take_out(model, {item.id for item in late})
+                actions += [_give_up(item, "failed" if item.id in self._retries else "late") for item in late]
                 for item in late:
+                    self._retries.forget(item.id)
                     self._fairness.leave(item.id)
-                actions += [_give_up(item, "failed" if item.tries else "late") for item in late]
         return actions
 
     def _latest(self, item: Item) -> float:
@@ -240,10 +247,15 @@ class CascadeScheduler:
         proposal = self._decide(worker, now)
         if proposal is None:
             return []
-        self._take_out(proposal.model, {item.id for item in proposal.items})
-        seconds, costs = proposal.batch.seconds, [item.work for item in proposal.items]
-        launch = self._devices.launch(worker, proposal.items, seconds, now, proposal.model)
-        self._fairness.launch(launch.id, launch.requests, seconds, costs)
+        together = set(self._retries.together([item.id for item in proposal.items]))
+        self._take_out(proposal.model, together)
+        items, seconds = proposal.items, proposal.batch.seconds
+        if len(together) < len(items):
+            items = tuple(item for item in items if item.id in together)
+            longest = max(item.length for item in items)
+            seconds = float(self._times[proposal.model].batch_seconds(longest)[len(items) - 1])
+        launch = self._devices.launch(worker, items, seconds, now, proposal.model)
+        self._fairness.launch(launch.id, launch.requests, seconds, [item.work for item in items])
         return [launch]
 
     def _take_out(self, model: int, ids: Set[int]) -> None:
@@ -335,6 +347,7 @@ class CascadeScheduler:
         places = [item.id for queue in self._queues for item in queue]
         places += [item.id for running in self._devices.running for item in running.carried]
         assert len(set(places)) == len(places), "a request is in two places"
+        self._retries.check(set(places))
         assert all(queue == sorted(queue) for queue in self._queues), "a queue is out of order"
         for model, queue in enumerate(self._queues):
             assert all(self._path(item.request).models[item.step] == model for item in queue), "wrong queue"

@@ -14,6 +14,7 @@ from pliant.errors import InputError
 from pliant.fairness import FAIRNESS, Fairness, FairnessConfig, Turn
 from pliant.latency import LatencyTable
 from pliant.protocol import Action, Answer, Arrived, Cancelled, Changed, Drop, Event, Failed, Finished, Request, Woke
+from pliant.retries import Retries
 from pliant.tokens.policy import Decision, Knowledge, Policy, PoolState, check_tasks
 
 
@@ -23,7 +24,7 @@ class Options:
 
     margin: float = 0.15  # share of the time to a deadline that is reserved for the way back to the client
     max_waiting: int = 2048  # waiting requests per worker; more are dropped as "full"
-    attempts: int = 2  # launches of a request; it is dropped when the last one fails
+    attempts: int = 2  # failed launches of a request, the last one alone, after which it is dropped
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
     fairness: FairnessConfig = FAIRNESS  # how tenants share the devices, where the policy is fair
 
@@ -36,7 +37,7 @@ class TokensScheduler:
         self._workers = workers
         self._devices: Devices[Request] = Devices(workers, self._options.restart_pause)
         self._fairness = Fairness(self._options.fairness)
-        self._tries: dict[int, int] = {}  # failed launches of the requests that had any
+        self._retries = Retries(self._options.attempts)
         self._latency: LatencyTable | None = None  # of the latest profile
 
     @property
@@ -77,7 +78,7 @@ class TokensScheduler:
                 self._learn(Knowledge.of(facts))
                 actions = []
             case Cancelled(request_id):
-                self._tries.pop(request_id, None)
+                self._retries.forget(request_id)
                 if not self._devices.cancel(request_id):
                     self._policy.cancel(request_id)
                     self._fairness.leave(request_id)
@@ -91,8 +92,7 @@ class TokensScheduler:
             if decision.idle:
                 break
             actions += self._carry_out(decision, now)
-        if self._tries:
-            self._forget(actions)
+        self._forget(actions)
         return actions
 
     def wake_at(self) -> float | None:
@@ -152,11 +152,28 @@ class TokensScheduler:
         actions = self._drop(decision.drop, "late")
         if decision.run or decision.load:
             kind = "load" if decision.load else "run"
-            worker, expected = next(iter(self._devices.free)), decision.seconds
-            launch = self._devices.launch(worker, decision.run, expected, now, decision.setting, kind)
+            run = self._apart(decision.run, now)
+            worker, expected = next(iter(self._devices.free)), self._seconds(decision, len(run))
+            launch = self._devices.launch(worker, run, expected, now, decision.setting, kind)
             self._fairness.launch(launch.id, launch.requests, expected)
             actions.append(launch)
         return actions
+
+    def _apart(self, requests: tuple[Request, ...], now: float) -> tuple[Request, ...]:
+        """Return those of the requests that may run together; the others wait again."""
+        together = set(self._retries.together([request.id for request in requests]))
+        if len(together) == len(requests):
+            return requests
+        for request in requests:
+            if request.id not in together:
+                self._policy.add(request, now, again=True)
+        return tuple(request for request in requests if request.id in together)
+
+    def _seconds(self, decision: Decision, count: int) -> float:
+        """Return the seconds by the profile of `count` of the decision's requests."""
+        if count == len(decision.run) or self._latency is None:
+            return decision.seconds
+        return self._latency.at(decision.setting, count)
 
     def _finish(self, event: Finished, now: float) -> list[Action]:
         running = self._devices.finish(event, now)
@@ -164,25 +181,26 @@ class TokensScheduler:
         if running.launch.kind != "run":
             return []
         for request in running.carried:
-            self._tries.pop(request.id, None)
+            self._retries.forget(request.id)
         return [Answer(request.id, event.launch) for request in running.carried]
 
     def _fail(self, event: Failed, now: float) -> list[Action]:
-        """Restart the worker; its requests wait again unless they have failed too often."""
+        """Let the requests wait again, apart, unless they have failed too often; restart the worker if it is lost."""
         running = self._devices.fail(event, now)
         self._fairness.ended(event.launch, min(now - running.launched, running.expected))
-        self._policy.lost(running.launch.worker)
-        actions: list[Action] = []
-        for request in running.carried:
-            self._tries[request.id] = self._tries.get(request.id, 0) + 1
-            if not self._wait_again(request, now):
-                actions.append(Drop(request.id, "failed"))
-        return actions
+        lost = running.launch.worker not in self._devices.free
+        if lost:
+            self._policy.lost(running.launch.worker)
+        alone = len(running.launch.requests) == 1
+        given_up = self._retries.failed([request.id for request in running.carried], alone, lost)
+        return [
+            Drop(request.id, "failed")
+            for request in running.carried
+            if request.id in given_up or not self._wait_again(request, now)
+        ]
 
     def _wait_again(self, request: Request, now: float) -> bool:
         """Return whether the request waits again. One that is too late is dropped by the next `expire`."""
-        if self._tries[request.id] >= self._options.attempts:
-            return False
         try:
             self._add(request, now, again=True)
         except InputError:  # its task was removed after the launch
@@ -192,7 +210,7 @@ class TokensScheduler:
     def _forget(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Drop):
-                self._tries.pop(action.request, None)
+                self._retries.forget(action.request)
 
     def check(self) -> None:
         """Assert that workers are accounted for and that each request either waits or runs, in one place."""
@@ -202,4 +220,4 @@ class TokensScheduler:
         running = [r.id for run in self._devices.running for r in run.carried]
         everywhere = running + list(self._policy.ids())
         assert len(set(everywhere)) == len(everywhere), "a request is in two places"
-        assert set(self._tries) <= set(everywhere), "tries of a request that is gone"
+        self._retries.check(set(everywhere))

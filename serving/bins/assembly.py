@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
@@ -82,13 +83,12 @@ def open_pool(settings: BinsSettings) -> tuple[WorkerFactory, Callable[[], None]
 def blueprint(settings: BinsSettings, catalog: Catalog) -> Blueprint[Handler]:
     """Return what a generation of this catalog needs."""
     names = [f"{stream}/{bin_name(shape)}" for stream, shape in catalog.shapes]
-    scheduler = make_scheduler(settings, catalog)
     return Blueprint(
-        scheduler=scheduler,
+        make_scheduler=partial(make_scheduler, settings, catalog),
         handlers=handlers_of(catalog),
         builds=[build_plan(settings, catalog, worker) for worker in range(settings.workers)],
         setting_name=names.__getitem__,
-        waiting=lambda _: scheduler.waiting,
+        waiting=lambda driver: cast(BinsScheduler, driver.scheduler).waiting,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import cast
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
@@ -58,13 +59,12 @@ async def assemble(
 
 def blueprint(settings: CascadeSettings, catalog: Catalog) -> Blueprint[Handler]:
     """Return what a generation of this catalog needs."""
-    scheduler = make_scheduler(settings, make_knowledge(settings, catalog))
     return Blueprint(
-        scheduler=scheduler,
+        make_scheduler=lambda: make_scheduler(settings, make_knowledge(settings, catalog)),
         handlers={name: handler_of(served) for name, served in catalog.tasks.items()},
         builds=[build_plan(settings, catalog, worker) for worker in range(settings.workers)],
         setting_name=model_names(catalog).__getitem__,
-        waiting=lambda _: scheduler.waiting,
+        waiting=lambda driver: cast(CascadeScheduler, driver.scheduler).waiting,
         read=read,
     )
 

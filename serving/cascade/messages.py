@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +29,24 @@ class ModelBuild:
     importance: bool
 
 
+SHAPE_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+"""How many shapes of a layer oneDNN keeps compiled, and torch above it: 1,024 each unless these variables say less.
+
+A text or batch of another length is another shape, of some 0.5 MB in each cache, so that a process grew for hours.
+"""
+SHAPES = 128
+
+
 @dataclass(frozen=True, slots=True)
 class CascadeBuild(BuildPlan):
-    """Makes the models in a device process."""
+    """Makes the models in a device process, whose caches by shape are bounded before torch is imported."""
 
     BUILDER: ClassVar[str] = "serving.cascade.device:build"
 
     models: tuple[ModelBuild, ...]
     plan: DevicePlan
+
+    def __call__(self, *arguments: Any) -> Any:
+        for name in SHAPE_CACHES:
+            os.environ.setdefault(name, str(SHAPES))
+        return BuildPlan.__call__(self, *arguments)

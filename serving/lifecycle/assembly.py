@@ -108,7 +108,7 @@ class Builder(Generic[C, H, D]):
 class Blueprint(Generic[H]):
     """What a generation with a scheduler is made of, for one catalog."""
 
-    scheduler: Scheduler
+    make_scheduler: Callable[[], Scheduler]  # a fresh one at each call
     handlers: Mapping[str, H]  # by task
     builds: Sequence[Build]  # one for each worker
     waiting: Callable[[Driver], int]  # requests that wait for a launch
@@ -132,10 +132,23 @@ def generation_maker(
         recorder = FileRecorder(numbered_journal(settings.journal, number)) if settings.journal else None
         record = journal_recorder(metrics, lambda: plan.waiting(driver), recorder, plan.setting_name)
         limits = Limits(launch=settings.launch_limit)
-        driver = Driver(plan.scheduler, workers, record, clock, limits, metrics.died_idle, plan.read, plan.facts)
+        fresh = plan.make_scheduler
+        spares = [worker_factory(build) for build in spare_builds(plan.builds, settings.spare)]
+        driver = Driver(
+            fresh(), workers, record, clock, limits, metrics.died_idle, plan.read, plan.facts, fresh, spares
+        )
         return Generation(number, catalog, plan.handlers, driver, recorder)
 
     return make
+
+
+def spare_builds(builds: Sequence[Build], count: int) -> list[Build]:
+    """Return the builds of `count` spare workers: those of the workers in turn, each different one once a turn."""
+    different: list[Build] = []
+    for build in builds:
+        if build not in different:
+            different.append(build)
+    return [different[number % len(different)] for number in range(count)]
 
 
 def journal_recorder(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pliant.errors import InputError
 from pliant.packing.scheduling.policy import POLICIES
 from registry import names
 from serving.settings import Settings
@@ -34,6 +35,16 @@ class PackingSettings(Settings):
     stream_limit: float = 30.0  # seconds in which a client must take a piece of its stream
     observe: bool = False  # store prompts and the lengths of their outputs in `home`, to train predictors
     observed_bytes: int = 64 * 1024 * 1024  # size at which the file of lengths is rotated; two files are kept
+
+    def __post_init__(self) -> None:
+        Settings.__post_init__(self)
+        if self.spare:
+            raise InputError(
+                "PLIANT_SPARE",
+                self.spare,
+                "0 for packing: pages fill an engine's memory, so a second one has no room, and texts go on after a "
+                "restart",
+            )
 
 
 SETTINGS = PackingSettings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import cast
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
@@ -76,9 +77,14 @@ def load(
 def blueprint(settings: TokensSettings, origins: Origins, catalog: Servable) -> Blueprint[TaskInfo]:
     """Return what a generation of this catalog needs, and add the catalog's `origins`."""
     knowledge = catalog.knowledge()
-    scheduler, builds = make_scheduler(settings, knowledge), [build_plan(settings, catalog)]
     origins.update(catalog.origins())
-    return Blueprint(scheduler, catalog.tasks_described(), builds, lambda _: scheduler.waiting, facts=knowledge.plain())
+    return Blueprint(
+        make_scheduler=partial(make_scheduler, settings, knowledge),
+        handlers=catalog.tasks_described(),
+        builds=[build_plan(settings, catalog)],
+        waiting=lambda driver: cast(TokensScheduler, driver.scheduler).waiting,
+        facts=knowledge.plain(),
+    )
 
 
 def make_scheduler(settings: TokensSettings, knowledge: Knowledge) -> TokensScheduler:

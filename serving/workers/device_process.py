@@ -12,6 +12,7 @@ import os
 import pickle
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -117,7 +118,12 @@ class Device:
         gc.freeze()  # so that no later collection visits the model's many objects during a launch
 
     def run(self, setting: int, payloads: Sequence[Any]) -> tuple[Sequence[Any], float]:
-        return self._built().run(setting, payloads)
+        try:
+            return self._built().run(setting, payloads)
+        except Exception as error:
+            if not _device_works():
+                raise SystemExit(f"the device does not work any more after an error of the model: {error}") from error
+            raise
 
     def update(self, value: Any) -> None:
         self._built().update(value)
@@ -130,6 +136,18 @@ class Device:
     def _built(self) -> Model:
         assert self._model is not None, "build comes first"
         return self._model
+
+
+def _device_works() -> bool:
+    """Return whether a GPU that torch uses still works: after some errors every later call of the process fails."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return True
+    try:
+        torch.cuda.synchronize()
+    except Exception:  # whatever it raises, the process is of no use any more
+        return False
+    return True
 
 
 def main(channel: socket.socket, incoming: IO[bytes], shared_memory: int) -> None:

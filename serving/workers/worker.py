@@ -24,6 +24,10 @@ class Worker(Protocol):
     on_end: Callable[[], None] | None
     """Called once if the worker dies by itself, also during a call."""
 
+    @property
+    def build(self) -> Any:
+        """Return the build of the next restart."""
+
     async def start(self) -> None:
         """Return when the model is loaded and has run."""
 
@@ -58,6 +62,10 @@ class CallingWorker(ABC):
     def __init__(self, build: Build, start_limit: float) -> None:
         self.on_end: Callable[[], None] | None = None
         self._build, self._start_limit = build, start_limit
+
+    @property
+    def build(self) -> Build:
+        return self._build
 
     @abstractmethod
     async def _call(self, verb: str, *arguments: Any) -> Any:

@@ -12,13 +12,16 @@ from typing import Any
 
 from pliant.errors import WorkerError
 from pliant.protocol import Failed, Finished, Launch, Result
-from serving.workers.worker import Worker
+from serving.workers.launch_limit import LaunchLimit, within
+from serving.workers.spares import Spares
+from serving.workers.worker import ModelError, Worker
 
 logger = logging.getLogger("pliant.serving")
 
 End = tuple[Finished | Failed, Sequence[Any]]
 """How a launch ended, and one output per request (none if it failed)."""
 
+MAX_ERRORS = 16  # of the model, one after the other without a success, after which its process counts as lost
 RETRY_SECONDS = 1.0  # between two attempts to restart a worker that died idle
 
 
@@ -27,12 +30,18 @@ class WorkerSlot:
     """A worker with its present launch."""
 
     worker: Worker
-    limit: float  # seconds after which a running launch counts as hung
+    limit: float  # the most seconds of a launch, and its limit where none are expected (see launch_limit.py)
     died: Callable[[], None]  # called when the worker dies idle, which no launch reports
+    spares: Spares = field(default_factory=Spares)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # keeps updates between launches
     launch: Launch | None = None
     up: bool = False
     reviving: asyncio.Task[None] | None = None
+    errors: int = 0  # of the model since its last success
+    limits: LaunchLimit = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limits = LaunchLimit(self.limit)
 
     async def start(self) -> None:
         await self.worker.start()
@@ -56,25 +65,37 @@ class WorkerSlot:
 
     async def carry_out(self, launch: Launch, payloads: Sequence[Any]) -> End:
         """Run a launch and return how it ended. Raises nothing but cancellation: the scheduler decides on failures."""
-        self.launch = launch
+        if self.launch is None:
+            self.launch = launch
         try:
             if not self.up and launch.kind != "restart":  # it is being restarted; the requests need not wait
                 return Failed(launch.id, "the worker died while idle"), ()
             async with self.lock:
+                if self.launch is not launch:  # its scheduler has failed, and a fresh one has launched another
+                    return Failed(launch.id, "its scheduler has failed", lost=False), ()
                 match launch.kind:
                     case "restart":
                         return await self._restart(launch)
                     case "load":
                         return Finished(launch.id, await self.worker.load(launch.setting)), ()
                 return await self._run(launch, payloads)
+        except ModelError as error:
+            return self._model_failed(launch, error), ()
         except Exception as error:
             return self._failed(launch, error), ()
         finally:
-            self.launch = None
+            if self.launch is launch:  # the next one may wait already, where a scheduler was restarted
+                self.launch = None
 
     async def _run(self, launch: Launch, payloads: Sequence[Any]) -> End:
-        async with asyncio.timeout(self.limit):
-            outputs, seconds = await self.worker.run(launch.setting, payloads)
+        loop = asyncio.get_running_loop()
+        limit = self.limits.seconds(launch, loop.time())
+        try:
+            outputs, seconds = await within(limit, self.worker.run(launch.setting, payloads))
+        except TimeoutError:
+            raise WorkerError(f"it was still running after {limit:g} s") from None
+        self.limits.finished(launch, loop.time())
+        self.errors = 0
         if len(outputs) != len(payloads):
             raise WorkerError(f"the worker returned {len(outputs)} outputs for {len(payloads)} requests")
         return Finished(launch.id, seconds, tuple(Result(request) for request in launch.requests)), outputs
@@ -83,20 +104,38 @@ class WorkerSlot:
         """Restart the worker, unless it was already restarted while idle."""
         started = time.monotonic()
         if not self.up:
-            await self.worker.restart()
-            self.up = True
+            await self._bring_up()
         seconds = time.monotonic() - started
         logger.warning("worker %d is up again after %.1f s", launch.worker, seconds)
         return Finished(launch.id, seconds), ()
+
+    async def _bring_up(self) -> None:
+        spare = self.spares.take(self.worker)
+        if spare is None:
+            await self.worker.restart()
+        else:
+            self.worker = spare
+        self.worker.on_end = self._on_worker_end
+        self.limits.started()
+        self.errors, self.up = 0, True
+
+    def _model_failed(self, launch: Launch, error: ModelError) -> Failed:
+        """Return the failure of a launch whose process lives: its requests may be to blame, so nothing is restarted.
+
+        A process that does nothing but fail is not trusted, and neither is one that failed to load a model.
+        """
+        self.errors += 1
+        if launch.kind != "run" or self.errors >= MAX_ERRORS:
+            return self._failed(launch, error)
+        logger.warning("the model of worker %d failed in launch %d: %s", launch.worker, launch.id, error)
+        return Failed(launch.id, str(error), lost=False)
 
     def _failed(self, launch: Launch, error: Exception) -> Failed:
         """Kill the worker, which must restart before it is used again, and return the launch's failure."""
         self.up = False
         self.worker.kill()
-        timeout_reason = f"it was still running after {self.limit:g} s"
-        reason = timeout_reason if isinstance(error, TimeoutError) else str(error)
-        logger.error("worker %d failed in launch %d: %s", launch.worker, launch.id, reason)
-        return Failed(launch.id, reason)
+        logger.error("worker %d failed in launch %d: %s", launch.worker, launch.id, error)
+        return Failed(launch.id, str(error))
 
     def _on_worker_end(self) -> None:
         """Restart a worker that died idle. A death during a launch is reported as the launch's failure."""
@@ -111,8 +150,7 @@ class WorkerSlot:
             try:
                 async with self.lock:
                     if not self.up:
-                        await self.worker.restart()
-                        self.up = True
+                        await self._bring_up()
             except WorkerError as error:
                 logger.error("the worker could not be started: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)

@@ -31,7 +31,7 @@ def ran(books: Devices[Cargo], seconds: float, expected: float = 1.0, beyond: fl
 def test_a_launch_takes_its_worker_and_its_end_gives_it_back_with_what_was_carried():
     books = devices()
     launch = books.launch(1, (Cargo(4), Cargo(5)), 2.0, now=10.0, setting=3)
-    assert launch == Launch(0, 1, (4, 5), 3)
+    assert launch == Launch(0, 1, (4, 5), 3, expected=2.0)
     assert list(books.free) == [0]
     (running,) = books.running
     assert (running.carried, running.expected, running.launched, running.until) == (
@@ -44,6 +44,15 @@ def test_a_launch_takes_its_worker_and_its_end_gives_it_back_with_what_was_carri
     assert books.finish(Finished(0, 2.0), 12.0) == running
     assert sorted(books.free) == [0, 1]
     books.check()
+
+
+def test_a_launch_says_the_seconds_that_are_planned_with_corrected_by_what_was_learnt():
+    books = devices()
+    ran(books, seconds=2.0, beyond=0.02)
+    launch = books.launch(0, (Cargo(2),), 3.0, 5.0)
+    assert launch.expected == books.seconds(3.0) > 3.0
+    books.fail(Failed(launch.id, "planted"), 6.0)
+    assert [restart.expected for restart in books.restarts(6.0)] == [0.0]
 
 
 def test_launches_are_numbered_restarts_included():

