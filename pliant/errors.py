@@ -8,6 +8,7 @@
     |   |-- BackboneError  made for another backbone
     |   `-- DeviceError    profiled on another class of device
     |-- RegistryError      the registry is missing, out of reach, or lacks what is needed
+    |   `-- UnreachableError   it does not answer, so that nothing can be said of what it holds
     |-- OfflineError       a download failed; says what works without a network
     |-- WorkerError        a device worker died or could not be started
     `-- SchedulerError     a scheduler broke the contract of protocol.py (our own fault)
@@ -16,6 +17,8 @@ Overload is no error: it is a `Drop` (see protocol.py).
 """
 
 from __future__ import annotations
+
+from pliant.redaction import redact
 
 
 class PliantError(Exception):
@@ -58,7 +61,14 @@ class DeviceError(ArtifactError):
 
 
 class RegistryError(PliantError):
-    """The registry is missing, out of reach, or lacks what is needed."""
+    """The registry is missing, out of reach, or lacks what is needed. Its sentence holds no secret of an address."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(redact(message))
+
+
+class UnreachableError(RegistryError):
+    """The registry does not answer, so that nothing can be said of what it holds. It may answer later."""
 
 
 class OfflineError(PliantError):
