@@ -31,9 +31,15 @@ WARM_BATCH = 16  # every gamma runs once with this batch size and once with 1 be
 
 def check(settings: TokensSettings) -> None:
     """Check settings, artifacts and devices before the service starts. Raises `PliantError`."""
-    catalog = load(settings, open_registry(settings), settings.alias)
+    catalog = source_of(settings).load(None).catalog
     make_scheduler(settings, catalog.knowledge())
     check_devices(settings, catalog)
+
+
+def source_of(settings: TokensSettings, registry: Registry | None = None) -> TokensSource:
+    """Return where the catalogs come from: `registry`, or the one that the settings name."""
+    registry = registry or open_registry(settings)
+    return TokensSource(registry, settings.alias, TOKENS_PREFIX, partial(load, settings))
 
 
 async def assemble(
@@ -43,9 +49,9 @@ async def assemble(
     counted: CollectorRegistry = REGISTRY,
 ) -> Assembly[TokensEndpoint, Servable, TaskInfo]:
     """Return a running service, whose model has run at every gamma. Raises `PliantError`."""
-    registry, clock, metrics = registry or open_registry(settings), loop_clock(), Metrics("gamma", ORIGINS, counted)
+    clock, metrics = loop_clock(), Metrics("gamma", ORIGINS, counted)
     origins: Origins = {}
-    source = TokensSource(registry, settings.alias, TOKENS_PREFIX, partial(load, settings))
+    source = source_of(settings, registry)
     registrar = Registrar(partial(build_plan, settings), source, origins)
     return await assembly.assemble(
         source,
