@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pliant.errors import RegistryError
+from pliant.errors import ArtifactError, RegistryError
 from registry import codec, releases
 from registry.address import ADVICE, check_reachable, database, driver_address, is_local, set_defaults, shown
 from registry.downloads import Downloads
@@ -128,6 +128,20 @@ class MlflowRegistry:
         if not published.digest:
             raise RegistryError(f"{published.uri} was not published by pliant: it has no tag {DIGEST}")
         return self._download(published), published
+
+    def intact(self, published: Published) -> bool:
+        """Whether the files of a version are there and unaltered. Those of a store elsewhere are not fetched to see that."""
+        client = self._connect()
+        with registry_errors(self.tracking_uri, f"the files of {published.uri} could not be looked up"):
+            root = client.get_model_version_download_uri(published.name, str(published.version))
+        if not is_local(root):
+            return True
+        try:
+            folder, _ = self.fetch(published.name, published.version)
+            codec.kind(folder)  # verifies them
+        except (ArtifactError, RegistryError):
+            return False
+        return codec.digest(folder) == published.digest
 
     def promote(self, name: str, version: int, alias: str = CHAMPION) -> None:
         """Move `alias` to `version`. The champion so far stays within reach as `previous`.

@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 
 from pliant.errors import ArtifactError, InputError, RegistryError, UnreachableError
 from serving.driver import Driver
-from serving.lifecycle.artifacts import Registry
+from serving.lifecycle.artifacts import Artifacts, Registry
 from serving.lifecycle.catalog import Catalog, discard
 from serving.lifecycle.generation import Generation, Generations, Running
 from serving.lifecycle.poller import Outcome, Poller, RefreshCounter, join_versions
@@ -61,7 +61,7 @@ class Source(Generic[C]):
     registry: Registry
     alias: str
     prefix: str  # of the names of all its registered models
-    load_catalog: Callable[[Registry, str, C | None], C]  # artifacts that the given catalog has are not fetched again
+    load_catalog: Callable[[Artifacts, str, C | None], C]  # artifacts that the given catalog has are not fetched again
 
     def marks(self, running: C) -> Marks:
         """Return what tells whether anything has changed. Raises `RegistryError`."""
@@ -72,7 +72,7 @@ class Source(Generic[C]):
             strays = [name for name, number in release.versions.items() if aliases.get(name) != number]
         return Marks(identity, release.number if release else None, self.pointers(running), tuple(strays))
 
-    def pointers(self, running: C, registry: Registry | None = None) -> Mapping[str, int]:  # noqa: ARG002
+    def pointers(self, running: C, registry: Artifacts | None = None) -> Mapping[str, int]:  # noqa: ARG002
         """Return the versions to serve, by registered model, as `registry` shows them. Raises `RegistryError`."""
         return (registry or self.registry).versions(self.prefix, self.alias)
 
@@ -84,7 +84,7 @@ class Source(Generic[C]):
         load = partial(self.load_from, running=running)
         return load_last_whole(self.registry, self.alias, self.prefix, load, oldest)
 
-    def load_from(self, registry: Registry, running: C | None) -> C:
+    def load_from(self, registry: Artifacts, running: C | None) -> C:
         """Return the catalog that `registry`, which may be the view of one release, shows. Raises as `load`."""
         return self.load_catalog(registry, self.alias, running)
 

@@ -13,11 +13,11 @@ from typing import Generic, TypeVar
 from pliant.errors import ArtifactError, InputError, RegistryError, UnreachableError
 from registry.names import system_of
 from registry.releases import RegistryRelease, ReleaseView
-from serving.lifecycle.artifacts import Registry
+from serving.lifecycle.artifacts import Artifacts, Registry
 
 C = TypeVar("C")
 
-Load = Callable[[Registry], C]
+Load = Callable[[Artifacts], C]
 """Loads a catalog from a registry, or from the view of it that a release gives."""
 
 

@@ -12,7 +12,7 @@ from pliant.tokens.scheduler import Options, TokensScheduler
 from registry.names import TOKENS_PREFIX
 from serving.clock import loop_clock
 from serving.lifecycle import assembly
-from serving.lifecycle.artifacts import Registry, open_registry
+from serving.lifecycle.artifacts import Artifacts, Registry, open_registry
 from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
 from serving.metrics import Metrics
 from serving.tokens.catalog import Catalog, Servable, TaskInfo, load_catalog
@@ -65,7 +65,7 @@ async def assemble(
 
 
 def load(
-    settings: TokensSettings, registry: Registry, alias: str, running: Servable | None = None
+    settings: TokensSettings, registry: Artifacts, alias: str, running: Servable | None = None
 ) -> Catalog | VariantCatalog:
     """Return the catalog that the policy needs.
 

@@ -16,7 +16,7 @@ from registry.names import TOKENS_BACKBONE, TOKENS_TASK
 from serving.driver import Driver
 from serving.http.api_errors import ApiError
 from serving.http.json_body import shorten
-from serving.lifecycle.artifacts import Registry
+from serving.lifecycle.artifacts import Artifacts
 from serving.lifecycle.generation import Generation
 from serving.lifecycle.refresh import Refresher, Source
 from serving.tokens.catalog import Catalog, Origin, Servable, ServedTask, TaskInfo, has_task, load_catalog, load_task
@@ -35,7 +35,7 @@ class TokensSource(Source[Servable]):
 
     pins: dict[str, int] = field(default_factory=dict)  # pinned version by registered model
 
-    def pointers(self, running: Servable, registry: Registry | None = None) -> Mapping[str, int]:
+    def pointers(self, running: Servable, registry: Artifacts | None = None) -> Mapping[str, int]:
         """Return the versions to serve. Once the backbone changes, a pinned task follows the alias if that has it."""
         # A pin that is no longer served (a new backbone replaced it) ends, or the next poll would bring it back.
         for model in [model for model, version in self.pins.items() if running.pointers.get(model) != version]:
@@ -45,7 +45,7 @@ class TokensSource(Source[Servable]):
         stays = wanted.get(TOKENS_BACKBONE) == running.pointers.get(TOKENS_BACKBONE)
         return wanted | {model: v for model, v in self.pins.items() if stays or model not in wanted}
 
-    def load_from(self, registry: Registry, running: Servable | None) -> Servable:
+    def load_from(self, registry: Artifacts, running: Servable | None) -> Servable:
         if not isinstance(running, Catalog):
             return self.load_catalog(registry, self.alias, running)
         return load_catalog(registry, self.alias, running, self.pointers(running, registry))
