@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import SplitResult, urlsplit
-from urllib.request import urlopen
+from urllib.request import url2pathname, urlopen
 
 from pliant.errors import RegistryError, UnreachableError
 from pliant.redaction import redact
@@ -70,6 +70,11 @@ def driver_address(uri: str) -> str:
 def is_local(uri: str) -> bool:
     """Whether an artifact's address is a folder of this machine."""
     return _split(uri).scheme in ("", "file")
+
+
+def local_folder(uri: str) -> Path:
+    """Return the folder of an artifact's address for which `is_local` holds."""
+    return Path(url2pathname(_split(uri).path)) if _split(uri).scheme else Path(uri)
 
 
 def check_reachable(uri: str, create: bool) -> None:
