@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 import bentoml
 from fastapi import FastAPI
 
+from pliant import redaction
 from serving.bento.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
 from serving.http.app import asks_for_prediction
 from serving.http.door.door import Door
@@ -50,6 +51,7 @@ class Assembly(Protocol):
 
 def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
     """Patch BentoML, put the door in front of its server, and return the app. Called before the service class is defined."""
+    redaction.install()
     switch_off_tracing()
     patch_timeouts()
     app = create_app(Path(str(files("bentoml"))) / "_internal" / "server" / "static_content")

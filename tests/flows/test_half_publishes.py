@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 
 import pytest
 
@@ -24,10 +25,10 @@ def test_a_publisher_killed_at_every_step_leaves_one_release_or_the_other_and_th
     publisher.publish(0)
     with stepping(monkeypatch, publisher.folder / "artifacts", steps):
         publisher.publish(1)
-    count, seed = len(steps.names), 1
-    assert count > 30 and any(name.startswith("open") for name in steps.names)
+    seed = 1
+    assert len(steps.names) > 30 and any(name.startswith("open") for name in steps.names)
     outcomes = set()
-    for kill in range(count):
+    for kill in points(steps.names):
         former, seed = publisher.served()["colours"], seed + 1
         dying = Steps(kill)
         with stepping(monkeypatch, publisher.folder / "artifacts", dying), pytest.raises(Killed):
@@ -35,7 +36,7 @@ def test_a_publisher_killed_at_every_step_leaves_one_release_or_the_other_and_th
         served = publisher.served()["colours"]
         assert served in (former, seed), dying.names[-3:]
         outcomes.add(served == seed)
-        if kill % 3 == 0:
+        if kill % 2 == 0:
             publisher.publish(seed)
             assert publisher.served() == {"colours": seed}
     assert outcomes == {True, False}
@@ -72,7 +73,7 @@ def test_two_publishers_that_meet_at_any_step_never_mix_even_without_a_lock(publ
     with stepping(monkeypatch, publisher.folder / "nothing", steps):
         publisher.publish(1)
     seed, stopped = 1, 0
-    for number in range(1, len(steps.names) + 1):
+    for number in (index + 1 for index in points(steps.names)):
         seed += 1
 
         def between(step: int, number: int = number, seed: int = seed) -> None:
@@ -113,7 +114,10 @@ def test_publishers_in_a_race_wait_for_each_other_and_lose_nothing(publisher):
     assert publisher.served() == dict.fromkeys(streams, 1)
 
 
-def _unlocked():
-    from contextlib import nullcontext
+def points(names: list[str]) -> list[int]:
+    """Return the steps at which versions and aliases are written, and every sixth of the others; the attack takes all."""
+    return [n for n, name in enumerate(names) if n % 6 == 0 or name.startswith(("set_reg", "create_model", "open"))]
 
+
+def _unlocked():
     return nullcontext(lambda: None)
