@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from types import TracebackType
 from typing import Any
@@ -97,12 +97,6 @@ def _redacting(factory: Callable[..., logging.LogRecord]) -> Callable[..., loggi
 
 def redact_record(record: logging.LogRecord) -> logging.LogRecord:
     """Redact the message, the arguments and the traceback of a record, and return it."""
-    if isinstance(record.msg, str):
-        record.msg = redact(record.msg)
-    if isinstance(record.args, Mapping):
-        record.args = {key: _argument(value) for key, value in record.args.items()}
-    elif record.args:
-        record.args = tuple(map(_argument, record.args))
     _redact_message(record)
     if record.exc_info and record.exc_info[0] is not None:
         # As text: a handler that got the exception itself would write its message, and those of its causes.
@@ -111,19 +105,21 @@ def redact_record(record: logging.LogRecord) -> logging.LogRecord:
     return record
 
 
-def _argument(value: object) -> object:
-    return redact(value) if isinstance(value, str) else value
-
-
 def _redact_message(record: logging.LogRecord) -> None:
-    """Replace a message that shows a secret of an argument that is no text, such as an exception or a URL."""
+    """Redact a message in its arguments, which some formatters read, and where that does not do, as a whole."""
     try:
         message = record.getMessage()
     except Exception:  # a record with too few arguments: the handler reports it
         return
     redacted = redact(message)
-    if redacted != message:
-        record.msg, record.args = redacted, ()
+    if redacted == message:
+        return
+    if isinstance(record.args, tuple):
+        args = tuple(redact(value) if isinstance(value, str) else value for value in record.args)
+        if str(record.msg) % args == redacted:
+            record.args = args
+            return
+    record.msg, record.args = redacted, ()
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -37,7 +37,7 @@ def sync_tree(folder: Path) -> None:
         for path in sorted(folder.rglob("*")):
             if not path.is_symlink():
                 _sync(path)
-        for path in (folder, *folder.parents[:3]):  # MLflow makes models/<id>/artifacts anew
+        for path in (folder, *folder.parents[:4]):  # MLflow makes ROOT/models/<id>/artifacts anew
             _sync(path)
     except OSError as error:
         raise RegistryError(f"{folder} cannot be written to the disk: {error.strerror or error}") from error
