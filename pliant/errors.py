@@ -22,7 +22,10 @@ from pliant.redaction import redact
 
 
 class PliantError(Exception):
-    """One clear sentence for a person; the command line prints it without a traceback."""
+    """One clear sentence for a person; the command line prints it without a traceback. It holds no secret of an address."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(redact(message))
 
 
 class InputError(PliantError):
@@ -61,10 +64,7 @@ class DeviceError(ArtifactError):
 
 
 class RegistryError(PliantError):
-    """The registry is missing, out of reach, or lacks what is needed. Its sentence holds no secret of an address."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(redact(message))
+    """The registry is missing, out of reach, or lacks what is needed."""
 
 
 class UnreachableError(RegistryError):

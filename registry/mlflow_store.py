@@ -21,7 +21,7 @@ from pliant.errors import ArtifactError, RegistryError
 from registry import codec, releases
 from registry.address import ADVICE, check_reachable, database, driver_address, is_local, set_defaults, shown
 from registry.downloads import Downloads
-from registry.lock import Check, file_lock, lease
+from registry.mlflow_lock import Check, file_lock, lease
 from registry.mlflow_package import log_model
 from registry.mlflow_run import Run, registry_errors
 from registry.names import prefix as models_of

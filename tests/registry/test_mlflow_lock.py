@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import RegistryError
-from registry.lock import LEASE_SECONDS, SAFE_SECONDS, Lease, file_lock, lease
+from registry.mlflow_lock import LEASE_SECONDS, SAFE_SECONDS, Lease, file_lock, lease
 from registry.mlflow_store import MlflowRegistry
 from tests.registry.conftest import PROFILE
 
