@@ -1,4 +1,4 @@
-"""A registry that fails in every way while everybody asks the service about it: others are served, and no secret is shown."""
+"""A registry that fails in every way while everybody asks about it: others are served, and no secret is shown."""
 
 from __future__ import annotations
 
