@@ -19,7 +19,7 @@ from typing import Any
 
 from pliant.errors import ArtifactError, RegistryError
 from registry import codec, releases
-from registry.address import ADVICE, check_reachable, database, driver_address, is_local, set_defaults, shown
+from registry.address import ADVICE, check_reachable, current_address, database, is_local, set_defaults, shown
 from registry.downloads import Downloads
 from registry.mlflow_lock import Check, file_lock, lease
 from registry.mlflow_package import log_model
@@ -279,7 +279,7 @@ class MlflowRegistry:
     def _connect(self, create: bool = False) -> Any:
         set_defaults()
         check_reachable(self.tracking_uri, create)
-        address = driver_address(self.tracking_uri)
+        address = current_address(self.tracking_uri)
         with registry_errors(self.tracking_uri, "the registry could not be opened"):
             from mlflow import MlflowClient
 
@@ -314,7 +314,7 @@ class MlflowRegistry:
             root = client.get_model_version_download_uri(published.name, str(published.version))
             target = None if is_local(root) else str(self.downloads.fresh())  # what is here already is not copied
             return Path(
-                download_artifacts(f"{root}/artifacts/{BUNDLE}", None, None, target, driver_address(self.tracking_uri))
+                download_artifacts(f"{root}/artifacts/{BUNDLE}", None, None, target, current_address(self.tracking_uri))
             )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import urllib.request
 
 import pytest
@@ -54,7 +53,7 @@ def test_a_registry_that_is_replaced_while_a_service_follows_it(tmp_path):
     other = Publisher(tmp_path / "second")
     other.publish(1)
     with running(settings_for(tmp_path / "first"), tmp_path) as service:
-        shutil.copy(tmp_path / "second" / "mlflow.db", tmp_path / "first" / "mlflow.db")
+        (tmp_path / "second" / "mlflow.db").replace(tmp_path / "first" / "mlflow.db")
         told = refresh(service.url)
         assert (told["outcome"], "another registry" in told["message"]) == ("held", True)
         under_attack(service, REQUEST, [look], "16 a replaced registry")
