@@ -48,24 +48,19 @@ def database(uri: str) -> Path | None:
     return Path(address.path[1:]) if address.scheme == "sqlite" else None
 
 
-_files: dict[Path, list[tuple[int, int]]] = {}
-"""The files that were seen at a database's path, each by its device and number there."""
-
-
 def current_address(uri: str) -> str:
     """Return the address by which MLflow opens what is there now.
 
-    MLflow keeps connections by address: to a database file that was replaced it would go on talking for ever. So each
-    further file gets an address of its own for the same path. For other registries as `driver_address`.
+    MLflow keeps connections by address: to a database file that was replaced it would go on talking for ever. So each file
+    gets an address of its own for the same path: the bits of its number, as steps of the path that lead nowhere (`/` and
+    `./`). For other registries as `driver_address`.
     """
     path = database(uri)
     if path is None or not path.is_file():
         return driver_address(uri)
-    status, seen = path.stat(), _files.setdefault(path.absolute(), [])
-    if (status.st_dev, status.st_ino) not in seen:
-        seen.append((status.st_dev, status.st_ino))
     head, _, name = uri.rpartition("/")
-    return f"{head}/{'./' * seen.index((status.st_dev, status.st_ino))}{name}"
+    steps = "".join("./" if bit == "1" else "/" for bit in f"{path.stat().st_ino:b}")
+    return f"{head}/./{steps}{name}"
 
 
 def driver_address(uri: str) -> str:

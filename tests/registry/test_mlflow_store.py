@@ -147,6 +147,7 @@ def test_a_database_that_was_replaced_by_another_is_read_and_has_another_identit
     assert identities[0] != identities[1]
     (tmp_path / "b" / "mlflow.db").replace(tmp_path / "a" / "mlflow.db")
     assert first.identity() == identities[1]
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["mlflow.db"]
 
 
 def test_a_missing_model_alias_or_version_is_a_sentence(registry):
