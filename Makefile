@@ -57,7 +57,7 @@ nightly: tools ## the property tests with fresh examples, then the attacks; SEED
 
 lock: tools ## remake the exact pins from the ranges in pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --universal --python-version 3.11 --extra dev --extra bench --no-header --no-annotate --no-emit-index-url \
+	$(BIN)/uv pip compile --universal --python-version 3.11 --extra dev --extra bench --extra postgres --no-header --no-annotate --no-emit-index-url \
 		--no-emit-find-links --prerelease if-necessary-or-explicit --upgrade pyproject.toml --output-file constraints.txt
 
 clean: ## remove caches and local state, not .venv

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cli import clean, keys, options
-from pliant import systems
+from pliant import redaction, systems
 from pliant.errors import InputError, PliantError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ Run = Callable[[Namespace], int | None]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    redaction.install()
     parser = _parser()
     args, unknown = parser.parse_known_args(arguments)
     # Like Ctrl-C: what was started on the way is ended on the way out.
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         return int(args.run(args) or 0)
     except PliantError as error:
-        print(f"pliant: {error}", file=sys.stderr)
+        print(f"pliant: {redaction.redact(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("pliant: interrupted", file=sys.stderr)

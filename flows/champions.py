@@ -39,9 +39,9 @@ def fetch_champions(
 
     Yields nothing before the first release.
     """
-    for name in registry.versions(prefix) if registry.exists() else {}:
+    for name, version in (registry.versions(prefix) if registry.exists() else {}).items():
         if not name.startswith(excluded):
-            yield fetch(registry, kind, name)
+            yield fetch(registry, kind, name, version)
 
 
 def record_to_json(record: Any) -> str:

@@ -53,6 +53,12 @@ def check_distinct(field: str, names: Sequence[str], wanted: str) -> None:
         raise InputError(field, ", ".join(names) or "empty", wanted)
 
 
+def check_name(field: str, name: str) -> None:
+    """Raise `InputError` for a name that cannot be part of a file's and a registered model's name."""
+    if not NAME.fullmatch(name):
+        raise InputError(field, repr(name), "letters, digits, '_', '-' and '.' (not in front)")
+
+
 def check_minimum(name: str, value: int, minimum: int) -> None:
     """Raise `InputError` for a value below the minimum."""
     if value < minimum:

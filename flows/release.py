@@ -1,7 +1,7 @@
-"""What a flow releases: new versions of registered models, and the aliases that say which is live. Knows no system.
+"""What a flow releases: new versions of registered models, and which of them are live. Knows no system.
 
 An artifact that is the champion already keeps its version; anything else becomes a new version, `challenger` at first and
-`champion` if the gate let it pass. Knows no Prefect.
+`champion` if the gate let it pass. All champions of a run go live by one write (registry/releases.py). Knows no Prefect.
 """
 
 from __future__ import annotations
@@ -61,17 +61,19 @@ class Publication:
     def _known(self, name: str, digest: str) -> int | None:
         for alias in (CHAMPION, CHALLENGER):  # a challenger that was refused is not stored once more with every run
             known = self.registry.version(name, alias)
-            if known is not None and known.digest == digest:
+            if known is not None and known.digest == digest and self.registry.intact(known):
                 return known.version
         return None
 
     def promote(self, names: Iterable[str]) -> None:
-        """Make these registered models' versions the champions, in this order.
+        """Release these registered models' versions, as a whole: all are champions from then on, or none.
 
-        What names the others comes last, so that a service which sees it finds its parts.
+        Their own aliases follow in this order: what names the others comes last, so that whoever goes by them finds
+        its parts.
         """
-        for name in names:
-            self.registry.promote(name, self.versions[name], CHAMPION)
+        changes = {name: self.versions[name] for name in names}
+        if changes:
+            self.registry.commit(changes, self.run)
 
     def release(self, promoted: bool, reason: str) -> Release:
         return Release(promoted, reason, self.versions, tuple(self.new), self.run.id)

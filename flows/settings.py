@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pliant import redaction
 from pliant.errors import InputError
 from registry.address import database
 
@@ -69,6 +70,7 @@ def prepare(settings: Settings) -> None:
         raise InputError("PLIANT_HOME", settings.home, f"a folder that can be made ({error.strerror})") from error
     for name, value in {**_QUIET, "PREFECT_HOME": str(settings.home / "prefect")}.items():
         os.environ.setdefault(name, value)
+    redaction.install()  # Prefect logs tracebacks, and its server keeps them
     # Where the command ends soon after its server, this logger reports lost events, which nobody will miss.
     # No variable controls it.
     logging.getLogger("EventsWorker").setLevel(logging.CRITICAL)

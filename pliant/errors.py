@@ -8,6 +8,7 @@
     |   |-- BackboneError  made for another backbone
     |   `-- DeviceError    profiled on another class of device
     |-- RegistryError      the registry is missing, out of reach, or lacks what is needed
+    |   `-- UnreachableError   it does not answer, so that nothing can be said of what it holds
     |-- OfflineError       a download failed; says what works without a network
     |-- WorkerError        a device worker died or could not be started
     `-- SchedulerError     a scheduler broke the contract of protocol.py (our own fault)
@@ -17,9 +18,14 @@ Overload is no error: it is a `Drop` (see protocol.py).
 
 from __future__ import annotations
 
+from pliant.redaction import redact
+
 
 class PliantError(Exception):
-    """One clear sentence for a person; the command line prints it without a traceback."""
+    """One clear sentence for a person; the command line prints it without a traceback. It holds no secret of an address."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(redact(message))
 
 
 class InputError(PliantError):
@@ -59,6 +65,10 @@ class DeviceError(ArtifactError):
 
 class RegistryError(PliantError):
     """The registry is missing, out of reach, or lacks what is needed."""
+
+
+class UnreachableError(RegistryError):
+    """The registry does not answer, so that nothing can be said of what it holds. It may answer later."""
 
 
 class OfflineError(PliantError):

@@ -10,12 +10,14 @@ import os
 import warnings
 from collections.abc import Mapping
 from http.client import HTTPException
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import SplitResult, urlsplit
-from urllib.request import urlopen
+from urllib.request import url2pathname, urlopen
 
-from pliant.errors import RegistryError
+from pliant.errors import RegistryError, UnreachableError
+from pliant.redaction import redact
 
 SET = "set MLFLOW_TRACKING_URI to the registry in use"
 ADVICE = f"run `pliant train` to make one, or {SET}"
@@ -46,9 +48,48 @@ def database(uri: str) -> Path | None:
     return Path(address.path[1:]) if address.scheme == "sqlite" else None
 
 
+def current_address(uri: str) -> str:
+    """Return the address by which MLflow opens what is there now.
+
+    MLflow keeps connections by address: to a database file that was replaced it would go on talking for ever. So each file
+    gets an address of its own for the same path: the bits of its number, as steps of the path that lead nowhere (`/` and
+    `./`). For other registries as `driver_address`.
+    """
+    path = database(uri)
+    if path is None or not path.is_file():
+        return driver_address(uri)
+    head, _, name = uri.rpartition("/")
+    steps = "".join("./" if bit == "1" else "/" for bit in f"{path.stat().st_ino:b}")
+    return f"{head}/./{steps}{name}"
+
+
+def driver_address(uri: str) -> str:
+    """Return the address with the driver that is installed here, where it names a Postgres database and no driver.
+
+    Raises `RegistryError` where there is none.
+    """
+    scheme, separator, rest = uri.partition("://")
+    kind, _, driver = scheme.partition("+")
+    if kind not in ("postgres", "postgresql") or not separator:
+        return uri
+    for module, name in ((driver, driver),) if driver else (("psycopg", "psycopg"), ("psycopg2", "psycopg2")):
+        if find_spec(module) is not None:
+            return f"postgresql+{name}://{rest}"
+    wanted = driver or "psycopg"
+    raise RegistryError(
+        f"the registry at {shown(uri)} is a Postgres database, and its driver {wanted} is missing here: "
+        "pip install -e '.[postgres]'"
+    )
+
+
 def is_local(uri: str) -> bool:
     """Whether an artifact's address is a folder of this machine."""
     return _split(uri).scheme in ("", "file")
+
+
+def local_folder(uri: str) -> Path:
+    """Return the folder of an artifact's address for which `is_local` holds."""
+    return Path(url2pathname(_split(uri).path)) if _split(uri).scheme else Path(uri)
 
 
 def check_reachable(uri: str, create: bool) -> None:
@@ -63,7 +104,7 @@ def _check_database(path: Path, create: bool) -> None:
     if create:
         _make_folder(path.parent)
     elif not path.is_file():
-        raise RegistryError(f"there is no registry database at {path.absolute()}: {ADVICE}")
+        raise UnreachableError(f"there is no registry database at {path.absolute()}: {ADVICE}")
 
 
 def _make_folder(folder: Path) -> None:
@@ -75,22 +116,24 @@ def _make_folder(folder: Path) -> None:
 
 def _check_server(uri: str) -> None:
     try:
-        urlopen(f"{shown(uri).rstrip('/')}/health", timeout=PROBE_SECONDS).close()
+        address = _split(uri)
+        host = address.netloc.rpartition("@")[2]
+        urlopen(f"{address.scheme}://{host}{address.path.rstrip('/')}/health", timeout=PROBE_SECONDS).close()
     except HTTPError:
         return  # it answers, whether or not it knows this path
     except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, "reason", error)
-        raise RegistryError(f"no MLflow server answers at {shown(uri)} ({reason}): start it, or {SET}") from error
+        raise UnreachableError(f"no MLflow server answers at {shown(uri)} ({reason}): start it, or {SET}") from None
 
 
 def shown(uri: str) -> str:
-    """Return the address without user name and password."""
+    """Return the address without user name, password and what its query holds of secrets."""
     address = _split(uri)
-    return uri.replace(address.netloc, address.netloc.rpartition("@")[2], 1) if address.netloc else uri
+    return redact(uri.replace(address.netloc, address.netloc.rpartition("@")[2], 1) if address.netloc else uri)
 
 
 def _split(uri: str) -> SplitResult:
     try:
         return urlsplit(uri)
     except ValueError as error:
-        raise RegistryError(f"{uri} is no address of a registry ({error}): {SET}") from error
+        raise RegistryError(f"{uri} is no address of a registry ({error}): {SET}") from None

@@ -28,6 +28,21 @@ def replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         raise RegistryError(f"{folder} cannot be written: {error.strerror or error}") from error
 
 
+def sync_tree(folder: Path) -> None:
+    """Write a folder and all below it to the disk, and the names of the folders above it, so that a power cut loses none.
+
+    Raises `RegistryError` if the disk refuses.
+    """
+    try:
+        for path in sorted(folder.rglob("*")):
+            if not path.is_symlink():
+                _sync(path)
+        for path in (folder, *folder.parents[:4]):  # MLflow makes ROOT/models/<id>/artifacts anew
+            _sync(path)
+    except OSError as error:
+        raise RegistryError(f"{folder} cannot be written to the disk: {error.strerror or error}") from error
+
+
 def _check_names(folder: Path, names: set[str]) -> None:
     if folder.exists() and (others := {path.name for path in folder.iterdir()} - names):
         raise RegistryError(f"{folder} holds {min(others)}, which is no artifact's: choose another folder")
@@ -66,7 +81,7 @@ def _swap(draft: Path, folder: Path, former: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Write a folder to the disk: a rename is there only once its folder is."""
+    """Write a file or a folder to the disk: a rename is there only once its folder is."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -13,6 +13,8 @@ import numpy as np
 
 import pliant.errors
 from registry import codec
+from registry.address import is_local, local_folder
+from registry.folder import sync_tree
 from registry.mlflow_run import Run, measured
 from registry.package import BUNDLE, Example, Package, frame, needed, pyfunc_file
 
@@ -30,6 +32,8 @@ def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
         bundle = shutil.copytree(package.folder, Path(temporary, BUNDLE))
         _save_model(folder, bundle, package, Model(logged.artifact_location, run.id, model_id=logged.model_id))
         run.client.log_model_artifacts(logged.model_id, str(folder))
+    if is_local(logged.artifact_location):  # elsewhere the store's answer says that it has the files
+        sync_tree(local_folder(logged.artifact_location))
     run.client.finalize_logged_model(logged.model_id, "READY")
     run.client.log_outputs(run.id, [LoggedModelOutput(logged.model_id, step=0)])
     run.client.log_batch(run.id, metrics=measured(package.metrics, 0, logged.model_id))

@@ -19,6 +19,9 @@ from urllib.parse import unquote, urlsplit
 from registry.address import is_local
 from registry.mlflow_run import registry_errors
 from registry.mlflow_store import DIGEST, MlflowRegistry
+from registry.names import release, system_of
+from registry.package import Published
+from registry.releases import FORMER
 
 DAY = 86_400.0  # seconds
 Key = tuple[str, int]
@@ -67,7 +70,8 @@ def remove(registry: MlflowRegistry, item: Unneeded) -> None:
     with registry_errors(registry.tracking_uri, f"{item.name} could not be removed"):
         match item.kind, item.ids:
             case "version", (name, number, *logged):
-                if number in map(str, client.get_registered_model(name).aliases.values()):
+                served = registry.version(name)
+                if number in map(str, client.get_registered_model(name).aliases.values()) or _is(served, number):
                     return
                 client.delete_model_version(name, number)
                 for model in logged:
@@ -104,10 +108,11 @@ def _named_versions(tags: Mapping[str, str], models: Set[str], by_digest: Mappin
     """Yield every version that the tags of Pliant may name.
 
     A tag may hold the digest of another version; a number, of a version of some model of the system: that number of all
-    of them; or an object whose names are models and whose values are numbers.
+    of them; or an object whose names are models and whose values are numbers, alone or first in a list (a release). The
+    release before a release is needed only as long as it is one of the newest.
     """
     for tag, text in tags.items():
-        if tag.startswith("pliant.") and tag != DIGEST:
+        if tag.startswith("pliant.") and tag not in (DIGEST, FORMER):
             yield from by_digest.get(text, ())
             if text.isdecimal():
                 yield from ((name, int(text)) for name in models)
@@ -119,15 +124,18 @@ def _named_versions(tags: Mapping[str, str], models: Set[str], by_digest: Mappin
 def _named_in(value: Any, models: Set[str]) -> Iterator[Key]:
     if isinstance(value, dict):
         for name, item in value.items():
-            if name in models and isinstance(item, int | str) and str(item).isdecimal():
-                yield name, int(item)
+            number = item[0] if isinstance(item, list) and item else item
+            if name in models and isinstance(number, int | str) and str(number).isdecimal():
+                yield name, int(number)
             yield from _named_in(item, models)
 
 
 def _contents(registry: MlflowRegistry, client: Any, prefix: str) -> Contents:
     from mlflow.entities import ViewType
 
-    models = [model for model in registry.models() if model.name.startswith(prefix)]
+    system = system_of(prefix)
+    releases = release(system) if system else ""
+    models = [model for model in registry.models() if model.name.startswith(prefix) or model.name == releases]
     listed = [(model.name, _pages(client.search_model_versions, f"name='{model.name}'")) for model in models]
     versions = {(name, int(version.version)): version for name, entities in listed for version in entities}
     experiment = client.get_experiment_by_name(registry.experiment)
@@ -167,6 +175,10 @@ def _versions(contents: Contents, needed: frozenset[Key]) -> Iterator[Unneeded]:
             ]
             ids = (name, str(number), *(model.model_id for model in logged))
             yield Unneeded("version", f"{name} version {number}", ids, _size(version.source), "old, without an alias")
+
+
+def _is(published: Published | None, number: str) -> bool:
+    return published is not None and str(published.version) == number
 
 
 def _is_source(logged: Any, version: Any) -> bool:

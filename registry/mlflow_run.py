@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pliant.errors import RegistryError
+from pliant.errors import RegistryError, UnreachableError
 from registry.address import shown
 
 if TYPE_CHECKING:
@@ -73,7 +73,11 @@ def measured(values: Mapping[str, float], step: int, model: str | None = None) -
 
 @contextmanager
 def registry_errors(uri: str, failed: str) -> Iterator[None]:
-    """Raise whatever MLflow, its database or the network raise as a `RegistryError` that begins with `failed`."""
+    """Raise whatever MLflow, its database or the network raise as a `RegistryError` that begins with `failed`.
+
+    It is an `UnreachableError` unless the registry answered that something is not there. What caused it is not chained:
+    its message may hold the address with its password, and a traceback would show it.
+    """
     from alembic.util import CommandError
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -82,4 +86,13 @@ def registry_errors(uri: str, failed: str) -> Iterator[None]:
         yield
     except (MlflowException, SQLAlchemyError, CommandError, OSError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RegistryError(f"{failed} at {shown(uri)}: {first}") from error
+        kind = RegistryError if is_missing(error) else UnreachableError
+        raise kind(f"{failed} at {shown(uri)}: {first}") from None
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether the registry answered that something is not there."""
+    answered = getattr(getattr(error, "response", None), "status_code", None) == 404
+    code = getattr(error, "error_code", "")
+    gone = isinstance(error, FileNotFoundError) or "No such file or directory" in str(error)
+    return answered or gone or code in ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")

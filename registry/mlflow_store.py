@@ -1,4 +1,8 @@
-"""Artifacts in MLflow: runs, registered models, aliases. Beside it only mlflow_*.py and the pyfunc files know MLflow.
+"""Artifacts in MLflow: runs, registered models, aliases, releases. Beside it only mlflow_*.py and the pyfunc files know
+MLflow.
+
+A system's models have the versions of its last release (registry/releases.py) under the alias of that release. In a
+registry without one, and for other aliases, each model has the version under its own alias.
 
 Uses MLflow's client with an explicit address, never its process-wide "current" run or tracking URI, so that threads and
 registries do not meet. Whatever MLflow, its database or the network raise becomes a `RegistryError`.
@@ -6,22 +10,30 @@ registries do not meet. Whatever MLflow, its database or the network raise becom
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pliant.errors import RegistryError
-from registry import codec
-from registry.address import ADVICE, check_reachable, database, is_local, set_defaults, shown
+from pliant.errors import ArtifactError, RegistryError
+from registry import codec, releases
+from registry.address import ADVICE, check_reachable, current_address, database, is_local, set_defaults, shown
 from registry.downloads import Downloads
+from registry.mlflow_lock import Check, file_lock, lease
 from registry.mlflow_package import log_model
 from registry.mlflow_run import Run, registry_errors
+from registry.names import prefix as models_of
+from registry.names import release as release_model
+from registry.names import system_of
 from registry.package import BUNDLE, Package, Published
+from registry.releases import RegistryRelease
 
 CHAMPION, PREVIOUS = "champion", "previous"
 DIGEST, KIND = "pliant.digest", "pliant.kind"
+
+logger = logging.getLogger("pliant.registry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,14 @@ class MlflowRegistry:
         return path is None or path.is_file()
 
     def version(self, name: str, alias: str = CHAMPION) -> Published | None:
-        """Return the version under `alias`; None if there is no such model or alias."""
+        """Return the version under `alias`, or of the release under it; None if there is no such model or alias."""
+        released = self._released(name, alias)
+        if released is not None and name in released.versions:
+            return self._numbered(name, released.versions[name])
+        return self.aliased(name, alias)
+
+    def aliased(self, name: str, alias: str) -> Published | None:
+        """Return the version under the model's own alias, whatever was released; None if there is none."""
         client = self.connect()
         with registry_errors(self.tracking_uri, f"{name} could not be looked up"):
             model = _find_model(client, name)
@@ -88,10 +107,16 @@ class MlflowRegistry:
             return _published(client.get_model_version(name, str(model.aliases[alias])))
 
     def versions(self, prefix: str, alias: str = CHAMPION) -> dict[str, int]:
-        """Return name -> version under `alias`, of all models whose names begin with `prefix` and that have the alias.
-
-        One request for all models: cheap enough for polling.
+        """Return name -> version of all models whose names begin with `prefix`: of the release under `alias`, or, where
+        there is none, of those that have the alias. A few requests for all models: cheap enough for polling.
         """
+        released = self._released(prefix, alias)
+        if released is not None:
+            return {name: number for name, number in sorted(released.versions.items()) if name.startswith(prefix)}
+        return self.aliases(prefix, alias)
+
+    def aliases(self, prefix: str, alias: str = CHAMPION) -> dict[str, int]:
+        """Return name -> version under the models' own alias, whatever was released."""
         models = [model for model in self.models() if model.name.startswith(prefix) and alias in model.aliases]
         return {model.name: int(model.aliases[alias]) for model in sorted(models, key=lambda model: str(model.name))}
 
@@ -104,9 +129,122 @@ class MlflowRegistry:
             raise RegistryError(f"{published.uri} was not published by pliant: it has no tag {DIGEST}")
         return self._download(published), published
 
+    def intact(self, published: Published) -> bool:
+        """Whether the files of a version are there and unaltered. Those of a store elsewhere are not fetched to see that."""
+        client = self.connect()
+        with registry_errors(self.tracking_uri, f"the files of {published.uri} could not be looked up"):
+            root = client.get_model_version_download_uri(published.name, str(published.version))
+        if not is_local(root):
+            return True
+        try:
+            folder, _ = self.fetch(published.name, published.version)
+            codec.kind(folder)  # verifies them
+        except (ArtifactError, RegistryError):
+            return False
+        return codec.digest(folder) == published.digest
+
     def promote(self, name: str, version: int, alias: str = CHAMPION) -> None:
-        """Move `alias` to `version`. The champion so far stays within reach as `previous`."""
-        now = self.version(name, alias)
+        """Move `alias` to `version`. The champion so far stays within reach as `previous`.
+
+        Where the system has a release, a champion becomes part of the next one.
+        """
+        if alias == CHAMPION and self._released(name, CHAMPION) is not None:
+            self.commit({name: version})
+        else:
+            self._point(name, version, alias)
+
+    def commit(
+        self, changes: Mapping[str, int], run: Run | None = None, without: Collection[str] = ()
+    ) -> RegistryRelease:
+        """Release these versions with all others of their system, and return the release that is served from now on.
+
+        All or nothing, by one write; then the models' own aliases follow, in the order of `changes`. A release that
+        somebody else commits meanwhile is built upon, never mixed with this one. `without`: models that are left out
+        from now on. Raises `RegistryError`; then the former release is served, or, if only aliases are behind, this one.
+        """
+        (system,) = {str(system_of(name)) for name in (*changes, *without)}
+        with registry_errors(self.tracking_uri, f"{system} could not be released"), self._locked(system) as check:
+            present = self.release(system)
+            wanted = self._next(system, present, changes, without, run)
+            if present is None or wanted.versions != present.versions:
+                present = self._write(wanted, present, check)
+            self._show(present, [*changes, *present.versions])
+            return present
+
+    def release(self, system: str, which: str | int = CHAMPION) -> RegistryRelease | None:
+        """Return a system's release under an alias or number; None if there is none."""
+        client, name = self.connect(), release_model(system)
+        with registry_errors(self.tracking_uri, f"the release of {system} could not be looked up"):
+            model = _find_model(client, name)
+            number = None if model is None else which if isinstance(which, int) else model.aliases.get(which)
+            if number is None:
+                return None
+            version = _find_version(client, name, int(number))
+            return None if version is None else releases.from_version(system, version)
+
+    def identity(self) -> str:
+        """Return what tells this registry from another one that takes its place; empty where nothing does."""
+        client = self.connect()
+        with registry_errors(self.tracking_uri, "the registry's experiment could not be looked up"):
+            experiment = client.get_experiment_by_name(self.experiment)
+        return "" if experiment is None else f"{experiment.experiment_id} of {experiment.creation_time}"
+
+    def _released(self, name: str, alias: str) -> RegistryRelease | None:
+        system = system_of(name)
+        return None if system is None else self.release(system, alias)
+
+    def _next(
+        self,
+        system: str,
+        present: RegistryRelease | None,
+        changes: Mapping[str, int],
+        without: Collection[str],
+        run: Run | None,
+    ) -> RegistryRelease:
+        """Return the release that follows `present`, checked to have all its versions. It has no number yet."""
+        versions = dict(self.aliases(models_of(system)) if present is None else present.versions)
+        digests: dict[str, str] = {}
+        for name, number in list((versions | dict(changes)).items()):
+            published = None if name in without else self._existing(name, number)
+            if published is not None:
+                versions[name], digests[name] = number, published.digest
+            elif name in changes:
+                raise RegistryError(f"there is no {name} version {number} to release")
+            else:
+                del versions[name]
+                logger.warning("the release is made without %s: its version %d is not in the registry", name, number)
+        source, run_id = present.source if present else "", present.run if present else None
+        if run is not None:
+            source, run_id = str(run.client.get_run(run.id).info.artifact_uri), run.id
+        return RegistryRelease(system, 0, present.number if present else None, versions, digests, source, run_id)
+
+    def _existing(self, name: str, number: int) -> Published | None:
+        version = _find_version(self.connect(), name, number)
+        return None if version is None else _published(version)
+
+    def _write(self, wanted: RegistryRelease, present: RegistryRelease | None, check: Check) -> RegistryRelease:
+        """Write the release and commit it, unless another publisher was faster. Raises `RegistryError`."""
+        client, name = self.connect(), release_model(wanted.system)
+        number = releases.write(client, wanted, _ensure_model)
+        now = self.release(wanted.system)
+        if (now.number if now else None) != (present.number if present else None):
+            raise RegistryError(f"another publisher released {wanted.system} meanwhile: run it again, on top of that")
+        check()
+        if present is not None:
+            client.set_registered_model_alias(name, PREVIOUS, str(present.number))
+        client.set_registered_model_alias(name, CHAMPION, str(number))  # the commit
+        return replace(wanted, number=number)
+
+    def _show(self, released: RegistryRelease, names: list[str]) -> None:
+        """Let the models' own aliases follow the release, in the order of `names`."""
+        aliased = self.aliases(models_of(released.system))
+        for name in dict.fromkeys(names):
+            number = released.versions.get(name)
+            if number is not None and aliased.get(name) != number:
+                self._point(name, number, CHAMPION)
+
+    def _point(self, name: str, version: int, alias: str) -> None:
+        now = self.aliased(name, alias)
         if now is not None and now.version == version:
             return
         self._numbered(name, version)
@@ -115,6 +253,11 @@ class MlflowRegistry:
             if now is not None and alias == CHAMPION:
                 client.set_registered_model_alias(name, PREVIOUS, str(now.version))
             client.set_registered_model_alias(name, alias, str(version))
+
+    def _locked(self, system: str) -> AbstractContextManager[Check]:
+        """Return the lock of a system's releases: of the file, or of the registry itself."""
+        path = database(self.tracking_uri)
+        return lease(self.connect(), system) if path is None else file_lock(path, system)
 
     def names(self, prefix: str = "") -> list[str]:
         """Return the names of the registered models that begin with `prefix`, sorted."""
@@ -148,10 +291,11 @@ class MlflowRegistry:
         """Return MLflow's client of this registry, for the files mlflow_*.py. Raises `RegistryError` without one."""
         set_defaults()
         check_reachable(self.tracking_uri, create)
+        address = current_address(self.tracking_uri)
         with registry_errors(self.tracking_uri, "the registry could not be opened"):
             from mlflow import MlflowClient
 
-            return MlflowClient(self.tracking_uri, self.tracking_uri)
+            return MlflowClient(address, address)
 
     def _experiment(self, client: Any) -> str:
         experiment = client.get_experiment_by_name(self.experiment)
@@ -181,24 +325,35 @@ class MlflowRegistry:
         with registry_errors(self.tracking_uri, f"the files of {published.uri} could not be fetched"):
             root = client.get_model_version_download_uri(published.name, str(published.version))
             target = None if is_local(root) else str(self.downloads.fresh())  # what is here already is not copied
-            return Path(download_artifacts(f"{root}/artifacts/{BUNDLE}", None, None, target, self.tracking_uri))
+            return Path(
+                download_artifacts(f"{root}/artifacts/{BUNDLE}", None, None, target, current_address(self.tracking_uri))
+            )
 
 
-def _ensure_model(client: Any, name: str) -> None:
+def _ensure_model(client: Any, name: str, about: str | None = None) -> None:
     from mlflow.exceptions import MlflowException
 
     try:
-        client.create_registered_model(name)
+        client.create_registered_model(name, description=about)
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
 
 
 def _find_model(client: Any, name: str) -> Any:
+    return _unless_missing(lambda: client.get_registered_model(name))
+
+
+def _find_version(client: Any, name: str, number: int) -> Any:
+    return _unless_missing(lambda: client.get_model_version(name, str(number)))
+
+
+def _unless_missing(ask: Callable[[], Any]) -> Any:
+    """Return the answer; None if the registry answers that it has no such thing."""
     from mlflow.exceptions import MlflowException
 
     try:
-        return client.get_registered_model(name)
+        return ask()
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise

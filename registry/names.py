@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pliant import systems
+
 
 def experiment(system: str) -> str:
     """Return the name of the MLflow experiment of a system's runs."""
@@ -34,3 +36,20 @@ LEVEL_TAG = "pliant.model."
 def cascade_level(task: str, level: str) -> str:
     """Return the name of the registered model of one level of a cascade."""
     return f"{CASCADE_MODEL}{task}-{level}"
+
+
+def release(system: str) -> str:
+    """Return the name of the registered model whose versions are a system's releases (registry/releases.py)."""
+    return f"pliant-release-{system}"
+
+
+def lock(system: str) -> str:
+    """Return what the names of the models begin with that lock a system's releases (registry/mlflow_lock.py)."""
+    return f"pliant-lock-{system}-"
+
+
+def system_of(name: str) -> str | None:
+    """Return the system that a registered model, or a prefix of such names, belongs to; None for a foreign one."""
+    head, _, rest = name.partition("-")
+    system, dash, _ = rest.partition("-")
+    return system if head == "pliant" and dash and system in systems.names() else None

@@ -1,7 +1,7 @@
 """From the store to the registry: the results of a run of the bins flow, with its parameters, metrics, figures and reports.
 
-A stream is two registered models, its encoder and its bins; the bins' version names the encoder's. Streams are judged and
-promoted one by one. What is new and what is live: flows/release.py. Knows no Prefect.
+A stream is two registered models, its encoder and its bins; the bins' version names the encoder's. Streams are judged one
+by one, and released together. What is new and what is live: flows/release.py. Knows no Prefect.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ def publish(
     store: FolderStore,
     progress: Progress,
 ) -> Release:
-    """Log the run, register what is new, and move the aliases of every stream that the gate let pass."""
+    """Log the run, register what is new, and release every stream that the gate let pass, all together."""
     report = {name: asdict(verdict) for name, verdict in verdicts.items()}
     with publication(open_registry(settings, "bins"), "bins", asdict(config), report) as published:
+        passed: list[str] = []
         for done, stream in enumerate(streams):
             log_stream(published.run, stream, store)
             progress(2 * done + 1, 2 * len(streams))
             names = _register(published, config, stream, store)
-            if verdicts[stream.name].passed:
-                published.promote(names)
+            passed += names if verdicts[stream.name].passed else ()
             progress(2 * done + 2, 2 * len(streams))
+        published.promote(passed)
     return published.release(all(verdict.passed for verdict in verdicts.values()), gate.reason(verdicts))
 
 

@@ -18,11 +18,6 @@ from training.starts import LARGE, SMALL, ScratchConfig
 from training.text_data import Shares
 
 
-def _check_name(field: str, name: str) -> None:
-    if not config.NAME.fullmatch(name):
-        raise InputError(field, repr(name), "letters, digits, '_', '-' and '.' (not in front)")
-
-
 @dataclass(frozen=True, slots=True)
 class LevelConfig:
     """One classifier. `start`: scratch (of `scratch`'s size), path:FOLDER or hub:NAME; `classifier.layers` cuts those."""
@@ -33,7 +28,7 @@ class LevelConfig:
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
 
     def __post_init__(self) -> None:
-        _check_name("name of a level", self.name)
+        config.check_name("name of a level", self.name)
         scheme, _, rest = self.start.partition(":")
         if self.start != "scratch" and (scheme not in ("path", "hub") or not rest):
             raise InputError(f"start of level {self.name}", self.start, "scratch, path:FOLDER or hub:NAME")
@@ -54,7 +49,7 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         if self.name is not None:
-            _check_name("name of a task", self.name)
+            config.check_name("name of a task", self.name)
 
 
 @dataclass(frozen=True, slots=True)

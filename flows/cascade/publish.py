@@ -1,7 +1,7 @@
 """From the store to the registry: the results of a cascade flow run, with its parameters, metrics, figures and reports.
 
 A task is one registered model, each of its levels another: the task's version names the levels' versions. Tasks are judged
-and promoted one by one. What is new and what is live: flows/release.py. Knows no Prefect.
+one by one, and released together. What is new and what is live: flows/release.py. Knows no Prefect.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ def publish(
     store: FolderStore,
     progress: Progress,
 ) -> Release:
-    """Log the run, register what is new, and move the aliases of every task that the gate let pass."""
+    """Log the run, register what is new, and release every task that the gate let pass, all together."""
     report = {task: asdict(verdict) for task, verdict in verdicts.items()}
     with publication(open_registry(settings, "cascade"), "cascade", asdict(config), report) as published:
+        passed: list[str] = []
         for done, task in enumerate(tasks):
             log_task(published.run, task, store)
             names = _register(published, config, task, store)
-            if verdicts[task.task].passed:
-                published.promote(names)
+            passed += names if verdicts[task.task].passed else ()
             progress(done + 1, len(tasks))
+        published.promote(passed)
     return published.release(all(verdict.passed for verdict in verdicts.values()), gate.reason(verdicts))
 
 

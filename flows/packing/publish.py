@@ -33,7 +33,7 @@ def publish(
     store: FolderStore,
     progress: Progress,
 ) -> Release:
-    """Log the run, register what is new, and move the aliases if the gate let it pass."""
+    """Log the run, register what is new, and release it if the gate let it pass."""
     with publication(open_registry(settings, "packing"), "packing", asdict(config), asdict(verdict)) as published:
         log_model(published.run, results, store)
         progress(1, 2)

@@ -33,6 +33,9 @@ class VariantConfig:
     learning_rate: float | None = None
     backbone: str | None = None  # as in TokensFlowConfig
 
+    def __post_init__(self) -> None:
+        config.check_name("name of a variant", self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class TokensFlowConfig:
@@ -60,6 +63,12 @@ class TokensFlowConfig:
         VariantConfig("base"),
         VariantConfig("large", {"embed_dim": 256, "num_heads": 4}, learning_rate=6e-4),
     )
+
+    def __post_init__(self) -> None:
+        for address in self.data:
+            name, equals, _ = address.rpartition("=")
+            if equals:
+                config.check_name("name of a task", name)
 
 
 def sizes(config: TokensFlowConfig) -> str:

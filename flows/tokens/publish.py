@@ -38,7 +38,7 @@ def publish(
     store: FolderStore,
     progress: Progress,
 ) -> Release:
-    """Log the run, register what is new, and move the aliases if the gate let the challenger pass."""
+    """Log the run, register what is new, and release it if the gate let the challenger pass."""
     registry = open_registry(settings, "tokens")
     with publication(registry, "tokens", asdict(config), _gate_report(verdict)) as published:
         _log(published.run, bundle)

@@ -36,7 +36,7 @@ import training.precision
 import training.tokens.foundation
 import training.tokens.sweep
 import training.tokens.task
-from flows.config import check_distinct
+from flows.config import check_distinct, check_name
 from flows.device import configured_class
 from flows.keys import StageResult, stage_key
 from flows.tokens.config import TokensFlowConfig
@@ -68,6 +68,8 @@ def load_data(config: TokensFlowConfig) -> list[ImageData]:
         loaded.append(training.data.load(address, name if equals else None, config.seed, config.limit))
     wanted = "at least one task, each of its own name (NAME=ADDRESS)"
     check_distinct("data", [data.name for data in loaded], wanted)
+    for data in loaded:
+        check_name("name of a task", data.name)  # an address may have given it
     return loaded
 
 

@@ -29,7 +29,6 @@ from flows.tokens.flow import trained
 from flows.tokens.publish import variant_package
 from pliant.device import device_class, threads
 from pliant.tokens.artifact import Variant, VariantTask
-from registry.mlflow_store import CHAMPION
 from registry.names import TOKENS_VARIANT
 from registry.store import FolderStore
 from training.data import ImageData
@@ -73,9 +72,9 @@ def release(results: dict[str, StageResult], store: FolderStore) -> Release:
                 variant = store.load(Variant, result["key"], result["digest"])
                 champion = registry.publish(run, variant_package(variant, store.path(result["key"])))
                 new.append(model)
-            registry.promote(model, champion.version, CHAMPION)
             versions[model] = champion.version
             progress(len(versions), len(results))
+        registry.commit(versions, run)
     return Release(True, "variants are a baseline and pass none", versions, tuple(new), run.id)
 
 

@@ -17,6 +17,7 @@ import bentoml
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from pliant import redaction
 from serving.bento.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
 from serving.http.access.metrics import TenantMetrics
 from serving.http.access.middleware import AccessMiddleware, Gate
@@ -61,6 +62,7 @@ class Assembly(Protocol):
 
 def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
     """Patch BentoML, put the door in front of its server, and return the app. Called before the service class is defined."""
+    redaction.install()
     switch_off_tracing()
     patch_timeouts()
     # uvicorn's default trusts every process of this machine.

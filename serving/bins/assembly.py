@@ -38,7 +38,7 @@ def check(settings: BinsSettings) -> None:
 
     Devices and compiled files on Ray's nodes are checked there, when they start.
     """
-    catalog = load_catalog(open_registry(settings), settings.alias)
+    catalog = source_of(settings).load(None).catalog
     make_scheduler(settings, catalog)
     handlers_of(catalog)
     if settings.pool == "ray":
@@ -50,6 +50,11 @@ def check(settings: BinsSettings) -> None:
         verify(compiled(settings, served), served.bins.files)
 
 
+def source_of(settings: BinsSettings, registry: Registry | None = None) -> Source[Catalog]:
+    """Return where the catalogs come from: `registry`, or the one that the settings name."""
+    return Source(registry or open_registry(settings), settings.alias, BINS_PREFIX, load_catalog)
+
+
 async def assemble(
     settings: BinsSettings,
     registry: Registry | None = None,
@@ -57,10 +62,10 @@ async def assemble(
     counted: CollectorRegistry = REGISTRY,
 ) -> Assembly[BinsEndpoint, Catalog, Handler]:
     """Return a running service, whose models have run. Raises `PliantError`."""
-    registry, clock, metrics = registry or open_registry(settings), loop_clock(), Metrics("bin", ORIGINS, counted)
+    clock, metrics = loop_clock(), Metrics("bin", ORIGINS, counted)
     worker_factory, close = (worker_factory, _nothing) if worker_factory else open_pool(settings)
     return await assembly.assemble(
-        Source(registry, settings.alias, BINS_PREFIX, load_catalog),
+        source_of(settings, registry),
         generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings)),
         SameDevice("streams", settings.any_profile),
         lambda refresher: BinsEndpoint(settings, refresher, metrics, clock),

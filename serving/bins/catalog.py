@@ -16,7 +16,7 @@ from pliant.errors import ArtifactError, RegistryError
 from registry import codec
 from registry.names import BINS_ENCODER, BINS_PREFIX
 from registry.package import Published
-from serving.lifecycle.artifacts import Registry
+from serving.lifecycle.artifacts import Artifacts
 from serving.lifecycle.catalog import Fetcher, fetching, only_class
 
 
@@ -94,7 +94,7 @@ class Catalog:
         return {n: s.identity for n, s in self.streams.items()} == {n: s.identity for n, s in other.streams.items()}
 
 
-def load_catalog(registry: Registry, alias: str, running: Catalog | None = None) -> Catalog:
+def load_catalog(registry: Artifacts, alias: str, running: Catalog | None = None) -> Catalog:
     """Return what `alias` points to. Artifacts that `running` has are not fetched again.
 
     Raises `RegistryError` for what is missing, `ArtifactError` for what cannot be used or does not fit together.

@@ -31,11 +31,16 @@ WARM_BATCHES = (1, 16)  # every classifier runs these batch sizes before the fir
 
 def check(settings: CascadeSettings) -> None:
     """Check settings, artifacts and devices before the service starts. Raises `PliantError`."""
-    catalog = load_catalog(open_registry(settings), settings.alias)
+    catalog = source_of(settings).load(None).catalog
     make_scheduler(settings, make_knowledge(settings, catalog))
     for served in catalog.tasks.values():
         handler_of(served)
     check_devices(settings, catalog)
+
+
+def source_of(settings: CascadeSettings, registry: Registry | None = None) -> Source[Catalog]:
+    """Return where the catalogs come from: `registry`, or the one that the settings name."""
+    return Source(registry or open_registry(settings), settings.alias, CASCADE_PREFIX, load_catalog)
 
 
 async def assemble(
@@ -45,10 +50,10 @@ async def assemble(
     counted: CollectorRegistry = REGISTRY,
 ) -> Assembly[CascadeEndpoint, Catalog, Handler]:
     """Return a running service, whose models have run. Raises `PliantError`."""
-    registry, clock, metrics = registry or open_registry(settings), loop_clock(), Metrics("model", ORIGINS, counted)
+    clock, metrics = loop_clock(), Metrics("model", ORIGINS, counted)
     outcomes = Outcomes(counted)
     return await assembly.assemble(
-        Source(registry, settings.alias, CASCADE_PREFIX, load_catalog),
+        source_of(settings, registry),
         generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings)),
         SameDevice("tasks", settings.any_profile),
         lambda refresher: CascadeEndpoint(settings, refresher, metrics, outcomes, clock),

@@ -15,7 +15,7 @@ from pliant.errors import ArtifactError, RegistryError
 from pliant.models.artifact import Classifier
 from registry import codec
 from registry.names import CASCADE_PREFIX, CASCADE_TASK, cascade_level
-from serving.lifecycle.artifacts import Registry
+from serving.lifecycle.artifacts import Artifacts
 from serving.lifecycle.catalog import Fetcher, fetching, only_class
 
 
@@ -73,7 +73,7 @@ class Catalog:
         return {n: _identity(t) for n, t in self.tasks.items()} == {n: _identity(t) for n, t in other.tasks.items()}
 
 
-def load_catalog(registry: Registry, alias: str, running: Catalog | None = None) -> Catalog:
+def load_catalog(registry: Artifacts, alias: str, running: Catalog | None = None) -> Catalog:
     """Return what `alias` points to. Artifacts that `running` has are not fetched again.
 
     Raises `RegistryError` for what is missing, `ArtifactError` for what cannot be used or does not fit together.

@@ -43,6 +43,7 @@ class CommonStatus(BaseModel):
     generation: int = Field(description="number of the present generation, from 1")
     leaving: int = Field(description="former generations that still answer requests")
     refresh: Refresh
+    release: int | None = Field(description="number of the release that is served; null in a registry without releases")
     refresh_seconds: float = Field(description="seconds between two polls of the registry; 0: none")
     waiting: int = Field(description="requests (or outputs of requests) that the device has not started")
     pending: int = Field(description="requests (or outputs of requests) that have not ended")

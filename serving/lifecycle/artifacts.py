@@ -8,17 +8,26 @@ from typing import Protocol
 
 from registry.mlflow_store import MlflowRegistry
 from registry.package import Published
+from registry.releases import RegistryRelease
 from serving.settings import Settings
 
 
-class Registry(Protocol):
-    """The methods of registry/mlflow_store.py that serving uses."""
+class Artifacts(Protocol):
+    """The methods that catalogs are loaded by: of a registry, or of the view of it that a release gives."""
 
     def fetch(self, name: str, which: str | int) -> tuple[Path, Published]: ...
     def version(self, name: str, alias: str) -> Published | None: ...
     def versions(self, prefix: str, alias: str) -> Mapping[str, int]: ...
     def names(self, prefix: str) -> list[str]: ...
     def discard(self, folder: Path) -> None: ...
+
+
+class Registry(Artifacts, Protocol):
+    """The methods of registry/mlflow_store.py that serving uses."""
+
+    def aliases(self, prefix: str, alias: str) -> Mapping[str, int]: ...
+    def release(self, system: str, which: str | int) -> RegistryRelease | None: ...
+    def identity(self) -> str: ...
 
 
 def open_registry(settings: Settings) -> Registry:

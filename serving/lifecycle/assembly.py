@@ -77,12 +77,13 @@ async def assemble(
     """
     builder = Builder(make, same_device)
     try:
-        first = await builder.start(source.load(None))
+        identity, loaded = source.registry.identity(), source.load(None)
+        first = await builder.start(loaded.catalog)
     except BaseException:
         close()
         raise
     generations = Generations(first, lambda former, present: discard(source.registry, former.catalog, present.catalog))
-    refresher = Refresher(generations, source, builder.start, seconds, metrics, extend)
+    refresher = Refresher(generations, source, builder.start, seconds, metrics, extend, loaded, identity)
     return Assembly(endpoint(refresher), refresher, asyncio.create_task(refresher.poller.run()), close)
 
 

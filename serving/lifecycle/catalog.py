@@ -11,7 +11,7 @@ from typing import Protocol, Self, TypeVar
 from pliant.errors import DeviceError
 from registry import codec
 from registry.package import Published
-from serving.lifecycle.artifacts import Registry
+from serving.lifecycle.artifacts import Artifacts
 
 T = TypeVar("T", bound=codec.Artifact)
 
@@ -39,7 +39,7 @@ class Catalog(Protocol):
 class Fetcher:
     """Fetches models by the version in `pointers`, or else by `alias`, and records their folders."""
 
-    registry: Registry
+    registry: Artifacts
     alias: str
     pointers: Mapping[str, int]
     folders: list[Path] = field(default_factory=list)
@@ -76,7 +76,7 @@ def only_class(classes: set[str], profiled: str, advice: str) -> str:
 
 @contextmanager
 def fetching(
-    registry: Registry, alias: str, prefix: str, pointers: Mapping[str, int] | None = None
+    registry: Artifacts, alias: str, prefix: str, pointers: Mapping[str, int] | None = None
 ) -> Iterator[Fetcher]:
     """Give a fetcher for `pointers`, or for what `alias` points to now. If the block raises, fetched files are deleted."""
     fetcher = Fetcher(registry, alias, registry.versions(prefix, alias) if pointers is None else pointers)
@@ -88,7 +88,7 @@ def fetching(
         raise
 
 
-def load(registry: Registry, kind: type[T], name: str, which: str | int) -> tuple[T, Published]:
+def load(registry: Artifacts, kind: type[T], name: str, which: str | int) -> tuple[T, Published]:
     """Return a verified artifact, held in memory only, and its version. Raises `RegistryError` and `ArtifactError`."""
     folder, published = registry.fetch(name, which)
     try:
@@ -97,7 +97,7 @@ def load(registry: Registry, kind: type[T], name: str, which: str | int) -> tupl
         registry.discard(folder)
 
 
-def discard(registry: Registry, unused: Catalog, used: Catalog) -> None:
+def discard(registry: Artifacts, unused: Catalog, used: Catalog) -> None:
     """Delete the files that only `unused` needs."""
     for folder in unused.folders - used.folders:
         registry.discard(folder)

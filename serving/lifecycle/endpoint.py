@@ -27,6 +27,7 @@ class Endpoint(Generic[S, C, H, D, M]):
     def __init__(self, settings: S, refresher: Refresher[C, H, D], metrics: M, clock: Clock) -> None:
         self.settings, self.metrics, self._clock = settings, metrics, clock
         self._poller, self._generations = refresher.poller, refresher.generations
+        self._refresher = refresher
 
     @property
     def now(self) -> float:
@@ -58,6 +59,7 @@ class Endpoint(Generic[S, C, H, D, M]):
         return {
             "ready": self.ready,
             "alias": self.settings.alias,
+            "release": self._refresher.release,
             "generation": present.number,
             "leaving": self._generations.draining,
             "refresh": self._poller.last.to_dict(),

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from pliant.errors import PliantError
+from pliant.redaction import redact
 
 logger = logging.getLogger("pliant.serving")
 
@@ -60,12 +61,12 @@ class Poller:
             try:
                 outcome = await self._poll(retry_held)
             except Exception as error:
-                self._record(Outcome("failed", str(error), {}))
+                self.record(Outcome("failed", redact(str(error)), {}))
                 raise
-            self._record(outcome)
+            self.record(outcome)
             return outcome
 
-    def _record(self, outcome: Outcome) -> None:
+    def record(self, outcome: Outcome) -> None:
         """Count the outcome, and log it if it differs from the last one."""
         self._metrics.refreshed(outcome.outcome)
         if outcome != self.last and outcome.outcome != "unchanged":

@@ -1,32 +1,57 @@
 """Makes a service follow the registry's alias: a new version is loaded and served.
 
-Versions that do not fit together (one model's alias has moved, another's has not yet) are held: nothing changes until a
-later poll. The same holds for versions that the devices or the settings do not allow.
+A release is taken up as a whole. One that is broken is held: the former is served, and the outcome says so. Held, too, are
+versions that do not fit together in a registry without releases (one model's alias has moved, another's has not yet), what
+the devices or the settings do not allow, and whatever another registry offers that has taken the place of this one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic
 
 from typing_extensions import TypeVar
 
-from pliant.errors import ArtifactError, InputError
+from pliant.errors import ArtifactError, InputError, RegistryError, UnreachableError
 from serving.driver import Driver
-from serving.lifecycle.artifacts import Registry
+from serving.lifecycle.artifacts import Artifacts, Registry
 from serving.lifecycle.catalog import Catalog, discard
 from serving.lifecycle.generation import Generation, Generations, Running
 from serving.lifecycle.poller import Outcome, Poller, RefreshCounter, join_versions
+from serving.lifecycle.releases import Loaded, load_last_whole, released
+
+logger = logging.getLogger("pliant.serving")
 
 C = TypeVar("C", bound=Catalog)
 H = TypeVar("H")
 D = TypeVar("D", bound=Running, default=Driver)
 
 
+REPLACED = (
+    "another registry is at this address now than when the service started: what was loaded goes on being served; restart "
+    "the service to take up what this registry holds"
+)
+
 Extend = Callable[[Generation[C, H, D], C], Awaitable[Generation[C, H, D] | None]]
 """Gives the present generation with another catalog but the same workers; None if that needs new workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What a poll reads first, to see whether anything has changed.
+
+    `identity`: of the registry; `release`: the number of the last one, if there is any; `pointers`: the versions to
+    serve; `strays`: models whose own alias names another version than the release does.
+    """
+
+    identity: str
+    release: int | None
+    pointers: Mapping[str, int]
+    strays: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +61,32 @@ class Source(Generic[C]):
     registry: Registry
     alias: str
     prefix: str  # of the names of all its registered models
-    load_catalog: Callable[[Registry, str, C | None], C]  # artifacts that the given catalog has are not fetched again
+    load_catalog: Callable[[Artifacts, str, C | None], C]  # artifacts that the given catalog has are not fetched again
 
-    def pointers(self, running: C) -> Mapping[str, int]:  # noqa: ARG002
-        """Return the versions to serve, by registered model. Raises `RegistryError`."""
-        return self.registry.versions(self.prefix, self.alias)
+    def marks(self, running: C) -> Marks:
+        """Return what tells whether anything has changed. Raises `RegistryError`."""
+        identity, release = self.registry.identity(), released(self.registry, self.alias, self.prefix)
+        strays: list[str] = []
+        if release is not None:
+            aliases = self.registry.aliases(self.prefix, self.alias)
+            strays = [name for name, number in release.versions.items() if aliases.get(name) != number]
+        return Marks(identity, release.number if release else None, self.pointers(running), tuple(strays))
 
-    def load(self, running: C | None) -> C:
-        """Return the catalog to serve. Raises `RegistryError`, `ArtifactError`, `InputError`."""
-        return self.load_catalog(self.registry, self.alias, running)
+    def pointers(self, running: C, registry: Artifacts | None = None) -> Mapping[str, int]:  # noqa: ARG002
+        """Return the versions to serve, by registered model, as `registry` shows them. Raises `RegistryError`."""
+        return (registry or self.registry).versions(self.prefix, self.alias)
+
+    def load(self, running: C | None, oldest: int = 0) -> Loaded[C]:
+        """Return the catalog of the last whole release, but of none before number `oldest`.
+
+        Raises `RegistryError`, `ArtifactError`, `InputError`.
+        """
+        load = partial(self.load_from, running=running)
+        return load_last_whole(self.registry, self.alias, self.prefix, load, oldest)
+
+    def load_from(self, registry: Artifacts, running: C | None) -> C:
+        """Return the catalog that `registry`, which may be the view of one release, shows. Raises as `load`."""
+        return self.load_catalog(registry, self.alias, running)
 
 
 async def extend_never(present: object, target: object) -> None:
@@ -62,11 +104,21 @@ class Refresher(Generic[C, H, D]):
         seconds: float,
         metrics: RefreshCounter,
         extend: Extend[C, H, D] = extend_never,
+        loaded: Loaded[C] | None = None,
+        identity: str = "",
     ) -> None:
-        """`start` starts the next generation. If it raises `PliantError`, nothing is left running."""
+        """`start` starts the next generation. If it raises `PliantError`, nothing is left running.
+
+        `loaded`: how the first generation's catalog was loaded; `identity`: of the registry that it came from.
+        """
         self.generations, self._source, self._start, self._extend = generations, source, start, extend
-        self._judged: tuple[Mapping[str, int], Outcome] = generations.present.catalog.pointers, _unchanged()
+        self._judged: tuple[Marks, Outcome] | None = None
+        self._identity = identity
+        self.release = loaded.release if loaded else None
+        """The number of the release that is served; None in a registry without."""
         self.poller = Poller(self._poll, seconds, metrics)
+        if loaded and loaded.fault:
+            self.poller.record(Outcome("held", loaded.fault, {}))
 
     async def _poll(self, retry_held: bool) -> Outcome:
         """Poll once. Unless `retry_held`, held versions are not tried again before a pointer moves.
@@ -74,29 +126,62 @@ class Refresher(Generic[C, H, D]):
         Raises `RegistryError` and `WorkerError`.
         """
         running, source = self.generations.present.catalog, self._source
-        pointers = await asyncio.to_thread(source.pointers, running)
-        seen, outcome = self._judged
-        if pointers == seen and (outcome.outcome == "unchanged" or not retry_held):
+        marks = await asyncio.to_thread(source.marks, running)
+        if self._replaced(marks.identity):
+            return Outcome("held", REPLACED, {})
+        seen, outcome = self._judged or (self._at_start(marks), _unchanged())
+        if marks == seen and (outcome.outcome == "unchanged" or not retry_held):
             return outcome
         try:
             outcome = await self._serve_target(running)
-        except (ArtifactError, InputError) as error:
+        except (ArtifactError, InputError, RegistryError) as error:
+            unreachable = isinstance(error, UnreachableError)
+            if unreachable or (marks.release is None and isinstance(error, RegistryError)):
+                raise
             outcome = Outcome("held", f"the versions that {source.alias} points to are not served: {error}", {})
-        self._judged = pointers, _unchanged() if outcome.outcome == "changed" else outcome
+        outcome = self._with_strays(outcome, marks, seen)
+        self._judged = marks, _unchanged() if outcome.outcome == "changed" else outcome
         return outcome
+
+    def _replaced(self, identity: str) -> bool:
+        """Whether this is another registry than the one whose versions are served: equal numbers mean nothing there."""
+        self._identity = self._identity or identity
+        return bool(identity) and identity != self._identity
+
+    def _at_start(self, marks: Marks) -> Marks | None:
+        """Return the marks of what is served since the start; None if that is not the last release."""
+        pointers = self.generations.present.catalog.pointers
+        return None if marks.release != self.release or marks.strays else replace(marks, pointers=pointers)
+
+    def _with_strays(self, outcome: Outcome, marks: Marks, seen: Marks | None) -> Outcome:
+        """Return the outcome, which also says which models' own aliases are not followed; so does the log, once."""
+        if not marks.strays:
+            return outcome
+        listed = ", ".join(marks.strays[:3]) + (", ..." if len(marks.strays) > 3 else "")
+        text = (
+            f"the alias {self._source.alias} of {listed} differs from release {marks.release}, which is what counts: "
+            f"to serve other versions, move the alias of the release"
+        )
+        if seen is None or seen.strays != marks.strays:
+            logger.warning("refresh: %s", text)
+        return replace(outcome, message=f"{outcome.message}; {text}")
 
     async def _serve_target(self, running: C) -> Outcome:
         source = self._source
-        target = await asyncio.to_thread(source.load, running)
+        loaded = await asyncio.to_thread(source.load, running, self.release or 0)
+        target = loaded.catalog
         if target.serves_as(running):
-            return _unchanged()
+            self.release = loaded.release
+            return Outcome("held", loaded.fault, {}) if loaded.fault else _unchanged()
         try:
             await self.serve(target)
         except BaseException:
             discard(source.registry, target, running)
             raise
+        self.release = loaded.release
         moved = {name: v for name, v in target.pointers.items() if running.pointers.get(name) != v}
-        return Outcome("changed", f"now served: {join_versions(moved) or 'fewer tasks'}", moved)
+        message = f"now served: {join_versions(moved) or 'fewer tasks'}"
+        return Outcome("changed", f"{message}; {loaded.fault}" if loaded.fault else message, moved)
 
     async def serve(self, target: C) -> None:
         """Serve `target` from now on: in the present generation if that can be extended, else in the next one.

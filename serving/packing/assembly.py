@@ -48,7 +48,7 @@ LoadPredictor = Callable[[ServedModel], Predict]
 
 def check(settings: PackingSettings) -> None:
     """Check settings, artifacts and devices before the service starts. Raises `PliantError`."""
-    catalog = load_catalog(open_registry(settings), settings.alias)
+    catalog = source_of(settings).load(None).catalog
     for served in catalog.models.values():
         rules(settings, served)
         PromptReader(served.generator, served.context)
@@ -63,6 +63,11 @@ def load_predictor(served: ServedModel) -> Predict:
     return load(served.predictor.folder, served.predictor.digest)
 
 
+def source_of(settings: PackingSettings, registry: Registry | None = None) -> Source[Catalog]:
+    """Return where the catalogs come from: `registry`, or the one that the settings name."""
+    return Source(registry or open_registry(settings), settings.alias, PACKING_PREFIX, load_catalog)
+
+
 async def assemble(
     settings: PackingSettings,
     registry: Registry | None = None,
@@ -71,10 +76,10 @@ async def assemble(
     counted: CollectorRegistry = REGISTRY,
 ) -> Assembly[PackingEndpoint, Catalog, Handler, EnginePool]:
     """Return a running service, whose engines run. Raises `PliantError`."""
-    registry, metrics = registry or open_registry(settings), PackingMetrics(counted)
+    metrics = PackingMetrics(counted)
     clock: Clock = time.monotonic  # the engines' processes read the same clock, which deadlines are on
     return await assembly.assemble(
-        Source(registry, settings.alias, PACKING_PREFIX, load_catalog),
+        source_of(settings, registry),
         Maker(settings, clock, metrics, worker_factory, load).make,
         SameDevice("models", settings.any_profile),
         lambda refresher: PackingEndpoint(settings, refresher, metrics, clock),

@@ -15,7 +15,7 @@ from pliant.errors import ArtifactError, RegistryError
 from pliant.packing.artifact import Generator, Packing, Predictor
 from registry import codec
 from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
-from serving.lifecycle.artifacts import Registry
+from serving.lifecycle.artifacts import Artifacts
 from serving.lifecycle.catalog import Fetcher, fetching, only_class
 
 T = TypeVar("T", Generator, Predictor)
@@ -93,7 +93,7 @@ class Catalog:
         return {n: m.identity for n, m in self.models.items()} == {n: m.identity for n, m in other.models.items()}
 
 
-def load_catalog(registry: Registry, alias: str, running: Catalog | None = None) -> Catalog:
+def load_catalog(registry: Artifacts, alias: str, running: Catalog | None = None) -> Catalog:
     """Return what `alias` points to. Artifacts that `running` has are not fetched again.
 
     Raises `RegistryError` for what is missing, `ArtifactError` for what cannot be used or does not fit together.

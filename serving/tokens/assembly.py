@@ -13,7 +13,7 @@ from pliant.tokens.scheduler import Options, TokensScheduler
 from registry.names import TOKENS_PREFIX
 from serving.clock import loop_clock
 from serving.lifecycle import assembly
-from serving.lifecycle.artifacts import Registry, open_registry
+from serving.lifecycle.artifacts import Artifacts, Registry, open_registry
 from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
 from serving.metrics import Metrics
 from serving.tokens.catalog import Catalog, Servable, TaskInfo, load_catalog
@@ -33,9 +33,17 @@ WARM_BATCH = 16  # every gamma runs once with this batch size and once with 1 be
 
 def check(settings: TokensSettings) -> None:
     """Check settings, artifacts and devices before the service starts. Raises `PliantError`."""
-    catalog = load(settings, open_registry(settings), settings.alias)
+    catalog = source_of(settings).load(None).catalog
     make_scheduler(settings, catalog.knowledge())
     check_devices(settings, catalog)
+
+
+def source_of(
+    settings: TokensSettings, registry: Registry | None = None, counted: CollectorRegistry | None = None
+) -> TokensSource:
+    """Return where the catalogs come from: `registry`, or the one that the settings name. `counted`: where pins are."""
+    registry = registry or open_registry(settings)
+    return TokensSource(registry, settings.alias, TOKENS_PREFIX, partial(load, settings), Pins(counted))
 
 
 async def assemble(
@@ -45,9 +53,9 @@ async def assemble(
     counted: CollectorRegistry = REGISTRY,
 ) -> Assembly[TokensEndpoint, Servable, TaskInfo]:
     """Return a running service, whose model has run at every gamma. Raises `PliantError`."""
-    registry, clock, metrics = registry or open_registry(settings), loop_clock(), Metrics("gamma", ORIGINS, counted)
+    clock, metrics = loop_clock(), Metrics("gamma", ORIGINS, counted)
     origins: Origins = {}
-    source = TokensSource(registry, settings.alias, TOKENS_PREFIX, partial(load, settings), Pins(counted))
+    source = source_of(settings, registry, counted)
     registrar = Registrar(partial(build_plan, settings), source, origins)
     return await assembly.assemble(
         source,
@@ -61,7 +69,7 @@ async def assemble(
 
 
 def load(
-    settings: TokensSettings, registry: Registry, alias: str, running: Servable | None = None
+    settings: TokensSettings, registry: Artifacts, alias: str, running: Servable | None = None
 ) -> Catalog | VariantCatalog:
     """Return the catalog that the policy needs.
 

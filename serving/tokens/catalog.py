@@ -15,7 +15,7 @@ from pliant.tokens.artifact import Backbone, Profile, Task
 from pliant.tokens.policy import Knowledge
 from registry import codec
 from registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE, TOKENS_TASK
-from serving.lifecycle.artifacts import Registry
+from serving.lifecycle.artifacts import Artifacts
 from serving.lifecycle.catalog import Fetcher, fetching, load
 
 
@@ -159,7 +159,7 @@ class Catalog:
 
 
 def load_catalog(
-    registry: Registry, alias: str, running: Catalog | None = None, pointers: Mapping[str, int] | None = None
+    registry: Artifacts, alias: str, running: Catalog | None = None, pointers: Mapping[str, int] | None = None
 ) -> Catalog:
     """Return what `alias` points to, or the versions in `pointers`. Artifacts that `running` has are not fetched again.
 
@@ -170,7 +170,7 @@ def load_catalog(
         return _complete(fetcher, _load_backbone(fetcher, running), running)
 
 
-def load_task(registry: Registry, name: str, which: str | int, backbone: str) -> ServedTask:
+def load_task(registry: Artifacts, name: str, which: str | int, backbone: str) -> ServedTask:
     """Return the task with an alias or version. Raises `BackboneError` if it is made for another backbone than `backbone`,
     and `RegistryError` and `ArtifactError`.
     """
@@ -181,7 +181,7 @@ def load_task(registry: Registry, name: str, which: str | int, backbone: str) ->
     return ServedTask(task, published.version, published.digest)
 
 
-def has_task(registry: Registry, name: str) -> bool:
+def has_task(registry: Artifacts, name: str) -> bool:
     """Whether the registry has a model of the task, under any alias or none."""
     return TOKENS_TASK + name in registry.names(TOKENS_TASK)
 

@@ -35,7 +35,7 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         clock: Clock,
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
-        self._refresher, self._registrar, self._origins = refresher, registrar, origins
+        self._registrar, self._origins = registrar, origins
         self._decoders = Decoders(settings.max_image_pixels)
 
     async def predict(self, request: ImageRequest, arrived: float) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from serving.client import ANYBODY, Client
 from serving.driver import Driver
 from serving.http.api_errors import ApiError
 from serving.http.json_body import shorten
+from serving.lifecycle.artifacts import Artifacts
 from serving.lifecycle.generation import Generation
 from serving.lifecycle.refresh import Refresher, Source
 from serving.tokens.catalog import Catalog, Origin, Servable, ServedTask, TaskInfo, has_task, load_catalog, load_task
@@ -36,20 +37,20 @@ class TokensSource(Source[Servable]):
 
     pins: Pins = field(default_factory=Pins)
 
-    def pointers(self, running: Servable) -> Mapping[str, int]:
+    def pointers(self, running: Servable, registry: Artifacts | None = None) -> Mapping[str, int]:
         """Return the versions to serve. Once the backbone changes, a pinned task follows the alias if that has it."""
         # A pin that is no longer served (a new backbone replaced it) ends, or the next poll would bring it back.
         for model in [m for m, version in self.pins.versions.items() if running.pointers.get(m) != version]:
             self.pins.take_off(model, "another backbone is served")
-        versions = self.registry.versions(self.prefix, self.alias)
+        versions = (registry or self.registry).versions(self.prefix, self.alias)
         wanted = {name: version for name, version in versions.items() if name.startswith(running.PREFIXES)}
         stays = wanted.get(TOKENS_BACKBONE) == running.pointers.get(TOKENS_BACKBONE)
         return wanted | {model: v for model, v in self.pins.versions.items() if stays or model not in wanted}
 
-    def load(self, running: Servable | None) -> Servable:
+    def load_from(self, registry: Artifacts, running: Servable | None) -> Servable:
         if not isinstance(running, Catalog):
-            return self.load_catalog(self.registry, self.alias, running)
-        return load_catalog(self.registry, self.alias, running, self.pointers(running))
+            return self.load_catalog(registry, self.alias, running)
+        return load_catalog(registry, self.alias, running, self.pointers(running, registry))
 
 
 class Registrar:

@@ -17,7 +17,7 @@ from pliant.tokens.artifact import RateRule, Variant
 from pliant.tokens.policy import Knowledge
 from registry import codec
 from registry.names import TOKENS_VARIANT
-from serving.lifecycle.artifacts import Registry
+from serving.lifecycle.artifacts import Artifacts
 from serving.lifecycle.catalog import Fetcher, fetching
 from serving.tokens.catalog import Origin, Servable, TaskInfo
 
@@ -113,7 +113,7 @@ class VariantCatalog:
         }
 
 
-def load_variants(registry: Registry, alias: str) -> VariantCatalog:
+def load_variants(registry: Artifacts, alias: str) -> VariantCatalog:
     """Return all variants under `alias`.
 
     Raises `RegistryError` if there are none, `ArtifactError` for what cannot be used, `InputError` for variants that

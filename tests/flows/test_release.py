@@ -36,7 +36,8 @@ class Registry:
     def __init__(self) -> None:
         self.models: dict[str, list[str]] = {}
         self.aliases: dict[tuple[str, str], int] = {}
-        self.order: list[str] = []
+        self.commits: list[list[str]] = []
+        self.damaged: set[str] = set()
 
     @contextmanager
     def run(self, name, tags=None):
@@ -52,7 +53,13 @@ class Registry:
 
     def promote(self, name, version, alias=CHAMPION):
         self.aliases[name, alias] = version
-        self.order += [name] if alias == CHAMPION else []
+
+    def commit(self, changes, run):
+        self.commits.append(list(changes))
+        self.aliases |= {(name, CHAMPION): version for name, version in changes.items()}
+
+    def intact(self, published):
+        return published.name not in self.damaged
 
 
 @pytest.fixture
@@ -74,7 +81,7 @@ def test_what_is_new_is_a_challenger_first_and_promoted_in_the_order_of_registra
     release = released(registry, True, part="x", whole="y")
     assert (release.versions, release.new) == ({"part": 1, "whole": 1}, ("part", "whole"))
     assert registry.aliases["part", CHALLENGER] == registry.aliases["part", CHAMPION] == 1
-    assert registry.order == ["part", "whole"]
+    assert registry.commits == [["part", "whole"]]
 
 
 def test_a_known_champion_or_challenger_keeps_its_version_and_is_not_packed_again(registry):
@@ -85,6 +92,26 @@ def test_a_known_champion_or_challenger_keeps_its_version_and_is_not_packed_agai
     assert (again.versions, again.new) == ({"part": 2}, ())
     assert released(registry, False, part="x").versions == {"part": 1}
     assert registry.aliases["part", CHAMPION] == 1
+
+
+def test_a_refused_challenger_is_not_stored_again_by_every_nightly_run(registry):
+    released(registry, True, part="x")
+    nights = [released(registry, False, part="z") for _ in range(5)]
+    assert [night.new for night in nights] == [("part",), (), (), (), ()]
+    assert registry.models["part"] == ["x", "z"]
+    assert registry.aliases["part", CHALLENGER] == 2
+
+
+def test_what_is_damaged_in_the_registry_is_published_once_more(registry):
+    released(registry, True, part="x")
+    registry.damaged.add("part")
+    assert released(registry, True, part="x").versions == {"part": 2}
+
+
+def test_a_run_that_nothing_passed_releases_nothing(registry):
+    with publication(registry, "things", {}, {}) as published:
+        published.promote([])
+    assert registry.commits == []
 
 
 def test_a_profile_measured_here_is_the_champion_at_once(registry):

@@ -138,6 +138,18 @@ def test_a_database_that_is_none_is_a_sentence(tmp_path):
         MlflowRegistry(f"sqlite:///{tmp_path / 'mlflow.db'}", "e", tmp_path).names()
 
 
+def test_a_database_that_was_replaced_by_another_is_read_and_has_another_identity(tmp_path):
+    first, second = (MlflowRegistry(f"sqlite:///{tmp_path / name / 'mlflow.db'}", "e", tmp_path) for name in "ab")
+    for registry in (first, second):
+        registry.create()
+        time.sleep(0.002)
+    identities = first.identity(), second.identity()
+    assert identities[0] != identities[1]
+    (tmp_path / "b" / "mlflow.db").replace(tmp_path / "a" / "mlflow.db")
+    assert first.identity() == identities[1]
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["mlflow.db"]
+
+
 def test_a_missing_model_alias_or_version_is_a_sentence(registry):
     with pytest.raises(RegistryError, match="has no model pliant-tokens-task-x: run `pliant train`"):
         registry.fetch("pliant-tokens-task-x")

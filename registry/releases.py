@@ -1,0 +1,114 @@
+"""A release of a system: the versions of all its models that belong together, published and taken up as a whole.
+
+The releases of a system are the versions of one registered model, `pliant-release-SYSTEM`. Each names all versions, with
+their digests, in one tag that is written with the version itself, and in another the release that it replaced. The alias
+`champion` of that model is the release that is served: moving it is one write, which commits the whole. Everything else
+that a publisher writes before is seen by nobody, and what it writes after (the aliases of the single models, for people
+who look at them in MLflow) can be written again at any time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pliant.errors import ArtifactError, RegistryError
+from registry.names import release
+from registry.package import Published
+
+MODELS, FORMER = "pliant.models", "pliant.former"
+ABOUT = "Releases of {system}: each names the versions that are served together. Its alias champion is what is served."
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryRelease:
+    """The versions that are served together.
+
+    `number`: its version in the registry; `former`: the release that it replaced; `source` and `run` are MLflow's.
+    """
+
+    system: str
+    number: int
+    former: int | None
+    versions: Mapping[str, int]  # by registered model
+    digests: Mapping[str, str]  # of their artifacts
+    source: str = field(default="", compare=False)
+    run: str | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Return how messages call it."""
+        return f"release {self.number} of {self.system}"
+
+
+def to_tags(versions: Mapping[str, int], digests: Mapping[str, str], former: int | None) -> dict[str, str]:
+    """Return the tags that hold a release."""
+    models = {name: [version, digests[name]] for name, version in versions.items()}
+    return {MODELS: json.dumps(models), FORMER: str(former or "")}
+
+
+def from_version(system: str, version: Any) -> RegistryRelease:
+    """Return a release from MLflow's version. One whose tag cannot be read names no versions, so that nobody serves it."""
+    try:
+        models = json.loads(version.tags[MODELS])
+        versions = {str(name): int(number) for name, (number, _) in models.items()}
+        digests = {str(name): str(digest) for name, (_, digest) in models.items()}
+    except (KeyError, ValueError, TypeError, AttributeError):
+        versions, digests = {}, {}
+    former = version.tags.get(FORMER, "")
+    number = int(version.version)
+    # A release replaces an older one: whatever else the tag says, following it comes to an end.
+    earlier = int(former) if former.isdecimal() and int(former) < number else None
+    return RegistryRelease(system, number, earlier, versions, digests, str(version.source), version.run_id or None)
+
+
+class Source(Protocol):
+    """What a release is read from: the registry's own methods."""
+
+    def fetch(self, name: str, which: str | int) -> tuple[Path, Published]: ...
+    def names(self, prefix: str) -> list[str]: ...
+    def discard(self, folder: Path) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseView:
+    """A registry as one release shows it: whatever the alias, models have the versions of the release."""
+
+    registry: Source
+    release: RegistryRelease
+
+    def versions(self, prefix: str, alias: str) -> Mapping[str, int]:  # noqa: ARG002
+        return {name: number for name, number in sorted(self.release.versions.items()) if name.startswith(prefix)}
+
+    def version(self, name: str, alias: str) -> Published | None:  # noqa: ARG002
+        return self.fetch(name, self.release.versions[name])[1] if name in self.release.versions else None
+
+    def fetch(self, name: str, which: str | int) -> tuple[Path, Published]:
+        """Return what the registry's own `fetch` does. Raises `ArtifactError` for another artifact than was released."""
+        number = self.release.versions.get(name) if isinstance(which, str) else which
+        if number is None:
+            raise RegistryError(f"{self.release.name} names no version of {name}")
+        folder, published = self.registry.fetch(name, number)
+        expected = self.release.digests.get(name)
+        if number == self.release.versions.get(name) and expected != published.digest:
+            self.registry.discard(folder)
+            raise ArtifactError(f"version {number} of {name} is not the artifact that {self.release.name} names")
+        return folder, published
+
+    def names(self, prefix: str) -> list[str]:
+        return self.registry.names(prefix)
+
+    def discard(self, folder: Path) -> None:
+        self.registry.discard(folder)
+
+
+def write(client: Any, wanted: RegistryRelease, ensure: Callable[[Any, str, str], None]) -> int:
+    """Write a release that nobody sees yet, and return its number."""
+    name = release(wanted.system)
+    ensure(client, name, ABOUT.format(system=wanted.system))
+    tags = to_tags(wanted.versions, wanted.digests, wanted.former)
+    version = client.create_model_version(name, wanted.source, run_id=wanted.run, tags=tags)
+    return int(version.version)

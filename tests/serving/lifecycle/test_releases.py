@@ -1,0 +1,116 @@
+"""A service takes up whole releases: it serves the one before a broken one, and nothing of another registry."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+
+import pytest
+
+from pliant.errors import ArtifactError
+from serving.bins.assembly import source_of
+from serving.lifecycle.releases import load_last_whole
+from tests.fixtures.bins.in_process import serving
+from tests.fixtures.bins.published import publish_tiny, settings_for
+from tests.fixtures.registry import FolderRegistry
+
+ENCODER, PLAN = "pliant-bins-encoder-colours", "pliant-bins-colours"
+
+
+@pytest.fixture
+def registry(tmp_path):
+    registry = FolderRegistry(tmp_path / "models")
+    publish_tiny(registry, "colours")
+    registry.commit("bins")
+    return registry
+
+
+def release(registry, seed: int):
+    publish_tiny(registry, "colours", seed=seed)
+    return registry.commit("bins")
+
+
+def damage(registry, name: str, number: int) -> None:
+    shutil.rmtree(registry._root / name / str(number))
+
+
+def test_a_service_follows_the_release_and_not_the_aliases_of_single_models(registry, caplog):
+    with serving(registry) as service, caplog.at_level(logging.INFO, "pliant.serving"):
+        publish_tiny(registry, "colours", seed=1)  # its aliases move, no release names it
+        told = service.call("POST", "/refresh").json()
+        assert (told["outcome"], "differs from release 1" in told["message"]) == ("unchanged", True)
+        assert "move the alias of the release" in caplog.text
+        registry.commit("bins")
+        told = service.call("POST", "/refresh").json()
+        assert (told["outcome"], told["changed"]) == ("changed", {ENCODER: 2, PLAN: 2})
+        assert service.call("GET", "/status").json()["release"] == 2
+        assert service.call("POST", "/refresh").json()["message"] == "the service serves what the alias points to"
+
+
+@pytest.mark.parametrize("name", [ENCODER, PLAN])
+def test_a_running_service_keeps_the_former_release_if_the_last_is_broken_and_says_so(registry, name, caplog):
+    with serving(registry) as service, caplog.at_level(logging.WARNING, "pliant.serving"):
+        release(registry, 1)
+        damage(registry, name, 2)
+        told = service.call("POST", "/refresh").json()
+        assert told["outcome"] == "held"
+        assert "the last release is broken" in told["message"] and "release 1 is served" in told["message"]
+        assert told["message"] in caplog.text
+        status = service.call("GET", "/status").json()
+        assert (status["release"], status["refresh"]["outcome"]) == (1, "held")
+        assert service.post("/predict", {"inputs": "a dog"}).status_code == 200
+        release(registry, 2)
+        assert service.call("POST", "/refresh").json()["outcome"] == "changed"
+        assert service.call("GET", "/status").json()["release"] == 3
+
+
+def test_a_service_that_starts_goes_back_to_the_last_whole_release_and_says_so(registry):
+    for seed in (1, 2, 3):
+        release(registry, seed)
+    damage(registry, ENCODER, 4)
+    registry.releases[2] = type(registry.releases[2])("bins", 3, 2, {}, {})  # a tag that cannot be read
+    with serving(registry) as service:
+        status = service.call("GET", "/status").json()
+        assert status["release"] == 2
+        assert status["refresh"]["outcome"] == "held"
+        assert "the last release is broken" in status["refresh"]["message"]
+        assert "release 2 is served" in service.call("POST", "/refresh").json()["message"]
+
+
+def test_a_running_service_does_not_go_back_behind_what_it_serves(registry):
+    release(registry, 1)
+    with serving(registry) as service:
+        release(registry, 2)
+        for number in (2, 3):
+            damage(registry, ENCODER, number)
+        assert service.call("POST", "/refresh").json()["outcome"] == "held"
+        assert service.call("GET", "/status").json()["release"] == 2
+
+
+def test_where_no_release_is_whole_the_error_is_that_of_the_last(registry, tmp_path):
+    release(registry, 1)
+    for number in (1, 2):
+        damage(registry, ENCODER, number)
+    with pytest.raises(Exception, match=f"{ENCODER} has no version 2"):
+        source_of(settings_for(tmp_path), registry).load(None)
+
+
+def test_an_artifact_that_took_anothers_place_under_its_number_breaks_a_release(registry):
+    last = registry.releases[-1]
+    registry.releases[-1] = type(last)("bins", 1, None, last.versions, {**last.digests, ENCODER: "f" * 64})
+    with pytest.raises(ArtifactError, match="is not the artifact that release 1 of bins names"):
+        load_last_whole(registry, "champion", "pliant-bins-", lambda view: view.fetch(ENCODER, "champion"))
+
+
+def test_another_registry_under_the_same_address_is_noticed_and_not_followed(registry, caplog):
+    with serving(registry) as service, caplog.at_level(logging.WARNING, "pliant.serving"):
+        registry.same = "another registry"
+        release(registry, 1)
+        for _ in range(2):
+            told = service.call("POST", "/refresh").json()
+            assert (told["outcome"], told["changed"]) == ("held", {})
+            assert "another registry is at this address now" in told["message"]
+        assert caplog.text.count("another registry is at this address") == 1
+        assert service.call("GET", "/status").json()["release"] == 1
+        registry.same = "this registry"
+        assert service.call("POST", "/refresh").json()["outcome"] == "changed"
