@@ -29,7 +29,7 @@ class FairnessConfig:
     """`burst` and `slack` are in the unit of service, for a weight of 1."""
 
     burst: float = 0.5  # that a tenant may come back with, behind the least of those that wait
-    slack: float = 0.25  # by which counters may differ and count as equal
+    slack: float = 0.1  # by which counters may differ and count as equal
     remembered: int = 1024  # tenants without waiting requests that are remembered, at most
 
 

@@ -300,7 +300,9 @@ class CascadeScheduler:
         seconds_B = self._times[model].batch_seconds(max(item.length for item in items))
         rank = {name: place for place, name in enumerate(self._fairness.order())}
         longest, latest = max(item.length for item in items), min(item.deadline for item in items)
-        others = (i for i in self._queues[model] if i.request.tenant not in turn and i.length <= longest)
+        full = now + self._devices.seconds(float(seconds_B[-1]))  # a flood's first ones are often too late for that
+        queue = (item for item in self._queues[model] if item.deadline >= full)
+        others = (item for item in queue if item.request.tenant not in turn and item.length <= longest)
         value, density, count = sum(item.value for item in items), proposal.batch.density, len(items)
         for item in nsmallest(POOL, others, key=lambda i: (rank[i.request.tenant], -i.value / i.work, i)):
             if len(items) == len(seconds_B):
