@@ -24,6 +24,11 @@ def training(parser: ArgumentParser, addresses: str) -> None:
     parser.add_argument("--limit", type=int, metavar="N", help=text)
 
 
+def spare(parser: ArgumentParser) -> None:
+    text = "device processes that stand by with their models loaded, for when one dies or hangs (default: 0)"
+    parser.add_argument("--spare", type=int, metavar="N", help=text)
+
+
 def serving(parser: ArgumentParser) -> None:
     """Add the options of every service; their defaults are in the environment (PLIANT_...) or its settings."""
     parser.add_argument("--port", type=int, default=3000, help="port of the address; 0: any free one (default: 3000)")
@@ -33,8 +38,6 @@ def serving(parser: ArgumentParser) -> None:
     parser.add_argument("--refresh", dest="refresh_seconds", type=float, metavar="SECONDS", help=text)
     text = "serve even where the champion was measured on another class of device"
     parser.add_argument("--any-profile", action="store_true", default=None, help=text)
-    text = "device processes that stand by with their models loaded, for when one dies or hangs (default: 0)"
-    parser.add_argument("--spare", type=int, metavar="N", help=text)
     text = "write every event and decision to FILE; the file of a former run is kept as FILE.1, FILE.2, ..."
     parser.add_argument("--journal", type=Path, metavar="FILE", help=text)
 

@@ -92,7 +92,8 @@ def needed_versions(
     by_digest: dict[str, list[Key]] = {}
     for (name, number), known in tags.items():
         by_model.setdefault(name, []).append(number)
-        by_digest.setdefault(known.get(DIGEST, ""), []).append((name, number))
+        if known.get(DIGEST):
+            by_digest.setdefault(known[DIGEST], []).append((name, number))
     waiting = {(name, int(number)) for name, known in aliases.items() for number in known.values()}
     waiting |= {(name, number) for name, numbers in by_model.items() for number in sorted(numbers)[-newest:] if newest}
     needed: set[Key] = set()

@@ -29,6 +29,7 @@ def serve(parser: ArgumentParser) -> None:
     from pliant.bins.policies import POLICIES
 
     options.serving(parser)
+    options.spare(parser)
     options.margin(parser)
     options.workers(parser)
     options.policy(parser, POLICIES)

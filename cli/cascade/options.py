@@ -23,6 +23,7 @@ def run_flow(args: Namespace) -> dict[str, Any]:
 
 def serve(parser: ArgumentParser) -> None:
     options.serving(parser)
+    options.spare(parser)
     options.margin(parser)
     options.workers(parser)
     text = "every worker runs every level, or each level has workers of its own (default: shared)"

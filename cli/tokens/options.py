@@ -27,6 +27,7 @@ def run_flow(args: Namespace) -> dict[str, Any]:
 
 def serve(parser: ArgumentParser) -> None:
     options.serving(parser)
+    options.spare(parser)
     options.margin(parser)
     _policy(parser, None)
 
