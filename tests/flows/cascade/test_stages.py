@@ -107,6 +107,13 @@ def test_two_tasks_of_one_name_are_refused(folder):
     assert "NAME=ADDRESS" in str(refused.value)
 
 
+def test_a_file_whose_name_cannot_be_a_tasks_needs_another_one(folder, tmp_path):
+    file = tmp_path / "my things.jsonl"
+    file.write_bytes((folder / "things.jsonl").read_bytes())
+    with pytest.raises(InputError, match="name of a task is 'my things'"):
+        load_data(read(overrides={"data": [f"json:{file}"]}))
+
+
 def test_no_task_at_all_is_refused():
     with pytest.raises(InputError, match="at least one task"):
         load_data(read(overrides={"tasks": []}))
