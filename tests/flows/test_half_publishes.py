@@ -18,6 +18,7 @@ def publisher(tmp_path, monkeypatch):
     return Publisher(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_publisher_killed_at_every_step_leaves_one_release_or_the_other_and_the_next_one_mends_it(
     publisher, monkeypatch
 ):
@@ -64,6 +65,7 @@ def test_the_single_models_aliases_move_the_parts_first_and_what_names_them_last
     ]
 
 
+@pytest.mark.slow
 def test_two_publishers_that_meet_at_any_step_never_mix_even_without_a_lock(publisher, monkeypatch):
     monkeypatch.setattr("registry.mlflow_store.file_lock", lambda *_: _unlocked())
     other = Publisher(publisher.folder, "meanings")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.scheduler import BinsScheduler
@@ -53,6 +53,7 @@ def renamed(journal):
     ]
 
 
+@settings(max_examples=20)  # each of several simulations
 @given(seeds, failing, st.sampled_from([1, 3]))
 def test_tokens_with_tenants_replay_and_one_tenant_is_as_none(seed, share, workers):
     world = lambda: tokens.World(seed, failing=share, failing_restarts=share, jitter=0.3)  # noqa: E731
@@ -67,6 +68,7 @@ def test_tokens_with_tenants_replay_and_one_tenant_is_as_none(seed, share, worke
     ]
 
 
+@settings(max_examples=20)  # each of several simulations
 @given(seeds, failing, st.sampled_from(["shared", "single"]), st.booleans())
 def test_bins_with_tenants_replay_and_one_tenant_is_as_none(seed, share, placement, drop_late):
     knowledge = bins.known(placement, 2, (1, 4))
@@ -79,6 +81,7 @@ def test_bins_with_tenants_replay_and_one_tenant_is_as_none(seed, share, placeme
     assert renamed(named) == nameless
 
 
+@settings(max_examples=20)  # each of several simulations
 @given(seeds, failing, st.booleans())
 def test_a_cascade_with_tenants_replays_and_one_tenant_is_as_none(seed, share, own):
     world = lambda: cascade.World(seed, failing=share, failing_restarts=share, jitter=0.3)  # noqa: E731
