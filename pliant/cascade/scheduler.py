@@ -151,10 +151,10 @@ class CascadeScheduler:
         return paths[request.setting]
 
     def _arrive(self, request: Request) -> list[Action]:
+        accuracy = self._path(request).accuracy  # raises before anything has changed
         if (dropped := self._make_room(request)) is None:
             return [Drop(request.id, "full")]
         inner = request.arrival + (1 - self._options.margin) * (request.deadline - request.arrival)
-        accuracy = self._path(request).accuracy
         utility = self._fairness.value(request.tenant, request.weight, request.utility)
         request = request if utility == request.utility else replace(request, utility=utility)
         self._queue(Item(min(request.deadline, inner), request.id, request, 0, request.length, utility * accuracy))

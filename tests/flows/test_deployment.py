@@ -104,7 +104,7 @@ def test_the_deployment_of_the_project_is_run_by_its_schedule_and_releases_a_cha
     assert run["created_by"]["type"] == "SCHEDULE"
     registry = open_registry(project, "tokens")
     names = ["pliant-tokens-backbone", "pliant-tokens-profile", "pliant-tokens-task-digit"]
-    assert registry.names() == names
+    assert registry.names() == ["pliant-release-tokens", *names]
     assert [registry.version(name, CHAMPION).version for name in names] == [1, 1, 1]
 
 
