@@ -54,6 +54,6 @@ def test_a_registry_that_is_replaced_while_a_service_follows_it(tmp_path):
     other.publish(1)
     with running(settings_for(tmp_path / "first"), tmp_path) as service:
         (tmp_path / "second" / "mlflow.db").replace(tmp_path / "first" / "mlflow.db")
-        told = refresh(service.url)
-        assert (told["outcome"], "another registry" in told["message"]) == ("held", True)
+        answer = refresh(service.url)
+        assert (answer["outcome"], "another registry" in answer["message"]) == ("held", True)
         under_attack(service, REQUEST, [look], "16 a replaced registry")

@@ -37,12 +37,12 @@ def damage(registry, name: str, number: int) -> None:
 def test_a_service_follows_the_release_and_not_the_aliases_of_single_models(registry, caplog):
     with serving(registry) as service, caplog.at_level(logging.INFO, "pliant.serving"):
         publish_tiny(registry, "colours", seed=1)  # its aliases move, no release names it
-        told = service.call("POST", "/refresh").json()
-        assert (told["outcome"], "differs from release 1" in told["message"]) == ("unchanged", True)
+        answer = service.call("POST", "/refresh").json()
+        assert (answer["outcome"], "differs from release 1" in answer["message"]) == ("unchanged", True)
         assert "move the alias of the release" in caplog.text
         registry.commit("bins")
-        told = service.call("POST", "/refresh").json()
-        assert (told["outcome"], told["changed"]) == ("changed", {ENCODER: 2, PLAN: 2})
+        answer = service.call("POST", "/refresh").json()
+        assert (answer["outcome"], answer["changed"]) == ("changed", {ENCODER: 2, PLAN: 2})
         assert service.call("GET", "/status").json()["release"] == 2
         assert service.call("POST", "/refresh").json()["message"] == "the service serves what the alias points to"
 
@@ -52,10 +52,10 @@ def test_a_running_service_keeps_the_former_release_if_the_last_is_broken_and_sa
     with serving(registry) as service, caplog.at_level(logging.WARNING, "pliant.serving"):
         release(registry, 1)
         damage(registry, name, 2)
-        told = service.call("POST", "/refresh").json()
-        assert told["outcome"] == "held"
-        assert "the last release is broken" in told["message"] and "release 1 is served" in told["message"]
-        assert told["message"] in caplog.text
+        answer = service.call("POST", "/refresh").json()
+        assert answer["outcome"] == "held"
+        assert "the last release is broken" in answer["message"] and "release 1 is served" in answer["message"]
+        assert answer["message"] in caplog.text
         status = service.call("GET", "/status").json()
         assert (status["release"], status["refresh"]["outcome"]) == (1, "held")
         assert service.post("/predict", {"inputs": "a dog"}).status_code == 200
@@ -107,9 +107,9 @@ def test_another_registry_under_the_same_address_is_noticed_and_not_followed(reg
         registry.same = "another registry"
         release(registry, 1)
         for _ in range(2):
-            told = service.call("POST", "/refresh").json()
-            assert (told["outcome"], told["changed"]) == ("held", {})
-            assert "another registry is at this address now" in told["message"]
+            answer = service.call("POST", "/refresh").json()
+            assert (answer["outcome"], answer["changed"]) == ("held", {})
+            assert "another registry is at this address now" in answer["message"]
         assert caplog.text.count("another registry is at this address") == 1
         assert service.call("GET", "/status").json()["release"] == 1
         registry.same = "this registry"
