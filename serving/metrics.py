@@ -126,8 +126,8 @@ class Metrics:
     def refreshed(self, outcome: str) -> None:
         self._refreshes.labels(outcome).inc()
 
-    def errored(self, code: str) -> None:
-        self._errors.labels(code).inc()
+    def errored(self, code: str, number: int = 1) -> None:
+        self._errors.labels(code).inc(number)
 
     def waiting(self, count: int) -> None:
         self._waiting.set(count)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
+
+from starlette.responses import Response
 
 from serving.http.api_errors import ApiError, ErrorShape
 from serving.http.door.connections import Connections
 from serving.http.door.limits import DoorLimits, most_connections, raise_open_files
 from serving.http.door.load import LoopLoad
+from serving.http.routing import ARRIVED
 
 LIMITS = DoorLimits()
 Judge = Callable[[Mapping[str, Any]], object]
@@ -29,14 +34,20 @@ class Door:
         self.shape_of, self.is_sheddable, self.limits = shape_of, is_sheddable, limits
         self.load, self.connections = LoopLoad(), Connections(limits)
         self.parting = 0  # connections whose clients are given time to read why they were turned away
-        self._count: Callable[[str], None] = lambda _code: None
+        self._count: Callable[[str, int], None] = lambda _code, _number: None
         self._usual_deadline: Callable[[], float] = lambda: self.load.deadline
         self._judge: Judge = lambda _scope: None
+        self._shed: dict[tuple[ErrorShape, int], bytes] = {}  # answers, by shape and seconds of Retry-After
+        self._uncounted = 0  # of them
+        self._waiting: deque[Callable[[], None]] = deque()  # requests to be started
 
     def open(
-        self, count: Callable[[str], None], usual_deadline: Callable[[], float], judge: Judge = lambda _scope: None
+        self,
+        count: Callable[[str, int], None],
+        usual_deadline: Callable[[], float],
+        judge: Judge = lambda _scope: None,
     ) -> None:
-        """Begin to sweep, on the running loop, and to `count` the errors by code; allow as many files as possible.
+        """Begin to sweep, on the running loop, and to `count` errors by code and number; allow as many files as possible.
 
         `usual_deadline` gives the seconds in which requests usually must be answered; `judge` raises `ApiError` for a
         request that nobody may send, by its scope.
@@ -54,20 +65,64 @@ class Door:
             self._judge(scope)
         except ApiError as error:
             return error
-        if self.load.take():
-            return None
+        return self.busy() if self.is_full(asyncio.get_running_loop().time() - scope[ARRIVED]) else None
+
+    def is_full(self, age: float) -> bool:
+        """Whether a request that came `age` seconds ago is turned away for want of time."""
+        return self.load.is_full(len(self._waiting), age)
+
+    def start(self, begin: Callable[[], None]) -> None:
+        """Call `begin`, which starts a request, now or as soon as it is this request's turn."""
+        if not self._waiting:
+            if not self.load.saturated:
+                self._begin(begin)
+                return
+            asyncio.get_running_loop().call_soon(self._start_some)
+        self._waiting.append(begin)
+
+    def _start_some(self) -> None:
+        """Start those whose turn it is before the next look at the sockets, and the others after it."""
+        for _ in range(min(self.load.at_once, len(self._waiting))):
+            self._begin(self._waiting.popleft())
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._start_some)
+
+    def _begin(self, begin: Callable[[], None]) -> None:
+        self.load.started()
+        begin()
+
+    def shed(self, path: str) -> bytes:
+        """Return the whole answer to a request that the loop cannot bear, on a connection that is kept.
+
+        It is made once, and counted with the next sweep: a flood of requests is turned away at this cost each.
+        """
+        shape, retry_after = self.shape_of(path), math.ceil(self.load.retry_after)
+        if (shape, retry_after) not in self._shed:
+            self._shed[shape, retry_after] = _answer(shape(self.busy()), close=False)
+        self._uncounted += 1
+        return self._shed[shape, retry_after]
+
+    def busy(self) -> ApiError:
+        """Return the error for a request that the loop cannot bear."""
         return ApiError(503, "busy", "the service is busy; try again later", retry_after=self.load.retry_after)
 
     def refusal(self, error: ApiError, path: str, close: bool) -> bytes:
         """Return the whole answer to who is turned away, in the shape of the path, and count it."""
-        self._count(error.code)
-        response = self.shape_of(path)(error)
-        headers = [*response.raw_headers, (b"connection", b"close")] if close else response.raw_headers
-        head = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
-        status = b"HTTP/1.1 %d %s\r\n" % (response.status_code, HTTPStatus(response.status_code).phrase.encode())
-        return b"%s%s\r\n%s" % (status, head, bytes(response.body))
+        self._count(error.code, 1)
+        return _answer(self.shape_of(path)(error), close)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self.connections.sweep(loop.time())
         self.load.deadline = self._usual_deadline()
+        if self._uncounted:
+            self._count("busy", self._uncounted)
+            self._uncounted = 0
         loop.call_later(SWEEP, self._sweep, loop)
+
+
+def _answer(response: Response, close: bool) -> bytes:
+    """Return the bytes of a response."""
+    headers = [*response.raw_headers, (b"connection", b"close")] if close else response.raw_headers
+    head = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+    status = b"HTTP/1.1 %d %s\r\n" % (response.status_code, HTTPStatus(response.status_code).phrase.encode())
+    return b"%s%s\r\n%s" % (status, head, bytes(response.body))

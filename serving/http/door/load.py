@@ -1,8 +1,9 @@
 """How busy the event loop is, and which requests it still takes in.
 
-A request that the loop cannot handle in time delays every other. While the loop has idle time all requests are taken in. A
-loop without takes in, between two looks at its sockets, as many requests as their mean cost allows within a share of the
-deadlines that it sees; the rest are shed.
+A request that the loop cannot handle in time delays every other. While the loop has idle time all requests are taken in and
+started. A loop without starts, between two looks at its sockets, as many as their mean cost allows within a small share of
+the deadlines that it sees, so that it looks often; as many wait as it can start within a larger share. It sheds the rest,
+and those that have waited for longer than such a deadline.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-SHARE = 0.1  # of the mean deadline, that the work between two looks may take
-SHORTEST, LONGEST = 0.02, 1.0  # seconds between which that share is kept
+SLICE = 0.02  # share of the mean deadline that the work between two looks may take: an answer needs about five looks
+SHORTEST_SLICE, LONGEST_SLICE = 0.005, 0.05  # seconds between which that is kept
+WAIT = 0.1  # share of the mean deadline that a request may wait to be started
+SHORTEST_WAIT, LONGEST_WAIT = 0.02, 1.0  # seconds between which that is kept
 IDLE = 0.05  # share of the time below which a loop counts as saturated
 WINDOW = 0.1  # seconds, the time constant of the share of idle time
 MEMORY = 0.05  # weight of the newest value in the other means
-ACCEPTED = 32  # connections, each of which takes the loop about 0.1 ms
+ACCEPTED = 8  # connections, each of which takes the loop about 0.1 ms
 HANDSHAKE_SECONDS = 10.0  # of TLS
 WAITED = 0.0002  # seconds above which a look at the sockets has waited
 
@@ -28,13 +31,11 @@ class LoopLoad:
     """Measures one event loop. Times are seconds on the loop's clock."""
 
     def __init__(self) -> None:
-        self.looks = 0  # at the sockets
         self.earliest = 0.0  # the time after which all has come that is now read from the sockets
-        self.waited = False  # whether the latest look waited for what it saw
         self._looked: float | None = None  # when it returned
         self._idle = 1.0  # share of the latest time
-        self._taken = 0  # requests taken in since the latest look
-        self._busy, self._count = 0.0, 0.0  # means of seconds of work, and of requests taken in, between two looks
+        self._started = 0  # requests since the latest look
+        self._busy, self._count = 0.0, 0.0  # means of seconds of work, and of requests started, between two looks
         self.deadline = 0.5  # seconds from arrival in which requests usually must be answered
 
     @property
@@ -50,31 +51,39 @@ class LoopLoad:
     @property
     def retry_after(self) -> float:
         """Return the seconds after which a request that is shed has better prospects."""
-        return self._limit() * 2
+        return self._wait * 2
+
+    @property
+    def at_once(self) -> int:
+        """Return how many requests may be started between two looks."""
+        seconds = min(max(SLICE * self.deadline, SHORTEST_SLICE), LONGEST_SLICE)
+        return max(1, int(seconds / self.cost)) if self.cost else 1
 
     def looked(self, began: float, ended: float) -> None:
         """A look at the sockets, from `began` to `ended`, has returned."""
         last = began if self._looked is None else self._looked
-        self.looks += 1
-        self.waited = ended - began > WAITED
-        self.earliest = ended if self.waited else last
+        waited = ended - began > WAITED
+        self.earliest = ended if waited else last
         self._busy += MEMORY * (began - last - self._busy)
-        self._count += MEMORY * (self._taken - self._count)
+        self._count += MEMORY * (self._started - self._count)
         weight = math.exp(-(ended - last) / WINDOW)
-        share = (ended - began) / (ended - last) if self.waited else 0.0
+        share = (ended - began) / (ended - last) if waited else 0.0
         self._idle = weight * self._idle + (1 - weight) * share
-        self._taken, self._looked = 0, ended
+        self._started, self._looked = 0, ended
 
-    def take(self) -> bool:
-        """Whether the loop takes in one more request now; it counts as taken in then."""
-        if self.saturated and self._taken and (self._taken + 1) * self.cost > self._limit():
-            return False
-        self._taken += 1
-        return True
+    def is_full(self, waiting: int, age: float) -> bool:
+        """Whether the loop turns away a request that came `age` seconds ago, while so many wait to be started."""
+        too_many = waiting > 0 and (waiting + 1) * self.cost > self._wait
+        return self.saturated and (too_many or age > self.deadline)
 
-    def _limit(self) -> float:
-        """Return the seconds that the work between two looks may take."""
-        return min(max(SHARE * self.deadline, SHORTEST), LONGEST)
+    def started(self) -> None:
+        """A request is started."""
+        self._started += 1
+
+    @property
+    def _wait(self) -> float:
+        """Return the seconds that a request may wait to be started."""
+        return min(max(WAIT * self.deadline, SHORTEST_WAIT), LONGEST_WAIT)
 
 
 class MeasuredSelector(selectors.DefaultSelector):

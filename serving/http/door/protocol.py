@@ -7,6 +7,7 @@ client of these services sends them. WebSockets are switched off: no route has a
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import httptools
@@ -15,13 +16,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from serving.http.api_errors import ApiError
 from serving.http.door.connections import Stage
 from serving.http.door.door import Door
+from serving.http.door.received import received_ago
+from serving.http.door.whole_request import path_of_post
 from serving.http.routing import ARRIVED
 
 ADDED = 8  # bytes of chunk lines that each byte of a chunked body may bring, besides `head_bytes`
 HELD_BYTES = 65_536  # of a body that are read before the app starts
 MOST_PARTING = 256  # connections at a time that are closed gently
 PARTING_BYTES, PARTING_SECONDS = 1024 * 1024, 1.0  # that such a client may still send, and has to read its answer
-LOOKS = 2  # looks at the sockets within which what a new connection sends may have come before it was accepted
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -32,7 +34,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.ws_protocol_class = None
         self._door, self._limits = door, door.limits
         self._begun = 0  # requests
-        self._in_head = False
+        self._in_message = self._in_head = False
         self._head, self._lines = 0, 0  # bytes and headers of the open head
         self._raw, self._content = 0, 0  # bytes of the open body, as sent and without chunk lines
         self._held: tuple[RequestResponseCycle, Any] | None = None  # a request whose app starts with its body
@@ -43,8 +45,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        load = self._door.load
-        self._made = load.earliest, load.looks
+        self._socket = transport.get_extra_info("socket")
         if not self._door.connections.enter(self, self.loop.time()):
             self._refuse(ApiError(503, "busy", f"there are {self._door.connections.most} connections already"))
 
@@ -61,6 +62,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._parting is not None:
             self._discard(len(data))
+            return
+        if self._door.load.saturated and self._shed(data):
             return
         self._unset_keepalive_if_required()
         begun, was_in_head = self._begun, self._in_head
@@ -83,7 +86,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._begun += 1
         if len(self.pipeline) >= self._limits.pipelined:
             raise ApiError(429, "busy", f"more than {self._limits.pipelined} requests wait on this connection")
-        self._in_head, self._head, self._lines = True, 0, 0
+        self._in_message = self._in_head = True
+        self._head, self._lines = 0, 0
         self.scope[ARRIVED] = self._arrival()  # type: ignore[literal-required]
         if self._is_free():
             self._door.connections.move(self, Stage.HEAD, self.loop.time())
@@ -112,6 +116,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._release()
 
     def on_message_complete(self) -> None:
+        self._in_message = False
         if self._door.connections.stage(self) is Stage.BODY:
             self._door.connections.move(self, Stage.ANSWER, self.loop.time())
         super().on_message_complete()
@@ -150,15 +155,21 @@ class LimitedProtocol(HttpToolsProtocol):
         elif cycle.more_body and not cycle.waiting_for_100_continue:
             self._held = cycle, app  # a body that never comes costs no task
         else:
-            self._start(cycle, app)
+            self._door.start(partial(self._start, cycle, app))
 
     def _release(self) -> None:
         """Start the app for a request whose body is here, or as much of it as is read before the app takes it."""
         if self._held is not None:
-            held, self._held = self._held, None
-            self._start(*held)
+            (cycle, app), self._held = self._held, None
+            age = self.loop.time() - cycle.scope[ARRIVED]  # type: ignore[literal-required]
+            if self._door.is_full(age):  # other than when its head came
+                self._turn_away(cycle, cycle.scope["path"], self._door.busy())
+            else:
+                self._door.start(partial(self._start, cycle, app))
 
     def _start(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if self._lost:
+            return
         self._task = self.loop.create_task(self._run(cycle, app))
         self._task.add_done_callback(self.tasks.discard)
         self.tasks.add(self._task)
@@ -174,6 +185,18 @@ class LimitedProtocol(HttpToolsProtocol):
                     raise
 
         await cycle.run_asgi(until_left)
+
+    def _shed(self, data: bytes) -> bool:
+        """Turn away a whole request that the loop cannot bear without parsing it, and return whether it was one."""
+        if self._in_message or not self._is_free() or not self._door.is_full(self._age()):
+            return False
+        path = path_of_post(data, self._limits.head_bytes)
+        if path is None or not self._door.is_sheddable(path):
+            return False
+        self._unset_keepalive_if_required()  # from now on the sweep closes the connection if it idles
+        self.transport.write(self._door.shed(path))
+        self._door.connections.move(self, Stage.IDLE, self.loop.time())
+        return True
 
     def _turn_away(self, cycle: RequestResponseCycle, path: str, error: ApiError) -> None:
         """Answer with an error at once, before the body is read."""
@@ -233,10 +256,13 @@ class LimitedProtocol(HttpToolsProtocol):
         return ApiError(431, "head_too_large", f"request line and headers must be at most {limit} bytes together")
 
     def _arrival(self) -> float:
-        """Return the time after which the present message has come, on the loop's clock."""
-        load, (earliest, looks) = self._door.load, self._made
-        is_first = self._begun == 1 and not load.waited and load.looks - looks <= LOOKS
-        return earliest if is_first else load.earliest
+        """Return when the present message came to the socket, on the loop's clock; the earliest time if nobody knows."""
+        ago = received_ago(self._socket)
+        return self._door.load.earliest if ago is None else self.loop.time() - ago
+
+    def _age(self) -> float:
+        """Return for how many seconds what is read now has been at the socket; 0 if nobody knows."""
+        return received_ago(self._socket) or 0.0
 
     def _is_free(self) -> bool:
         """Whether no earlier request on this connection waits for its answer."""

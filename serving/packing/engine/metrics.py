@@ -79,8 +79,8 @@ class PackingMetrics:
     def refreshed(self, outcome: str) -> None:
         self._refreshes.labels(outcome).inc()
 
-    def errored(self, code: str) -> None:
-        self._errors.labels(code).inc()
+    def errored(self, code: str, number: int = 1) -> None:
+        self._errors.labels(code).inc(number)
 
     def coverage(self, task: str) -> dict[str, float]:
         """Return the share of recent answers within each quantile of their forecast; empty before the first."""

@@ -2,54 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import threading
 import time
 
 import pytest
 
-from serving.http.api_errors import ApiError
-from tests.fixtures.door import behind_the_door, post, rest
-
-
-async def answer(scope, receive, send) -> None:
-    while (await receive())["more_body"]:
-        pass
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
-
-
-class Held:
-    """An app whose requests wait until `release`; it counts those that began and those that were cancelled."""
-
-    def __init__(self) -> None:
-        self.begun, self.cancelled, self.release = 0, 0, threading.Event()
-
-    async def __call__(self, scope, receive, send) -> None:
-        if scope["path"] != "/predict":
-            await answer(scope, receive, send)
-            return
-        self.begun += 1
-        try:
-            while not self.release.is_set():
-                await asyncio.sleep(0.01)
-            await answer(scope, receive, send)
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-
-
-def until(condition, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def status(reply: bytes) -> int:
-    return int(reply.split(b" ", 2)[1])
+from tests.fixtures.door import Held, answer, behind_the_door, post, rest, status, until
 
 
 def sent_until_closed(server, first: bytes, piece: bytes, most: int) -> tuple[int, bytes]:
@@ -165,26 +124,6 @@ def test_young_connections_are_not_closed_for_others():
             connection.close()
 
 
-@pytest.mark.parametrize("connections, code", [(1, b"connections already"), (10, b"the service is busy")])
-def test_who_is_turned_away_while_he_sends_can_read_why(connections, code, monkeypatch):
-    """A close with unread bytes would be a reset, which takes the answer away from a client that still sends."""
-    with behind_the_door(answer, connections=connections) as server:
-        assert status(server.ask()) == 200
-        until(lambda: len(server.door.connections) == 0)
-        monkeypatch.setattr(server.door.load, "take", lambda: False)
-        held = [server.connect() for _ in range(connections // 2 + 1)]
-        until(lambda: len(server.door.connections) >= 1)
-        for _ in range(20):
-            connection = server.connect()
-            connection.sendall(post(body=b"x" * 300_000, connection="close"))
-            reply = rest(connection)
-            assert status(reply) == 503 and code in reply and reply.endswith(b"}")
-            connection.close()
-        until(lambda: server.door.parting == 0)
-        for connection in held:
-            connection.close()
-
-
 def test_who_is_turned_away_and_goes_on_sending_is_cut_off():
     with behind_the_door(answer, head_bytes=1000) as server:
         connection = server.connect()
@@ -276,37 +215,4 @@ def test_a_client_that_does_not_read_is_cut_off():
         connection.sendall(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
         until(lambda: len(server.door.connections) == 1)
         until(lambda: len(server.door.connections) == 0)
-        connection.close()
-
-
-def test_a_request_that_nobody_may_send_is_turned_away_before_its_body_and_takes_no_place(monkeypatch):
-    def judge(scope) -> None:
-        if (b"authorization", b"right") not in scope["headers"]:
-            raise ApiError(401, "unauthorized", "a key is missing", headers={"www-authenticate": "Bearer"})
-
-    app, taken = Held(), []
-    with behind_the_door(app) as server:
-        assert status(server.ask()) == 200  # the door is open now
-        monkeypatch.setattr(server.door, "_judge", judge)
-        monkeypatch.setattr(server.door.load, "take", lambda: taken.append(1) or True)
-        connection = server.connect()
-        connection.sendall(post(body=b"12345678")[:-8])
-        reply = connection.recv(1000)
-        assert status(reply) == 401 and b"www-authenticate: Bearer" in reply and b'"code": "unauthorized"' in reply
-        assert (app.begun, taken, server.codes) == (0, [], ["unauthorized"])
-        connection.sendall(b"12345678" + post(authorization="right"))  # the connection stays of use
-        until(lambda: app.begun == 1)
-        assert taken == [1]
-        connection.close()
-
-
-def test_a_request_that_the_loop_cannot_bear_is_turned_away_before_its_body(monkeypatch):
-    with behind_the_door(answer) as server:
-        monkeypatch.setattr(server.door.load, "take", lambda: False)
-        connection = server.connect()
-        connection.sendall(post(body=b"12345678")[:-8])
-        reply = connection.recv(1000)
-        assert status(reply) == 503 and b"retry-after: 1" in reply and b'"code": "busy"' in reply
-        connection.sendall(b"12345678" + b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")  # the connection stays of use
-        assert status(connection.recv(1000)) == 200
         connection.close()
