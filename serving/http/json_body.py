@@ -40,12 +40,13 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     announced = request.headers.get("content-length", "0")[:DIGITS]
     if announced.isdecimal() and int(announced) > max_bytes:
         raise _too_large(f"{announced} bytes", max_bytes)
-    body = bytearray()
+    chunks, size = [], 0
     async for chunk in request.stream():
-        body += chunk
-        if len(body) > max_bytes:
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > max_bytes:
             raise _too_large("longer", max_bytes)
-    return bytes(body)
+    return b"".join(chunks)
 
 
 def parse_value(body: bytes) -> Any:

@@ -5,7 +5,6 @@ While a body of some megabytes is parsed in the service's process nothing else r
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable
 from typing import IO, Any, ParamSpec, TypeVar
@@ -16,8 +15,7 @@ from starlette.requests import Request
 from pliant.errors import PliantError, WorkerError
 from serving.http.api_errors import ApiError
 from serving.http.json_body import parse_value
-from serving.workers.child_process import pack, receive
-from serving.workers.helper_process import NICE, HelperProcess
+from serving.workers.helper_process import HelperProcess, help_out
 
 INLINE_BYTES = 512 * 1024  # of a body of long texts that is parsed at once: about a millisecond
 INLINE_VALUES = 2_000  # of a body that is parsed at once: about a millisecond
@@ -42,7 +40,7 @@ class BodyParser:
         if not is_large(body):
             return parse_value(body)
         try:
-            return await self._process.call(body, SECONDS)
+            return await self._process.call(SECONDS, body)
         except TimeoutError:
             raise ApiError(413, "body_too_large", f"body takes more than {SECONDS:g} s to parse", "body") from None
         except WorkerError:
@@ -51,10 +49,9 @@ class BodyParser:
 
 def is_large(body: bytes) -> bool:
     """Whether parsing the body takes the event loop more than some milliseconds."""
-    if len(body) <= INLINE_VALUES:
-        return False
-    values = body.count(b",") + body.count(b"[") + body.count(b"{")
-    return len(body) > INLINE_BYTES or values > INLINE_VALUES
+    if len(body) <= INLINE_VALUES or len(body) > INLINE_BYTES:
+        return len(body) > INLINE_BYTES
+    return body.count(b",") + body.count(b"[") + body.count(b"{") > INLINE_VALUES
 
 
 async def parse(request: Request, body: bytes) -> Any:
@@ -73,10 +70,7 @@ async def checked(request: Request, check: Callable[P, T], *arguments: P.args, *
 
 def main(channel: socket.socket, incoming: IO[bytes]) -> None:
     """Parse bodies until the parent closes the socket."""
-    os.nice(NICE)
-    channel.sendall(b"!")
-    while True:
-        channel.sendall(pack(_answer(receive(incoming))))
+    help_out(channel, incoming, _answer)
 
 
 def _answer(body: bytes) -> Any:

@@ -1,11 +1,10 @@
-"""The process that decodes large images: each message is (file, size, pixels at most).
+"""The process that decodes large images: each message is a file, with the size and the pixels at most.
 
 Its memory is limited, so that no image takes more.
 """
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 from pathlib import Path
@@ -13,8 +12,7 @@ from typing import IO, Any
 
 from pliant.errors import InputError
 from serving.tokens.images import decode
-from serving.workers.child_process import pack, receive
-from serving.workers.helper_process import NICE
+from serving.workers.helper_process import help_out
 
 MEMORY = 256 * 1024 * 1024  # bytes beyond what the process has when it starts
 DATA_FIELD = 5  # of /proc/self/statm: pages of data
@@ -22,11 +20,8 @@ DATA_FIELD = 5  # of /proc/self/statm: pages of data
 
 def main(channel: socket.socket, incoming: IO[bytes]) -> None:
     """Decode images until the parent closes the socket."""
-    os.nice(NICE)
     _limit_memory()
-    channel.sendall(b"!")
-    while True:
-        channel.sendall(pack(_answer(*receive(incoming))))
+    help_out(channel, incoming, _answer)
 
 
 def _answer(body: bytes, size: int, max_pixels: int) -> Any:

@@ -1,24 +1,34 @@
-"""A process that does one kind of work for a service, such as decoding, whose time and memory only a process can limit."""
+"""A process that does one kind of work for a service, such as decoding, whose time and memory only a process can limit.
+
+What comes and goes may be megabytes, which the event loop handles in pieces and copies as rarely as it can: copying ten
+megabytes takes it some milliseconds. So content is sent as it is, behind a message with its size, and the long texts of
+an answer come before the answer itself, some at a time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import io
+import os
 import pickle
+import socket
 import subprocess
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import IO, Any
 
 from pliant.errors import WorkerError
-from serving.workers.child_process import HEADER, pack, spawn
+from serving.workers.child_process import HEADER, pack, read, receive, spawn
 
 NICE = 10  # what such a process lowers its priority by: the event loop and the devices come first
 START_SECONDS = 60.0  # that the process may take to start
+PIECE = 256 * 1024  # bytes that the event loop handles at a time
+LONG = 1024  # characters of a text that is not part of the pickle of an answer
 
 
 class HelperProcess:
     """Answers one message at a time. It starts with the first message, and again after it had to be ended.
 
-    `entry` ("module:function") sends one byte when it is ready; then it answers each message with a value, or with an
-    exception to raise.
+    `entry` ("module:function") calls `help_out`.
     """
 
     def __init__(self, entry: str) -> None:
@@ -30,19 +40,20 @@ class HelperProcess:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    async def call(self, message: Any, seconds: float) -> Any:
-        """Return the answer. Whoever is cancelled in his turn ends the process.
+    async def call(self, seconds: float, content: bytes, *arguments: object) -> Any:
+        """Return the answer to `content`. Whoever is cancelled in his turn ends the process.
 
         Raises what the process raises, `TimeoutError` after so many seconds, `WorkerError` if the process ends.
         """
         async with self._turn:
             try:
                 reader, writer = await self._connected()
-                writer.write(pack(message))
                 async with asyncio.timeout(seconds):
-                    await writer.drain()
-                    (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
-                    answer = pickle.loads(await reader.readexactly(length))
+                    writer.write(pack((len(content), arguments)))
+                    for start in range(0, len(content), PIECE):
+                        writer.write(memoryview(content)[start : start + PIECE])
+                        await writer.drain()
+                    answer = await _read_answer(reader)
             except (asyncio.IncompleteReadError, OSError) as error:
                 self._end()
                 if isinstance(error, TimeoutError):
@@ -70,3 +81,74 @@ class HelperProcess:
         if process is not None:
             process.kill()
             process.wait()
+
+
+def help_out(channel: socket.socket, incoming: IO[bytes], answer: Callable[..., Any]) -> None:
+    """Be a helper process until the parent closes the socket: `answer` gets each content, and returns what to answer.
+
+    An exception that it returns is raised by `call`.
+    """
+    os.nice(NICE)
+    channel.sendall(b"!")
+    while True:
+        size, arguments = receive(incoming)
+        _send_answer(channel, answer(read(incoming, size), *arguments))
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles an answer without its long texts, which it collects."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file, protocol=5)
+        self.texts: list[str] = []
+
+    def persistent_id(self, value: Any) -> int | None:
+        if type(value) is not str or len(value) <= LONG:
+            return None
+        self.texts.append(value)
+        return len(self.texts) - 1
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, body: bytes, texts: list[str]) -> None:
+        super().__init__(io.BytesIO(body))
+        self._texts = texts
+
+    def persistent_load(self, index: int) -> str:
+        return self._texts[index]
+
+
+def _send_answer(channel: socket.socket, answer: Any) -> None:
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    pickler.dump(answer)
+    for texts in _some_at_a_time(pickler.texts):
+        channel.sendall(pack(texts))
+    channel.sendall(pack(None))
+    channel.sendall(HEADER.pack(file.tell()))
+    channel.sendall(file.getbuffer())
+
+
+def _some_at_a_time(texts: list[str]) -> Iterator[list[str]]:
+    """Yield the texts in lists of at most `PIECE` characters, or of one text."""
+    some: list[str] = []
+    for text in texts:
+        if some and sum(map(len, some)) + len(text) > PIECE:
+            yield some
+            some = []
+        some.append(text)
+    if some:
+        yield some
+
+
+async def _read_answer(reader: asyncio.StreamReader) -> Any:
+    texts: list[str] = []
+    while (some := pickle.loads(await _read_message(reader))) is not None:
+        texts += some
+        await asyncio.sleep(0)  # others are served in between
+    return _Unpickler(await _read_message(reader), texts).load()
+
+
+async def _read_message(reader: asyncio.StreamReader) -> bytes:
+    (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
+    return await reader.readexactly(length)

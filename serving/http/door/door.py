@@ -34,7 +34,9 @@ class Door:
     ) -> None:
         self.shape_of, self.is_sheddable, self.limits = shape_of, is_sheddable, limits
         self.load, self.connections = LoopLoad(), Connections(limits)
-        self.buffer = memoryview(bytearray(READ_BYTES))  # which a connection reads into, and then takes its bytes out of
+        self.buffer = memoryview(
+            bytearray(READ_BYTES)
+        )  # which a connection reads into, and then takes its bytes out of
         self.parting = 0  # connections whose clients are given time to read why they were turned away
         self._count: Callable[[str, int], None] = lambda _code, _number: None
         self._usual_deadline: Callable[[], float] = lambda: self.load.deadline
