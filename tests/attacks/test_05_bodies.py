@@ -18,9 +18,9 @@ REQUEST = ("POST", "/predict", json.dumps({"inputs": "a dog"}).encode())
 BODIES = {
     "numbers": '{"inputs": [' + "1," * 3_000_000 + "1]}",
     "objects": '{"inputs": [' + "{}," * 1_000_000 + "{}]}",
-    "blank texts": json.dumps({"inputs": [" " * 65_000] * 150}),
-    "invisible texts": json.dumps({"inputs": ["\u200b" * 20_000] * 150}, ensure_ascii=False),
-    "long texts": json.dumps({"inputs": ["a dog " * 10_000] * 150}),
+    "blank texts": json.dumps({"inputs": [[" " * 65_000]] * 150}),
+    "invisible texts": json.dumps({"inputs": [["\u200b" * 20_000]] * 150}, ensure_ascii=False),
+    "long texts": json.dumps({"inputs": [["a dog " * 10_000]] * 150, "truncate": True}),
 }
 
 

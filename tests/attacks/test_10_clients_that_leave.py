@@ -16,7 +16,7 @@ from tests.fixtures.live import processes
 
 pytestmark = pytest.mark.attack
 COUNT = 800
-BODY = json.dumps({"inputs": ["the large cats " * 40] * 16}).encode()
+BODY = json.dumps({"inputs": [["the large cats " * 40]] * 16, "truncate": True}).encode()
 
 
 def metric(service, name: str) -> float:
