@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ ORIGINS = ("stream_version", "bin")
 """Labels of the metric pliant_answers."""
 
 AT_ONCE = 16 * 1024  # characters of a request that are tokenized before other requests have a turn
+SUBMITTED_AT_ONCE = 16  # texts of a request that are submitted before others have a turn: some milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +81,11 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
 
         Raises `ApiError` if any text gets no output.
         """
-        present, handler, tokens = await self._read(request)
-        limit = handler.served.bins.slo if request.deadline is None else request.deadline
-        left = limit - (self.now - arrived)
-        # All are submitted in one turn of the loop, so that no other generation can take over in between.
-        submits = [
-            present.driver.submit(request.task, left, 1.0, (text.ids, text.types), len(text.ids), client=request.client)
-            for text in tokens
-        ]
-        results = [await submits[0]] if len(submits) == 1 else await asyncio.gather(*submits)
+        results = None
+        while results is None:
+            present, handler, tokens = await self._read(request)
+            limit = handler.served.bins.slo if request.deadline is None else request.deadline
+            results = await self._submit(request, present, tokens, arrived + limit)
         for result in results:
             self._count(request.task, handler, result)
         completed = [result for result in results if isinstance(result, Completed)]
@@ -103,6 +100,29 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
             queue_seconds=max(result.queue_seconds for result in completed),
             run_seconds=max(result.run_seconds for result in completed),
         )
+
+    async def _submit(
+        self, request: TextRequest, present: Generation[Catalog, Handler], tokens: list[Tokens], deadline: float
+    ) -> list[Completed | Rejected] | None:
+        """Return the results of all texts; None if another generation takes over before all of them are submitted."""
+
+        def submit(text: Tokens) -> Coroutine[Any, Any, Completed | Rejected]:
+            left, payload = deadline - self.now, (text.ids, text.types)
+            return present.driver.submit(request.task, left, 1.0, payload, len(text.ids), client=request.client)
+
+        if len(tokens) == 1:
+            return [await submit(tokens[0])]
+        pending: list[asyncio.Task[Completed | Rejected]] = []
+        try:
+            for start in range(0, len(tokens), SUBMITTED_AT_ONCE):
+                if present is not self._generations.present:
+                    return None
+                pending += [asyncio.create_task(submit(text)) for text in tokens[start : start + SUBMITTED_AT_ONCE]]
+                await asyncio.sleep(0)  # others are served in between
+            return await asyncio.gather(*pending)
+        finally:
+            for task in pending:  # those without a result
+                task.cancel()
 
     async def _read(self, request: TextRequest) -> tuple[Generation[Catalog, Handler], Handler, list[Tokens]]:
         """Return the present generation, the request's handler there, and the tokens of all texts."""

@@ -20,9 +20,10 @@ from registry.names import BINS_ENCODER, BINS_PREFIX
 from serving.bins import assembly as bins_assembly
 from serving.bins.assembly import assemble, check, compiled, make_scheduler
 from serving.bins.catalog import load_catalog
+from serving.bins.endpoint import SUBMITTED_AT_ONCE
 from serving.bins.reading import TokenReader
 from serving.bins.request import TextRequest
-from tests.fixtures.bins.in_process import QUIET, serving
+from tests.fixtures.bins.in_process import MANY, QUIET, serving
 from tests.fixtures.bins.published import (
     DEVICE,
     LONG,
@@ -179,13 +180,20 @@ def test_a_new_champion_answers_new_requests_and_the_former_one_those_that_it_ha
         assert service.call("GET", "/status").json()["generation"] == 2
 
 
-def test_a_list_is_answered_by_one_generation_though_the_next_one_comes_while_it_is_read(registry):
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["a dog " * 3000] * 8,  # so long that others have their turns while they are read
+        [TEXT] * 200,  # so many that others have their turns while they are submitted
+    ],
+    ids=["long", "many"],
+)
+def test_a_list_is_answered_by_one_generation_though_the_next_one_comes_meanwhile(registry, texts):
     publish_tiny(registry)
-    with serving(registry) as service:
+    with serving(registry, MANY) as service:
 
         async def exchange():
             publish_tiny(registry, "meanings", seed=1)
-            texts = ["a dog " * 3000] * 8  # so long that others have their turns while they are read
             exchanged = asyncio.create_task(service.endpoint.refresh())
             answers = []
             while not exchanged.done():
@@ -194,6 +202,30 @@ def test_a_list_is_answered_by_one_generation_though_the_next_one_comes_while_it
 
         answers = service.wait(exchange())
     assert answers and all(one == answer[0] for answer in answers for one in answer)
+
+
+def test_others_have_their_turns_while_many_texts_are_submitted(registry, monkeypatch):
+    publish_tiny(registry)
+    with serving(registry, MANY) as service:
+        driver, counts, ended = service.present.driver, [], True
+        submit = driver.submit
+
+        def end_turn():
+            nonlocal ended
+            ended = True
+
+        async def counted(*arguments, **options):
+            nonlocal ended
+            if ended:
+                ended = False
+                counts.append(0)
+                asyncio.get_running_loop().call_soon(end_turn)
+            counts[-1] += 1
+            return await submit(*arguments, **options)
+
+        monkeypatch.setattr(driver, "submit", counted)
+        assert len(service.wait(embed(service, *[TEXT] * 200)).json()) == 200
+    assert sum(counts) == 200 and max(counts) <= SUBMITTED_AT_ONCE
 
 
 def test_an_encoder_without_its_plan_is_held_back_and_says_why(registry):
