@@ -170,15 +170,15 @@ class Fairness:
         tenant.utility += max(NEWEST, 1 / tenant.requests) * (utility - tenant.utility)
         return utility / tenant.utility if tenant.utility > 0 else utility
 
-    def surplus(self, name: str, weight: float) -> int | None:
-        """Return the waiting request to drop for a new one of this tenant where no more may wait.
+    def surplus(self, name: str, weight: float, count: int = 1) -> int | None:
+        """Return the waiting request to drop for `count` new ones of this tenant where no more may wait.
 
-        It is the newest of the tenant with the most waiting for its weight; None if that is the new request itself.
+        It is the newest of the tenant with the most waiting for its weight; None if these are the new ones themselves.
         """
         if not self._active or (len(self._active) == 1 and name in self._active):
             return None
         own = self._active.get(name)
-        most, fullest = ((len(own.waiting) if own else 0) + 1) / max(weight, LEAST_WEIGHT), None
+        most, fullest = ((len(own.waiting) if own else 0) + count) / max(weight, LEAST_WEIGHT), None
         for other, tenant in self._active.items():
             if other != name and len(tenant.waiting) / tenant.weight > most:
                 most, fullest = len(tenant.waiting) / tenant.weight, tenant

@@ -49,7 +49,8 @@ class PackingScheduler:
         self._deadlines: list[tuple[float, int]] = []
         self._pages = 0
         self._turn = 0
-        self._typical = self._delay = 0.0
+        self._typical = 0.0
+        self._delays: dict[str, float] = {}  # by tenant, the one admitted last at the end
         self._since = ADMIT_EVERY
 
     @property
@@ -209,7 +210,8 @@ class PackingScheduler:
         forecast = self.calibration.apply(prompt.forecast, prompt.limit)
         reserved = self._policy.reserve(prompt)
         self._typical += (RECENT if self._typical else 1.0) * (size(prompt, forecast) - self._typical)
-        priority = self._policy.priority(prompt, forecast, reserved, Recent(self._typical, self._delay))
+        recent = Recent(self._typical, self._delays.get(self._owner(prompt), 0.0))
+        priority = self._policy.priority(prompt, forecast, reserved, recent)
         row = self._grid.row(forecast, prompt.limit)
         self._wait(Waiting(prompt, priority, row, reserved, unread=prompt.tokens))
         if prompt.deadline < FOREVER:
@@ -218,7 +220,7 @@ class PackingScheduler:
     def _wait(self, waiting: Waiting) -> None:
         prompt = waiting.prompt
         self._queue.add(waiting)
-        self._fairness.join(prompt.id, prompt.tenant if self._policy.fair else "", prompt.weight)
+        self._fairness.join(prompt.id, self._owner(prompt), prompt.weight)
 
     def _late(self, now: float) -> tuple[tuple[int, str], ...]:
         """Drop the requests whose deadline has passed, and return them with the reason."""
@@ -271,11 +273,22 @@ class PackingScheduler:
         taken = self._policy.admit(queue, view)
         for waiting in taken:
             if not waiting.turn and not waiting.prompt.offline:
-                self._delay += RECENT * (now - waiting.prompt.arrival - self._delay)
+                self._delayed(self._owner(waiting.prompt), now - waiting.prompt.arrival)
             self._start(waiting)
         if sum(max(waiting.unread, 1) for waiting in taken) >= queries:
             self._since = ADMIT_EVERY  # more might have fitted: the iteration was full, not the cache
         return [waiting.prompt.id for waiting in taken]
+
+    def _owner(self, prompt: Prompt) -> str:
+        """Return the tenant that a prompt counts for; all are the same to a policy that knows no tenants."""
+        return prompt.tenant if self._policy.fair else ""
+
+    def _delayed(self, tenant: str, seconds: float) -> None:
+        """Note how long a request of the tenant has waited. A flood's long waits reorder nobody else's requests."""
+        recent = self._delays.pop(tenant, 0.0)
+        self._delays[tenant] = recent + RECENT * (seconds - recent)
+        if len(self._delays) > SHARING.remembered:
+            del self._delays[next(iter(self._delays))]
 
     def _reserved(self) -> int:
         if not self._policy.reserves:

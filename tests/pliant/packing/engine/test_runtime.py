@@ -282,3 +282,12 @@ def test_a_pretrained_model_tells_the_same_stories() -> None:
         desk.wait(len(starts))
         assert desk.texts() == generated(stories, starts, limit=200)
         assert desk.preemptions() > 0
+
+
+def test_the_device_s_seconds_are_shared_out_among_the_texts(expected: list[tuple[int, ...]]) -> None:
+    with running(HOSTED, FULL, sampling=False) as (engine, desk):
+        for id, ids in enumerate(prompts(COUNT)):
+            engine.submit(submission(id, ids))
+        desk.wait(COUNT)
+        assert set(desk.seconds) == set(range(COUNT)) and min(desk.seconds.values()) > 0
+        assert 0.5 * engine.status().busy < sum(desk.seconds.values()) <= engine.status().busy
