@@ -183,6 +183,7 @@ def test_where_the_queue_is_full_the_newest_of_the_fullest_gives_way():
     assert fairness.surplus("cleo", 1.0) == 10, "ben has 4 for each unit of weight"
     assert fairness.surplus("ben", 2.0) is None, "the new one is the newest of the fullest itself"
     assert fairness.surplus("ann", 1.0) is None, "ann would have as many"
+    assert fairness.surplus("cleo", 1.0, 3) == 10 and fairness.surplus("cleo", 1.0, 4) is None
     single = Fairness(STRICT)
     waiting(single, {"ann": 3})
     assert single.surplus("ann", 1.0) is None
