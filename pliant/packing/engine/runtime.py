@@ -231,7 +231,7 @@ class Engine:
             self._end(id, (), reason, now)
 
     def _share_out(self, step: StepResult, seconds: float) -> None:
-        """Charge the texts that were in the cache with equal parts of an iteration. Those that ended have a last token."""
+        """Charge the texts with pages, also those that pause, with equal parts of an iteration. Who ended has a token."""
         generating = {id for id, _, _ in step.tokens}
         flights = [f for id, f in self._flights.items() if id in generating or self._executor.pages_of(id)]
         for flight in flights:
