@@ -5,6 +5,9 @@ al., "Fairness in Serving Large Language Models", OSDI 2024). A launch is charge
 shared among its requests, and corrected when it ends. A scheduler asks whose turn it is and decides among the requests
 of these tenants exactly as it would if nobody else waited; what they leave over goes to whoever waits.
 
+A launch is not interrupted, so whoever comes meanwhile waits for its end. `behind` says for whose sake a scheduler should
+keep the launches of the others short: those who have received least, also of those who have nothing waiting just now.
+
 While a tenant has nothing waiting its counter stands still. When it comes back the counter is raised to the least of
 those that wait, less `burst`: so somebody within its share is served at once though it comes in bursts, and nobody can
 save up more than that. With one tenant, or where no request names one, nothing is counted and nothing is decided.
@@ -26,11 +29,12 @@ NEWEST = 0.02  # weight of the latest request in a tenant's mean utility, at lea
 
 @dataclass(frozen=True, slots=True)
 class FairnessConfig:
-    """`burst` and `slack` are in the unit of service, for a weight of 1."""
+    """`burst`, `slack` and `absence` are in the unit of service, the first two for a weight of 1."""
 
     burst: float = 0.5  # that a tenant may come back with, behind the least of those that wait
     slack: float = 0.1  # by which counters may differ and count as equal
     remembered: int = 1024  # tenants without waiting requests that are remembered, at most
+    absence: float = 10.0  # service to all after which a tenant without waiting requests no longer counts as there
 
 
 FAIRNESS = FairnessConfig()
@@ -41,6 +45,7 @@ class _Tenant:
     name: str
     weight: float
     received: float  # service divided by the weight
+    left: float  # service to all tenants when its last waiting request ran or left
     waiting: dict[int, None] = field(default_factory=dict)  # ids, the newest last
     utility: float = 0.0  # running mean
     requests: int = 0  # that the mean counts
@@ -54,6 +59,7 @@ class Fairness:
         self._tenants: dict[str, _Tenant] = {}
         self._active: dict[str, _Tenant] = {}  # those with waiting requests
         self._owners: dict[int, _Tenant] = {}  # of the waiting requests
+        self._served = 0.0  # service to all tenants
         self._floor = 0.0  # the least counter of those that waited last; it never falls
         self._charged: dict[int, tuple[float, tuple[tuple[str, float], ...]]] = {}  # launch -> service, tenants' shares
         self._returns = 0  # since idle tenants were last forgotten
@@ -87,6 +93,20 @@ class Fairness:
         turn = frozenset(name for name, service in received.items() if service <= limit)
         return None if len(turn) == len(received) else turn
 
+    def behind(self) -> Turn:
+        """Return the tenants whose counters are least, of those that wait or did of late; None if these are all."""
+        if len(self._tenants) < 2:
+            return None
+        least = self._floor - self._config.burst  # no tenant comes back with less
+        received = {t.name: max(t.received, least) for t in self._tenants.values() if self._there(t)}
+        limit = min(received.values(), default=0.0) + self._config.slack
+        behind = frozenset(name for name, service in received.items() if service <= limit)
+        return None if len(behind) == len(received) else behind
+
+    def _there(self, tenant: _Tenant) -> bool:
+        """Whether the tenant waits, or did of late."""
+        return bool(tenant.waiting) or self._served - tenant.left <= self._config.absence
+
     def turns(self, among: Collection[str] | None = None) -> Iterator[Turn]:
         """Yield whose turn it is, then whose it is if they have nothing that can run: everybody's."""
         turn = self.turn(among)
@@ -116,6 +136,7 @@ class Fairness:
     def _rest(self, tenant: _Tenant) -> None:
         """Take a tenant out of those that wait."""
         del self._active[tenant.name]
+        tenant.left = self._served
         if not self._active:
             self._floor = max(self._floor, tenant.received)
 
@@ -149,15 +170,15 @@ class Fairness:
         tenant.utility += max(NEWEST, 1 / tenant.requests) * (utility - tenant.utility)
         return utility / tenant.utility if tenant.utility > 0 else utility
 
-    def surplus(self, name: str, weight: float) -> int | None:
-        """Return the waiting request to drop for a new one of this tenant where no more may wait.
+    def surplus(self, name: str, weight: float, count: int = 1) -> int | None:
+        """Return the waiting request to drop for `count` new ones of this tenant where no more may wait.
 
-        It is the newest of the tenant with the most waiting for its weight; None if that is the new request itself.
+        It is the newest of the tenant with the most waiting for its weight; None if these are the new ones themselves.
         """
         if not self._active or (len(self._active) == 1 and name in self._active):
             return None
         own = self._active.get(name)
-        most, fullest = ((len(own.waiting) if own else 0) + 1) / max(weight, LEAST_WEIGHT), None
+        most, fullest = ((len(own.waiting) if own else 0) + count) / max(weight, LEAST_WEIGHT), None
         for other, tenant in self._active.items():
             if other != name and len(tenant.waiting) / tenant.weight > most:
                 most, fullest = len(tenant.waiting) / tenant.weight, tenant
@@ -173,7 +194,7 @@ class Fairness:
     def _tenant(self, name: str, weight: float) -> _Tenant:
         tenant = self._tenants.get(name)
         if tenant is None:
-            tenant = self._tenants[name] = _Tenant(name, max(weight, LEAST_WEIGHT), self.received(name))
+            tenant = self._tenants[name] = _Tenant(name, max(weight, LEAST_WEIGHT), self.received(name), self._served)
         return tenant
 
     def _return(self, name: str, weight: float) -> _Tenant:
@@ -190,10 +211,14 @@ class Fairness:
         return tenant
 
     def _forget(self) -> None:
-        """Forget tenants that would come back with as much as unknown ones, and of too many others those that owe least."""
+        """Forget tenants that were not there of late and would come back with as much as unknown ones.
+
+        Of too many others it forgets those that owe least.
+        """
         self._returns = 0
         idle = [name for name in self._tenants if name not in self._active]
-        owing = [name for name in idle if self._tenants[name].received > self._floor - self._config.burst]
+        least = self._floor - self._config.burst
+        owing = [name for name in idle if self._tenants[name].received > least or self._there(self._tenants[name])]
         owing.sort(key=lambda name: (-self._tenants[name].received, name))
         kept = set(owing[: self._config.remembered])
         for name in idle:
@@ -211,6 +236,7 @@ class Fairness:
         self._receive(shares, service)
 
     def _receive(self, shares: Sequence[tuple[str, float]], service: float) -> None:
+        self._served += service
         for name, share in shares:
             tenant = self._tenants.get(name)
             if tenant is not None:  # forgotten ones have nothing to correct

@@ -19,6 +19,34 @@ MAX_TENANTS = 256  # with labels of their own; the requests of further ones coun
 OTHER_TENANTS = "others"
 
 
+class TenantUse:
+    """Counts what tenants had of the devices, the first `MAX_TENANTS` of them by name. Who is not named is not counted."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        text = "Seconds of the devices, by the tenants of requests"
+        self._seconds = Counter("pliant_tenant_seconds", text, ("tenant",), registry=registry)
+        text = "Requests answered or dropped"
+        self._outcomes = Counter("pliant_tenant_outcomes", text, ("tenant", "outcome"), registry=registry)
+        self._labels: set[str] = set()
+
+    def label(self, tenant: str) -> str:
+        """Return the label that the tenant is counted under."""
+        if tenant not in self._labels and len(self._labels) >= MAX_TENANTS:
+            return OTHER_TENANTS
+        self._labels.add(tenant)
+        return tenant
+
+    def ran(self, tenant: str, seconds: float) -> None:
+        """Count seconds of a device."""
+        if tenant:
+            self._seconds.labels(self.label(tenant)).inc(seconds)
+
+    def ended(self, tenant: str, outcome: str) -> None:
+        """Count a request that was answered or dropped."""
+        if tenant:
+            self._outcomes.labels(self.label(tenant), outcome).inc()
+
+
 class Metrics:
     """Counts for one service.
 
@@ -44,9 +72,7 @@ class Metrics:
         self._model_errors = counter("model_errors", "Launches in which the model raised an error; the process lives")
         self._restarts = counter("scheduler_restarts", "Errors of the scheduler, after which a fresh one went on")
         self._cancelled = counter("cancelled", "Requests whose client left before the answer")
-        self._tenant_seconds = counter("tenant_seconds", "Seconds of the devices, by the tenants of requests", "tenant")
-        self._tenant_outcomes = counter("tenant_outcomes", "Requests answered or dropped", "tenant", "outcome")
-        self._tenants: set[str] = set()  # with labels
+        self._tenants = TenantUse(registry)
         self._owners: dict[int, str] = {}  # of the requests that have no answer yet, where a tenant is named
         self._launched: dict[int, tuple[int, list[str]]] = {}  # launch -> its requests, and the tenants among these
         self._batch = histogram("batch_size", "Requests per launch", SIZES)
@@ -79,14 +105,14 @@ class Metrics:
     def _observe_tenants(self, entry: JournalEntry) -> None:
         """Count who had the devices, and whose requests were answered or dropped, where requests name a tenant."""
         if isinstance(entry.event, Arrived) and entry.event.request.tenant:
-            self._owners[entry.event.request.id] = self._tenant_label(entry.event.request.tenant)
+            self._owners[entry.event.request.id] = self._tenants.label(entry.event.request.tenant)
         if not self._owners and not self._launched:
             return
         match entry.event:
             case Finished(launch, seconds) if launch in self._launched:
                 count, tenants = self._launched.pop(launch)
                 for tenant in tenants:
-                    self._tenant_seconds.labels(tenant).inc(seconds / count)
+                    self._tenants.ran(tenant, seconds / count)
             case Failed(launch):
                 self._launched.pop(launch, None)
             case Cancelled(request):
@@ -99,13 +125,7 @@ class Metrics:
                         self._launched[id] = len(requests), named
                 case Answer(request) | Drop(request) if request in self._owners:
                     outcome = "answered" if isinstance(action, Answer) else f"dropped_{action.reason}"
-                    self._tenant_outcomes.labels(self._owners.pop(request), outcome).inc()
-
-    def _tenant_label(self, tenant: str) -> str:
-        if tenant not in self._tenants and len(self._tenants) >= MAX_TENANTS:
-            return OTHER_TENANTS
-        self._tenants.add(tenant)
-        return tenant
+                    self._tenants.ended(self._owners.pop(request), outcome)
 
     def answered(self, task: str, answer: Completed | Rejected) -> None:
         """Count how one request ended."""

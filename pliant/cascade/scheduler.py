@@ -45,6 +45,7 @@ from pliant.retries import Retries
 
 POOL = 64  # requests of one model that are considered for a batch
 CALM = 0.25  # of the mean time left: up to so much waiting work, urgency decides
+SHORT = 0.95  # of a batch's value a second that a shorter one for tenants who are ahead of others must keep
 LEAST_VALUE = 1e-3  # that a gain counts as, so that no promised level waits for ever
 
 
@@ -281,7 +282,10 @@ class CascadeScheduler:
             key=lambda p: p.batch.density,
             default=None,
         )
-        if dense is None or not self._calm(queues, now):
+        if dense is None:
+            return None
+        dense = self._shorten(dense)
+        if not self._calm(queues, now):
             return dense
         after = now + self._devices.seconds(dense.batch.seconds)
         pressing = [p for model, queue in queues.items() for p in self._urgent(model, queue, now) if p.latest < after]
@@ -314,7 +318,32 @@ class CascadeScheduler:
         if len(items) == count:
             return proposal
         seconds = float(seconds_B[len(items) - 1])
-        return _Proposal(model, Batch((), seconds, density), tuple(items), latest - self._devices.seconds(seconds))
+        full_batch = Batch((), seconds, density)
+        return self._shorten(_Proposal(model, full_batch, tuple(items), latest - self._devices.seconds(seconds)))
+
+    def _shorten(self, proposal: _Proposal) -> _Proposal:
+        """Leave out requests of tenants who are ahead of others while that costs little of the value a second.
+
+        A launch is not interrupted: the others, who may come at any time, wait for all of it.
+        """
+        behind = self._fairness.behind()
+        if behind is None:
+            return proposal
+        items = sorted(proposal.items, key=lambda item: item.request.tenant not in behind)
+        least = max(sum(item.request.tenant in behind for item in items), 1)
+        if least == len(items):
+            return proposal
+        longest_N = np.maximum.accumulate([item.length for item in items])
+        seconds_N = self._times[proposal.model].table(longest_N)[range(len(items)), range(len(items))]
+        value_N = np.cumsum([item.value for item in items])
+        for count in range(least, len(items)):
+            seconds = float(seconds_N[count - 1])
+            took = self._devices.seconds(seconds)
+            density = float(value_N[count - 1]) / took
+            if density >= SHORT * proposal.batch.density:
+                latest = min(item.deadline for item in items[:count]) - took
+                return _Proposal(proposal.model, Batch((), seconds, density), tuple(items[:count]), latest)
+        return proposal
 
     def _calm(self, queues: Mapping[int, list[Item]], now: float) -> bool:
         """Whether the work that waits for these models is small compared with the time left for it."""

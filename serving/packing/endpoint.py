@@ -72,25 +72,29 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         """
         read = await self._read_request(request)
         handler = read.handler
-        self._check_room(handler, request)  # again: other requests came meanwhile
+        for output in self._surplus(handler, request):  # again: other requests came meanwhile
+            handler.engine.drop(output)
         reply = self._reply(request, read, arrived)
         handler.engine.submit([choice.output for choice in reply.choices])
         for choice in reply.choices:
             self.metrics.arrived(handler.served.packing.name, choice.forecast.origin)
         return reply
 
-    def _check_room(self, handler: Handler, request: GenerationRequest) -> None:
-        """Raise `ApiError` (429) if the outputs do not fit into the queue."""
-        if handler.engine.waiting + len(request.prompts) * request.choices > self.settings.max_waiting:
-            self.metrics.dropped(handler.served.packing.name, "full")
+    def _surplus(self, handler: Handler, request: GenerationRequest) -> list[InFlightOutput]:
+        """Return the waiting outputs to drop so that the request's own may wait. Raises `ApiError` (429): no room."""
+        count, client = len(request.prompts) * request.choices, request.client
+        surplus = handler.engine.surplus(count, self.settings.max_waiting, client.tenant, client.weight)
+        if surplus is None:
+            self.metrics.dropped(handler.served.packing.name, client.tenant, "full")
             raise api_error_of_drop(Rejected("full"), request.deadline or FOREVER)
+        return surplus
 
     async def _read_request(self, request: GenerationRequest) -> _ReadRequest:
         """Read a request for one generation, which is still the present one at the end."""
         while True:
             present = self._generations.present
             handler = _select(present.handlers, request.model)
-            self._check_room(handler, request)
+            self._surplus(handler, request)
             tokens = [await self._tokens(handler, request, index) for index in range(len(request.prompts))]
             name = request.max_tokens_name
             limits = [handler.reader.max_new_tokens(prompt, request.max_tokens, name) for prompt in tokens]

@@ -123,8 +123,8 @@ class Reply:
 
 def _api_error_of(output: InFlightOutput, deadline: float) -> ApiError | None:
     match output.finish:
-        case "late":
-            return api_error_of_drop(Rejected("late"), deadline)
+        case "late" | "full":
+            return api_error_of_drop(Rejected(output.finish), deadline)
         case "failed":
             return ApiError(500, "engine_failed", output.fault or "the engine failed")
         case "cancelled":

@@ -151,12 +151,39 @@ def test_utilities_count_relative_to_the_tenants_own():
     assert fairness.value("ann", 1.0, 0.0) == 0.0
 
 
+def test_who_is_behind_counts_also_those_who_waited_of_late():
+    fairness = Fairness(FairnessConfig(burst=1.0, slack=0.1, absence=5.0))
+    waiting(fairness, {"ann": 1, "flood": 20})
+    fairness.launch(0, (0,), 0.5)
+    fairness.launch(1, (1,), 0.55)
+    assert fairness.behind() is None, "within the slack"
+    fairness.launch(2, (2,), 1.0)
+    assert not fairness.several and fairness.behind() == {"ann"}
+    fairness.launch(3, (3,), 4.0)
+    assert fairness.behind() is None, "ann has been away for 5 s of service"
+
+
+def test_who_waits_is_behind_however_long_nothing_of_it_has_run():
+    fairness = Fairness(FairnessConfig(burst=1.0, slack=0.1, absence=5.0))
+    waiting(fairness, {"ann": 1, "flood": 20})
+    for number in range(1, 20):
+        fairness.launch(number, (number,), 1.0)
+    assert fairness.behind() == {"ann"}
+
+
+def test_a_single_tenant_is_behind_nobody():
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 3})
+    assert fairness.behind() is None
+
+
 def test_where_the_queue_is_full_the_newest_of_the_fullest_gives_way():
     fairness = Fairness(STRICT)
     waiting(fairness, {"ann": 3, "ben": 8}, {"ben": 2.0})
     assert fairness.surplus("cleo", 1.0) == 10, "ben has 4 for each unit of weight"
     assert fairness.surplus("ben", 2.0) is None, "the new one is the newest of the fullest itself"
     assert fairness.surplus("ann", 1.0) is None, "ann would have as many"
+    assert fairness.surplus("cleo", 1.0, 3) == 10 and fairness.surplus("cleo", 1.0, 4) is None
     single = Fairness(STRICT)
     waiting(single, {"ann": 3})
     assert single.surplus("ann", 1.0) is None

@@ -41,10 +41,12 @@ class _InFlight:
     started: float = 0.0  # time of its first iteration; 0: not yet
     preemptions: int = 0
     recomputed: int = 0
+    seconds: float = 0.0  # of the device since the last report
 
     def report(self, tokens: tuple[int, ...], finished: str, now: float) -> Progress:
         queued, id = (self.started or now) - self.since, self.submission.prompt.id
-        return Progress(id, tokens, finished, queued, self.preemptions, self.recomputed, self.generated)
+        seconds, self.seconds = self.seconds, 0.0
+        return Progress(id, tokens, finished, queued, self.preemptions, self.recomputed, self.generated, seconds)
 
 
 class Engine:
@@ -186,6 +188,7 @@ class Engine:
             self._decide(step_input, now)
         self._ended.clear()
         step = self._executor.step()
+        self._share_out(step, time.perf_counter() - began)
         self._record(step, now)
         self._answer()
         self._busy += time.perf_counter() - began
@@ -226,6 +229,13 @@ class Engine:
             self._journal(now, step_input, plan)
         for id, reason in plan.dropped:
             self._end(id, (), reason, now)
+
+    def _share_out(self, step: StepResult, seconds: float) -> None:
+        """Charge the texts with pages, also those that pause, with equal parts of an iteration. Who ended has a token."""
+        generating = {id for id, _, _ in step.tokens}
+        flights = [f for id, f in self._flights.items() if id in generating or self._executor.pages_of(id)]
+        for flight in flights:
+            flight.seconds += seconds / len(flights)
 
     def _record(self, step: StepResult, now: float) -> None:
         self._iterations += step.sequences > 0

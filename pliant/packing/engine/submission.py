@@ -83,6 +83,7 @@ class Progress:
     preemptions: int
     recomputed: int  # tokens read again because their pages were discarded
     generated: int  # tokens in all, those before a crash included
+    seconds: float = 0.0  # of the device since the last report, an iteration shared equally among its texts
 
 
 @dataclass(frozen=True, slots=True)

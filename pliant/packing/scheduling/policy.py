@@ -63,6 +63,7 @@ class View:
     free: int  # pages, besides those that the running sequences need for the next iteration
     reserved: int  # pages, by the running sequences
     queries: int  # tokens that the iteration can still read
+    room: int  # sequences that may join
     safety: float  # standard deviations
     running: Running
     grid: Grid
@@ -70,7 +71,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """What the requests of late were like, on average."""
+    """What the requests of late were like, on average. `delay` is that of the tenant whose request is looked at."""
 
     size: float  # tokens held, summed over the iterations
     delay: float  # seconds from arrival to admission
@@ -100,8 +101,7 @@ class Policy(ABC):
 
     def admit(self, queue: WaitingQueue, view: View) -> list[Waiting]:
         """Return the waiting sequences that run from the next iteration on."""
-        room = view.memory.sequences - view.running.count
-        return self.choose(queue, view, room) if room > 0 and view.queries > 0 else []
+        return self.choose(queue, view, view.room) if view.room > 0 and view.queries > 0 else []
 
     @abstractmethod
     def choose(self, queue: WaitingQueue, view: View, room: int) -> list[Waiting]:

@@ -97,4 +97,4 @@ class StepPlan:
     discarded: tuple[int, ...] = ()  # preempted: its pages are freed, to be computed again
     admitted: tuple[int, ...] = ()  # waiting ones that run now; what was offloaded comes back with its pages
     prefill_chunks: tuple[Chunk, ...] = ()  # of sequences that do not generate yet
-    stalled: tuple[int, ...] = ()  # running, but left out of this iteration: `step_tokens` are used up
+    stalled: tuple[int, ...] = ()  # running, but left out of this iteration: it has no more tokens or places

@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pliant.errors import InputError
 from pliant.fairness import Fairness
@@ -22,7 +22,7 @@ from pliant.packing.scheduling.policy import Recent, Rules, View
 from pliant.packing.scheduling.recalibrate import Calibration
 from pliant.packing.scheduling.request import FOREVER, Chunk, Memory, Prompt, StepInput, StepPlan, validate
 from pliant.packing.scheduling.running import Ints, Running
-from pliant.packing.scheduling.sharing import SHARING, in_turn, predicted, received
+from pliant.packing.scheduling.sharing import SHARING, predicted, received, with_places
 from pliant.packing.scheduling.waiting_queue import InOrder, Waiting, WaitingQueue
 
 ADMIT_EVERY = 16  # iterations after which admission is tried again although nothing has happened
@@ -45,11 +45,14 @@ class PackingScheduler:
         self._grid = Grid(rules.context)
         self._queue, self._running = WaitingQueue(), Running()
         self._prompts: dict[int, Waiting] = {}  # the running ones, as they were when admitted
+        self._paused: set[int] = set()  # running ones that have no place in the coming iteration
+        self._places = min(memory.sequences, memory.step_tokens)  # so that every one can read its token
         self._fairness = Fairness(SHARING)
         self._deadlines: list[tuple[float, int]] = []
         self._pages = 0
         self._turn = 0
-        self._typical = self._delay = 0.0
+        self._typical = 0.0
+        self._delays: dict[str, float] = {}  # by tenant, the one admitted last at the end
         self._since = ADMIT_EVERY
 
     @property
@@ -119,8 +122,9 @@ class PackingScheduler:
         """
         assert iterations <= self.steps_until_decision()
         self._since += iterations
-        self._running.column("cached")[:] += iterations
-        self._running.column("generated")[:] += iterations
+        generating = self._with_places()
+        self._running.column("cached")[generating] += iterations
+        self._running.column("generated")[generating] += iterations
         self._pages = self._running.pages_held(self.memory.page_tokens)
 
     @property
@@ -129,7 +133,7 @@ class PackingScheduler:
 
     def generating(self) -> set[int]:
         """Return the ids that generate a token in the coming iteration."""
-        return set(self._running.column("id")[self._running.column("unread") == 0].tolist())
+        return set(self._running.column("id")[(self._running.column("unread") == 0) & self._with_places()].tolist())
 
     def cached_tokens(self) -> int:
         """Return the tokens of all running sequences in the cache."""
@@ -140,7 +144,7 @@ class PackingScheduler:
         running, memory = self._running, self.memory
         assert self._pages == self._running.pages_held(self.memory.page_tokens), "pages of the running sequences"
         assert 0 <= self._pages <= int(self._needed(0).sum()) <= memory.pages, f"{self._pages} of {memory.pages} pages"
-        assert running.count <= min(memory.sequences, memory.step_tokens)  # so that every one can read its token
+        assert running.count - len(self._paused) <= self._places and self._paused <= set(running.ids())
         assert not [id for id in running.ids() if id in self._queue], "both waiting and running"
         assert set(running.ids()) == set(self._prompts)
         self._fairness.check([waiting.prompt.id for waiting in self._queue])
@@ -209,7 +213,8 @@ class PackingScheduler:
         forecast = self.calibration.apply(prompt.forecast, prompt.limit)
         reserved = self._policy.reserve(prompt)
         self._typical += (RECENT if self._typical else 1.0) * (size(prompt, forecast) - self._typical)
-        priority = self._policy.priority(prompt, forecast, reserved, Recent(self._typical, self._delay))
+        recent = Recent(self._typical, self._delays.get(self._owner(prompt), 0.0))
+        priority = self._policy.priority(prompt, forecast, reserved, recent)
         row = self._grid.row(forecast, prompt.limit)
         self._wait(Waiting(prompt, priority, row, reserved, unread=prompt.tokens))
         if prompt.deadline < FOREVER:
@@ -218,7 +223,7 @@ class PackingScheduler:
     def _wait(self, waiting: Waiting) -> None:
         prompt = waiting.prompt
         self._queue.add(waiting)
-        self._fairness.join(prompt.id, prompt.tenant if self._policy.fair else "", prompt.weight)
+        self._fairness.join(prompt.id, self._owner(prompt), prompt.weight)
 
     def _late(self, now: float) -> tuple[tuple[int, str], ...]:
         """Drop the requests whose deadline has passed, and return them with the reason."""
@@ -263,19 +268,33 @@ class PackingScheduler:
         self._since = 0
         running = self._running
         queries = self.memory.step_tokens - int(np.maximum(running.column("unread"), 1).sum())
+        queries += max(running.count - self._places, 0)  # as many pause
         free = self.memory.pages - int(self._needed(1).sum())
-        view = View(self.memory, free, self._reserved(), queries, self.safety, running, self._grid)
-        queue = self._queue
+        queue, room = self._queue, self._places - running.count
         if self._fairness.several:
-            queue = InOrder(list(islice(in_turn(queue, self._fairness, self.memory), self.memory.sequences)))
+            owners = Counter(self._owner(waiting.prompt) for waiting in self._prompts.values())
+            queue = InOrder(with_places(queue, self._fairness, self.memory, owners, self._places))
+            room = len(list(queue))
+        view = View(self.memory, free, self._reserved(), queries, room, self.safety, running, self._grid)
         taken = self._policy.admit(queue, view)
         for waiting in taken:
             if not waiting.turn and not waiting.prompt.offline:
-                self._delay += RECENT * (now - waiting.prompt.arrival - self._delay)
+                self._delayed(self._owner(waiting.prompt), now - waiting.prompt.arrival)
             self._start(waiting)
         if sum(max(waiting.unread, 1) for waiting in taken) >= queries:
             self._since = ADMIT_EVERY  # more might have fitted: the iteration was full, not the cache
         return [waiting.prompt.id for waiting in taken]
+
+    def _owner(self, prompt: Prompt) -> str:
+        """Return the tenant that a prompt counts for; all are the same to a policy that knows no tenants."""
+        return prompt.tenant if self._policy.fair else ""
+
+    def _delayed(self, tenant: str, seconds: float) -> None:
+        """Note how long a request of the tenant has waited. A flood's long waits reorder nobody else's requests."""
+        recent = self._delays.pop(tenant, 0.0)
+        self._delays[tenant] = recent + RECENT * (seconds - recent)
+        if len(self._delays) > SHARING.remembered:
+            del self._delays[next(iter(self._delays))]
 
     def _reserved(self) -> int:
         if not self._policy.reserves:
@@ -296,18 +315,35 @@ class PackingScheduler:
         values = (id, waiting.generated, waiting.cached, waiting.unread, prompt.limit, waiting.reserve, waiting.turn)
         self._running.add((*values, prompt.tokens, group), key, waiting.row)
 
+    def _pause(self) -> set[int]:
+        """Return the running sequences beyond the places: those of the tenants that received most, the last one first."""
+        excess = self._running.count - self._places
+        if excess <= 0:
+            return set()
+        received = {id: self._fairness.received(self._owner(waiting.prompt)) for id, waiting in self._prompts.items()}
+        order = sorted(self._prompts, key=lambda id: (received[id], self._prompts[id].turn), reverse=True)
+        return set(order[:excess])
+
+    def _with_places(self) -> NDArray[np.bool_]:
+        """Return [N] whether each running sequence has a place in the iteration."""
+        placed = np.ones(self._running.count, np.bool_)
+        placed[[self._running.at(id) for id in self._paused]] = False
+        return placed
+
     def _read(self) -> tuple[tuple[Chunk, ...], tuple[int, ...]]:
         """Share out the tokens that the iteration reads: one for each generating sequence, then prompts in turn.
 
         Returns the chunks of prompts, and the ids that nothing was left for.
         """
         running = self._running
+        self._paused = self._pause()
+        placed = self._with_places()
         unread, cached, generated = (running.column(name) for name in ("unread", "cached", "generated"))
-        decoding = unread == 0
-        reading = [] if decoding.all() else running.by_turn(~decoding).tolist()
+        decoding = (unread == 0) & placed
+        reading = running.by_turn((unread > 0) & placed).tolist()
         cached[decoding] += 1
         generated[decoding] += 1
-        queries, chunks, stalled = self.memory.step_tokens - int(decoding.sum()), [], []
+        queries, chunks, stalled = self.memory.step_tokens - int(decoding.sum()), [], sorted(self._paused)
         for at in reading:
             id, tokens = int(running.column("id")[at]), min(int(unread[at]), queries)
             if tokens == 0:

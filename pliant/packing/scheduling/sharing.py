@@ -3,12 +3,17 @@
 The unit of service is one iteration of the whole device: a sequence receives its share of the iteration's tokens and of
 the pages, in every iteration in which it runs. It is charged for what its forecast says when it is admitted, and
 corrected when it leaves (virtual token counters, see pliant/fairness.py).
+
+Where all places of an iteration are taken, a sequence of a tenant that has received much less still joins, and one of the
+tenant that has received most pauses: it keeps its pages and goes on when there is a place again.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
+from itertools import islice
 
 from pliant.fairness import Fairness, FairnessConfig
 from pliant.packing.scheduling.forecast import mean
@@ -16,6 +21,7 @@ from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
 
 SHARING = FairnessConfig(burst=16.0, slack=0.0)
+AHEAD = 8.0  # of a tenant's counter before another's, from which on its sequences pause for the other's
 
 
 def service(memory: Memory, tokens: int, generated: int, cached: int) -> float:
@@ -62,3 +68,20 @@ def in_turn(queue: WaitingQueue, fairness: Fairness, memory: Memory) -> Iterator
             continue
         yield waiting
         heapreplace(heap, (counter + predicted(memory, waiting) / waiting.prompt.weight, name, sequences))
+
+
+def with_places(
+    queue: WaitingQueue, fairness: Fairness, memory: Memory, running: Counter[str], places: int
+) -> list[Waiting]:
+    """Return the waiting sequences, in turn, for which there are places or sequences that can pause.
+
+    `running`: how many sequences run, by tenant. `places`: sequences that an iteration may have.
+    """
+    count, chosen = running.total(), list[Waiting]()
+    counters = {name: fairness.received(name) for name in running}
+    for waiting in islice(in_turn(queue, fairness, memory), memory.sequences):
+        limit = fairness.received(waiting.prompt.tenant) + AHEAD
+        can_pause = sum(running[name] for name, counter in counters.items() if counter > limit)
+        if count + len(chosen) - can_pause < places:
+            chosen.append(waiting)
+    return chosen

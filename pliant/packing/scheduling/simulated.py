@@ -176,7 +176,7 @@ class _Simulation:
             self.now += float(self.cost.seconds(queries, len(generating), scheduler.cached_tokens()))
             self.moved = scheduler.swapped + scheduler.restored
             self.iterations += 1
-            self.sequences += scheduler.running
+            self.sequences += scheduler.running - len(plan.stalled)
         self._make(generating, 1)
 
     def _make(self, generating: Collection[int], tokens: int) -> None:

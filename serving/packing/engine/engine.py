@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 from pliant.errors import WorkerError
+from pliant.fairness import Fairness
 from pliant.packing.engine.submission import Progress, Status
 from serving.clock import Clock
 from serving.packing.engine.in_flight import InFlightOutput
@@ -62,6 +63,8 @@ class EngineDriver:
         worker.on_message, worker.on_end = self._on_message, self._on_end
         # Including those that ended here before the engine knows it.
         self._outputs: dict[int, InFlightOutput] = {}
+        self._waiting: dict[int, InFlightOutput] = {}  # those without a token
+        self._fairness = Fairness()  # whose these are
         self._suspects = Suspects()
         self._polls: dict[int, asyncio.Future[EngineReport]] = {}
         self._ids, self._poll_ids = count(), count()
@@ -91,7 +94,7 @@ class EngineDriver:
     @property
     def waiting(self) -> int:
         """Return the number of outputs without a token."""
-        return sum(not output.begun for output in self._outputs.values())
+        return len(self._waiting)
 
     def next_id(self) -> int:
         """Return an id for a new output."""
@@ -126,14 +129,49 @@ class EngineDriver:
         self._idle.clear()
         for output in outputs:
             self._outputs[output.id] = output
+            self._wait(output)
             if self._up:
                 self._worker.send("submit", output.submission())
 
+    def surplus(self, count: int, limit: int, tenant: str, weight: float) -> list[InFlightOutput] | None:
+        """Return the waiting outputs to drop so that `count` further ones of a tenant may wait, if `limit` may in all.
+
+        They are the newest ones of tenants that have more of them for their weight. None: these do not suffice.
+        """
+        surplus: list[InFlightOutput] = []
+        while self.waiting + count > limit:
+            id = self._fairness.surplus(tenant, weight, count)
+            if id is None:
+                break
+            surplus.append(self._waiting[id])
+            self._begun(surplus[-1])
+        enough = self.waiting + count <= limit
+        for output in reversed(surplus):
+            self._wait(output)
+        return surplus if enough else None
+
+    def drop(self, output: InFlightOutput) -> None:
+        """End a waiting output for want of room in the queue."""
+        self._stop(output, "full")
+
+    def _wait(self, output: InFlightOutput) -> None:
+        prompt = output.first.prompt
+        self._waiting[prompt.id] = output
+        self._fairness.join(prompt.id, prompt.tenant, prompt.weight)
+
+    def _begun(self, output: InFlightOutput) -> None:
+        """Note that an output no longer waits."""
+        if self._waiting.pop(output.id, None) is not None:
+            self._fairness.leave(output.id)
+
     def cancel(self, output: InFlightOutput) -> None:
         """Cancel an output. Its pages are free after the engine's next iteration."""
-        if self._outputs.get(output.id) is not output:
-            return
-        output.end("cancelled")
+        if self._outputs.get(output.id) is output:
+            self._stop(output, "cancelled")
+
+    def _stop(self, output: InFlightOutput, finish: str) -> None:
+        self._begun(output)
+        output.end(finish)
         if self._up and not self._suspects.holds(output):
             self._worker.send("cancel", output.id)
         else:
@@ -180,6 +218,8 @@ class EngineDriver:
                 continue
             before = output.finish
             self._deliver(output, progress)
+            if output.begun:
+                self._begun(output)
             self._suspects.advanced(output)
             if progress.finished:
                 self._forget(progress.id)
@@ -198,6 +238,7 @@ class EngineDriver:
     def _forget(self, id: int) -> None:
         output = self._outputs.pop(id, None)
         if output is not None:
+            self._begun(output)
             self._suspects.forget(output)
         if not self._outputs:
             self._idle.set()

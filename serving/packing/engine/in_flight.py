@@ -18,7 +18,8 @@ OPEN_CHARACTERS = 64 * 1024  # of text that nobody has read, after which the out
 class InFlightOutput:
     """An output.
 
-    `finish`: "stop", "length", "cancelled", "late", "failed" or "slow" (nobody read its text); empty: not ended.
+    `finish`: "stop", "length", "cancelled", "late", "full" (another tenant's took its place in the queue), "failed" or
+    "slow" (nobody read its text); empty: not ended.
     """
 
     first: Submission
@@ -31,6 +32,7 @@ class InFlightOutput:
     fault: str = ""  # why it failed, for the client
     at_stop_string: bool = False  # it ended there
     queued: float = 0.0  # seconds
+    seconds: float = 0.0  # of the device
     preemptions: int = 0
     recomputed: int = 0  # tokens
     crashes: int = 0  # of the engine's process
@@ -51,6 +53,7 @@ class InFlightOutput:
 
     def take(self, progress: Progress) -> None:
         """Take the progress of one iteration. After the end it is ignored."""
+        self.seconds += progress.seconds
         if self.finish:
             return
         self.queued, self.preemptions, self.recomputed = progress.queued, progress.preemptions, progress.recomputed

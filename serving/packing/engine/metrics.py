@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from pliant.packing.engine.submission import Status
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.recalibrate import Calibration
-from serving.metrics import SECONDS
+from serving.metrics import SECONDS, TenantUse
 from serving.packing.reply import Choice
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -41,6 +41,7 @@ class PackingMetrics:
         self._coverage = gauge("coverage", "Share of answers no longer than the forecast's quantile", "task", "level")
         self._engine = {name: gauge(name, f"{name} of the engine", "task") for name in PAGES}
         self._counted = {name: gauge(f"engine_{name}", f"{name} since its start", "task") for name in COUNTED}
+        self._tenants = TenantUse(registry)
         self._calibrations: dict[str, Calibration] = {}
 
     def arrived(self, task: str, origin: str) -> None:
@@ -48,19 +49,24 @@ class PackingMetrics:
         self._arrivals.labels(task).inc()
         self._predictions.labels(task, origin).inc()
 
-    def dropped(self, task: str, reason: str) -> None:
+    def dropped(self, task: str, tenant: str, reason: str) -> None:
         self._outcomes.labels(task, f"dropped_{reason}").inc()
+        self._tenants.ended(tenant, f"dropped_{reason}")
 
     def ended(self, task: str, version: int, choice: Choice) -> None:
         """Count a choice that has ended; `version` is that of its generator."""
-        output = choice.output
-        if output.finish == "late":
-            self.dropped(task, "late")
+        output, tenant = choice.output, choice.output.first.prompt.tenant
+        self._tenants.ran(tenant, output.seconds)
+        if output.finish in ("late", "full"):
+            self.dropped(task, tenant, output.finish)
             return
+        if output.finish == "failed":
+            self._tenants.ended(tenant, "dropped_failed")
         self._outcomes.labels(task, output.finish).inc()
         if output.finish not in ("stop", "length"):
             return
         self._answers.labels(task, str(version)).inc()
+        self._tenants.ended(tenant, "answered")
         self._queue.labels(task).observe(output.queued)
         self._observed.labels(task).observe(len(output.tokens))
         if choice.forecast.origin == "predicted":

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pliant.cascade.batching import BatchTimes
 from pliant.cascade.knowledge import Knowledge, Model, Path
+from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import SimulatedCascade
 from pliant.errors import InputError
+from pliant.fairness import FairnessConfig
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
 from pliant.simulator import simulate
 from tests.fixtures.cascade.loads import (
@@ -243,3 +246,44 @@ def test_a_load_of_one_level_is_served_like_any_other():
     device = SimulatedCascade(knowledge, steps, load, range(50), None)
     journal = simulate(scheduler(knowledge), load, device)
     assert fared(journal).attained == 1.0
+
+
+# Launches of tenants who are ahead
+
+
+def flooded(length: int, others: tuple[str, ...] = ("ann",)) -> tuple[CascadeScheduler, Launch]:
+    """A scheduler on which others had one text each, and what it launches for 40 texts of a tenant that had 20."""
+    fresh = scheduler(LEVEL, fairness=FairnessConfig(slack=0.0))
+    owners = [*others, *["flood"] * 60]
+    launch = started(fresh, ask(0, length=length, within=60.0, setting=0, tenant=owners[0]))
+    for i, owner in enumerate(owners[1:], 1):
+        assert not fresh.handle(Arrived(ask(i, length=length, within=60.0, tenant=owner)), 0.0)
+    ran = 1
+    while ran < len(others) + 20:
+        (*_, launch) = fresh.handle(done(launch, 0.0, seconds=launch.expected), 0.0)
+        ran += len(launch.requests)
+    fresh.check()
+    return fresh, launch
+
+
+@pytest.mark.parametrize("length", [7, 250])
+def test_a_launch_of_a_tenant_ahead_of_others_is_as_short_as_nearly_the_best_value_a_second_allows(length):
+    _, launch = flooded(length)
+    times = BatchTimes(table(1.0))
+    seconds_B = times.batch_seconds(length)
+    enough = [b for b in range(1, 17) if b / seconds_B[b - 1] >= 0.95 * 16 / seconds_B[15]]
+    assert len(launch.requests) == min(enough) < 16
+    assert launch.expected == pytest.approx(seconds_B[min(enough) - 1])
+
+
+def test_a_tenant_by_itself_fills_its_launches():
+    _, launch = flooded(7, ("flood",))
+    assert len(launch.requests) == 16
+
+
+def test_a_launch_of_those_behind_is_not_shortened_and_filled_up_only_while_it_pays():
+    fresh, launch = flooded(7)
+    for i in range(100, 115):
+        fresh.handle(Arrived(ask(i, length=7, within=60.0, tenant="ann")), 0.0)
+    (*_, launch) = fresh.handle(done(launch, 0.0, seconds=launch.expected), 0.0)
+    assert launch.requests == tuple(range(100, 115)), "a sixteenth, of the flood, would make it longer"

@@ -9,7 +9,9 @@ import httpx2
 import openai
 import pytest
 
-from tests.fixtures.packing.fakes import REFUSED, TALE, new_tokenizer
+from serving.client import Client
+from serving.packing import openai as openai_routes
+from tests.fixtures.packing.fakes import REFUSED, SECONDS, TALE, new_tokenizer
 from tests.fixtures.packing.in_process import MARGINAL, QUIET, error_of, events, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
@@ -230,3 +232,45 @@ def test_metrics_and_status_tell_what_was_served(registry):
         assert model["coverage"]["0.99"] == 1.0 and model["coverage"]["0.5"] == 0.0  # 50 and 10 were said of 30 tokens
         assert json.dumps(told)
         assert service.get("/openapi.json").status_code == 200 and service.get("/docs").status_code == 200
+
+
+def test_a_full_queue_drops_for_another_tenant_the_newest_of_the_one_with_the_most(registry, monkeypatch):
+    settings = QUIET.__class__(**{name: getattr(QUIET, name) for name in QUIET.__slots__} | {"max_waiting": 3})
+    clients = {"a": Client("flood"), "b": Client("ann")}
+    monkeypatch.setattr(openai_routes, "client_of", lambda request: clients[request.headers["x-client"]])
+    with serving(registry, settings) as service:
+        service.worker.held = True
+
+        def post(client: str):
+            return service.posting("/completions", {"prompt": "Tell me", "temperature": 0}, x_client=client)
+
+        async def crowd():
+            flood = []
+            for count in (1, 2, 3):
+                flood.append(asyncio.create_task(post("a")))
+                await service.until(lambda count=count: service.engine.pending == count)
+            refused = await post("a")
+            ann = asyncio.create_task(post("b"))
+            dropped = await flood[-1]
+            service.worker.held = False
+            return refused, dropped, [await one for one in (*flood[:-1], ann)]
+
+        refused, dropped, answered = service.wait(crowd())
+        for response in (refused, dropped):
+            assert (response.status_code, error_of(response)["code"]) == (429, "rate_limit_exceeded")
+        assert [response.status_code for response in answered] == [200] * 3
+        ended = {
+            (tenant, outcome): service.sample("pliant_tenant_outcomes_total", tenant=tenant, outcome=outcome)
+            for tenant in ("flood", "ann")
+            for outcome in ("answered", "dropped_full")
+        }
+        assert ended == {
+            ("flood", "answered"): 2,
+            ("flood", "dropped_full"): 2,
+            ("ann", "answered"): 1,
+            ("ann", "dropped_full"): None,
+        }
+        assert service.sample("pliant_outcomes_total", task="tales", outcome="dropped_full") == 2
+        for tenant, answers in (("flood", 2), ("ann", 1)):
+            seconds = service.sample("pliant_tenant_seconds_total", tenant=tenant)
+            assert seconds == pytest.approx(answers * TOKENS * SECONDS)

@@ -282,3 +282,32 @@ def test_a_pretrained_model_tells_the_same_stories() -> None:
         desk.wait(len(starts))
         assert desk.texts() == generated(stories, starts, limit=200)
         assert desk.preemptions() > 0
+
+
+def test_a_text_that_pauses_for_another_tenants_goes_on_with_its_pages(expected: list[tuple[int, ...]]) -> None:
+    entries = []
+    memory, rules, last = replace(SCARCE, pages=48, sequences=2), Rules("default", CONTEXT), COUNT - 1
+
+    def journal(*entry) -> None:
+        entries.append(entry)
+        if len(entries) == 60:  # by now the flood is far ahead
+            engine.submit(submission(last, prompts(COUNT)[last], tenant="ann"))
+
+    with running(memory, rules, sampling=False, journal=journal) as (engine, desk):
+        engine.submit(submission(0, prompts(COUNT)[0], tenant="ann"))
+        for id in range(1, last):
+            engine.submit(submission(id, prompts(COUNT)[id], tenant="flood"))
+        while sum(map(desk.ended, range(COUNT))) < COUNT:
+            engine.check()
+            assert not engine.status().error
+    assert desk.texts() == expected
+    assert any(plan.stalled for *_, plan in entries) and desk.preemptions() == 0
+
+
+def test_the_device_s_seconds_are_shared_out_among_the_texts(expected: list[tuple[int, ...]]) -> None:
+    with running(HOSTED, FULL, sampling=False) as (engine, desk):
+        for id, ids in enumerate(prompts(COUNT)):
+            engine.submit(submission(id, ids))
+        desk.wait(COUNT)
+        assert set(desk.seconds) == set(range(COUNT)) and min(desk.seconds.values()) > 0
+        assert 0.5 * engine.status().busy < sum(desk.seconds.values()) <= engine.status().busy

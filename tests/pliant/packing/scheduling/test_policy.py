@@ -60,7 +60,7 @@ def test_first_fit_decreasing_chooses_as_a_plain_list_does(seed, name):
         int(rng.integers(0, memory.pages - reserved + 10)),
         int(rng.choice([rng.integers(-2, 12), rng.integers(0, 200)])),
     )
-    view = View(memory, free, reserved, queries, 0.0, Running(), Grid(64))
+    view = View(memory, free, reserved, queries, memory.sequences, 0.0, Running(), Grid(64))
     chosen = [item.prompt.id for item in make(rules).admit(queue, view)]
     assert chosen == naive(sorted(queue, key=lambda item: item.priority), view, 10, name != "orca")
 
@@ -177,7 +177,7 @@ def test_victims_free_enough_are_the_last_in_line_and_never_all(seed, count, pag
 
 def view(memory: Memory, running: Running, safety: float = 0.0, context: int = 512) -> View:
     free = memory.pages - int(running.needed(1, memory.page_tokens).sum())
-    return View(memory, free, 0, 10_000, safety, running, Grid(context))
+    return View(memory, free, 0, 10_000, memory.sequences, safety, running, Grid(context))
 
 
 def spread(rng, longest: int) -> tuple[float, ...]:

@@ -266,3 +266,24 @@ def test_iterations_taken_at_once_leave_the_books_as_one_by_one():
         assert single.handle(StepInput(), 0.1) == StepPlan()
     assert single.pages_used == many.pages_used and single.cached_tokens() == many.cached_tokens()
     assert single.handle(StepInput(), 0.2) == many.handle(StepInput(), 0.2)
+
+
+def test_a_tenants_long_waits_reorder_nobody_elses_requests():
+    """While one tenant waits for minutes, a large request of another is not put back by minutes behind its small ones."""
+
+    def first_admitted(tenant: str) -> int:
+        scheduler = PackingScheduler(Rules("default", 64), Memory(16, 4, 0, 64, 1))
+        scheduler.handle(StepInput((prompt(0, tenant="ann"),)), 0.0)
+        for id in range(1, 30):  # each of the flood's texts has waited for 100 s
+            flood = prompt(id, arrival=100.0 * (id - 1), tenant="flood")
+            assert scheduler.handle(StepInput((flood,), (id - 1,)), 100.0 * id).admitted == (id,)
+        pair = (
+            prompt(50, arrival=2900.0, limit=40, forecast=40.0, tenant=tenant),
+            prompt(51, arrival=2901.0, tenant=tenant),
+        )
+        scheduler.handle(StepInput(pair), 2901.0)
+        (admitted,) = scheduler.handle(StepInput((), (29,)), 2902.0).admitted
+        return admitted
+
+    assert first_admitted("ann") == 50, "in the order in which they came"
+    assert first_admitted("flood") == 51, "its own small one goes first"

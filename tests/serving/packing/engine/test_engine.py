@@ -14,7 +14,7 @@ from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
 from serving.packing.engine.suspects import CLEAR
 from serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
-from tests.fixtures.packing.fakes import REFUSED, TALE, FakeWorker, new_tokenizer
+from tests.fixtures.packing.fakes import REFUSED, SECONDS, TALE, FakeWorker, new_tokenizer
 
 LIMITS = EngineLimits(silence=0.2, drain=5.0, retry=0.01)
 
@@ -40,8 +40,8 @@ def scenario(test):
     return wrapped
 
 
-def new_output(driver, limit=200, stops=(), temperature=0.0, seed=0, ids=(5, 6, 7)) -> InFlightOutput:
-    prompt = Prompt(driver.next_id(), 0.0, len(ids), limit, (8.0,) * 8)
+def new_output(driver, limit=200, stops=(), temperature=0.0, seed=0, ids=(5, 6, 7), **tenant) -> InFlightOutput:
+    prompt = Prompt(driver.next_id(), 0.0, len(ids), limit, (8.0,) * 8, **tenant)
     writer = Writer(Detokenizer(new_tokenizer(), ids), stops)
     sampling = Sampling(temperature=temperature, seed=seed)
     return InFlightOutput(Submission(prompt, ids, sampling), writer, frozenset({0}), lambda _flight: None)
@@ -272,3 +272,47 @@ def test_stopping_ends_what_does_not_end_by_itself():
         assert (one.finish, one.fault) == ("cancelled", "the service stopped before the output ended")
 
     run_virtually(run())
+
+
+# A full queue
+
+
+def finishes(outputs) -> list[str]:
+    return [output.finish for output in outputs]
+
+
+@scenario
+async def test_a_full_queue_gives_up_the_newest_of_the_tenant_with_the_most_for_its_weight(driver, worker):
+    worker.held = True
+    flood = [new_output(driver, tenant="flood") for _ in range(5)]
+    heavy = [new_output(driver, tenant="heavy", weight=4.0) for _ in range(6)]
+    driver.submit([*flood, *heavy])
+    assert driver.surplus(1, 12, "ann", 1.0) == []
+    assert driver.surplus(3, 12, "ann", 1.0) == [flood[4], flood[3]]
+    assert driver.surplus(5, 12, "ann", 1.0) is None, "ann would have as many"
+    assert driver.surplus(3, 12, "flood", 1.0) is None, "the new ones are the newest of the fullest"
+    assert driver.waiting == 11, "nothing has been dropped yet"
+    for output in driver.surplus(3, 12, "ann", 1.0):
+        driver.drop(output)
+    assert finishes(flood) == ["", "", "", "full", "full"] and not any(finishes(heavy))
+    assert driver.waiting == 9
+    assert driver.surplus(3, 12, "ann", 1.0) == []
+    worker.held = False
+    await until(lambda: driver.pending == 0)
+    assert finishes(flood) == ["stop"] * 3 + ["full"] * 2
+
+
+@scenario
+async def test_outputs_that_have_begun_or_ended_no_longer_wait(driver, worker):
+    worker.held = True
+    cancelled, refused, going = new_output(driver), new_output(driver, ids=(REFUSED, 6)), new_output(driver)
+    driver.submit([cancelled, refused, going])
+    assert driver.waiting == 2
+    driver.cancel(cancelled)
+    assert driver.waiting == 1
+    assert driver.surplus(1, 1, "ann", 1.0) is None
+    worker.held = False
+    await until(lambda: going.tokens)
+    assert driver.waiting == 0 and not going.finish
+    await until(lambda: going.finish)
+    assert going.seconds == pytest.approx(SECONDS * len(going.tokens))

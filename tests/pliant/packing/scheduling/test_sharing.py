@@ -1,0 +1,104 @@
+"""Sequences of a tenant that is far ahead pause for others, keep their pages, and go on to their ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from pliant.packing.scheduling.journal import decode, encode, replay
+from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.request import Memory
+from pliant.packing.scheduling.scheduler import PackingScheduler
+from pliant.packing.scheduling.simulated import simulate
+from tests.fixtures.packing.samples import SECONDS, STEPS, Scene, play, prompt, scene, seeds
+
+MEMORY = Memory(60, 4, 0, 64, 4)
+
+
+def flooded(names: tuple[str, str] = ("flood", "ann")) -> Scene:
+    """Sixty texts of the first tenant at once, and one of the second every 20 iterations."""
+    many = [prompt(i, tokens=8, limit=20, forecast=16.0, tenant=names[0]) for i in range(60)]
+    few = [prompt(100 + i, arrival=5.0 * i + 1, limit=8, forecast=4.0, tenant=names[1]) for i in range(10)]
+    return Scene(64, MEMORY, (*many, *few), {p.id: 14 + p.id % 5 if p.id < 100 else 4 for p in (*many, *few)})
+
+
+def fresh(load: Scene) -> PackingScheduler:
+    return PackingScheduler(load.rules("default"), load.memory)
+
+
+def waits(load: Scene, journal) -> dict[int, float]:
+    """Return the seconds from each text's arrival to its admission."""
+    admitted = {id: now for now, _, plan in reversed(journal) for id in plan.admitted}
+    return {p.id: admitted[p.id] - p.arrival for p in load.prompts}
+
+
+def test_a_text_takes_the_place_of_one_of_a_tenant_far_ahead():
+    load = flooded()
+    device, journal = play(load, fresh(load))
+    assert device.made == load.lengths, "who paused went on to the end"
+    stalled = {id for _, _, plan in journal for id in plan.stalled}
+    assert stalled and max(stalled) < 60, "of the flood alone"
+    seconds = waits(load, journal)
+    assert max(seconds[id] for id in range(103, 110)) <= SECONDS, "as soon as the flood is far ahead"
+    assert all(not (plan.offloaded or plan.discarded) for _, _, plan in journal), "nothing is read again"
+    full = [plan for _, _, plan in journal if plan.stalled]
+    assert all(len(plan.stalled) == 1 for plan in full), "no more than the places that are taken"
+
+
+def test_it_is_the_last_one_that_pauses_and_it_goes_on_first():
+    load = flooded()
+    _, journal = play(load, fresh(load))
+    order = [id for _, _, plan in journal for id in plan.admitted if id < 60]
+    place = {id: number for number, id in enumerate(order)}
+    running: set[int] = set()
+    for _, step_input, plan in journal:
+        running = (running - set(step_input.finished)) | set(plan.admitted)
+        if plan.stalled:
+            assert set(plan.stalled) == {max((id for id in running if id < 60), key=place.__getitem__)}
+
+
+def test_tenants_within_their_shares_do_not_pause_for_each_other():
+    load = flooded()
+    names = ("ann", "ben", "cleo")
+    load = replace(load, prompts=tuple(replace(p, tenant=names[p.id % 3]) for p in load.prompts))
+    _, journal = play(load, fresh(load))
+    assert not [plan for _, _, plan in journal if plan.stalled]
+
+
+@pytest.mark.parametrize("tenant", ["", "ann"])
+def test_a_single_tenants_texts_do_not_pause(tenant):
+    load = flooded((tenant, tenant))
+    _, journal = play(load, fresh(load))
+    assert not [plan for _, _, plan in journal if plan.stalled]
+
+
+def test_pauses_are_replayed_from_the_journal():
+    load = flooded()
+    _, journal = play(load, fresh(load))
+    assert replay(fresh(load), journal) == journal
+    assert [decode(encode(*entry)) for entry in journal] == journal
+
+
+def test_leaps_over_iterations_change_nothing():
+    load = flooded()
+    rules = Rules("default", load.context)
+    leaping, stepping = (simulate(load.prompts, load.lengths, rules, MEMORY, STEPS, leaps) for leaps in (True, False))
+    assert [fate.generated for fate in leaping.fates] == [fate.generated for fate in stepping.fates]
+    assert [fate.ended for fate in leaping.fates] == pytest.approx([fate.ended for fate in stepping.fates])
+    assert leaping.batch == pytest.approx(stepping.batch) and leaping.batch <= MEMORY.sequences
+
+
+@settings(max_examples=40)
+@given(seeds)
+def test_whatever_tenants_ask_all_texts_end_and_pages_are_conserved(seed):
+    load = scene(seed, most=40)
+    names = ("flood", "flood", "flood", "ann")
+    load = replace(
+        load,
+        memory=replace(load.memory, sequences=2),
+        prompts=tuple(replace(p, tenant=names[i % 4]) for i, p in enumerate(load.prompts)),
+    )
+    device, _ = play(load, fresh(load))
+    assert device.ended.keys() == load.lengths.keys()
