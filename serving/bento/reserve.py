@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-SMALL, LARGE = 32 * 1024, 8 * 1024
+SMALL, LARGE = 36 * 1024, 10 * 1024
 """Bytes that a waiting connection takes, in objects of at most 512 bytes and in larger ones; measured."""
 SMALL_BLOCK = 512 - sys.getsizeof(b"")  # bytes of content of the largest object that Python's own allocator serves
 LARGE_BLOCK = 64 * 1024  # far below what the system's allocator maps apart, and gives back at once
