@@ -19,7 +19,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from pliant import redaction
 from serving.bento.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
-from serving.bento.reserve import Reserve, reserve
+from serving.bento.reserve import Reserve, reserve, share_one_arena
 from serving.http.access.metrics import TenantMetrics
 from serving.http.access.middleware import AccessMiddleware, Gate
 from serving.http.access.settings import access_of, check_access, names
@@ -63,6 +63,7 @@ class Assembly(Protocol):
 
 def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
     """Patch BentoML, put the door in front of its server, and return the app. Called before the service class is defined."""
+    share_one_arena()
     redaction.install()
     switch_off_tracing()
     patch_timeouts()

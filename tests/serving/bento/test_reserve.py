@@ -1,7 +1,8 @@
-"""Memory that was taken at the start serves later peaks."""
+"""Memory that was taken at the start serves later peaks, of all threads."""
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 
@@ -47,3 +48,37 @@ def test_a_peak_adds_no_memory_where_it_was_reserved_and_does_where_it_was_not()
     size = CONNECTIONS * (SMALL + LARGE) / 2**20
     assert size <= reserved - bare < 1.2 * size
     assert added < 1 < 2 < without
+
+
+ARENAS = """
+import ctypes, sys
+from pathlib import Path
+from threading import Barrier, Thread
+from serving.bento.reserve import share_one_arena
+
+if "shared" in sys.argv:
+    share_one_arena()
+libc, addresses, barrier = ctypes.CDLL(None), [], Barrier(4)
+libc.malloc.restype = ctypes.c_void_p
+
+def allocate():
+    barrier.wait()
+    addresses.extend(libc.malloc(2000) for _ in range(100))
+
+threads = [Thread(target=allocate) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+(heap,) = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith("[heap]")]
+first, last = (int(end, 16) for end in heap.split("-"))
+print(sum(not first <= address < last for address in addresses))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+def test_threads_share_an_arena():
+    def elsewhere(*arguments: str) -> int:
+        command = [sys.executable, "-c", ARENAS, *arguments]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert elsewhere() > 0
+    assert elsewhere("shared") == 0
