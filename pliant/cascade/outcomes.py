@@ -28,7 +28,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.errors import InputError
+from pliant.cascade.answer_memory import AnswerMemory
+from pliant.cascade.answered import Answered, Label
 
 BINS = 15  # of the expected calibration error, as in pliant/cascade/calibrate.py
 CONFIDENCE = 0.95  # of the test: a promise is broken when the wealth reaches 1 / (1 - CONFIDENCE)
@@ -41,38 +42,8 @@ MAX_RECORDS = 256  # candidates with figures; the one whose last label is oldest
 MAX_REPORTS = 200  # labels of one candidate that an alarm shows, the latest ones
 MAX_ALARMS = 64  # the oldest goes first
 
-Label = str | float
 Status = Literal["counted", "repeated", "contradicted", "unknown"]
 Wealth = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """One answer as it was given."""
-
-    task: str
-    version: str | int  # of the cascade that was served
-    candidate: str
-    level: str  # name of the level that answered
-    label: Label  # the class, or in a regression the value
-    confidence: float
-    promised: float | None  # the promised accuracy; None: its path was cut short, so no promise covers it
-    tolerance: float = 0.0  # regression: a value this near is correct
-    classes: tuple[str, ...] = ()  # empty: a regression
-    tenant: str = ""  # whose request it was
-
-    def correct(self, label: Label) -> bool:
-        """Return whether the answer was correct.
-
-        Raises `InputError` for a label that is no class of the task, or in a regression no finite number.
-        """
-        if self.classes:
-            if label not in self.classes:
-                raise InputError("label", _shown(label), f"one of {_listed(self.classes)}")
-            return label == self.label
-        if isinstance(label, str | bool) or not math.isfinite(label):
-            raise InputError("label", _shown(label), "a finite number, as the task is a regression")
-        return abs(label - float(self.label)) <= self.tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,36 +122,35 @@ class Tracker:
     """
 
     def __init__(self, memory: int = 100_000, seconds: float = math.inf) -> None:
-        self._memory, self._seconds = memory, seconds
-        self._answers: OrderedDict[str, tuple[Answered, float]] = OrderedDict()
+        self._answers, self._seconds = AnswerMemory(memory), seconds
         self._alarms: OrderedDict[int, Alarm] = OrderedDict()
         self._raised = 0
-        self._labels: dict[str, Label] = {}
         self._records: OrderedDict[tuple[str, str | int, str], _Record] = OrderedDict()
 
     def remember(self, id: str, answered: Answered, now: float = 0.0) -> None:
         """Keep an answer, and forget the oldest ones if there are too many, or if they are too old."""
-        self._answers[id] = answered, now
+        self._answers.add(id, answered, now)
         self._forget(now)
 
     def answered(self, id: str, now: float = 0.0) -> Answered | None:
         """Return an answer that is still kept."""
-        self._forget(now)
-        return self._answers[id][0] if id in self._answers else None
+        row = self._row(id, now)
+        return None if row is None else self._answers.answered(row)
 
     def take(self, id: str, label: Label, report: Report = NOBODY) -> LabelResult:
         """Count the label of an answer. A second label for the same answer changes nothing.
 
         Raises `InputError` as `Answered.correct` does.
         """
-        answered = self.answered(id, report.at)
-        if answered is None:
+        row = self._row(id, report.at)
+        if row is None:
             return LabelResult("unknown")
+        answered, former = self._answers.answered(row), self._answers.label(row)
         correct = answered.correct(label)
-        if id in self._labels:
-            status: Status = "repeated" if self._labels[id] == label else "contradicted"
-            return LabelResult(status, answered, answered.correct(self._labels[id]))
-        self._labels[id] = label
+        if former is not None:
+            status: Status = "repeated" if former == label else "contradicted"
+            return LabelResult(status, answered, answered.correct(former))
+        self._answers.set_label(row, label)
         record = self._record_of(answered)
         broke = record.add(answered, ReportedLabel(id, label, correct, report))
         if broke:
@@ -209,19 +179,19 @@ class Tracker:
         return self._record_of(answered).figures(answered.task, answered.version, answered.candidate)
 
     def check(self) -> None:
-        """Raises AssertionError if more is kept than allowed."""
-        assert len(self._answers) <= self._memory, "too many answers"
-        assert self._labels.keys() <= self._answers.keys(), "labels of forgotten answers go with them"
+        """Raises AssertionError if more is kept than allowed, or an answer is lost."""
+        self._answers.check()
         assert len(self._records) <= MAX_RECORDS, "too many records"
         assert len(self._alarms) <= MAX_ALARMS, "too many alarms"
 
+    def _row(self, id: str, now: float) -> int | None:
+        """Return where an answer is kept; None if it is not."""
+        self._forget(now)
+        return self._answers.find(id)
+
     def _forget(self, now: float) -> None:
-        while self._answers:
-            oldest, (_, at) = next(iter(self._answers.items()))
-            if len(self._answers) <= self._memory and now - at <= self._seconds:
-                return
-            del self._answers[oldest]
-            self._labels.pop(oldest, None)
+        while (at := self._answers.oldest) is not None and now - at > self._seconds:
+            self._answers.drop_oldest()
 
     def _raise_alarm(self, figures: Figures, record: _Record, now: float) -> None:
         self._raised += 1
@@ -327,13 +297,3 @@ class _Record:
         return Figures(
             task, version, candidate, self.promised, self.labels, accuracy, self.evidence, self.broken, levels
         )
-
-
-def _shown(label: Label) -> str:
-    shown = repr(label)
-    return shown if len(shown) <= 80 else shown[:80] + "..."
-
-
-def _listed(classes: tuple[str, ...]) -> str:
-    first = ", ".join(classes[:10])
-    return first if len(classes) <= 10 else f"{first} and {len(classes) - 10} more"

@@ -19,6 +19,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from pliant import redaction
 from serving.bento.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
+from serving.bento.reserve import Reserve, reserve, share_one_arena
 from serving.http.access.metrics import TenantMetrics
 from serving.http.access.middleware import AccessMiddleware, Gate
 from serving.http.access.settings import access_of, check_access, names
@@ -62,6 +63,7 @@ class Assembly(Protocol):
 
 def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
     """Patch BentoML, put the door in front of its server, and return the app. Called before the service class is defined."""
+    share_one_arena()
     redaction.install()
     switch_off_tracing()
     patch_timeouts()
@@ -92,6 +94,7 @@ class HostedService:
     SYSTEM: ClassVar[str]  # its name in pliant/systems.py
     APP: ClassVar[FastAPI]
     _assembly: Assembly
+    _reserve: Reserve
 
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     async def start(self) -> None:
@@ -109,6 +112,7 @@ class HostedService:
         # A page of another website can read an answer only if it has passed CORSMiddleware.
         judge = access.judge if not settings.cors_origins else lambda _scope: None
         state.door.open(endpoint.metrics.errored, lambda: endpoint.usual_deadline, judge)
+        self._reserve = reserve(state.door.connections.most)
         freeze_gc()
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]

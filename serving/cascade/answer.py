@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pliant.cascade.outcomes import Answered
+from pliant.cascade.answered import Answered
 from pliant.cascade.route import confidence
 from serving.answers import Completed
 from serving.cascade.reading import TextInProgress

@@ -15,7 +15,8 @@ from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
-from pliant.cascade.outcomes import CONFIDENCE, Alarm, Answered, Figures, Label, LabelResult, Report, Tracker
+from pliant.cascade.answered import Answered, Label
+from pliant.cascade.outcomes import CONFIDENCE, Alarm, Figures, LabelResult, Report, Tracker
 from pliant.errors import InputError, PliantError
 from serving.client import ANYBODY, Client
 from serving.http.access.limits import TokenBucket
@@ -23,7 +24,7 @@ from serving.http.api_errors import ApiError, api_error_of, error_content
 from serving.http.json_body import SHOWN, check_names, number, shorten, text
 
 FIELDS = ("id", "label")
-MEMORY = 100_000  # answers that can still be labelled, about 40 MB
+MEMORY = 100_000  # answers that can still be labelled: 7 MB from the start on
 MEMORY_SECONDS = 30 * 86_400.0  # that an answer can be labelled
 MAX_LABELS = 1_000  # labels in one request
 RATE = 100.0  # labels a second of one tenant; MAX_LABELS of them at once

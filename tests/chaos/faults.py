@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import resource
-import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import psutil
 
 from serving.launch import Service
+from tests.chaos.load import DECLARED, Counts, ask
 from tests.fixtures.attacks import say
 from tests.fixtures.live import processes
 
 SLOW_CLIENTS = 100
+START = 3.0  # seconds in which a process that parses large bodies starts
+LARGE_DECLARED = DECLARED | {413}
+"""Status codes of an answer to a large body: where its process was killed, it may have been too much for that."""
 
 
 @dataclass(frozen=True)
 class Victim:
-    """A service under chaos: its registry's database, and a request to leave unanswered."""
+    """A service under chaos: its registry's database, a request to leave unanswered, and one with a large body.
+
+    `counts` are of the requests with large bodies.
+    """
 
     service: Service
     database: Path
     request: bytes
+    large: bytes
+    counts: Counts = field(default_factory=lambda: Counts(LARGE_DECLARED))
 
     @property
     def address(self) -> tuple[str, int]:
@@ -36,10 +46,14 @@ class Victim:
         return host, int(port)
 
     @property
+    def family(self) -> list[psutil.Process]:
+        """The service's processes, without the one that started the others."""
+        return psutil.Process(self.service.process.pid).children(recursive=True)
+
+    @property
     def main(self) -> psutil.Process:
         """The process that holds the event loop."""
-        family = psutil.Process(self.service.process.pid).children(recursive=True)
-        held = [process for process in family if process.is_running() and _listens(process, self.address[1])]
+        held = [process for process in self.family if process.is_running() and _listens(process, self.address[1])]
         return max(held or [psutil.Process(self.service.process.pid)], key=lambda process: process.memory_info().rss)
 
 
@@ -59,8 +73,9 @@ def _device(victim: Victim, draw: np.random.Generator) -> psutil.Process | None:
 
 @contextmanager
 def killed_device(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
-    if (device := _device(victim, draw)) is not None:
-        device.kill()
+    with suppress(psutil.NoSuchProcess):
+        if (device := _device(victim, draw)) is not None:
+            device.kill()
     yield
 
 
@@ -79,24 +94,33 @@ def stopped_device(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
 
 @contextmanager
 def killed_helper(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
-    """Kill a process that parses bodies or decodes images, if there is one."""
-    helpers = processes(victim.service, "large_body") + processes(victim.service, "decoder_process")
-    for helper in helpers:
-        helper.send_signal(signal.SIGKILL)
+    """Kill the process that parses large bodies, often with a body in it; its client gets an answer all the same."""
+    with ThreadPoolExecutor(1) as client:
+        answer = client.submit(asyncio.run, ask(victim.address, victim.large, victim.counts))
+        time.sleep(float(draw.uniform(0.0, START)))
+        for helper in processes(victim.service, "large_body"):
+            with suppress(psutil.NoSuchProcess):
+                helper.kill()
+        answer.result()
     yield
 
 
 @contextmanager
 def full_disk(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
-    """Let every write of the service to a file fail, as on a full disk."""
-    main = victim.main
-    _, most = main.rlimit(resource.RLIMIT_FSIZE)
-    main.rlimit(resource.RLIMIT_FSIZE, (0, most))
+    """Let every write of the service's processes to a file fail, as on a full disk."""
+    _limit_files(victim.family, full=True)
     try:
         yield
     finally:
+        _limit_files(victim.family, full=False)
+
+
+def _limit_files(family: Sequence[psutil.Process], full: bool) -> None:
+    """Let files grow no more, or again; of a process that has started meanwhile, too."""
+    for process in family:
         with suppress(psutil.NoSuchProcess):
-            main.rlimit(resource.RLIMIT_FSIZE, (most, most))
+            _, most = process.rlimit(resource.RLIMIT_FSIZE)
+            process.rlimit(resource.RLIMIT_FSIZE, (0 if full else most, most))
 
 
 @contextmanager

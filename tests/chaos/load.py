@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,15 +17,16 @@ DECLARED = frozenset({200, 408, 429, 503})
 
 @dataclass
 class Counts:
-    """What clients got: answers by status code, and requests without exactly one answer."""
+    """What clients got: answers by status code, of which some are `declared`, and requests without exactly one answer."""
 
+    declared: Collection[int] = DECLARED
     asked: int = 0
     answers: Counter[int] = field(default_factory=Counter)
     unanswered: list[str] = field(default_factory=list)
 
     @property
     def undeclared(self) -> int:
-        return sum(count for status, count in self.answers.items() if status not in DECLARED)
+        return sum(count for status, count in self.answers.items() if status not in self.declared)
 
 
 async def ask(address: tuple[str, int], request: bytes, counts: Counts) -> None:

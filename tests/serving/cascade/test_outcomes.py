@@ -8,7 +8,7 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pliant.cascade.outcomes import Answered
+from pliant.cascade.answered import Answered
 from serving.cascade.outcomes import MAX_LABELS, MEMORY_SECONDS, RATE, Outcomes
 from serving.client import Client
 from serving.http.api_errors import ApiError
