@@ -55,7 +55,7 @@ class Runtime:
         return self.cost(self.length, 1)[1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stream:
     """The requests for one encoder. `runtimes` ascend in length; a dynamic one stands last."""
 
@@ -110,7 +110,7 @@ class Stream:
         return tuple(sorted({*ladder, self.max_length}))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Knowledge:
     """All streams of a service, and how their runtimes are placed on devices."""
 

@@ -99,3 +99,12 @@ def test_a_value_outside_its_limit_is_refused_with_its_variable(kind, name, text
 def test_each_system_has_its_own_policies():
     assert PackingSettings(policy="s3").policy == "s3"
     assert BinsSettings(policy="first-come").policy == "first-come"
+
+
+@pytest.mark.parametrize("system", systems.names())
+def test_settings_are_given_by_name_and_never_change(system):
+    kind = settings_of(system)
+    with pytest.raises(TypeError, match="positional"):
+        kind("http://127.0.0.1:5000")
+    with pytest.raises(AttributeError):
+        kind().threads = 2
