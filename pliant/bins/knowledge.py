@@ -173,6 +173,9 @@ class Config:
         for name, value, choices in (("dispatch", self.dispatch, DISPATCHES), ("plan", self.plan, PLANS)):
             if value not in choices:
                 raise InputError(name, value, f"one of {', '.join(choices)}")
+        for name, share in (("swaps", self.swaps), ("margin", self.margin)):
+            if not 0 <= share <= 1:
+                raise InputError(name, share, "a share from 0 to 1")
         if self.deployed and len(self.deployed) != self.workers:
             raise InputError("deployed", self.deployed, f"one runtime a worker, {self.workers}")
 

@@ -29,7 +29,7 @@ def test_lines_are_those_with_an_end(tmp_path, content, expected):
 
 
 def test_a_file_that_cannot_be_read_is_an_error_of_its_name(tmp_path):
-    with pytest.raises(InputError, match="the journal is .*file, but must be a file that can be read"):
+    with pytest.raises(InputError, match=r"the journal is .*file, but must be a file that can be read"):
         complete_lines(tmp_path / "file", "the journal")
 
 
