@@ -170,7 +170,7 @@ def tests_of(path: str) -> tuple[list[str], list[str]]:
     texts = {test.relative_to(ROOT).as_posix(): test.read_text(encoding="utf-8") for test in tests}
     mirror = [f"{folder}/test_{name}.py"] if f"{folder}/test_{name}.py" in texts else []
     near = [test for test in texts if test.rpartition("/")[0] == folder]
-    others = [test for test in [*near, *filter(lambda test: imports.search(texts[test]), texts)] if test not in mirror]
+    others = [test for test in [*filter(lambda test: imports.search(texts[test]), texts), *near] if test not in mirror]
     return mirror, [*list(dict.fromkeys(others))[:MOST_FILES], "tests/test_architecture.py"]
 
 
