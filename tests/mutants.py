@@ -177,7 +177,7 @@ def tests_of(path: str) -> tuple[list[str], list[str]]:
 def run(files: list[str], copy: Path) -> str:
     """Return the first of these tests that fails, or "no end"; empty if none does."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    options, pipe = "-x -q -p no:cacheprovider --tb=no -rfE -m".split(), subprocess.PIPE
+    options, pipe = ["-x", "-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", "-m"], subprocess.PIPE
     command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", *options, FAST, *files]
     with subprocess.Popen(
         command, cwd=copy, env=environment, stdout=pipe, text=True, start_new_session=True
