@@ -9,7 +9,7 @@ SETTING := $(PINNED) $(if $(SLOW)$(AVX2),env ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX
 # One process a core, and no more where there is one core (tests/conftest.py); a file of tests stays in one process.
 PYTEST := $(SETTING) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check attacks chaos nightly lock install tools clean
+.PHONY: demo test check attacks chaos nightly mutants lock install tools clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -54,6 +54,15 @@ nightly: tools ## the property tests with fresh examples, then the attacks; SEED
 	@echo "the seed of this night's examples is $(SEED)"
 	PLIANT_TEST_EXAMPLES=fresh $(PYTEST) -m "not slow and not gpu" --hypothesis-seed=$(SEED)
 	$(MAKE) attacks
+
+# cosmic-ray plants the faults, from an environment of its own. `check` comes first, as a test that fails anyway catches all.
+mutants: COUNT := 100
+mutants: SEED := $(or $(SEED),$(shell date +%Y%m%d%H%M%S))
+mutants: check ## plant COUNT=100 random faults and count those that the fast tests catch; SEED=... repeats a draw
+	$(PYTHON) -m venv .venv/mutants
+	.venv/mutants/bin/python -m pip install --quiet cosmic-ray==8.7.0
+	@echo "the seed of this draw is $(SEED)"
+	$(SETTING) .venv/mutants/bin/python tests/mutants.py --count $(COUNT) --seed $(SEED)
 
 lock: tools ## remake the exact pins from the ranges in pyproject.toml
 	$(BIN)/python -m pip install --quiet uv

@@ -106,6 +106,8 @@ PURE_FILES = ("scheduler.py", "plan.py", "batching.py", "simulator.py", "protoco
 IMPURE_MODULES = ("time", "random", "asyncio", "logging", "datetime", "os", "secrets", "uuid", "threading", "socket")
 RANDOM_VALUES = ("Generator",)  # of numpy.random: a type, draws nothing by itself
 LINES = 400
+STATES = ("Batch", "Choice", "InFlightOutput", "Lease", "Pending", "TextInProgress", "WorkerSlot")
+"""Dataclasses that change while several modules use them. Any other that is not a module's own is frozen."""
 READ_ONLY = ("Mapping", "Sequence", "Set", "frozenset", "tuple", "Final", "ClassVar", "TypeAlias")
 
 
@@ -117,6 +119,8 @@ def violations(path: str, source: str) -> list[str]:
         sentences += [sentence for module in imports(tree) for sentence in _judge_import(path, module)]
         sentences += [f"keeps mutable state in the module: {name}" for name in _mutable_globals(tree)]
         sentences += [sentence for module in imports(tree) for sentence in _judge_wing(path, module)]
+    if _folder(path) in ("pliant", "registry", "serving"):
+        sentences += _judge_dataclasses(tree)
     if path.startswith("pliant/") and path.rsplit("/", 1)[-1] in PURE_FILES:
         sentences += [f"is pure but uses {name}" for name in _impurities(tree)]
     return [f"{path} {sentence}" for sentence in dict.fromkeys(sentences)]
@@ -246,6 +250,21 @@ def _mutable_globals(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Global):
             yield from node.names
+
+
+def _judge_dataclasses(tree: ast.Module) -> Iterator[str]:
+    """Yield what is wrong with dataclasses: values are frozen, and all have slots."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for decorator in node.decorator_list:
+            match decorator:
+                case ast.Call(func=ast.Name("dataclass"), keywords=keywords):
+                    options = {word.arg for word in keywords if getattr(word.value, "value", None) is True}
+                    if "frozen" not in options and not node.name.startswith("_") and node.name not in STATES:
+                        yield f"lets others change {node.name}: a dataclass that is no state is frozen"
+                    if "slots" not in options:
+                        yield f"has a dataclass without slots: {node.name}"
 
 
 def _is_constant(name: str) -> bool:

@@ -26,6 +26,14 @@ def test_the_tree_keeps_the_rules_of_the_house():
 
 
 BROKEN = [
+    ("pliant/report.py", "@dataclass(slots=True)\nclass Report: ...", "lets others change Report"),
+    ("serving/answers.py", "@dataclass(frozen=False, slots=True)\nclass Reply: ...", "lets others change Reply"),
+    ("registry/store.py", "@dataclass(frozen=True)\nclass Kept: ...", "has a dataclass without slots: Kept"),
+    (
+        "registry/store.py",
+        "@dataclass(frozen=True, slots=False)\nclass Kept: ...",
+        "has a dataclass without slots: Kept",
+    ),
     (
         "flows/bins/stages.py",
         "from flows.cascade import champions",

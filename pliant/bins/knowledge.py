@@ -55,7 +55,7 @@ class Runtime:
         return self.cost(self.length, 1)[1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stream:
     """The requests for one encoder. `runtimes` ascend in length; a dynamic one stands last."""
 
@@ -110,7 +110,7 @@ class Stream:
         return tuple(sorted({*ladder, self.max_length}))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Knowledge:
     """All streams of a service, and how their runtimes are placed on devices."""
 
@@ -173,6 +173,9 @@ class Config:
         for name, value, choices in (("dispatch", self.dispatch, DISPATCHES), ("plan", self.plan, PLANS)):
             if value not in choices:
                 raise InputError(name, value, f"one of {', '.join(choices)}")
+        for name, share in (("swaps", self.swaps), ("margin", self.margin)):
+            if not 0 <= share <= 1:
+                raise InputError(name, share, "a share from 0 to 1")
         if self.deployed and len(self.deployed) != self.workers:
             raise InputError("deployed", self.deployed, f"one runtime a worker, {self.workers}")
 

@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 NO_SWAPS = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pool:
     """What stays the same during a replay: the runtimes (R of them) and the policy."""
 

@@ -2,64 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-
 import pytest
 
 from flows.release import CHALLENGER, flatten, publication, publish_champion
 from registry.mlflow_store import CHAMPION
-from registry.package import Published
-
-
-@dataclass
-class Run:
-    id: str = "run"
-    logged: dict = field(default_factory=dict)
-
-    def params(self, values):
-        self.logged |= values
-
-    def document(self, name, values):
-        self.logged[name] = values
-
-
-@dataclass
-class Package:
-    name: str
-    digest: str
-
-
-class Registry:
-    """Published versions by model, and their aliases."""
-
-    def __init__(self) -> None:
-        self.models: dict[str, list[str]] = {}
-        self.aliases: dict[tuple[str, str], int] = {}
-        self.commits: list[list[str]] = []
-        self.damaged: set[str] = set()
-
-    @contextmanager
-    def run(self, name, tags=None):
-        yield Run()
-
-    def version(self, name, alias):
-        number = self.aliases.get((name, alias))
-        return number and Published(name, number, self.models[name][number - 1], "", {})
-
-    def publish(self, run, package):
-        self.models.setdefault(package.name, []).append(package.digest)
-        return Published(package.name, len(self.models[package.name]), package.digest, "", {})
-
-    def promote(self, name, version, alias=CHAMPION):
-        self.aliases[name, alias] = version
-
-    def commit(self, changes, run):
-        self.commits.append(list(changes))
-        self.aliases |= {(name, CHAMPION): version for name, version in changes.items()}
-
-    def intact(self, published):
-        return published.name not in self.damaged
+from tests.fixtures.remembering import Package, Registry
 
 
 @pytest.fixture

@@ -187,3 +187,15 @@ def test_where_the_queue_is_full_the_newest_of_the_fullest_gives_way():
     single = Fairness(STRICT)
     waiting(single, {"ann": 3})
     assert single.surplus("ann", 1.0) is None
+
+
+@pytest.mark.parametrize("most", NAMES)
+def test_of_too_many_idle_tenants_those_are_remembered_that_received_most(most):
+    fairness = Fairness(FairnessConfig(burst=0.0, slack=0.0, remembered=1))
+    owners = waiting(fairness, dict.fromkeys((*NAMES, "last"), 1))
+    for request, name in owners.items():
+        fairness.launch(request, (request,), {most: 3.0, "last": 1.0}.get(name, 2.0))
+    for request in range(10, 20):  # somebody comes and goes
+        fairness.join(request, "last", 1.0)
+        fairness.leave(request)
+    assert {name: fairness.received(name) for name in NAMES} == {name: 3.0 if name == most else 1.0 for name in NAMES}

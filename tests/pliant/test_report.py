@@ -7,7 +7,7 @@ import math
 import pytest
 
 from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, JournalEntry, Launch, Request, Result
-from pliant.report import Observation, observations, report, summarise
+from pliant.report import Observation, batch_accuracies, observations, report, summarise
 
 
 def ask(id: int, at: float, deadline: float, utility: float = 1.0) -> Request:
@@ -90,3 +90,9 @@ def test_an_answer_of_an_earlier_launch_is_as_correct_as_that_one_was():
         JournalEntry(2.0, Failed(1, "gone"), (Answer(0, 0, "failed"),)),
     ]
     assert [(o.outcome, o.setting) for o in observations(journal)] == [("accurate", 0)]
+
+
+def test_a_launchs_share_of_correct_answers_counts_known_labels_alone():
+    unknown = JournalEntry(5.0, Finished(2, 1.0, (Result(3, None), Result(4, True))), ())
+    empty = JournalEntry(6.0, Finished(3, 1.0, (Result(3, None),)), ())
+    assert batch_accuracies([*JOURNAL, unknown, empty]) == [0.5, 1.0, 1.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from mlflow.exceptions import MlflowException
 
 from pliant.errors import RegistryError
 from registry.mlflow_lock import LEASE_SECONDS, SAFE_SECONDS, Lease, file_lock, lease
@@ -101,3 +102,20 @@ def test_releases_are_committed_under_a_lease_where_the_registry_is_no_file(tmp_
     assert registry.names("pliant-lock-") == []
     assert registry.release("tokens", "previous").number == released.former == 1
     assert registry.commit({}, without=[PROFILE]).versions == {}
+
+
+@pytest.mark.parametrize("code", ["INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE"])
+def test_a_lock_that_somebody_removed_is_gone_and_one_that_cannot_be_removed_is_an_error(code):
+    client, errors = Client(), ["RESOURCE_DOES_NOT_EXIST", code]
+
+    def refuse(name):
+        error = MlflowException(name)
+        error.error_code = errors.pop(0)
+        raise error
+
+    client.delete_registered_model = refuse
+    with lease(client, "bins"):
+        pass
+    client.models.clear()
+    with pytest.raises(MlflowException), lease(client, "bins"):
+        pass

@@ -149,3 +149,14 @@ def test_a_journal_that_cannot_be_made_is_refused_before_serving(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"journal is .*jsonl, but must be a file that can be written"):
         FileRecorder(tmp_path / "file" / "journal.jsonl")
+
+
+def test_a_recorder_that_is_closed_lets_go_of_its_file_and_takes_no_more(tmp_path):
+    recorder = FileRecorder(tmp_path / "j.jsonl")
+    file = recorder._file
+    recorder(ENTRIES[0])
+    recorder.close()
+    assert file.closed
+    recorder(ENTRIES[1])
+    recorder.close()
+    assert read(tmp_path / "j.jsonl") == [ENTRIES[0]]

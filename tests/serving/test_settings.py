@@ -11,7 +11,7 @@ from pliant.errors import InputError
 from serving.bins.settings import BinsSettings
 from serving.cascade.settings import CascadeSettings
 from serving.packing.settings import PackingSettings
-from serving.settings import from_environment, settings_of, to_environment
+from serving.settings import check_options, from_environment, settings_of, to_environment
 from serving.tokens.settings import TokensSettings
 
 
@@ -99,3 +99,22 @@ def test_a_value_outside_its_limit_is_refused_with_its_variable(kind, name, text
 def test_each_system_has_its_own_policies():
     assert PackingSettings(policy="s3").policy == "s3"
     assert BinsSettings(policy="first-come").policy == "first-come"
+
+
+@pytest.mark.parametrize("system", systems.names())
+def test_settings_are_given_by_name_and_never_change(system):
+    kind = settings_of(system)
+    with pytest.raises(TypeError, match="positional"):
+        kind("http://127.0.0.1:5000")
+    with pytest.raises(AttributeError):
+        kind().threads = 2
+
+
+def test_an_option_of_another_system_is_refused_with_that_system_and_a_misspelt_one_with_the_nearest():
+    check_options(TokensSettings, ["gamma", "host"])
+    with pytest.raises(
+        InputError, match=r"option is workers, but must be .*tokens's; it is an option of bins and cascade"
+    ):
+        check_options(TokensSettings, ["gamma", "workers"])
+    with pytest.raises(InputError, match="option is gama, but must be a known one, such as gamma"):
+        check_options(TokensSettings, ["gama"])

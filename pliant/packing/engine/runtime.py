@@ -282,7 +282,6 @@ class Engine:
             self._executor.cancel(id)
         if not self._error:
             self._scheduler.handle(StepInput((), tuple(self._ended), gone), now)
-            self._ended.clear()
         self._answer()
         self._executor.close()
         self._deliver_news()

@@ -159,3 +159,12 @@ def test_an_encoder_has_a_head_and_an_embedding_a_pooling(name, head, pooling):
 def test_a_configuration_that_nobody_knows_is_refused_with_what_is_known(wrong, name):
     with pytest.raises(InputError, match=name):
         Config(workers=3, **wrong)
+
+
+@pytest.mark.parametrize("name", ["swaps", "margin"])
+def test_a_share_is_from_0_to_1(name):
+    for share in (0.0, 1.0):
+        assert getattr(Config(**{name: share}), name) == share
+    for share in (-0.1, 1.1, float("nan")):
+        with pytest.raises(InputError, match=f"{name} is .*, but must be a share from 0 to 1"):
+            Config(**{name: share})

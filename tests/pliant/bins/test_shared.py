@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.knowledge import Knowledge
+from pliant.fairness import FairnessConfig
 from pliant.protocol import Answer, Arrived, Failed, Launch, Request, Woke
 from tests.fixtures.bins.loads import ask, bursty, done, known, launches, run, scheduler
 
@@ -182,3 +185,22 @@ def test_texts_run_together_only_in_a_shape_that_takes_all_of_them(batches):
         sizes[length] = max(sizes[length], len(launch.requests))
     assert sizes[20] == 8
     assert sizes[400] == (1 if not batches else max(sizes[400], 1))
+
+
+@pytest.mark.parametrize(("batches", "expected"), [((8,), (5, 1, 2)), ((1,), (5,))])
+def test_others_fill_the_launch_of_a_tenant_whose_turn_it_is_only_where_it_takes_no_longer(batches, expected):
+    config = FairnessConfig(burst=0.0, slack=0.0)
+    fresh = scheduler(known("shared", batches=batches, runtimes="static"), patience=0.0, fairness=config)
+
+    def comes(id: int, tenant: str, at: float, length: int = 20) -> list[Launch]:
+        request = replace(ask(id, at, length, within=9.0), tenant=tenant)
+        return launches(fresh.handle(Arrived(request), at))
+
+    (first,) = comes(0, "b", 0.0)
+    assert comes(3, "b", 0.01, 500) == comes(5, "a", 0.02) == []
+    (long,) = launches(fresh.handle(done(first), 0.03))
+    assert long.requests == (3,)  # now b has received more than a
+    assert comes(1, "b", 0.015) == comes(2, "b", 0.016) == []
+    (last,) = launches(fresh.handle(done(long), 0.05))
+    assert last.requests == expected
+    fresh.check()

@@ -100,3 +100,7 @@ def test_one_urgent_text_keeps_the_batch_small_unless_it_is_late_anyway():
 
 def test_a_share_of_the_time_is_kept_for_the_way_back():
     assert latest_end(ask(1, 2.0, within=10.0), 0.15) == pytest.approx(10.5)
+
+
+def test_a_text_that_alone_would_end_exactly_in_time_still_counts():
+    assert size([*alike(7), ask(9, length=10, within=cost(10, 1)[1])]) == 4

@@ -229,3 +229,10 @@ def test_a_regression_without_texts_or_with_broken_ones_is_refused():
         fit_spread(np.zeros(0), np.zeros(0), np.zeros(0))
     with pytest.raises(InputError, match="prediction or label is not a number"):
         fit_spread(np.array([np.inf]), np.zeros(1), np.ones(1))
+
+
+def test_a_text_without_tokens_has_the_spread_of_one_with_one_token():
+    prediction, label, length, _ = errors(4000)
+    spread = fit_spread(prediction, label, length)
+    none = deviation(spread, prediction, np.zeros_like(length))
+    assert np.array_equal(none, deviation(spread, prediction, np.ones_like(length))) and np.all(none > 0)

@@ -213,3 +213,14 @@ def test_a_wrong_configuration_names_the_field(wrong):
 def test_150_classes_of_6000_texts_are_planned_in_seconds():
     outputs = classification(0, 6000, 150, (3.0, 4.0, 5.0, 6.0))
     assert cost(lambda: plan(outputs, PlanConfig()), repeats=1) < 4000  # 10 s where additions take 2.5 ms
+
+
+def test_the_standard_is_chosen_by_the_tuning_texts_alone():
+    outputs = classification(0, 500, skills=(0.5, 3.0))
+    _, proving = split_rows(500, QUICK)
+    small, large = (level.logits.copy() for level in outputs.levels)
+    small[proving], large[proving] = large[proving].copy(), small[proving].copy()  # now the other one is better
+    first, second = outputs.levels
+    cascade = plan(replace(outputs, levels=(replace(first, logits=small), replace(second, logits=large))))
+    assert cascade.levels[0].accuracy > cascade.levels[1].accuracy
+    assert cascade.target == cascade.levels[1].accuracy - QUICK.drop

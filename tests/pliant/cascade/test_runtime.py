@@ -108,3 +108,9 @@ def test_threads_are_left_as_they_were():
     before = torch.get_num_threads()
     CascadeRuntime({0: tiny_classifier()}).run(0, payloads())
     assert torch.get_num_threads() == before
+
+
+def test_a_run_takes_the_seconds_between_its_start_and_its_end(monkeypatch):
+    runtime, times = CascadeRuntime({4: tiny_classifier()}), iter((5.0, 5.25))
+    monkeypatch.setattr("pliant.cascade.runtime.time.perf_counter", lambda: next(times))
+    assert runtime.run(4, payloads()).seconds == 0.25

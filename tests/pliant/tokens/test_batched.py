@@ -117,3 +117,14 @@ def test_a_fixed_policy_uses_the_gamma_asked_for_and_no_other(name, gamma):
 def test_an_unknown_task_names_those_that_are_known():
     with pytest.raises(InputError, match="task is flowers, but must be one of easy, hard"):
         policy().add(ask(0, task="flowers"), 0.0)
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 2.0])
+def test_a_request_is_dropped_once_not_even_the_fastest_launch_of_it_alone_is_in_time(slowdown):
+    uneven = LatencyTable((-5, 0), (1, 2), ((0.010, 0.030), (0.020, 0.050)))
+    batched = policy(0, uneven)
+    batched.add(ask(0, within=1.0), 0.0)
+    latest = 1.0 - 0.010 * slowdown
+    assert batched.wake_at(slowdown) == pytest.approx(latest)
+    assert batched.expire(latest - 1e-6, slowdown) == []
+    assert batched.expire(latest + 1e-6, slowdown) == [0]

@@ -77,3 +77,7 @@ def test_workers_and_options_reach_the_scheduler():
     assert [action.worker for done in actions[:2] for action in done] == [0, 1]
     assert created.wake_at() == pytest.approx(0.2 - 0.010)
     assert actions[4][0].reason == "full"
+
+
+def test_only_infaas_switches_between_models_of_several_sizes():
+    assert {name for name, choice in CHOICES.items() if choice.variants} == {"infaas"}

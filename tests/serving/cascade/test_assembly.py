@@ -13,6 +13,7 @@ from pliant.cascade.calibrate import fit_spread
 from pliant.errors import ArtifactError, DeviceError, InputError, RegistryError
 from pliant.protocol import Failed, replay
 from registry.names import CASCADE_TASK, cascade_level
+from serving.cascade import assembly as cascade_assembly
 from serving.cascade.assembly import build_plan, make_knowledge, make_scheduler, model_names
 from serving.cascade.catalog import load_catalog
 from serving.http.api_errors import ApiError
@@ -274,3 +275,15 @@ def test_a_regressions_answer_is_a_value_with_the_interval_that_it_is_sure_of(re
         assert service.endpoint.outcome(answer["id"], answer["label"] + 0.4)["correct"] is True
 
     serve(registry, check)
+
+
+def test_a_tokenizer_that_cannot_be_used_is_an_error_before_anything_starts(registry, monkeypatch):
+    monkeypatch.setattr(cascade_assembly, "open_registry", lambda _settings: registry)
+    cascade_assembly.check(QUIET)
+    digests = []
+    for level in LEVELS:
+        classifier = replace(tiny_classifier("colours", level, 1), tokenizer="{}")
+        digests.append(registry.publish(cascade_level("colours", level), classifier))
+    registry.publish(CASCADE_TASK + "colours", tiny_cascade("colours", digests))
+    with pytest.raises(ArtifactError, match="tokenizer"):
+        cascade_assembly.check(QUIET)

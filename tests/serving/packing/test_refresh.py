@@ -121,3 +121,11 @@ def test_an_engine_that_does_not_start_is_no_service(registry):
 
     with pytest.raises(WorkerError, match="no room"):
         asyncio.run(assemble(QUIET, registry, worker_factory, lambda _served: lambda texts: [], None))
+
+
+def test_each_engine_process_has_a_journal_of_its_own(registry, tmp_path):
+    with serving(registry, replace(QUIET, journal=tmp_path / "j.jsonl")) as service:
+        publish(registry, seed=1)
+        assert service.post("/refresh", {}).json()["outcome"] == "changed"
+        journals = [build.journal.name for worker in service.workers for build in worker.builds]
+    assert journals == ["j.jsonl", "j-2.jsonl"]

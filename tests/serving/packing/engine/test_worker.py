@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from pliant.errors import WorkerError
 from serving.packing.engine.engine import EngineDriver, EngineLimits
 from serving.packing.engine.engine_process import joined
-from serving.packing.engine.worker import EngineProcess
+from serving.packing.engine.worker import EngineProcess, _reap
 from tests.fixtures.packing.fakes import TALE, FakeBuild
 from tests.serving.packing.engine.test_engine import new_output, until
 
@@ -88,3 +90,10 @@ def test_a_process_that_cannot_build_its_engine_says_why():
 def test_news_that_gathered_goes_as_one_message():
     told = [("progress", [1]), ("progress", [2, 3]), ("status", "s"), ("progress", [4])]
     assert joined(told) == [("progress", [1, 2, 3]), ("status", "s"), ("progress", [4])]
+
+
+def test_a_process_that_does_not_end_by_itself_is_killed(monkeypatch):
+    monkeypatch.setattr("serving.packing.engine.worker.END_SECONDS", 0.01)
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    _reap(process)
+    assert process.returncode == -signal.SIGKILL

@@ -1,0 +1,70 @@
+"""Pages on the host come back as they went, and none is lost or used twice."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.packing.engine.adapter import ContinuousBatchingEngine
+from pliant.packing.engine.swap_space import SwapSpace
+
+PAGES, HOST = 12, 6
+
+
+def space() -> tuple[list[torch.Tensor], SwapSpace]:
+    views = [torch.arange(PAGES * 2.0).reshape(PAGES, 2), torch.arange(PAGES * 3.0).reshape(PAGES, 3)]
+    return views, SwapSpace(views, HOST, nullcontext)
+
+
+@given(st.lists(st.lists(st.integers(0, PAGES - 1), min_size=1, max_size=3, unique=True), max_size=8), st.randoms())
+def test_what_was_swapped_out_comes_back_in_order_into_other_pages(sequences, random):
+    views, swapped = space()
+    kept: dict[int, list[torch.Tensor]] = {}
+    for id, pages in enumerate(sequences):
+        while sum(len(rows[0]) for rows in kept.values()) + len(pages) > HOST:
+            back = random.choice(sorted(kept))
+            rows = kept.pop(back)
+            to = random.sample(range(PAGES), len(rows[0]))
+            swapped.swap_in(back, to)
+            assert all(torch.equal(view[to], row) for view, row in zip(views, rows, strict=True))
+            assert back not in swapped
+        kept[id] = [view[pages].clone() for view in views]
+        swapped.swap_out(id, pages)
+        for view in views:
+            view[pages] = -1.0 - id
+        assert id in swapped and swapped.used == sum(len(rows[0]) for rows in kept.values())
+        swapped.check()
+
+
+def test_freeing_gives_the_pages_back_and_what_is_not_there_needs_none():
+    _, swapped = space()
+    swapped.swap_out(1, [0, 1, 2])
+    swapped.free(1)
+    swapped.free(1)
+    assert swapped.used == 0 and 1 not in swapped
+    swapped.check()
+
+
+@pytest.mark.parametrize("pages", [[0], list(range(HOST))])
+def test_a_sequence_is_swapped_out_once_and_only_where_it_fits(pages):
+    _, swapped = space()
+    swapped.swap_out(1, [3])
+    with pytest.raises(AssertionError, match="free on the host"):
+        swapped.swap_out(1 if len(pages) == 1 else 2, pages)
+
+
+@pytest.mark.parametrize("free", [[0], [0, 0, 1, 2, 3, 4, 5]])
+def test_a_lost_page_and_one_used_twice_are_noticed_by_the_engines_check_too(free):
+    _, swapped = space()
+    swapped._free = free
+    cache = SimpleNamespace(free=1, used=1, pages=2, table={})
+    engine = SimpleNamespace(_cache=cache, _states={}, swap_space=swapped)
+    for check in (swapped.check, partial(ContinuousBatchingEngine.check, engine)):
+        with pytest.raises(AssertionError, match="pages on the host"):
+            check()

@@ -1,0 +1,75 @@
+"""Files of lines that a killed process left with a torn end are read and continued without harm."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pliant import lines
+from pliant.errors import InputError
+from pliant.lines import Torn, complete_lines, open_log, open_to_append
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", []),
+        (b"torn", []),
+        (b"\n", []),
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\ntorn", ["a"]),
+        (b"a\n\nb\n", ["a", "", "b"]),
+        (b"\xff\nb\n", ["\N{REPLACEMENT CHARACTER}", "b"]),
+    ],
+)
+def test_lines_are_those_with_an_end(tmp_path, content, expected):
+    (tmp_path / "file").write_bytes(content)
+    assert complete_lines(tmp_path / "file", "the journal") == expected
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_its_name(tmp_path):
+    with pytest.raises(InputError, match=r"the journal is .*file, but must be a file that can be read"):
+        complete_lines(tmp_path / "file", "the journal")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(None, b"c\n"), (b"", b"c\n"), (b"a\n", b"a\nc\n"), (b"to", b"to\nc\n"), (b"x", b"x\nc\n")]
+)
+def test_a_torn_line_gets_its_end_before_another_is_appended(tmp_path, before, after):
+    path = tmp_path / "folder" / "file"
+    if before is not None:
+        path.parent.mkdir()
+        path.write_bytes(before)
+    with open_to_append(path) as file:
+        file.write(b"c\n")
+    assert path.read_bytes() == after
+    if before is None:
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_has_grown_too_large_is_kept_beside_and_another_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "LOG_BYTES", 4)
+    path = tmp_path / "folder" / "log"
+    for text in (b"1234", b"5", b"6"):
+        with open_log(path) as file:
+            file.write(text)
+    assert (path.read_bytes(), (tmp_path / "folder" / "log.1").read_bytes()) == (b"6", b"12345")
+
+
+def test_what_was_passed_over_is_counted_and_the_first_reason_kept(tmp_path, caplog):
+    torn = Torn(tmp_path / "file")
+    with caplog.at_level(logging.WARNING):
+        torn.report("entries")
+        assert caplog.text == ""
+        for number, fault in enumerate(("", "first", "second"), start=1):
+            with torn.pass_over(number):
+                if fault:
+                    raise InputError(fault, 0, "another")
+        torn.report("entries")
+    assert f"passed over in {tmp_path / 'file'}, as they are no entries: 2 (line 2: first is 0" in caplog.text
+
+
+def test_other_errors_are_not_passed_over(tmp_path):
+    with pytest.raises(ZeroDivisionError), Torn(tmp_path / "file").pass_over(1):
+        raise ZeroDivisionError

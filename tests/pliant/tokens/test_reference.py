@@ -1,0 +1,32 @@
+"""The gate's load is the same for the same seed, and as loud as the device bears."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pliant.tokens.reference import ReferenceConfig, reference_load
+
+TASKS = ("easy", "hard")
+
+
+def test_the_same_seed_gives_the_same_load_and_another_another():
+    first, again, other = (reference_load(TASKS, 100.0, seed) for seed in (1, 1, 2))
+    assert first == again == reference_load(TASKS, 100.0, 1, ReferenceConfig())
+    assert first.requests != other.requests
+
+
+def test_rates_are_shares_of_the_capacity_quiet_and_loud_in_turn():
+    config = ReferenceConfig()
+    load = reference_load(TASKS, 200.0, 3)
+    rates = [segment.rate for segment in load.segments]
+    assert sorted(rates[::2]) == sorted(200.0 * np.array(config.quiet))
+    assert sorted(rates[1::2]) == sorted(200.0 * np.array(config.loud))
+    expected = sum(segment.rate * segment.seconds for segment in load.segments)
+    assert len(load.requests) == pytest.approx(expected, rel=0.1)
+    assert {request.task for request in load.requests} == set(TASKS)
+
+
+def test_half_the_capacity_is_half_the_requests():
+    counts = [len(reference_load(TASKS, capacity, 1).requests) for capacity in (100.0, 50.0)]
+    assert counts[1] == pytest.approx(counts[0] / 2, rel=0.1)

@@ -1,0 +1,89 @@
+"""Every exception becomes one status, code and sentence, and a client that may come back is told when."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from pliant.errors import (
+    ArtifactError,
+    BackboneError,
+    DigestError,
+    InputError,
+    PliantError,
+    RegistryError,
+    UnreachableError,
+    WorkerError,
+)
+from serving.answers import Rejected
+from serving.http.api_errors import LONGEST_RETRY, ApiError, api_error_of, api_error_of_drop, error_response
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "field"),
+    [
+        (ApiError(418, "teapot", "no coffee", "drink"), 418, "teapot", "drink"),
+        (InputError("gamma", 7, "at most 4"), 422, "invalid", "gamma"),
+        (BackboneError("another"), 409, "other_backbone", "name"),
+        (ArtifactError("broken"), 503, "artifact_unusable", None),
+        (DigestError("file", "a", "b"), 503, "artifact_unusable", None),
+        (RegistryError("gone"), 503, "registry_unavailable", None),
+        (UnreachableError("gone"), 503, "registry_unavailable", None),
+        (WorkerError("dead"), 503, "worker_unavailable", None),
+        (PliantError("ours"), 500, "internal", None),
+    ],
+)
+def test_an_exception_has_its_status_and_code_and_keeps_its_sentence(error, status, code, field):
+    shown = api_error_of(error)
+    assert (shown.status, shown.code, shown.field, str(shown)) == (status, code, field, str(error))
+
+
+def test_what_nobody_expected_shows_nothing_of_itself():
+    shown = api_error_of(ValueError("a secret"))
+    assert (shown.status, shown.code) == (500, "internal") and "secret" not in str(shown)
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "code", "seconds"), [("full", 429, "full", "3"), ("late", 503, "late", "3")]
+)
+def test_a_rejected_request_is_told_when_the_queue_is_shorter(reason, status, code, seconds):
+    shown = api_error_of_drop(Rejected(reason, 2.5), 0.75)
+    assert (shown.status, shown.code, shown.headers["retry-after"]) == (status, code, seconds)
+    assert ("0.75 seconds" in str(shown)) is (reason == "late")
+
+
+def test_any_other_reason_is_the_workers_failure():
+    shown = api_error_of_drop(Rejected("failed"), 1.0)
+    assert (shown.status, shown.code) == (503, "failed")
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "header"),
+    [
+        (429, 0.0, "1"),
+        (429, 1.0, "1"),
+        (503, 1.01, "2"),
+        (503, 59.5, "60"),
+        (503, 1e9, str(LONGEST_RETRY)),
+        (422, 5.0, None),
+        (500, 5.0, None),
+    ],
+)
+def test_retry_after_is_in_whole_seconds_and_only_where_coming_back_helps(status, seconds, header):
+    headers = ApiError(status, "code", "message", retry_after=seconds, headers={"allow": "GET"}).headers
+    assert headers == {"allow": "GET", **({"retry-after": header} if header else {})}
+
+
+def test_an_error_survives_the_way_between_processes():
+    error = ApiError(429, "full", "later", "deadline", 3.0, {"allow": "GET"})
+    moved = pickle.loads(pickle.dumps(error))
+    assert (moved.status, moved.code, str(moved), moved.field) == (429, "full", "later", "deadline")
+    assert moved.headers == error.headers
+
+
+def test_a_response_is_json_with_code_field_and_message():
+    response = error_response(ApiError(429, "full", "later", "deadline", 3.0))
+    assert (response.status_code, response.headers["retry-after"]) == (429, "3")
+    assert json.loads(response.body) == {"error": {"code": "full", "field": "deadline", "message": "later"}}

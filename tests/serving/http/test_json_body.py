@@ -1,0 +1,132 @@
+"""Fields of a JSON body are read within their limits; what is wrong is named with its field, value and limit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+
+from pliant.errors import InputError
+from serving.http.api_errors import ApiError
+from serving.http.json_body import (
+    SHOWN,
+    as_object,
+    check_names,
+    check_type,
+    deadline,
+    number,
+    parse_value,
+    read_body,
+    shorten,
+    text,
+    utility,
+)
+
+
+def request(chunks: tuple[bytes, ...] = (), **headers: str) -> Request:
+    sent = list(chunks)
+
+    async def receive():
+        chunk = sent.pop(0) if sent else b""
+        return {"type": "http.request", "body": chunk, "more_body": bool(sent)}
+
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": raw}, receive)
+
+
+@pytest.mark.parametrize("given_type", ["application/json", "Application/JSON; charset=utf-8", " application/json "])
+def test_a_content_type_is_compared_without_case_and_parameters(given_type):
+    assert check_type(request(content_type=given_type), ("application/json",), "JSON") == "application/json"
+
+
+@pytest.mark.parametrize(("headers", "shown"), [({}, "missing"), ({"content_type": "text/plain"}, "text/plain")])
+def test_another_content_type_is_415_and_named(headers, shown):
+    with pytest.raises(ApiError, match=f"content-type is {shown}, but must be JSON") as raised:
+        check_type(request(**headers), ("application/json",), "JSON")
+    assert (raised.value.status, raised.value.field) == (415, "content-type")
+
+
+@pytest.mark.parametrize("announced", [{}, {"content_length": "6"}, {"content_length": "some"}])
+def test_a_body_of_exactly_the_most_bytes_is_read_and_one_byte_more_is_413(announced):
+    assert asyncio.run(read_body(request((b"abc", b"def"), **announced), 6)) == b"abcdef"
+    with pytest.raises(ApiError, match="but must be at most 5 bytes") as raised:
+        asyncio.run(read_body(request((b"abc", b"def"), **announced), 5))
+    assert (raised.value.status, raised.value.code) == (413, "body_too_large")
+
+
+def test_an_announced_length_beyond_the_limit_is_refused_before_anything_is_read():
+    never = Request({"type": "http", "headers": [(b"content-length", b"7")]}, None)
+    with pytest.raises(ApiError, match="body is 7 bytes"):
+        asyncio.run(read_body(never, 6))
+
+
+def test_json_is_read_with_or_without_a_byte_order_mark():
+    assert parse_value(b'{"a": [1]}') == parse_value(b'\xef\xbb\xbf{"a": [1]}') == {"a": [1]}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_400(body):
+    with pytest.raises(ApiError, match="body is not JSON") as raised:
+        parse_value(body)
+    assert (raised.value.status, raised.value.code) == (400, "malformed")
+
+
+def test_a_field_that_is_given_twice_is_named_with_how_often():
+    with pytest.raises(InputError, match="'b' is given 3 times, but must be given once"):
+        parse_value(b'{"a": 1, "b": 1, "b": 2, "b": 3}')
+
+
+@pytest.mark.parametrize("value", [[], "a", 1, None])
+def test_a_body_that_is_no_object_is_400(value):
+    with pytest.raises(ApiError, match=f"body is a JSON {type(value).__name__}, but must be an object"):
+        as_object(parse_value(json.dumps(value).encode()))
+    assert as_object({"a": 1}) == {"a": 1}
+
+
+def test_unknown_and_missing_fields_are_named_with_those_that_are_known():
+    check_names({"a": 1}, ("a", "b"), ("a",))
+    with pytest.raises(InputError, match="'c' is unknown, but must be one of the fields a, b"):
+        check_names({"a": 1, "c": 1}, ("a", "b"), ("a",))
+    with pytest.raises(InputError, match="a is missing, but must be given; required are a"):
+        check_names({"b": 1}, ("a", "b"), ("a",))
+
+
+def test_a_text_is_not_empty():
+    assert text({"a": " "}, "a") == " "
+    for wrong in ("", 1, None, ["a"]):
+        with pytest.raises(InputError, match=r"a is .*, but must be a text that is not empty"):
+            text({"a": wrong}, "a")
+
+
+def test_numbers_are_neither_booleans_nor_texts_nor_larger_than_a_float():
+    assert number("a", 3) == 3.0 and math.isnan(number("a", float("nan")))
+    for wrong in (True, False, "1", None, 10**400):
+        with pytest.raises(InputError):
+            number("a", wrong)
+
+
+@given(st.floats(allow_nan=True))
+def test_a_deadline_is_above_0_and_at_most_the_limit_and_a_utility_at_least_0(value):
+    for read, valid in ((lambda v: deadline(v, 60.0), 0 < value <= 60), (utility, 0 <= value < math.inf)):
+        if valid:
+            assert read(value) == value
+        else:
+            with pytest.raises(InputError):
+                read(value)
+
+
+@pytest.mark.parametrize("limit", [60.0, 0.5])
+def test_the_limits_themselves_are_allowed(limit):
+    assert deadline(limit, limit) == limit and utility(0) == 0.0
+
+
+@pytest.mark.parametrize("value", ["a" * 1000, [[]] * 1000, {"a": "b" * 1000}, 10**200])
+def test_long_values_are_shortened(value):
+    assert len(shorten(value)) <= SHOWN + 3
+    assert shorten("short") == "'short'"
+    assert shorten("a" * (SHOWN - 2)) == repr("a" * (SHOWN - 2))

@@ -1,0 +1,94 @@
+"""Routes answer every error in their shape and count it, know when a request came, and choose its task."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from pliant.errors import InputError, RegistryError
+from serving.http import routing
+from serving.http.api_errors import ApiError
+from serving.http.json_body import parse_value
+from serving.http.routing import ARRIVED, arrival, guarded, read_fields, select
+
+
+def request(body: bytes = b"{}", **scope) -> Request:
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    headers = [(b"content-type", b"application/json")]
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": headers, **scope}, receive)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (None, None),
+        (ApiError(429, "full", "later"), "full"),
+        (InputError("a", 1, "2"), "invalid"),
+        (RegistryError("gone"), "registry_unavailable"),
+        (ClientDisconnect(), "internal"),
+    ],
+)
+def test_a_routes_errors_are_counted_and_answered_in_its_shape(error, code):
+    counted = []
+    endpoint = SimpleNamespace(metrics=SimpleNamespace(errored=counted.append))
+
+    async def handle(_request, given_endpoint):
+        assert given_endpoint is endpoint
+        if error is not None:
+            raise error
+        return Response("fine")
+
+    shape = lambda shown: Response(shown.code, shown.status)  # noqa: E731
+    response = asyncio.run(guarded(handle, lambda _request: endpoint, shape)(request()))
+    assert counted == ([code] if code else [])
+    assert response.body.decode() == (code or "fine")
+
+
+def test_what_nobody_expected_is_left_to_the_server():
+    async def handle(_request, _endpoint):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(guarded(handle, lambda _request: None, lambda _error: Response())(request()))
+
+
+def test_a_request_came_when_its_socket_had_it_or_else_now():
+    async def run():
+        endpoint = SimpleNamespace(now=100.0)
+        assert arrival(request(), endpoint) == 100.0
+        came = asyncio.get_running_loop().time() - 3.0
+        assert arrival(request(**{ARRIVED: came}), endpoint) == pytest.approx(97.0, abs=1.0)
+        assert arrival(request(**{ARRIVED: came}), endpoint) < 97.1
+
+    asyncio.run(run())
+
+
+def test_fields_are_those_of_a_json_object_within_its_size(monkeypatch):
+    async def parse(_request, body):
+        return parse_value(body)
+
+    monkeypatch.setattr(routing, "parse", parse)
+    limits = SimpleNamespace(max_body_bytes=8)
+    assert asyncio.run(read_fields(request(b'{"a": 1}'), limits)) == {"a": 1}
+    with pytest.raises(ApiError, match="at most 8 bytes"):
+        asyncio.run(read_fields(request(b'{"a": 12}'), limits))
+    with pytest.raises(ApiError, match="must be application/json"):
+        asyncio.run(read_fields(request(headers=[]), limits))
+
+
+def test_the_task_is_the_one_that_is_named_or_the_only_one():
+    assert select("b", "task", ["a", "b"]) == "b"
+    assert select(None, "task", ["a"]) == "a"
+    with pytest.raises(InputError, match="task is missing, but must be given, as several are served: a, b"):
+        select(None, "task", ["a", "b"])
+    with pytest.raises(InputError, match="task is 3, but must be a text"):
+        select(3, "task", ["a"])
+    with pytest.raises(ApiError, match="task is 'c', but must be one of a, b") as raised:
+        select("c", "task", ["b", "a"])
+    assert (raised.value.status, raised.value.field) == (404, "task")

@@ -1,0 +1,49 @@
+"""What every system's endpoint says of itself comes from the generation that serves now."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from serving.lifecycle.endpoint import Endpoint
+from serving.lifecycle.poller import Outcome
+
+
+def endpoint() -> tuple[Endpoint, SimpleNamespace]:
+    driver = SimpleNamespace(ready=True, alive=True, usual_deadline=0.5, waiting=3, pending=7)
+    generations = SimpleNamespace(present=SimpleNamespace(driver=driver, number=4), draining=2)
+
+    async def poll():
+        return Outcome("changed", "now served: digits 2", {"digits": 2})
+
+    poller = SimpleNamespace(last=Outcome("unchanged", "nothing new", {}), seconds=30.0, poll=poll)
+    refresher = SimpleNamespace(poller=poller, generations=generations, release=9)
+    return Endpoint(SimpleNamespace(alias="champion"), refresher, None, lambda: 12.5), driver
+
+
+def test_it_is_as_ready_alive_and_fast_as_the_present_generation():
+    served, driver = endpoint()
+    assert (served.now, served.ready, served.alive, served.usual_deadline) == (12.5, True, True, 0.5)
+    driver.ready = driver.alive = False
+    driver.usual_deadline = 2.0
+    assert (served.ready, served.alive, served.usual_deadline) == (False, False, 2.0)
+
+
+def test_the_status_names_release_generation_refresh_and_what_waits():
+    served, _ = endpoint()
+    assert served.common_status() == {
+        "ready": True,
+        "alias": "champion",
+        "release": 9,
+        "generation": 4,
+        "leaving": 2,
+        "refresh": Outcome("unchanged", "nothing new", {}).to_dict(),
+        "refresh_seconds": 30.0,
+        "waiting": 3,
+        "pending": 7,
+    }
+
+
+def test_a_refresh_polls_now_and_says_what_came_of_it():
+    served, _ = endpoint()
+    assert asyncio.run(served.refresh()) == Outcome("changed", "now served: digits 2", {"digits": 2}).to_dict()

@@ -1,0 +1,90 @@
+"""An output takes progress until its end, which comes once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from pliant.packing.engine.sampling import Sampling
+from pliant.packing.engine.submission import Progress, Submission
+from pliant.packing.scheduling.request import Prompt
+from serving.packing.engine.in_flight import InFlightOutput
+
+END = 0
+
+
+@dataclass
+class Writer:
+    """Writes a character a token; token 9 completes a stop string."""
+
+    waiting: int = 0
+    ends: int = 0
+    tokens: list[int] = field(default_factory=list)
+
+    def put(self, token: int) -> bool:
+        self.tokens.append(token)
+        self.waiting += 1
+        return token == 9
+
+    def end(self) -> None:
+        self.ends += 1
+
+
+def output(max_open: float = 100) -> tuple[InFlightOutput, list[str]]:
+    seen: list[str] = []
+    first = Submission(Prompt(3, 0.0, 2, 50, (8.0,) * 8), (5, 6), Sampling())
+    flight = InFlightOutput(first, Writer(), frozenset({END}), lambda each: seen.append(each.finish), max_open)
+    return flight, seen
+
+
+def progress(*tokens: int, finished: str = "", **rest) -> Progress:
+    fields = {"queued": 0.5, "preemptions": 1, "recomputed": 7, "generated": 0, **rest}
+    return Progress(id=3, tokens=tokens, finished=finished, **fields)
+
+
+def test_tokens_are_written_and_whoever_listens_is_called():
+    flight, seen = output()
+    assert not flight.begun and flight.id == 3
+    flight.take(progress(7, 8))
+    assert flight.begun and flight.tokens == flight.writer.tokens == [7, 8]
+    assert (flight.queued, flight.preemptions, flight.recomputed) == (0.5, 1, 7)
+    flight.take(progress())
+    assert seen == [""] and flight.finish == ""
+    submission = flight.submission()
+    assert (submission.ids, submission.generated) == ((5, 6, 7, 8), 2)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "finished", "finish", "written"),
+    [((7, END), "stop", "stop", [7]), ((7,), "length", "length", [7]), ((), "cancelled", "cancelled", [])],
+)
+def test_it_ends_as_the_engine_says_and_a_token_that_ends_it_has_no_text(tokens, finished, finish, written):
+    flight, seen = output()
+    flight.take(progress(*tokens, finished=finished))
+    assert (flight.finish, seen, flight.writer.ends) == (finish, [finish], 1)
+    assert flight.writer.tokens == written and not flight.at_stop_string
+    assert flight.begun
+
+
+def test_a_stop_string_ends_it_and_nothing_follows():
+    flight, seen = output()
+    flight.take(progress(7, 9, 8))
+    assert (flight.finish, flight.at_stop_string, flight.tokens) == ("stop", True, [7, 9])
+    flight.take(progress(8, finished="length"))
+    flight.end("failed", "gone")
+    assert (seen, flight.tokens, flight.fault, flight.writer.ends) == (["stop"], [7, 9], "", 1)
+
+
+def test_one_whose_text_nobody_reads_ends_beyond_its_most_characters():
+    flight, _ = output(max_open=3)
+    flight.take(progress(7, 7, 7))
+    assert flight.finish == ""
+    flight.take(progress(7))
+    assert flight.finish == "slow"
+
+
+def test_a_failure_says_why():
+    flight, seen = output()
+    flight.end("failed", "the device is gone")
+    assert (flight.finish, flight.fault, seen, flight.begun) == ("failed", "the device is gone", ["failed"], True)

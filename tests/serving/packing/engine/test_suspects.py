@@ -1,0 +1,97 @@
+"""Of the outputs that were in processes when they died, the one that kills them is given up, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.packing.engine.suspects import CLEAR, MAX_CRASHES, Suspects
+
+NUMBERS = count()
+
+
+@dataclass(eq=False)
+class Output:
+    id: int = field(default_factory=lambda: next(NUMBERS))
+    tokens: list[int] = field(default_factory=list)
+    finish: str = ""
+    crashes: int = 0
+
+
+def test_one_output_alone_in_two_crashes_is_given_up():
+    suspects, output = Suspects(), Output()
+    assert suspects.died([output]) == []
+    assert suspects.died([output]) == [output]
+
+
+def test_one_that_got_further_between_crashes_is_no_suspect():
+    suspects, output = Suspects(), Output()
+    for _ in range(5):
+        assert suspects.died([output]) == []
+        output.tokens += [0] * CLEAR
+        suspects.advanced(output)
+        assert output.crashes == 0
+
+
+def test_a_few_tokens_are_not_enough_to_be_cleared():
+    suspects, output = Suspects(), Output()
+    suspects.died([output])
+    output.tokens += [0] * (CLEAR - 1)
+    suspects.advanced(output)
+    assert output.crashes == 1
+
+
+def test_several_suspects_are_tried_one_at_a_time_and_the_one_with_which_it_dies_is_given_up():
+    suspects, first, second = Suspects(), Output(), Output()
+    for _ in range(MAX_CRASHES):
+        assert suspects.died([first, second]) == []
+    assert suspects.holds(first) and suspects.holds(second)
+    assert suspects.next() is first and not suspects.holds(first)
+    assert suspects.next() is None  # one at a time
+    assert suspects.died([first, second]) == [first]
+    assert suspects.next() is second
+    second.tokens += [0] * CLEAR
+    suspects.advanced(second)
+    assert second.crashes == 0 and suspects.next() is None
+
+
+def test_those_that_wait_or_have_ended_were_in_no_crash():
+    suspects, first, second, ended = Suspects(), Output(), Output(), Output(finish="stop")
+    for _ in range(MAX_CRASHES):
+        suspects.died([first, second, ended])
+    suspects.died([first, second])
+    assert (first.crashes, second.crashes, ended.crashes) == (MAX_CRASHES, MAX_CRASHES, 0)
+
+
+def test_what_has_ended_is_not_tried():
+    suspects, first, second = Suspects(), Output(), Output()
+    for _ in range(MAX_CRASHES):
+        suspects.died([first, second])
+    suspects.forget(first)
+    assert suspects.next() is second
+    suspects.forget(second)
+    assert suspects.next() is None
+
+
+@given(st.integers(1, 6), st.data())
+def test_the_poisonous_output_alone_is_given_up_whoever_else_is_there(size, data):
+    outputs = [Output() for _ in range(size)]
+    poison = data.draw(st.sampled_from(outputs))
+    suspects, given_up = Suspects(), []
+    for _ in range(10 * size):
+        suspects.next()
+        running = [output for output in outputs if not suspects.holds(output) and not output.finish]
+        if poison in running:
+            for output in suspects.died([output for output in outputs if not output.finish]):
+                output.finish = "failed"
+                suspects.forget(output)
+                given_up.append(output)
+        for output in running:
+            if output is not poison and not suspects.holds(output):
+                output.tokens += [0] * CLEAR
+                suspects.advanced(output)
+    assert given_up == [poison]
+    assert not any(map(suspects.holds, outputs))

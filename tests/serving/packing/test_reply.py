@@ -1,0 +1,106 @@
+"""What a client is told of its choices: tokens, forecasts, and the error of the first that failed."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from serving.packing.engine.forecaster import Forecast
+from serving.packing.reply import Choice, Reply, ReplyInfo
+
+
+def output(tokens: int = 0, finish: str = "", waiting: int = 0, fault: str = "", **rest) -> SimpleNamespace:
+    fields = {"queued": 0.25, "preemptions": 1, "recomputed": 5, **rest}
+    writer = SimpleNamespace(waiting=waiting)
+    return SimpleNamespace(tokens=[7] * tokens, finish=finish, writer=writer, fault=fault, **fields)
+
+
+def reply(*outputs: SimpleNamespace, cancelled: list | None = None) -> Reply:
+    forecast = Forecast(tokens=(1.0, 2.0, 3.04, 4.0, 5.0, 6.0, 7.0, 8.0), bucket=8, origin="model")
+    made_of = Reply(ReplyInfo("tales", "f", 11, 2.5, True, False), (cancelled if cancelled is not None else []).append)
+    made_of.choices = [Choice(index, each, forecast, "", "p") for index, each in enumerate(outputs)]
+    return made_of
+
+
+@pytest.mark.parametrize(
+    ("outputs", "begun", "ended"),
+    [
+        ([output(), output()], False, False),
+        ([output(), output(3, waiting=2)], True, False),
+        ([output(3, "stop"), output()], True, False),
+        ([output(3, "stop"), output(0, "length")], True, True),
+    ],
+)
+def test_it_has_begun_with_the_first_text_and_ended_with_the_last_end(outputs, begun, ended):
+    assert (reply(*outputs).begun, reply(*outputs).ended) == (begun, ended)
+
+
+def test_usage_counts_prompts_once_and_all_outputs():
+    usage = reply(output(3, "stop"), output(4, "stop")).usage
+    assert usage == {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+
+
+def test_headers_name_a_number_for_each_choice_and_the_longest_wait():
+    headers = reply(output(3, "stop"), output(4, "stop", queued=0.5, preemptions=0)).final_headers
+    assert headers["x-pliant-actual-tokens"] == "3,4"
+    assert headers["x-pliant-queue-seconds"] == "0.500000"
+    assert (headers["x-pliant-preemptions"], headers["x-pliant-recomputed-tokens"]) == ("1,0", "5,5")
+    assert headers["x-pliant-predicted-tokens"].count(",") == 1
+
+
+def test_the_details_of_a_choice_are_forecast_and_outcome():
+    (choice,) = reply(output(3, "stop", queued=0.12345678)).choices
+    assert choice.details == {
+        "predicted_tokens": choice.predicted,
+        "predicted_quantiles": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
+        "prediction": "model",
+        "actual_tokens": 3,
+        "queue_seconds": 0.123457,
+        "preemptions": 1,
+        "recomputed_tokens": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("finish", "status", "code"),
+    [
+        ("late", 503, "late"),
+        ("failed", 500, "engine_failed"),
+        ("cancelled", 503, "worker_unavailable"),
+        ("slow", 408, "slow_reader"),
+    ],
+)
+def test_the_first_choice_that_failed_is_the_error_with_its_reason(finish, status, code):
+    error = reply(output(3, "stop"), output(0, finish)).api_error()
+    assert (error.status, error.code) == (status, code) and len(str(error)) > 10
+    if finish in ("failed", "cancelled"):
+        assert str(reply(output(0, finish, fault="the device is gone")).api_error()) == "the device is gone"
+
+
+def test_without_a_failure_there_is_no_error():
+    assert reply(output(3, "stop"), output(2, "length"), output()).api_error() is None
+
+
+def test_whoever_waits_is_woken_by_each_change_until_the_condition_holds():
+    async def run():
+        running = output()
+        waiting = reply(running)
+        task = asyncio.create_task(waiting.until(lambda each: each.ended))
+        await asyncio.sleep(0)
+        waiting.notify(running)
+        await asyncio.sleep(0.001)
+        assert not task.done()
+        running.finish = "stop"
+        waiting.notify(running)
+        await asyncio.wait_for(task, 10)
+
+    asyncio.run(run())
+
+
+def test_cancelling_cancels_every_output():
+    cancelled: list = []
+    outputs = [output(), output()]
+    reply(*outputs, cancelled=cancelled).cancel()
+    assert cancelled == outputs

@@ -1,0 +1,171 @@
+"""How `bentoml serve` is started, watched and ended, without starting it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pliant.errors import InputError, WorkerError
+from serving import launch
+from serving.bins.settings import BinsSettings
+from serving.launch import DRAIN_SECONDS, Service
+from serving.settings import from_environment
+from serving.tokens.settings import TokensSettings
+
+
+class Process:
+    """A service's process: ends with `status` once it got a signal, or by itself at the look number `ends`."""
+
+    def __init__(self, ends: int | None = None, status: int = 0) -> None:
+        self.ends, self.returncode, self.looks = ends, status, 0
+        self.signals: list[int] = []
+
+    def poll(self):
+        self.looks += 1
+        return self.returncode if self.signals or (self.ends is not None and self.looks > self.ends) else None
+
+    def send_signal(self, number):
+        self.signals.append(number)
+
+    def wait(self, seconds=None):
+        self.seconds = seconds
+        return self.returncode
+
+
+def service(process: Process, log: Path | None = None) -> Service:
+    return Service(process, "http://127.0.0.1:1", log)
+
+
+def test_a_service_that_answers_is_ready(monkeypatch):
+    answers = [False, False, True]
+    monkeypatch.setattr(Service, "_is_ready", lambda self: answers.pop(0))
+    service(Process()).wait_until_ready()
+    assert answers == []
+
+
+def test_one_that_ends_before_is_an_error_that_names_status_and_log(monkeypatch):
+    monkeypatch.setattr(Service, "_is_ready", lambda self: False)
+    with pytest.raises(WorkerError, match=r"the service ended with status 3 before it was ready; see the-log"):
+        service(Process(ends=1, status=3), Path("the-log")).wait_until_ready()
+    with pytest.raises(WorkerError, match=r"before it was ready$"):
+        service(Process(ends=0, status=3)).wait_until_ready()
+
+
+def test_one_that_takes_too_long_is_an_error(monkeypatch):
+    monkeypatch.setattr(Service, "_is_ready", lambda self: False)
+    with pytest.raises(WorkerError, match=r"was not ready within 0\.01 s"):
+        service(Process()).wait_until_ready(0.01)
+
+
+def test_nothing_that_answers_is_not_ready():
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))  # bound, and not listening
+        assert not Service(Process(), f"http://127.0.0.1:{free.getsockname()[1]}", None)._is_ready()
+
+
+def test_stopping_sends_sigterm_once_and_gives_pending_requests_their_time():
+    running, ended = Process(status=0), Process(ends=0, status=5)
+    assert service(running).stop() == 0
+    assert running.signals == [signal.SIGTERM] and running.seconds > DRAIN_SECONDS
+    assert service(ended).stop() == 5
+    assert ended.signals == []
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("localhost", "http://localhost:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::", "http://[::1]:80"),
+        ("::1", "http://[::1]:80"),
+        ("192.0.2.7", "http://192.0.2.7:80"),
+    ],
+)
+def test_a_service_is_reached_at_its_host_or_at_loopback_if_it_listens_everywhere(host, address):
+    assert launch._url(TokensSettings(host=host), 80) == address
+
+
+def test_with_a_certificate_it_is_https_and_bentoml_gets_both_files():
+    settings = TokensSettings(tls_cert=Path("cert.pem"), tls_key=Path("key.pem"))
+    assert launch._url(settings, 443) == "https://127.0.0.1:443"
+    command = launch._command(settings, 443)
+    assert command[-4:] == ["--ssl-certfile", "cert.pem", "--ssl-keyfile", "key.pem"]
+
+
+def test_the_command_serves_the_system_at_host_and_port():
+    command = launch._command(BinsSettings(host="127.0.0.1"), 3000)
+    assert command[:5] == [sys.executable, "-m", "bentoml", "serve", "serving.bins.service:BinsService"]
+    options = dict(zip(command[5::2], command[6::2], strict=True))
+    assert (options["--host"], options["--port"]) == ("127.0.0.1", "3000")
+    assert options["--timeout-graceful-shutdown"] == str(DRAIN_SECONDS)
+    assert (Path(options["--working-dir"]) / "serving" / "launch.py").is_file()
+
+
+def test_the_environment_holds_the_settings_instead_of_this_process_s_own():
+    settings = TokensSettings(margin=0.3)
+    ours = {"PATH": "/bin", "PLIANT_GAMMA": "4", "HF_HUB_OFFLINE": "0"}
+    environment = launch._environment(settings, Path("/home"), ours)
+    assert from_environment(environment, TokensSettings) == settings
+    assert environment["PATH"] == "/bin" and environment["BENTOML_HOME"] == "/home"
+    assert environment["HF_HUB_OFFLINE"] == "1"
+
+
+def test_paths_are_absolute_for_a_process_of_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = TokensSettings(registry_uri="sqlite:///m.db", artifact_root="a", home=Path("h"), journal=Path("j"))
+    absolute = launch._absolute(settings)
+    assert absolute.registry_uri == f"sqlite:///{tmp_path / 'm.db'}"
+    assert (absolute.artifact_root, absolute.home) == (str(tmp_path / "a"), tmp_path / "h")
+    assert (absolute.journal, absolute.keys_file) == (tmp_path / "j", None)
+    assert launch._absolute(TokensSettings(registry_uri="http://h:1")).registry_uri == "http://h:1"
+
+
+def test_a_port_in_use_is_refused_and_a_free_one_is_not():
+    with closing(socket.socket()) as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        with pytest.raises(InputError, match=f"port is {port}, but must be free on 127.0.0.1"):
+            launch._check_port("127.0.0.1", port)
+    launch._check_port("127.0.0.1", port)
+    with pytest.raises(InputError, match="port is 70000"):
+        launch._check_port("127.0.0.1", 70000)
+
+
+def test_launching_checks_before_it_starts_and_keeps_the_output(tmp_path, monkeypatch):
+    steps = []
+    monkeypatch.setattr(launch, "check", lambda settings: steps.append("check"))
+
+    def start(command, env, stdout, stderr, start_new_session):
+        steps.append("start")
+        assert stdout == stderr and start_new_session and Path(env["BENTOML_HOME"]).is_dir()
+        return Process()
+
+    monkeypatch.setattr(launch.subprocess, "Popen", start)
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    started = launch.launch(TokensSettings(), tmp_path / "state", port, tmp_path / "log")
+    assert steps == ["check", "start"] and started.url == f"http://127.0.0.1:{port}"
+    assert started.log == tmp_path / "log" and (tmp_path / "state" / f"bentoml-{port}").is_dir()
+
+
+def test_serving_passes_signals_on_once_and_gives_them_back(monkeypatch):
+    process = Process(status=7)
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(launch, "launch", lambda *_: service(process))
+
+    def while_starting(_service):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)
+        raise WorkerError("it ended")
+
+    assert launch.serve(TokensSettings(), Path("state"), 1, while_starting) == 7
+    assert process.signals == [signal.SIGTERM] * 2
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
