@@ -57,7 +57,7 @@ class Fairness:
     def __init__(self, config: FairnessConfig | None = None) -> None:
         self._config = config or FAIRNESS
         self._tenants: dict[str, _Tenant] = {}
-        self._active: dict[str, _Tenant] = {}  # those with waiting requests
+        self._active: dict[str, _Tenant] = {}  # those with waiting requests; a single one stays here without any
         self._owners: dict[int, _Tenant] = {}  # of the waiting requests
         self._served = 0.0  # service to all tenants
         self._floor = 0.0  # the least counter of those that waited last; it never falls
@@ -81,7 +81,7 @@ class Fairness:
 
     def waits(self, name: str) -> bool:
         """Return whether a request of the tenant waits."""
-        return name in self._active
+        return name in self._active and bool(self._active[name].waiting)
 
     def turn(self, among: Collection[str] | None = None) -> Turn:
         """Return the tenants whose counters are least, of those that wait or are `among` them; None if these are all."""
@@ -130,7 +130,7 @@ class Fairness:
         """Note that a request no longer waits: it was dropped, or its client has left."""
         tenant = self._owners.pop(request)
         del tenant.waiting[request]
-        if not tenant.waiting:
+        if not tenant.waiting and len(self._tenants) > 1:
             self._rest(tenant)
 
     def _rest(self, tenant: _Tenant) -> None:
@@ -150,7 +150,7 @@ class Fairness:
         for request in requests:  # as `leave` does, which would take longer
             tenant = self._owners.pop(request)
             del tenant.waiting[request]
-            if not tenant.waiting:
+            if not tenant.waiting and len(self._tenants) > 1:
                 self._rest(tenant)
 
     def ended(self, launch: int, service: float | None = None) -> None:
@@ -188,12 +188,17 @@ class Fairness:
         """Raise `AssertionError` unless exactly these requests wait, each once."""
         listed = [request for tenant in self._active.values() for request in tenant.waiting]
         assert sorted(listed) == sorted(waiting) == sorted(self._owners), "the tenants' waiting requests"
-        assert all(tenant.waiting for tenant in self._active.values()), "active without a waiting request"
+        several = len(self._tenants) > 1
+        assert all(tenant.waiting or not several for tenant in self._active.values()), (
+            "active without a waiting request"
+        )
         assert all(self._tenants[name] is tenant for name, tenant in self._active.items()), "active but not known"
 
     def _tenant(self, name: str, weight: float) -> _Tenant:
         tenant = self._tenants.get(name)
         if tenant is None:
+            for other in [other for other in self._active.values() if not other.waiting]:
+                self._rest(other)  # it is no longer the single one
             tenant = self._tenants[name] = _Tenant(name, max(weight, LEAST_WEIGHT), self.received(name), self._served)
         return tenant
 

@@ -55,8 +55,9 @@ class Retries:
 
     def forget(self, request: int) -> None:
         """Note that the request is answered, dropped or cancelled, or has gone on to another level."""
-        self._tries.pop(request, None)
-        self._group.pop(request, None)
+        if self._tries:
+            self._tries.pop(request, None)
+            self._group.pop(request, None)
 
     def check(self, present: Container[int]) -> None:
         """Raise `AssertionError` if a request is kept that neither waits nor runs."""

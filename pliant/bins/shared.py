@@ -200,7 +200,11 @@ class SharedPool:
 
     def _apart(self, chosen: list[Entry]) -> list[Entry]:
         """Return those of the entries that may run together, and put the others back."""
-        together = set(self._retries.together([number for _, number, _ in chosen]))
+        ids = [number for _, number, _ in chosen]
+        runs = self._retries.together(ids)
+        if runs is ids:  # nobody has failed
+            return chosen
+        together = set(runs)
         for entry in chosen:
             if entry[1] not in together:
                 heappush(self._heap_of(entry[2]), entry)

@@ -43,8 +43,8 @@ def test_cascade(tmp_path):
         settings = cascade.CascadeSettings(threads=1, refresh_seconds=0.0, journal=journal)
         async with cascade.serving(registry, settings) as service:
             (answer,) = await service.ask(client=ACME)
-            (answered,) = service.endpoint._outcomes._tracker._answers.values()
-            assert answered[0].tenant == "acme"
+            answers = service.endpoint._outcomes._tracker._answers
+            assert answers.answered(answers.find(answer["id"])).tenant == "acme"
             return answer["id"]
 
     assert len(asyncio.run(ask())) == 32
