@@ -28,8 +28,8 @@ ATTACKS = {
 }
 
 
-def flood(url: str, headers: dict[str, str], body: bytes, allowed: tuple[int, ...] = (401, 421)) -> None:
-    """Send 200 requests, all of which must be refused, unless another status is allowed."""
+def flood(url: str, headers: dict[str, str], body: bytes, allowed: tuple[int, ...] = (401, 421, 503)) -> None:
+    """Send 200 requests, all of which must be refused, unless another status is allowed; 503 before the key is looked at."""
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
     for _ in range(200):
         try:

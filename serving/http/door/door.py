@@ -34,9 +34,7 @@ class Door:
     ) -> None:
         self.shape_of, self.is_sheddable, self.limits = shape_of, is_sheddable, limits
         self.load, self.connections = LoopLoad(), Connections(limits)
-        self.buffer = memoryview(
-            bytearray(READ_BYTES)
-        )  # which a connection reads into, and then takes its bytes out of
+        self.buffer = memoryview(bytearray(READ_BYTES))  # a connection reads into it, and takes its bytes out at once
         self.parting = 0  # connections whose clients are given time to read why they were turned away
         self._count: Callable[[str, int], None] = lambda _code, _number: None
         self._usual_deadline: Callable[[], float] = lambda: self.load.deadline
@@ -86,10 +84,11 @@ class Door:
 
     def _start_some(self) -> None:
         """Start those whose turn it is before the next look at the sockets, and the others after it."""
-        for _ in range(min(self.load.at_once, len(self._waiting))):
-            self._begin(self._waiting.popleft())
+        some = [self._waiting.popleft() for _ in range(min(self.load.at_once, len(self._waiting)))]
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._start_some)
+        for begin in some:
+            self._begin(begin)
 
     def _begin(self, begin: Callable[[], None]) -> None:
         self.load.started()
