@@ -5,8 +5,9 @@ al., "Fairness in Serving Large Language Models", OSDI 2024). A launch is charge
 shared among its requests, and corrected when it ends. A scheduler asks whose turn it is and decides among the requests
 of these tenants exactly as it would if nobody else waited; what they leave over goes to whoever waits.
 
-A launch is not interrupted, so whoever comes meanwhile waits for its end. `behind` says for whose sake a scheduler should
-keep the launches of the others short: those who have received least, also of those who have nothing waiting just now.
+A launch is not interrupted, so a request that arrives meanwhile waits for its end. `behind` says for whose sake a
+scheduler should keep the launches of the others short: those who have received
+least, also of those who have nothing waiting just now.
 
 While a tenant has nothing waiting its counter stands still. When it comes back the counter is raised to the least of
 those that wait, less `burst`: so somebody within its share is served at once though it comes in bursts, and nobody can
@@ -94,7 +95,7 @@ class Fairness:
         return None if len(turn) == len(received) else turn
 
     def behind(self) -> Turn:
-        """Return the tenants whose counters are least, of those that wait or did of late; None if these are all."""
+        """Return the tenants whose counters are least, of those that wait or did recently; None if these are all."""
         if len(self._tenants) < 2:
             return None
         least = self._floor - self._config.burst  # no tenant comes back with less
@@ -104,7 +105,7 @@ class Fairness:
         return None if len(behind) == len(received) else behind
 
     def _there(self, tenant: _Tenant) -> bool:
-        """Whether the tenant waits, or did of late."""
+        """Whether the tenant waits, or did recently."""
         return bool(tenant.waiting) or self._served - tenant.left <= self._config.absence
 
     def turns(self, among: Collection[str] | None = None) -> Iterator[Turn]:
@@ -216,7 +217,7 @@ class Fairness:
         return tenant
 
     def _forget(self) -> None:
-        """Forget tenants that were not there of late and would come back with as much as unknown ones.
+        """Forget tenants that were not there recently and would come back with as much as unknown ones.
 
         Of too many others it forgets those that owe least.
         """

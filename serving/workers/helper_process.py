@@ -41,7 +41,7 @@ class HelperProcess:
         return None if self._process is None else self._process.pid
 
     async def call(self, seconds: float, content: bytes, *arguments: object) -> Any:
-        """Return the answer to `content`. Whoever is cancelled in his turn ends the process.
+        """Return the answer to `content`. A caller that is cancelled in its turn ends the process.
 
         Raises what the process raises, `TimeoutError` after so many seconds, `WorkerError` if the process ends.
         """

@@ -71,7 +71,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """What the requests of late were like, on average. `delay` is that of the tenant whose request is looked at."""
+    """What recent requests were like, on average. `delay` is that of the tenant whose request is looked at."""
 
     size: float  # tokens held, summed over the iterations
     delay: float  # seconds from arrival to admission

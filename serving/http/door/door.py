@@ -95,9 +95,9 @@ class Door:
         begin()
 
     def shed(self, path: str) -> bytes:
-        """Return the whole answer to a request that the loop cannot bear, on a connection that is kept.
+        """Return the whole answer to a request that the loop has no time for, on a connection that is kept.
 
-        It is made once, and counted with the next sweep: a flood of requests is turned away at this cost each.
+        It is encoded once and counted with the next sweep, so that each request of a flood costs little.
         """
         shape, retry_after = self.shape_of(path), math.ceil(self.load.retry_after)
         if (shape, retry_after) not in self._shed:
@@ -106,7 +106,7 @@ class Door:
         return self._shed[shape, retry_after]
 
     def busy(self) -> ApiError:
-        """Return the error for a request that the loop cannot bear."""
+        """Return the error for a request that the loop has no time for."""
         return ApiError(503, "busy", "the service is busy; try again later", retry_after=self.load.retry_after)
 
     def refusal(self, error: ApiError, path: str, close: bool) -> bytes:

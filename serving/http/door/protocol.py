@@ -197,7 +197,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         await cycle.run_asgi(until_left)
 
     def _shed(self, data: bytes) -> bool:
-        """Turn away a whole request that the loop cannot bear without parsing it, and return whether it was one."""
+        """Turn away a whole request, without parsing it, if the loop has no time; return whether it was turned away."""
         if self._in_message or not self._is_free() or not self._door.is_full(self._age()):
             return False
         path = path_of_post(data, self._limits.head_bytes)

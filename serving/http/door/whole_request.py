@@ -1,7 +1,7 @@
 """Recognises a whole request in what one read gave, for a tenth of what parsing costs: enough to turn it away.
 
 Only what any client library sends is recognised; all else is left to the parser. As these bytes are exactly one request
-by its one `content-length`, whoever stands in between sees the same end of it.
+by its one `content-length`, a proxy in between sees the same end of it.
 """
 
 from __future__ import annotations
