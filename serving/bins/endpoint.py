@@ -26,6 +26,7 @@ ORIGINS = ("stream_version", "bin")
 
 AT_ONCE = 16 * 1024  # characters of a request that are tokenized before other requests have a turn
 SUBMITTED_AT_ONCE = 16  # texts of a request that are submitted before others have a turn: some milliseconds
+AHEAD = 2  # launches of the largest batch, on each device, that one request has submitted at a time, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,11 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
     async def _submit(
         self, request: TextRequest, present: Generation[Catalog, Handler], tokens: list[Tokens], deadline: float
     ) -> list[Completed | Rejected] | None:
-        """Return the results of all texts; None if another generation takes over before all of them are submitted."""
+        """Return the results of the texts, up to the first that is rejected.
+
+        Return None if another generation takes over before all are submitted. No more of them wait than keep the devices
+        busy, so that others wait behind these and not behind all.
+        """
 
         def submit(text: Tokens) -> Coroutine[Any, Any, Completed | Rejected]:
             left, payload = deadline - self.now, (text.ids, text.types)
@@ -112,17 +117,33 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
 
         if len(tokens) == 1:
             return [await submit(tokens[0])]
-        pending: list[asyncio.Task[Completed | Rejected]] = []
+        results: list[Completed | Rejected | None] = [None] * len(tokens)
+        coming, rejected = iter(enumerate(tokens)), False
+
+        async def submit_one_after_the_other() -> None:
+            nonlocal rejected
+            while (
+                not rejected and present is self._generations.present and (following := next(coming, None)) is not None
+            ):
+                place, text = following
+                results[place] = result = await submit(text)
+                rejected |= isinstance(result, Rejected)
+
+        served = present.handlers[request.task].served
+        width = max(SUBMITTED_AT_ONCE, AHEAD * self.settings.workers * max(shape.batch for shape in served.bins.shapes))
+        pending: list[asyncio.Task[None]] = []
         try:
-            for start in range(0, len(tokens), SUBMITTED_AT_ONCE):
-                if present is not self._generations.present:
-                    return None
-                pending += [asyncio.create_task(submit(text)) for text in tokens[start : start + SUBMITTED_AT_ONCE]]
+            for start in range(0, min(width, len(tokens)), SUBMITTED_AT_ONCE):
+                some = min(SUBMITTED_AT_ONCE, len(tokens) - start)
+                pending += [asyncio.create_task(submit_one_after_the_other()) for _ in range(some)]
                 await asyncio.sleep(0)  # others are served in between
-            return await asyncio.gather(*pending)
+            await asyncio.gather(*pending)
         finally:
             for task in pending:  # those without a result
                 task.cancel()
+        if rejected or None not in results:
+            return [result for result in results if result is not None]
+        return None
 
     async def _read(self, request: TextRequest) -> tuple[Generation[Catalog, Handler], Handler, list[Tokens]]:
         """Return the present generation, the request's handler there, and the tokens of all texts."""

@@ -228,6 +228,31 @@ def test_others_have_their_turns_while_many_texts_are_submitted(registry, monkey
     assert sum(counts) == 200 and max(counts) <= SUBMITTED_AT_ONCE
 
 
+def test_a_long_list_has_no_more_texts_waiting_than_keep_the_device_busy(registry, monkeypatch):
+    publish_tiny(registry)
+    with serving(registry, MANY) as service:
+        driver, waiting = service.present.driver, []
+        submit = driver.submit
+
+        def watched(*arguments, **options):
+            waiting.append(driver.pending)
+            return submit(*arguments, **options)
+
+        monkeypatch.setattr(driver, "submit", watched)
+        whole = service.wait(embed(service, *[TEXT, SHORT] * 100)).json()
+        alone = [service.wait(embed(service, text)).json()[0] for text in (TEXT, SHORT)]
+    assert len(waiting) == 202 and max(waiting) < 16  # two launches of the largest batch, 8 texts
+    np.testing.assert_allclose(whole, alone * 100, atol=1e-5)
+
+
+def test_a_long_list_of_which_one_text_is_rejected_costs_the_device_no_more(registry):
+    publish_tiny(registry)
+    with serving(registry, MANY) as service:
+        service.devices[0].seconds = 0.2
+        assert service.wait(embed(service, *[TEXT] * 200, x_pliant_deadline="0.3")).status_code == 429
+        assert sum(len(texts) for _, texts in service.devices[0].launches) <= 16
+
+
 def test_an_encoder_without_its_plan_is_held_back_and_says_why(registry):
     publish_tiny(registry)
     with serving(registry) as service:
