@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from serving.http.api_errors import ApiError, api_error_of_drop
 from serving.http.routing import select, unknown_task
 from serving.lifecycle.endpoint import Endpoint
 from serving.lifecycle.generation import Generation
+from serving.window import run_each, width
 
 WRONG_HEAD = {"embedding": "Model is not an embedding model", "classification": "Model is not a classifier model"}
 """TEI's error message, by the head that is missing."""
@@ -25,8 +26,6 @@ ORIGINS = ("stream_version", "bin")
 """Labels of the metric pliant_answers."""
 
 AT_ONCE = 16 * 1024  # characters of a request that are tokenized before other requests have a turn
-SUBMITTED_AT_ONCE = 16  # texts of a request that are submitted before others have a turn: some milliseconds
-AHEAD = 2  # launches of the largest batch, on each device, that one request has submitted at a time, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,43 +106,25 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
     ) -> list[Completed | Rejected] | None:
         """Return the results of the texts, up to the first that is rejected.
 
-        Return None if another generation takes over before all are submitted. No more of them wait than keep the devices
-        busy, so that others wait behind these and not behind all.
+        Return None if another generation takes over before all are submitted.
         """
 
-        def submit(text: Tokens) -> Coroutine[Any, Any, Completed | Rejected]:
+        rejected = False
+
+        async def submit(text: Tokens) -> Completed | Rejected:
+            nonlocal rejected
             left, payload = deadline - self.now, (text.ids, text.types)
-            return present.driver.submit(request.task, left, 1.0, payload, len(text.ids), client=request.client)
+            result = await present.driver.submit(request.task, left, 1.0, payload, len(text.ids), client=request.client)
+            rejected |= isinstance(result, Rejected)
+            return result
 
         if len(tokens) == 1:
             return [await submit(tokens[0])]
-        results: list[Completed | Rejected | None] = [None] * len(tokens)
-        coming, rejected = iter(enumerate(tokens)), False
-
-        async def submit_one_after_the_other() -> None:
-            nonlocal rejected
-            while (
-                not rejected and present is self._generations.present and (following := next(coming, None)) is not None
-            ):
-                place, text = following
-                results[place] = result = await submit(text)
-                rejected |= isinstance(result, Rejected)
-
-        served = present.handlers[request.task].served
-        width = max(SUBMITTED_AT_ONCE, AHEAD * self.settings.workers * max(shape.batch for shape in served.bins.shapes))
-        pending: list[asyncio.Task[None]] = []
-        try:
-            for start in range(0, min(width, len(tokens)), SUBMITTED_AT_ONCE):
-                some = min(SUBMITTED_AT_ONCE, len(tokens) - start)
-                pending += [asyncio.create_task(submit_one_after_the_other()) for _ in range(some)]
-                await asyncio.sleep(0)  # others are served in between
-            await asyncio.gather(*pending)
-        finally:
-            for task in pending:  # those without a result
-                task.cancel()
-        if rejected or None not in results:
-            return [result for result in results if result is not None]
-        return None
+        shapes = present.handlers[request.task].served.bins.shapes
+        most = width(self.settings.workers, max(shape.batch for shape in shapes))
+        results = await run_each(tokens, submit, most, lambda: not rejected and present is self._generations.present)
+        known = [result for result in results if result is not None]
+        return known if rejected or len(known) == len(tokens) else None
 
     async def _read(self, request: TextRequest) -> tuple[Generation[Catalog, Handler], Handler, list[Tokens]]:
         """Return the present generation, the request's handler there, and the tokens of all texts."""

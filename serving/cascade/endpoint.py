@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,11 +24,10 @@ from serving.http.routing import unknown_task
 from serving.lifecycle.endpoint import Endpoint
 from serving.lifecycle.refresh import Refresher
 from serving.metrics import Metrics
+from serving.window import run_each, width
 
 ORIGINS = ("task_version", "candidate", "level", "reason")
 """Labels of the metric pliant_answers."""
-
-AT_ONCE = 16  # texts of a request that are tokenized before other requests have a turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +58,18 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
 
         Raises `ApiError` or `InputError` if no text has an answer: overload, an unknown task, an accuracy out of reach.
         """
-        self._choose(request)
-        pending = []
-        try:
-            for index, text in enumerate(request.texts):
-                pending.append(asyncio.ensure_future(self._answer(request, text, arrived)))
-                if index % AT_ONCE == AT_ONCE - 1:
-                    await asyncio.sleep(0)
-            results = await asyncio.gather(*pending, return_exceptions=True)
-        except asyncio.CancelledError:  # the client has left
-            for task in pending:
-                task.cancel()
-            raise
-        failed = [result for result in results if isinstance(result, BaseException)]
+        cascade = self._choose(request)[0].cascade
+        most = width(self.settings.workers, max(level.latency.batches[-1] for level in cascade.levels))
+
+        async def answer_or_error(text: tuple[str, str | None]) -> dict[str, Any] | Exception:
+            try:
+                return await self._answer(request, text, arrived)
+            except Exception as error:
+                return error
+
+        answers = await run_each(request.texts, answer_or_error, most)
+        results = [answer for answer in answers if answer is not None]
+        failed = [result for result in results if isinstance(result, Exception)]
         if len(failed) == len(results):
             raise failed[0]
         return {"task": request.task, "answers": [self._to_dict(result) for result in results]}
@@ -109,12 +106,10 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         self.metrics.originated(request.task, labels)
         return content
 
-    def _to_dict(self, result: dict[str, Any] | BaseException) -> dict[str, Any]:
+    def _to_dict(self, result: dict[str, Any] | Exception) -> dict[str, Any]:
         """Return an answer, or an error as its text's entry in the list of answers."""
         if isinstance(result, dict):
             return result
-        if not isinstance(result, Exception):
-            raise result
         api_error = api_error_of(result)
         self.metrics.errored(api_error.code)
         return error_content(api_error)

@@ -20,9 +20,9 @@ from registry.names import BINS_ENCODER, BINS_PREFIX
 from serving.bins import assembly as bins_assembly
 from serving.bins.assembly import assemble, check, compiled, make_scheduler
 from serving.bins.catalog import load_catalog
-from serving.bins.endpoint import SUBMITTED_AT_ONCE
 from serving.bins.reading import TokenReader
 from serving.bins.request import TextRequest
+from serving.window import AT_ONCE
 from tests.fixtures.bins.in_process import MANY, QUIET, serving
 from tests.fixtures.bins.published import (
     DEVICE,
@@ -225,7 +225,7 @@ def test_others_have_their_turns_while_many_texts_are_submitted(registry, monkey
 
         monkeypatch.setattr(driver, "submit", counted)
         assert len(service.wait(embed(service, *[TEXT] * 200)).json()) == 200
-    assert sum(counts) == 200 and max(counts) <= SUBMITTED_AT_ONCE
+    assert sum(counts) == 200 and max(counts) <= AT_ONCE
 
 
 def test_a_long_list_has_no_more_texts_waiting_than_keep_the_device_busy(registry, monkeypatch):

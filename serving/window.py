@@ -1,0 +1,52 @@
+"""Runs a coroutine for each of many texts of a request, of which only some run at a time.
+
+Who comes next then waits behind these, and not behind all. As many are let run as keep the devices busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+AT_ONCE = 16  # coroutines that are started before others on the event loop have a turn: some milliseconds
+AHEAD = 2  # launches of the largest batch for each device: one that runs and one that waits
+
+
+def width(devices: int, largest_batch: int) -> int:
+    """Return how many texts of one request may run at a time."""
+    return max(AT_ONCE, AHEAD * devices * largest_batch)
+
+
+async def run_each(
+    items: Sequence[Item],
+    run: Callable[[Item], Awaitable[Result]],
+    width: int,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> list[Result | None]:
+    """Return what `run` gives for each item, in order; None for those that were not started before `goes_on` was false.
+
+    At most `width` run at a time. An error of `run` is raised; then, and if this is cancelled, those that run are cancelled.
+    """
+    results: list[Result | None] = [None] * len(items)
+    coming = iter(enumerate(items))
+
+    async def run_one_after_the_other() -> None:
+        while goes_on() and (following := next(coming, None)) is not None:
+            place, item = following
+            results[place] = await run(item)
+
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        for start in range(0, min(width, len(items)), AT_ONCE):
+            count = min(AT_ONCE, width - start, len(items) - start)
+            tasks += [asyncio.create_task(run_one_after_the_other()) for _ in range(count)]
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return results
