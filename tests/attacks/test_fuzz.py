@@ -54,6 +54,7 @@ class Tally:
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
         self.errors: list[str] = []
+        self.unanswered: Counter[str] = Counter()  # by reason
         self._lock = threading.Lock()
 
     def add(self, status: int, what: str) -> None:
@@ -61,6 +62,8 @@ class Tally:
             self.statuses[status] += 1
             if status >= 500 and status != DECLARED:
                 self.errors.append(what)
+            if not status:
+                self.unanswered[what] += 1
 
 
 def spoilt(body: bytes, draw: random.Random) -> bytes:
@@ -162,7 +165,7 @@ def test_no_input_makes_a_service_fail(system, tmp_path):
         for thread in threads:
             thread.join()
         alive = call(service, "POST", ground.path, ground.body)[0]
-    say(f"{system}: {dict(sorted(tally.statuses.items()))}; {tally.errors[:5]}")
+    say(f"{system}: {dict(sorted(tally.statuses.items()))}; {tally.errors[:5]}; {tally.unanswered}")
     targets = Targets(f"fuzz, {system}")
     targets.at_least("inputs", tally.statuses.total(), INPUTS)
     targets.at_most("5xx other than declared shedding", len(tally.errors), 0)
