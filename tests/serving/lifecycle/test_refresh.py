@@ -6,6 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,19 +74,11 @@ class Registry:
         self.discarded.append(folder)
 
 
-class Counter:
-    def __init__(self) -> None:
-        self.outcomes: list[str] = []
-
-    def refreshed(self, outcome: str) -> None:
-        self.outcomes.append(outcome)
-
-
 class Service:
     """A refresher over a registry. `broken` versions cannot be loaded; `refuses` is raised by the devices."""
 
     def __init__(self, registry: Registry, extend=extend_never) -> None:
-        self.registry, self.counter = registry, Counter()
+        self.registry, self.outcomes = registry, []
         self.broken: dict[int, Exception] = {}
         self.refuses: BaseException | None = None
         self.loads = 0
@@ -93,8 +86,9 @@ class Service:
         loaded = self.source.load(None)
         self.first = Generation(1, loaded.catalog, {}, Driver())
         self.generations = Generations(self.first)
+        counter = SimpleNamespace(refreshed=self.outcomes.append)
         self.refresher = Refresher(
-            self.generations, self.source, self.start, 0.0, self.counter, extend, loaded, registry.identity()
+            self.generations, self.source, self.start, 0.0, counter, extend, loaded, registry.identity()
         )
         self.loads = 0
 
@@ -148,7 +142,7 @@ def test_a_change_names_the_versions_that_moved_and_nothing_else():
         assert service.loads == 1
         service.registry.pointers = {A: 1}
         assert await service.poll() == ("changed", "now served: fewer tasks", {})
-        assert service.counter.outcomes == ["changed", "unchanged", "changed"]
+        assert service.outcomes == ["changed", "unchanged", "changed"]
 
     run(scenario)
 
@@ -214,7 +208,7 @@ def test_in_a_registry_without_releases_its_errors_fail_the_poll_and_the_next_on
         for _ in range(2):
             with pytest.raises(type(error)):
                 await service.poll(retry_held=False)
-        assert service.loads == 2 and service.counter.outcomes == ["failed", "failed"]
+        assert service.loads == 2 and service.outcomes == ["failed", "failed"]
         service.broken = {}
         assert (await service.poll(retry_held=False))[0] == "changed"
 
@@ -236,7 +230,7 @@ def test_a_release_that_lacks_a_version_is_held_but_a_registry_out_of_reach_is_t
                 await service.poll(retry_held=False)
         else:
             assert (await service.poll(retry_held=False))[0] == "held"
-        assert service.counter.outcomes == [outcome] and service.refresher.release == 1
+        assert service.outcomes == [outcome] and service.refresher.release == 1
         service.broken = {}
         assert (await service.poll(retry_held=False))[0] == ("held" if outcome == "held" else "changed")
         assert (await service.poll())[0] == ("changed" if outcome == "held" else "unchanged")
@@ -311,7 +305,7 @@ def test_a_service_that_started_with_a_former_release_says_so_and_looks_again():
         service = Started(registry)
         last = service.refresher.poller.last
         assert last.outcome == "held" and "release 1 is served" in last.message
-        assert service.counter.outcomes == ["held"]
+        assert service.outcomes == ["held"]
         assert (await service.poll(retry_held=False))[0] == "changed"
         assert service.refresher.release == 2
 
