@@ -205,6 +205,7 @@ def test_what_has_no_effect_is_taken():
     for fields in (
         {"presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "logprobs": False, "best_of": 1},
         {"suffix": "", "tools": [], "tool_choice": "auto", "parallel_tool_calls": False, "modalities": ["text"]},
+        {"parallel_tool_calls": True},
         {"tool_choice": "none", "functions": [], "function_call": "auto", "response_format": {"type": "text"}},
         {"user": "me", "metadata": {"a": 1}, "store": True, "service_tier": "flex", "prompt_cache_key": "k"},
     ):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import pickle
 import socket
 import sys
 import threading
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -163,3 +165,26 @@ def test_calls_are_answered_in_turn_until_the_parent_closes_the_socket(outbox):
         ours.shutdown(socket.SHUT_WR)
         process.join(30)
     assert ended == ["end"]
+
+
+class Node:
+    """Refers to itself, so that only a collection of garbage ends it."""
+
+    def __init__(self) -> None:
+        self.self = self
+
+
+def test_what_a_build_leaves_behind_goes_and_what_it_keeps_is_not_looked_at_by_later_collections():
+    left = []
+
+    def build():
+        left.append(weakref.ref(Node()))
+        return EchoModel()
+
+    gc.disable()
+    try:
+        before = gc.get_freeze_count()
+        Device().build(build)
+        assert left[0]() is None and gc.get_freeze_count() > before
+    finally:
+        gc.enable()
