@@ -29,8 +29,7 @@ class Catalog:
 
 
 class Driver:
-    def __init__(self) -> None:
-        self.stopped = False
+    stopped = False
 
     async def stop(self) -> None:
         self.stopped = True
