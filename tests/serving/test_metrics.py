@@ -86,6 +86,7 @@ def test_requests_launches_and_failures_are_counted_as_they_happen():
         (Failed(2, "it hung", True), Launch(3, 0, (), kind="restart")),
         (Cancelled(2),),
         (Finished(3, 9.0, ()), Launch(4, 0, (1,), -5)),
+        (Failed(4, "it died", True),),
         (Woke(),),
         (Restarted("a bug"), Drop(1, "failed")),
         setting_name=lambda gamma: f"gamma {gamma}",
@@ -97,7 +98,7 @@ def test_requests_launches_and_failures_are_counted_as_they_happen():
     assert value("pliant_launches_total", {"gamma": "gamma 0"}) is None  # a restart is no batch
     assert (value("pliant_batch_size_count"), value("pliant_batch_size_sum")) == (4, 6)
     assert (value("pliant_run_seconds_count"), value("pliant_run_seconds_sum")) == (1, 0.03)
-    assert value("pliant_worker_failures_total") == 1
+    assert value("pliant_worker_failures_total") == 2
     assert value("pliant_model_errors_total") == 1
     assert value("pliant_cancelled_total") == 1
     assert value("pliant_scheduler_restarts_total") == 1

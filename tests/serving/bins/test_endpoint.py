@@ -117,6 +117,9 @@ def test_one_text_without_an_output_fails_the_request_and_all_are_counted(reason
     service = Service()
     with pytest.raises(ApiError) as refused:
         service.run("a text", f"{reason} text", "another")
+    with pytest.raises(ApiError) as first:
+        Service().run(f"{reason} text", "full text", "late text")
+    assert first.value.code == reason
     assert (refused.value.status, refused.value.code) == (status, reason)
     if reason == "late":
         assert "deadline is 5 seconds" in str(refused.value)
