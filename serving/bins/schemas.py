@@ -58,6 +58,7 @@ class Stream(BaseModel):
 
 class Status(CommonStatus):
     workers: int
+    least_workers: int = Field(description="the fewest workers in use at low load")
     pool: str
     policy: str
     dispatch: str

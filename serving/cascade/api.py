@@ -62,7 +62,7 @@ def _add_routes(app: FastAPI) -> None:
         _outcomes,
         methods=["POST"],
         summary="Report the right label of an earlier answer",
-        responses={200: {"model": TakenOutcome}, **errors(400, 404, 409, 413, 415, 422)},
+        responses={200: {"model": TakenOutcome}, **errors(400, 404, 409, 413, 415, 422, 429)},
         openapi_extra=outcome_body(),
     )
     app.add_api_route(

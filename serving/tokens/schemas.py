@@ -47,6 +47,15 @@ class Variant(BaseModel):
     version: int
     digest: str
     loading: float = Field(description="measured seconds to load it")
+    device: str = Field(description="the class of device that it was profiled on")
+
+
+class Backbone(Artifact):
+    source: str = Field(description="the weights that it was made from")
+
+
+class Profile(Artifact):
+    device: str = Field(description="the class of device that was measured")
 
 
 PINS = Field(description="task -> the version that it is pinned to, until POST /tasks with version null takes it off")
@@ -60,8 +69,8 @@ class Status(CommonStatus):
     policy: str
     gammas: list[int] = Field(description="gammas (or numbers of variants) that the policy may use")
     generation: int = Field(description="number of the present generation, from 1; a change of tasks alone starts none")
-    backbone: Artifact | None = None
-    profile: Artifact | None = Field(None, description="the latencies that the scheduler uses")
+    backbone: Backbone | None = None
+    profile: Profile | None = Field(None, description="the latencies that the scheduler uses")
     variants: list[Variant] | None = None
     tasks: list[TaskDescription]
     pins: dict[str, int] = PINS

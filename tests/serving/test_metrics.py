@@ -1,4 +1,4 @@
-"""What tenants had of the devices, as a service counts it."""
+"""What a service counts: requests and how they ended, what the devices did, and what tenants had of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,22 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pliant.protocol import (
+    Answer,
+    Arrived,
+    Cancelled,
+    Drop,
+    Failed,
+    Finished,
+    JournalEntry,
+    Launch,
+    Request,
+    Restarted,
+    Result,
+    Woke,
+)
 from serving import metrics
+from serving.answers import Completed, Rejected
 from serving.metrics import Metrics
 from tests.fixtures import tenants
 from tests.fixtures.tokens import loads as tokens
@@ -47,3 +62,91 @@ def test_the_number_of_tenants_with_labels_is_bounded(monkeypatch):
         registry.get_sample_value("pliant_tenant_outcomes_total", {"tenant": n, "outcome": "answered"}) for n in names
     ]
     assert value == [1, 1, None, 3]
+
+
+def ask(id: int, tenant: str = "", task: str = "digits") -> Arrived:
+    return Arrived(Request(id, 0.0, 1.0, task, tenant=tenant))
+
+
+def observe(*steps, setting_name=str):
+    registry = CollectorRegistry()
+    counts = Metrics("gamma", ("task_version", "variant"), registry)
+    for number, (event, *actions) in enumerate(steps):
+        counts.observe(JournalEntry(number / 10, event, tuple(actions)), setting_name)
+    return counts, registry.get_sample_value
+
+
+def test_requests_launches_and_failures_are_counted_as_they_happen():
+    _, value = observe(
+        (ask(0), Launch(0, 0, (0,), -5)),
+        (ask(1, task="letters"),),
+        (ask(2),),
+        (Finished(0, 0.03, (Result(0),)), Answer(0, 0), Launch(1, 0, (1, 2), 3)),
+        (Failed(1, "no such payload", False), Launch(2, 0, (1, 2), 3)),
+        (Failed(2, "it hung", True), Launch(3, 0, (), kind="restart")),
+        (Cancelled(2),),
+        (Finished(3, 9.0, ()), Launch(4, 0, (1,), -5)),
+        (Failed(4, "it died", True),),
+        (Woke(),),
+        (Restarted("a bug"), Drop(1, "failed")),
+        setting_name=lambda gamma: f"gamma {gamma}",
+    )
+    assert value("pliant_arrivals_total", {"task": "digits"}) == 2
+    assert value("pliant_arrivals_total", {"task": "letters"}) == 1
+    assert value("pliant_launches_total", {"gamma": "gamma -5"}) == 2
+    assert value("pliant_launches_total", {"gamma": "gamma 3"}) == 2
+    assert value("pliant_launches_total", {"gamma": "gamma 0"}) is None  # a restart is no batch
+    assert (value("pliant_batch_size_count"), value("pliant_batch_size_sum")) == (4, 6)
+    assert (value("pliant_run_seconds_count"), value("pliant_run_seconds_sum")) == (1, 0.03)
+    assert value("pliant_worker_failures_total") == 2
+    assert value("pliant_model_errors_total") == 1
+    assert value("pliant_cancelled_total") == 1
+    assert value("pliant_scheduler_restarts_total") == 1
+
+
+def test_answers_are_counted_by_how_they_ended_and_by_what_gave_them():
+    counts, value = observe()
+    counts.answered("digits", Completed("x", 0, 1, 0.25, 0.5, late_by=-0.1))
+    counts.answered("digits", Completed("x", 0, 1, 0.5, 0.5, late_by=0.1))
+    counts.answered("digits", Rejected("full"))
+    for outcome in ("on_time", "late", "dropped_full"):
+        assert value("pliant_outcomes_total", {"task": "digits", "outcome": outcome}) == 1
+    assert (value("pliant_queue_seconds_count"), value("pliant_queue_seconds_sum")) == (2, 0.75)
+    counts.originated("digits", {"task_version": 7, "more": "is not counted by"})
+    assert value("pliant_answers_total", {"task": "digits", "task_version": "7", "variant": ""}) == 1
+
+
+def test_polls_errors_deaths_and_what_waits_are_counted():
+    counts, value = observe()
+    counts.refreshed("held")
+    counts.errored("late")
+    counts.errored("full", 3)
+    counts.died_idle()
+    for count in (5, 2):
+        counts.waiting(count)
+    assert value("pliant_refreshes_total", {"outcome": "held"}) == 1
+    assert value("pliant_refusals_total", {"code": "late"}) == 1
+    assert value("pliant_refusals_total", {"code": "full"}) == 3
+    assert value("pliant_worker_failures_total") == 1
+    assert value("pliant_waiting") == 2
+
+
+def test_a_tenant_pays_for_its_share_of_a_launch_that_ends_well_and_for_no_other():
+    counts, value = observe(
+        (ask(0, "ann"),),
+        (ask(1, "ann"),),
+        (ask(2, "ben"),),
+        (ask(3), Launch(0, 0, (0, 1, 2, 3))),
+        (Finished(0, 2.0, (Result(0),)), *(Answer(number, 0) for number in range(4))),
+        (ask(4, "ann"), Launch(1, 0, (4,))),
+        (Failed(1, "it hung", True), Drop(4, "failed")),
+        (ask(5, "ann"), Launch(2, 0, (5,))),
+        (Restarted("a bug"), Launch(2, 0, ())),  # its launches have the numbers of former ones
+        (Finished(2, 8.0, ()),),
+        (Cancelled(5),),
+    )
+    assert value("pliant_tenant_seconds_total", {"tenant": "ann"}) == pytest.approx(1.0)
+    assert value("pliant_tenant_seconds_total", {"tenant": "ben"}) == pytest.approx(0.5)
+    assert value("pliant_tenant_outcomes_total", {"tenant": "ann", "outcome": "answered"}) == 2
+    assert value("pliant_tenant_outcomes_total", {"tenant": "ann", "outcome": "dropped_failed"}) == 1
+    assert not counts._owners and not counts._launched

@@ -25,6 +25,9 @@ def test_every_parameter_of_a_path_is_described_once_and_every_reference_resolve
         for method, operation in operations.items():
             described = [one["name"] for one in operation.get("parameters", []) if one["in"] == "path"]
             assert sorted(described) == sorted(re.findall(r"\{(\w+)\}", path)), f"{method} {path}"
+            in_path = [entry for entry in operation.get("parameters", []) if entry["in"] == "path"]
+            assert all(entry["required"] for entry in in_path), f"{method} {path}"  # as OpenAPI demands
+            assert operation.get("requestBody", {"required": True})["required"], f"{method} {path}"
             assert operation["responses"] and "{" not in re.sub(r"\{\w+\}", "", path)
     for reference in references(page):
         value = page

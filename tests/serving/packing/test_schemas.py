@@ -1,10 +1,22 @@
-"""The OpenAPI page names every status that a route answers."""
+"""The OpenAPI page documents what the service takes and answers, and names every status of a route."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
+import pytest
+from starlette.datastructures import Headers
+
+from pliant.errors import InputError
+from serving.http.api_errors import ApiError
+from serving.packing import schemas
+from serving.packing.api import create_app
+from serving.packing.fields import read_request
 from serving.packing.schemas import route_options
+from serving.packing.settings import PackingSettings
+from tests.fixtures.documented import body_schema, check_answer, check_body
+from tests.fixtures.packing.in_process import publish, serving
+from tests.fixtures.registry import FolderRegistry
 
 
 @pytest.mark.parametrize("path", ["/completions", "/chat/completions"])
@@ -20,3 +32,60 @@ def test_a_route_without_a_body_is_a_get(path):
     options = route_options(path)
     assert options["methods"] == ["GET"] and set(options["responses"]) == {200}
     assert ("openapi_extra" in options) is ("{" in path)
+
+
+@pytest.mark.parametrize(
+    ("path", "usual"),
+    [
+        ("/completions", {"prompt": "A tale"}),
+        ("/chat/completions", {"messages": [{"role": "user", "content": "A tale"}]}),
+    ],
+)
+def test_a_request_is_taken_within_the_documented_limits_of_its_fields(path, usual, tmp_path):
+    (prompt,) = usual
+
+    def read(fields):
+        try:
+            request = read_request(fields, Headers(), prompt, PackingSettings())
+        except (InputError, ApiError) as error:
+            return getattr(error, "status", 400), str(error)
+        # A name says which field is to blame, and the seed is drawn where none is given.
+        return 200, replace(request, max_tokens_name="", sampling=replace(request.sampling, seed=0))
+
+    schema = body_schema(create_app(tmp_path), path)
+    assert check_body(schema, usual, read, ("prompt", "messages")) == {400}
+    assert read({**usual, "stream": True, "stream_options": {"include_usage": True}})[0] == 200
+
+
+def test_prompts_and_messages_come_in_every_documented_shape(tmp_path):
+    page = create_app(tmp_path)
+
+    def taken(prompt, value):
+        try:
+            return read_request({prompt: value}, Headers(), prompt, PackingSettings())
+        except (InputError, ApiError):
+            return None
+
+    ids = body_schema(page, "/completions")["properties"]["prompt"]["oneOf"][1]
+    for length in range(3):
+        assert (taken("prompt", [5] * length) is not None) is (length >= ids["minItems"])
+        assert (taken("prompt", [[5] * length, "a text"]) is not None) is (length >= ids["minItems"])
+    messages = body_schema(page, "/chat/completions")["properties"]["messages"]
+    message = {"role": "user", "content": "A tale"}
+    for length in range(3):
+        assert (taken("messages", [message] * length) is not None) is (length >= messages["minItems"])
+    for role in messages["items"]["properties"]["role"]["enum"]:
+        assert taken("messages", [{**message, "role": role}])
+    assert not taken("messages", [{**message, "role": "unheard of"}])
+    for name in messages["items"]["required"]:
+        assert not taken("messages", [{key: value for key, value in message.items() if key != name}])
+
+
+def test_answers_models_and_status_have_the_documented_fields_and_no_other(tmp_path):
+    registry = FolderRegistry(tmp_path)
+    publish(registry)
+    with serving(registry) as service:
+        check_answer(schemas.Completion, service.complete(n=2).json())
+        check_answer(schemas.ChatCompletion, service.chat().json())
+        check_answer(schemas.OpenaiModels, service.get("/models").json())
+        check_answer(schemas.Status, service.status())

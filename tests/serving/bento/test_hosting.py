@@ -1,0 +1,135 @@
+"""A hosted service starts by its settings, opens its door last, and is as ready and alive as its endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from types import SimpleNamespace
+
+import pytest
+from starlette.middleware.cors import CORSMiddleware
+
+from pliant import systems
+from pliant.errors import InputError
+from serving.bento import hosting
+from serving.bento.hosting import HostedService, with_access
+from serving.bins.settings import BinsSettings
+from serving.http.access.middleware import AccessMiddleware
+
+
+class Service:
+    """A service of the system bins, all parts of which are fakes that note what is called."""
+
+    def __init__(self, monkeypatch, refuses: str = "") -> None:
+        self.calls, self.opened = [], {}
+        self.metrics = SimpleNamespace(errored=lambda code: self.calls.append(("error", code)))
+        self.endpoint = SimpleNamespace(metrics=self.metrics, usual_deadline=0.5, ready=True, alive=True)
+        self.access = SimpleNamespace(judge=lambda scope: f"judged {scope}")
+        door = SimpleNamespace(open=self.open, connections=SimpleNamespace(most=77))
+        self.state = SimpleNamespace(door=door, shape_of="a shape of errors")
+        parts = {
+            "settings": SimpleNamespace(SETTINGS=BinsSettings),
+            "assembly": SimpleNamespace(assemble=self.assemble),
+        }
+
+        def part(stage, name):
+            assert stage == "serving"
+            return parts[name]
+
+        def system(name):
+            assert name == "bins"
+            return SimpleNamespace(part=part)
+
+        def check(settings):
+            self.calls.append("check")
+            if refuses:
+                raise InputError("host", settings.host, refuses)
+
+        monkeypatch.setattr(systems, "system", system)
+        monkeypatch.setattr(hosting, "check_access", check)
+        monkeypatch.setattr(hosting, "access_of", lambda settings: self.access)
+        monkeypatch.setattr(hosting, "TenantMetrics", lambda: "counts by tenant")
+        monkeypatch.setattr(hosting, "reserve", lambda count: self.calls.append(("reserve", count)))
+        monkeypatch.setattr(hosting, "freeze_gc", lambda: self.calls.append("freeze"))
+        kind = type("Hosted", (HostedService,), {"SYSTEM": "bins", "APP": SimpleNamespace(state=self.state)})
+        self.hosted = kind()
+
+    async def assemble(self, settings):
+        self.calls.append("assemble")
+        self.settings = settings
+        return SimpleNamespace(endpoint=self.endpoint, stop=self.stop)
+
+    async def stop(self):
+        self.calls.append("stop")
+
+    def open(self, count, usual_deadline, judge):
+        self.calls.append("open")
+        self.opened = {"count": count, "deadline": usual_deadline, "judge": judge}
+
+    def start(self):
+        asyncio.run(self.hosted.start())
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("PLIANT_")]:
+        monkeypatch.delenv(name)
+
+
+def test_it_starts_by_the_environments_settings_and_opens_the_door_once_every_model_has_run(monkeypatch):
+    monkeypatch.setenv("PLIANT_MAX_TEXTS", "5")
+    service = Service(monkeypatch)
+    service.start()
+    assert service.calls == ["check", "assemble", "open", ("reserve", 77), "freeze"]
+    assert service.settings.max_texts == 5
+    assert service.state.endpoint is service.endpoint
+    gate = service.state.gate
+    assert (gate.access, gate.metrics, gate.shape_of) == (service.access, "counts by tenant", "a shape of errors")
+    gate.count("late")
+    service.opened["count"]("full")
+    assert service.calls[-2:] == [("error", "late"), ("error", "full")]
+    assert service.opened["deadline"]() == 0.5
+    service.endpoint.usual_deadline = 2.0
+    assert service.opened["deadline"]() == 2.0
+
+
+def test_settings_that_are_refused_start_nothing(monkeypatch):
+    service = Service(monkeypatch, refuses="one with keys")
+    with pytest.raises(InputError, match="one with keys"):
+        service.start()
+    assert service.calls == ["check"]
+
+
+@pytest.mark.parametrize(("origins", "answer"), [("", "judged a scope"), ("https://example.org", None)])
+def test_the_door_turns_strangers_away_itself_unless_pages_must_read_the_answer(monkeypatch, origins, answer):
+    monkeypatch.setenv("PLIANT_CORS_ORIGINS", origins)
+    service = Service(monkeypatch)
+    service.start()
+    assert service.opened["judge"]("a scope") == answer
+
+
+def test_it_is_ready_and_alive_as_its_endpoint_and_stops_with_it(monkeypatch):
+    service = Service(monkeypatch)
+    service.start()
+    for ready, alive in ((True, True), (False, True), (True, False)):
+        service.endpoint.ready, service.endpoint.alive = ready, alive
+        assert (service.hosted.__is_ready__(), service.hosted.__is_alive__()) == (ready, alive)
+    asyncio.run(service.hosted.stop())
+    assert service.calls[-1] == "stop"
+
+
+@pytest.mark.parametrize("origins", ["", "https://a.example, https://b.example"])
+def test_access_is_checked_around_all_and_pages_of_the_named_websites_alone_may_read_answers(monkeypatch, origins):
+    monkeypatch.setenv("PLIANT_CORS_ORIGINS", origins)
+    added = []
+    service = SimpleNamespace(add_asgi_middleware=lambda kind, **options: added.append((kind, options)))
+    state = SimpleNamespace()
+    assert with_access(SimpleNamespace(state=state))(service) is service
+    *cors, access = added
+    assert access == (AccessMiddleware, {"state": state})
+    if not origins:
+        assert cors == []
+        return
+    ((kind, options),) = cors
+    assert kind is CORSMiddleware and list(options["allow_origins"]) == ["https://a.example", "https://b.example"]
+    assert "allow_credentials" not in options and "authorization" in options["allow_headers"]

@@ -1,0 +1,221 @@
+"""The bins endpoint reads texts, submits each by itself, and answers all of them or none."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pliant.bins.artifact import Shape
+from serving.answers import Completed, Rejected
+from serving.bins.endpoint import AT_ONCE, ORIGINS, SUBMITTED_AT_ONCE, BinsEndpoint, Handler, bin_name
+from serving.bins.request import TextRequest
+from serving.bins.settings import BinsSettings
+from serving.client import Client
+from serving.http.api_errors import ApiError
+from serving.metrics import Metrics
+
+ANN = Client("ann", 2.0, frozenset({"use"}), "k1")
+
+
+class Reader:
+    """A token a word. Texts of more than four are truncated."""
+
+    def __init__(self) -> None:
+        self.reads: list[tuple] = []
+
+    def read(self, first, second, left):
+        self.reads.append((first, second, left))
+        words = (first + " " + (second or "")).split()
+        return SimpleNamespace(ids=np.arange(len(words[:4])), types=np.zeros(4), truncated=len(words) > 4)
+
+
+class Driver:
+    """Answers by the first word of a text: "full" and "late" are rejected."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader, self.submitted, self.cancelled = reader, [], 0
+        self.hold: asyncio.Event | None = None
+        self.on_submit = lambda: None
+
+    async def submit(self, task, left, utility, payload, length, client):
+        self.on_submit()
+        number = len(self.submitted)
+        first = self.reader.reads[number][0]
+        self.submitted.append((task, left, utility, payload, length, client))
+        if self.hold is not None:
+            try:
+                await self.hold.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        word = first.split()[0]
+        if word in ("full", "late"):
+            return Rejected(word)
+        return Completed(f"output {number}", number % 2, 1, 0.1 * number, 0.2 * number, late_by=-1.0)
+
+
+def handler(reader, head="embedding", version=3):
+    encoder = SimpleNamespace(head=head, max_length=4, version=7, digest="e")
+    bins = SimpleNamespace(slo=5.0)
+    return Handler(SimpleNamespace(encoder=encoder, bins=bins, version=version), reader, ["8x1", "dynamic"])
+
+
+class Service:
+    def __init__(self, **streams: str) -> None:
+        self.reader = Reader()
+        self.driver = Driver(self.reader)
+        self.counted = CollectorRegistry()
+        handlers = {name: handler(self.reader, head) for name, head in (streams or {"mails": "embedding"}).items()}
+        self.generations = SimpleNamespace(present=SimpleNamespace(handlers=handlers, driver=self.driver))
+        refresher = SimpleNamespace(poller=None, generations=self.generations)
+        metrics = Metrics("bin", ORIGINS, self.counted)
+        self.endpoint = BinsEndpoint(BinsSettings(), refresher, metrics, lambda: 12.0)
+
+    def run(self, *texts, **fields):
+        request = TextRequest("mails", tuple(t if isinstance(t, tuple) else (t, None) for t in texts), **fields)
+        return asyncio.run(self.endpoint.run(request, 11.5))
+
+    def value(self, name, **labels):
+        return self.counted.get_sample_value(name, labels)
+
+
+def test_a_bins_name_is_its_length_and_batch():
+    assert [bin_name(shape) for shape in (Shape(8, 4), Shape(40, 1), Shape(40, 8, dynamic=True))] == [
+        "8x4",
+        "40x1",
+        "dynamic",
+    ]
+
+
+@pytest.mark.parametrize("texts", [("one text",), ("one text", "two longer texts", ("a", "pair"))])
+def test_outputs_come_in_order_with_lengths_bins_and_the_longest_times(texts):
+    service = Service()
+    answer = service.run(*texts, client=ANN)
+    count = len(texts)
+    assert answer.outputs == [f"output {number}" for number in range(count)]
+    assert answer.lengths == [2, 3, 2][:count] and answer.bins == ["8x1", "dynamic", "8x1"][:count]
+    assert (answer.queue_seconds, answer.run_seconds) == pytest.approx((0.1 * (count - 1), 0.2 * (count - 1)))
+    for task, left, utility, (ids, _), length, client in service.driver.submitted:
+        assert (task, left, utility, client) == ("mails", 4.5, 1.0, ANN)  # the stream's SLO, since half a second
+        assert length == len(ids)
+    assert service.value("pliant_answers_total", task="mails", stream_version="3", bin="8x1") == (count + 1) // 2
+    assert service.value("pliant_outcomes_total", task="mails", outcome="on_time") == count
+
+
+def test_a_deadline_of_the_request_counts_instead_of_the_streams():
+    service = Service()
+    service.run("a text", deadline=2.0)
+    assert service.driver.submitted[0][1] == 1.5
+
+
+@pytest.mark.parametrize(("reason", "status"), [("full", 429), ("late", 503)])
+def test_one_text_without_an_output_fails_the_request_and_all_are_counted(reason, status):
+    service = Service()
+    with pytest.raises(ApiError) as refused:
+        service.run("a text", f"{reason} text", "another")
+    with pytest.raises(ApiError) as first:
+        Service().run(f"{reason} text", "full text", "late text")
+    assert first.value.code == reason
+    assert (refused.value.status, refused.value.code) == (status, reason)
+    if reason == "late":
+        assert "deadline is 5 seconds" in str(refused.value)
+    assert service.value("pliant_outcomes_total", task="mails", outcome="on_time") == 2
+    assert service.value("pliant_outcomes_total", task="mails", outcome=f"dropped_{reason}") == 1
+
+
+def test_a_text_that_is_too_long_is_an_error_only_where_it_may_not_be_truncated():
+    long = "a b c d e"
+    assert Service().run(long).lengths == [4]
+    with pytest.raises(ApiError, match="inputs is longer than 4 tokens"):
+        Service().run(long, truncate=False)
+    assert Service().run("a b c d", truncate=False).lengths == [4]
+    service = Service()
+    service.run(long, left=True)
+    assert service.reader.reads == [(long, None, True)]
+    with pytest.raises(ApiError, match="must be Right if a pair is longer than 4 tokens"):
+        Service().run((long, "f"), left=True)
+    assert Service().run(("a b", "c"), left=True).lengths == [3]
+
+
+def test_a_stream_that_is_not_served_is_named():
+    service = Service(other="embedding")
+    with pytest.raises(ApiError, match="task is 'mails', but must be one of other"):
+        service.run("a text")
+
+
+def test_a_client_that_leaves_takes_all_of_its_texts_along():
+    service = Service()
+
+    async def main():
+        service.driver.hold = asyncio.Event()
+        request = TextRequest("mails", (("a", None), ("b", None), ("c", None)))
+        asking = asyncio.create_task(service.endpoint.run(request, 12.0))
+        while len(service.driver.submitted) < 3:
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert service.driver.cancelled == 3
+
+    asyncio.run(main())
+
+
+def test_texts_that_another_generation_would_read_are_read_again_by_it():
+    """The next generation takes over while half of the texts are submitted; the first half is taken back."""
+    service = Service()
+
+    async def main():
+        service.driver.hold = asyncio.Event()
+        count = SUBMITTED_AT_ONCE + 1
+        request = TextRequest("mails", (("a", None),) * count)
+        reader = Reader()
+        second = Driver(reader)
+        following = SimpleNamespace(handlers={"mails": handler(reader, version=4)}, driver=second)
+        service.driver.on_submit = lambda: setattr(service.generations, "present", following)
+        async with asyncio.timeout(10):
+            answer = await service.endpoint.run(request, 12.0)
+        assert len(answer.outputs) == count and len(second.submitted) == count
+        assert len(service.driver.submitted) == service.driver.cancelled == SUBMITTED_AT_ONCE
+
+    asyncio.run(main())
+
+
+def test_others_have_a_turn_between_the_texts_of_a_large_request():
+    service, turns = Service(), []
+
+    async def main():
+        async def other():
+            while True:
+                turns.append(len(service.reader.reads))
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        text = "x" * (AT_ONCE // 2 + 1)
+        await service.endpoint.run(TextRequest("mails", ((text, text), ("a", None), ("b", None))), 12.0)
+        beside.cancel()
+
+    asyncio.run(main())
+    assert 1 in turns and 2 not in turns  # after the large one, and not between the small ones
+
+
+def test_a_request_names_its_stream_unless_only_one_is_served_or_has_the_head():
+    both = Service(mails="embedding", kinds="classification")
+    select = both.endpoint.select
+    assert select("kinds", "task", None) == select("kinds", "task", "classification") == "kinds"
+    assert (select(None, "task", "embedding"), select(None, "task", "classification")) == ("mails", "kinds")
+    with pytest.raises(Exception, match="several are served: mails, kinds"):
+        select(None, "model", None)
+    for name, head, sentence in (("kinds", "embedding", "not an embedding"), ("mails", "classification", "classifier")):
+        with pytest.raises(ApiError, match=sentence) as refused:
+            select(name, "task", head)
+        assert (refused.value.status, refused.value.code) == (424, "wrong_head")
+    single = Service(mails="embedding")
+    assert single.endpoint.select(None, "task", None) == "mails"
+    with pytest.raises(ApiError) as refused:
+        single.endpoint.select(None, "task", "classification")
+    assert refused.value.status == 424
+    assert both.endpoint.tasks() == ["mails", "kinds"] and both.endpoint.describe("kinds").head == "classification"

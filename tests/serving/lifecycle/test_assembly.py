@@ -1,0 +1,308 @@
+"""A service starts whole or leaves nothing behind, and its generations have workers, journals and numbers of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pliant.errors import DeviceError, WorkerError
+from pliant.protocol import Arrived, JournalEntry, Launch, Request
+from serving.answers import Completed
+from serving.bins.settings import BinsSettings
+from serving.journal import read
+from serving.lifecycle.assembly import (
+    Blueprint,
+    Builder,
+    assemble,
+    generation_maker,
+    journal_recorder,
+    spare_builds,
+)
+from serving.lifecycle.generation import Generation
+from serving.lifecycle.refresh import Source
+from serving.metrics import Metrics
+from serving.workers.devices import SameDevice
+from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
+
+
+@dataclass(frozen=True)
+class Catalog:
+    pointers: dict[str, int] = field(default_factory=lambda: {"x": 1})
+    device: str = "cpu"
+    folders: frozenset[Path] = frozenset()
+
+    def serves_as(self, other):
+        return self == other
+
+
+class Driver:
+    def __init__(self, log, refuses=False) -> None:
+        self.log, self.refuses = log, refuses
+
+    async def start(self):
+        self.log.append("start")
+        if self.refuses:
+            raise WorkerError("no room")
+
+    async def stop(self):
+        self.log.append("stop")
+
+
+class Registry:
+    def __init__(self) -> None:
+        self.discarded: list[Path] = []
+
+    def identity(self):
+        return "the registry"
+
+    def versions(self, prefix, alias):
+        return {"x": 1}
+
+    def discard(self, folder):
+        self.discarded.append(folder)
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+
+    def refreshed(self, outcome):
+        self.outcomes.append(outcome)
+
+
+def source(registry=None, load=lambda *_: Catalog()):
+    return Source(registry or Registry(), "champion", "mine-", load)
+
+
+def test_it_starts_the_first_generation_polls_from_then_on_and_ends_in_order():
+    async def main():
+        log, counter = [], Counter()
+        service = await assemble(
+            source(),
+            lambda number, catalog: Generation(number, catalog, {}, Driver(log)),
+            SameDevice("models", False),
+            lambda refresher: ("the endpoint of", refresher),
+            0.001,
+            counter,
+            close=lambda: log.append("close"),
+        )
+        assert service.endpoint == ("the endpoint of", service.refresher)
+        assert log == ["start"] and service.generations.present.number == 1
+        async with asyncio.timeout(10):
+            while len(counter.outcomes) < 2:
+                await asyncio.sleep(0.001)
+        assert set(counter.outcomes) == {"unchanged"}
+        await service.stop()
+        assert log == ["start", "stop", "close"] and service.polling.cancelled()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("trouble", ["identity", "load", "device", "start"])
+def test_whatever_fails_at_the_start_closes_what_the_workers_need_once_and_leaves_nothing(trouble):
+    def load(*_):
+        if trouble == "load":
+            raise OSError("a file is missing")
+        return Catalog()
+
+    async def main():
+        log, registry = [], Registry()
+        if trouble == "identity":
+            registry.identity = lambda: 1 / 0
+        same = SameDevice("models", False)
+        if trouble == "device":
+            same.check(Catalog(device="a GPU"))
+        with pytest.raises((OSError, ZeroDivisionError, DeviceError, WorkerError)):
+            await assemble(
+                source(registry, load),
+                lambda number, catalog: Generation(number, catalog, {}, Driver(log, trouble == "start")),
+                same,
+                lambda _: pytest.fail("there is no endpoint"),
+                1.0,
+                Counter(),
+                close=lambda: log.append("close"),
+            )
+        assert log == (["start", "stop", "close"] if trouble == "start" else ["close"])
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+
+
+def test_files_of_a_former_generation_go_once_it_has_stopped():
+    async def main():
+        registry, catalogs = Registry(), []
+        for folders in ("ab", "bc"):
+            catalogs.append(Catalog({"x": len(catalogs)}, folders=frozenset(map(Path, folders))))
+        service = await assemble(
+            source(registry, lambda *_: catalogs[0]),
+            lambda number, catalog: Generation(number, catalog, {}, Driver([])),
+            SameDevice("models", False),
+            lambda _: None,
+            0.0,
+            Counter(),
+        )
+        await service.refresher.serve(catalogs[1])
+        await asyncio.sleep(0.01)
+        assert registry.discarded == [Path("a")] and service.generations.present.number == 2
+        await service.stop()
+
+    asyncio.run(main())
+
+
+def test_generations_are_numbered_and_one_that_was_never_made_takes_no_number():
+    async def main():
+        refused = iter([False, True, False, False])
+
+        def make(number, catalog):
+            if next(refused):
+                raise WorkerError("no room")
+            return Generation(number, catalog, {}, Driver([]))
+
+        builder, numbers = Builder(make, SameDevice("models", True)), []
+        for _ in range(4):
+            try:
+                numbers.append((await builder.start(Catalog())).number)
+            except WorkerError:
+                numbers.append(None)
+        assert numbers == [1, None, 2, 3]
+
+    asyncio.run(main())
+
+
+def test_a_generation_that_did_not_start_keeps_its_number_so_that_its_journal_stays():
+    async def main():
+        refused = iter([False, True, False])
+        builder = Builder(
+            lambda number, catalog: Generation(number, catalog, {}, Driver([], next(refused))),
+            SameDevice("models", True),
+        )
+        await builder.start(Catalog())
+        with pytest.raises(WorkerError):
+            await builder.start(Catalog())
+        assert (await builder.start(Catalog())).number == 3
+
+    asyncio.run(main())
+
+
+def test_spares_are_builds_of_the_workers_in_turn():
+    assert spare_builds(["a", "b"], 0) == []
+    assert spare_builds(["a", "a", "b"], 1) == ["a"]
+    assert spare_builds(["a", "a", "b"], 2) == ["a", "b"]
+    assert spare_builds(["a", "a", "b", "a"], 5) == ["a", "b", "a", "b", "a"]
+
+
+def blueprint(catalog, scheduler=FifoScheduler, **more):
+    return Blueprint(
+        make_scheduler=lambda: scheduler(workers=2),
+        handlers={"x": "its handler"},
+        builds=["left", "right"],
+        waiting=lambda driver: 7 + len(driver.scheduler._waiting),
+        **more,
+    )
+
+
+def maker(settings, counted, workers, plan=blueprint):
+    def make_worker(build):
+        workers.append(FakeWorker(build=build))
+        return workers[-1]
+
+    return generation_maker(
+        settings, lambda: asyncio.get_running_loop().time(), Metrics("size", (), counted), make_worker, plan
+    )
+
+
+def test_a_generation_runs_every_worker_and_its_requests_are_counted_and_written_down(tmp_path):
+    async def main():
+        counted, workers = CollectorRegistry(), []
+        settings = BinsSettings(journal=tmp_path / "j.jsonl", spare=1)
+        plan = lambda catalog: blueprint(  # noqa: E731
+            catalog,
+            setting_name=lambda setting: f"size {setting}",
+            read=lambda pending, result: replace(result, length=len(pending.payload)),
+            facts={"known": 1},
+        )
+        generation = maker(settings, counted, workers, plan)(2, Catalog())
+        assert (generation.number, generation.catalog, generation.handlers) == (2, Catalog(), {"x": "its handler"})
+        assert [worker.build for worker in workers] == ["left", "right", "left"]
+        await generation.start()
+        assert generation.driver.scheduler.facts == [{"known": 1}]
+        answer = await generation.driver.submit("x", 5.0, 1.0, "payload")
+        assert isinstance(answer, Completed) and answer.output == "payload"
+        await generation.stop()
+        sample = counted.get_sample_value
+        assert sample("pliant_arrivals_total", {"task": "x"}) == 1
+        assert sample("pliant_launches_total", {"size": "size 0"}) == 1
+        assert sample("pliant_waiting") == 7
+        entries = read(tmp_path / "j-2.jsonl")
+        assert [type(entry.event).__name__ for entry in entries] == ["Changed", "Arrived", "Finished"]
+        assert [result.length for result in entries[2].event.results] == [len("payload")]
+        assert not (tmp_path / "j.jsonl").exists()
+        assert workers[0].calls[0] == "start" and workers[1].calls[0] == "start"
+
+    run_virtually(main())
+
+
+def test_without_a_journal_nothing_is_written_and_without_spares_none_is_made():
+    async def main():
+        workers = []
+        generation = maker(BinsSettings(), CollectorRegistry(), workers)(1, Catalog())
+        assert generation.recorder is None and len(workers) == 2
+        await generation.start()
+        assert (await generation.driver.submit("x", 5.0, 1.0, "as it is")).output == "as it is"
+        await generation.stop()
+
+    run_virtually(main())
+
+
+def test_a_launch_that_lasts_longer_than_the_settings_allow_is_ended():
+    async def main():
+        workers = []
+        generation = maker(BinsSettings(launch_limit=3.0), CollectorRegistry(), workers)(1, Catalog())
+        await generation.start()
+        hung = asyncio.create_task(generation.driver.submit("x", 5.0, 1.0, "hang"))
+        await asyncio.sleep(2.9)
+        assert "kill" not in workers[0].calls
+        await asyncio.sleep(0.2)
+        assert "kill" in workers[0].calls
+        hung.cancel()
+        await asyncio.gather(hung, return_exceptions=True)
+        await generation.stop()
+
+    run_virtually(main())
+
+
+def test_a_worker_that_dies_idle_is_counted():
+    async def main():
+        counted, workers = CollectorRegistry(), []
+        generation = maker(BinsSettings(), counted, workers)(1, Catalog())
+        await generation.start()
+        workers[1].die()
+        await asyncio.sleep(2)
+        assert counted.get_sample_value("pliant_worker_failures_total") == 1
+        assert "restart" in workers[1].calls
+        await generation.stop()
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+def test_every_entry_reaches_the_metrics_and_the_file_and_what_waits_is_set_each_time(with_file):
+    seen, file = [], []
+    metrics = SimpleNamespace(
+        observe=lambda entry, name: seen.append((entry, name(4))), waiting=lambda count: seen.append(count)
+    )
+    waiting = iter([3, 1])
+    record = journal_recorder(metrics, lambda: next(waiting), file.append if with_file else None, "{} tokens".format)
+    entries = [
+        JournalEntry(0.5, Arrived(Request(0, "x", 0.5, 1.0, 1.0)), [Launch(0, 0, (0,))]),
+        JournalEntry(0.7, Arrived(Request(1, "x", 0.7, 1.0, 1.0)), []),
+    ]
+    for entry in entries:
+        record(entry)
+    assert seen == [(entries[0], "4 tokens"), 3, (entries[1], "4 tokens"), 1]
+    assert file == (entries if with_file else [])

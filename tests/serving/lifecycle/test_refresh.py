@@ -1,0 +1,399 @@
+"""A poll serves what has changed, whole, once; whatever fails leaves everything as it was, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pliant.errors import ArtifactError, InputError, RegistryError, UnreachableError, WorkerError
+from registry.releases import RegistryRelease
+from serving.lifecycle.generation import Generation, Generations
+from serving.lifecycle.refresh import REPLACED, Refresher, Source, extend_never
+
+PREFIX = "pliant-bins-"
+A, B, C, D = (PREFIX + letter for letter in "abcd")
+
+
+@dataclass(frozen=True)
+class Catalog:
+    pointers: dict[str, int]
+    folders: frozenset[Path] = frozenset()
+
+    def serves_as(self, other: Catalog) -> bool:
+        return self.pointers == other.pointers
+
+
+class Driver:
+    stopped = False
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+
+@dataclass
+class Registry:
+    """Aliases, and releases by number, the last of which counts."""
+
+    pointers: dict[str, int] = field(default_factory=lambda: {A: 1})
+    released: list[RegistryRelease] = field(default_factory=list)
+    name: str = "the registry"
+    discarded: list[Path] = field(default_factory=list)
+    releases_read: int = 0
+
+    def identity(self) -> str:
+        return self.name
+
+    def versions(self, prefix, alias):
+        assert (prefix, alias) == (PREFIX, "champion")
+        return dict(self.released[-1].versions if self.released else self.pointers)
+
+    def aliases(self, prefix, alias):
+        assert (prefix, alias) == (PREFIX, "champion")
+        return dict(self.pointers)
+
+    def release(self, system, which):
+        assert system == "bins"
+        self.releases_read += 1
+        if which == "champion":
+            return self.released[-1] if self.released else None
+        return next((release for release in self.released if release.number == which), None)
+
+    def commit(self, **versions: int) -> None:
+        number = len(self.released) + 1
+        named = {PREFIX + name: version for name, version in versions.items()}
+        self.pointers = dict(named)
+        self.released.append(RegistryRelease("bins", number, number - 1 or None, named, {}))
+
+    def discard(self, folder):
+        self.discarded.append(folder)
+
+
+class Service:
+    """A refresher over a registry. `broken` versions cannot be loaded; `refuses` is raised by the devices."""
+
+    def __init__(self, registry: Registry, extend=extend_never) -> None:
+        self.registry, self.outcomes = registry, []
+        self.broken: dict[int, Exception] = {}
+        self.refuses: BaseException | None = None
+        self.loads = 0
+        self.source = Source(registry, "champion", PREFIX, self.load_catalog)
+        loaded = self.source.load(None)
+        self.first = Generation(1, loaded.catalog, {}, Driver())
+        self.generations = Generations(self.first)
+        counter = SimpleNamespace(refreshed=self.outcomes.append)
+        self.refresher = Refresher(
+            self.generations, self.source, self.start, 0.0, counter, extend, loaded, registry.identity()
+        )
+        self.loads = 0
+
+    def load_catalog(self, registry, alias, running):
+        self.loads += 1
+        pointers = registry.versions(PREFIX, alias)
+        for version in pointers.values():
+            if version in self.broken:
+                raise self.broken[version]
+        return Catalog(pointers, frozenset(Path(f"{name}-{version}") for name, version in pointers.items()))
+
+    async def start(self, catalog):
+        if self.refuses is not None:
+            raise self.refuses
+        return Generation(self.generations.present.number + 1, catalog, {}, Driver())
+
+    async def poll(self, retry_held=True):
+        outcome = await self.refresher.poller.poll(retry_held)
+        return outcome.outcome, outcome.message, dict(outcome.changed)
+
+    @property
+    def served(self):
+        return self.generations.present.catalog.pointers
+
+
+def run(scenario, registry=None, **options):
+    async def main():
+        await scenario(Service(registry or Registry(), **options))
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_without_a_change_nothing_is_loaded():
+    async def scenario(service):
+        for _ in range(3):
+            assert await service.poll() == ("unchanged", "the service serves what the alias points to", {})
+        assert service.loads == 0 and service.generations.present is service.first
+
+    run(scenario)
+
+
+def test_a_change_names_the_versions_that_moved_and_nothing_else():
+    async def scenario(service):
+        service.registry.pointers = {A: 1, C: 7, B: 2}
+        assert await service.poll() == ("changed", f"now served: {B} version 2, {C} version 7", {B: 2, C: 7})
+        assert service.served == {A: 1, B: 2, C: 7}
+        await asyncio.sleep(0.01)
+        assert service.first.driver.stopped
+        assert (await service.poll())[0] == "unchanged"
+        assert service.loads == 1
+        service.registry.pointers = {A: 1}
+        assert await service.poll() == ("changed", "now served: fewer tasks", {})
+        assert service.outcomes == ["changed", "unchanged", "changed"]
+
+    run(scenario)
+
+
+def test_a_generation_that_can_be_extended_keeps_its_driver():
+    async def extend(present, target):
+        return Generation(present.number, target, {}, present.driver)
+
+    async def scenario(service):
+        service.registry.pointers = {A: 2}
+        service.refuses = AssertionError("no generation is started")
+        assert (await service.poll())[0] == "changed"
+        assert service.served == {A: 2} and service.generations.present.driver is service.first.driver
+        assert service.generations.draining == 0 and not service.first.driver.stopped
+
+    run(scenario, extend=extend)
+
+
+@pytest.mark.parametrize("error", [ArtifactError("another encoder"), InputError("gamma", 3, "profiled")])
+def test_versions_that_do_not_fit_are_held_and_tried_again_by_hand_only(error):
+    async def scenario(service):
+        service.registry.pointers = {A: 2}
+        service.broken = {2: error}
+        held = ("held", f"the versions that champion points to are not served: {error}", {})
+        assert await service.poll(retry_held=False) == held
+        assert await service.poll(retry_held=False) == held and service.loads == 1
+        assert await service.poll() == held and service.loads == 2
+        assert service.served == {A: 1}
+        service.broken = {}
+        assert (await service.poll(retry_held=False))[0] == "held"
+        assert (await service.poll())[0] == "changed" and service.served == {A: 2}
+
+    run(scenario)
+
+
+def test_held_versions_are_tried_again_without_a_hand_once_an_alias_moves():
+    async def scenario(service):
+        service.registry.pointers = {A: 2}
+        service.broken = {2: ArtifactError("half")}
+        await service.poll(retry_held=False)
+        service.registry.pointers = {A: 3}
+        assert (await service.poll(retry_held=False))[0] == "changed" and service.served == {A: 3}
+
+    run(scenario)
+
+
+def test_what_is_held_is_forgotten_once_the_alias_is_back():
+    async def scenario(service):
+        service.registry.pointers = {A: 2}
+        service.broken = {2: ArtifactError("half")}
+        await service.poll()
+        service.registry.pointers = {A: 1}
+        assert await service.poll() == ("unchanged", "the service serves what the alias points to", {})
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("error", [UnreachableError("no answer"), RegistryError("no such version")])
+def test_in_a_registry_without_releases_its_errors_fail_the_poll_and_the_next_one_tries_again(error):
+    async def scenario(service):
+        service.registry.pointers = {A: 2}
+        service.broken = {2: error}
+        for _ in range(2):
+            with pytest.raises(type(error)):
+                await service.poll(retry_held=False)
+        assert service.loads == 2 and service.outcomes == ["failed", "failed"]
+        service.broken = {}
+        assert (await service.poll(retry_held=False))[0] == "changed"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"), [(RegistryError("no such version"), "held"), (UnreachableError("no answer"), "failed")]
+)
+def test_a_release_that_lacks_a_version_is_held_but_a_registry_out_of_reach_is_tried_again(error, outcome):
+    registry = Registry()
+    registry.commit(a=1)
+
+    async def scenario(service):
+        registry.commit(a=2)
+        service.broken = {1: error, 2: error}
+        if outcome == "failed":
+            with pytest.raises(UnreachableError):
+                await service.poll(retry_held=False)
+        else:
+            assert (await service.poll(retry_held=False))[0] == "held"
+        assert service.outcomes == [outcome] and service.refresher.release == 1
+        service.broken = {}
+        assert (await service.poll(retry_held=False))[0] == ("held" if outcome == "held" else "changed")
+        assert (await service.poll())[0] == ("changed" if outcome == "held" else "unchanged")
+        assert service.refresher.release == 2
+
+    run(scenario, registry)
+
+
+@pytest.mark.parametrize("error", [WorkerError("no room"), asyncio.CancelledError()])
+def test_what_the_devices_refuse_is_discarded_and_the_former_serves_on(error):
+    async def scenario(service):
+        service.registry.pointers = {A: 1, B: 2}
+        service.refuses = error
+        with pytest.raises(type(error)):
+            await service.poll()
+        assert service.registry.discarded == [Path(f"{B}-2")]  # what both have is still read
+        assert service.generations.present is service.first and not service.first.driver.stopped
+        service.refuses = None
+        assert (await service.poll(retry_held=False))[0] == "changed"
+
+    run(scenario)
+
+
+def test_a_broken_release_leaves_the_one_that_is_served_and_says_so_until_a_whole_one_comes():
+    registry = Registry()
+    registry.commit(a=1)
+
+    async def scenario(service):
+        registry.commit(a=2)
+        service.broken = {2: ArtifactError("altered")}
+        outcome, message, changed = await service.poll()
+        assert (outcome, changed, service.refresher.release) == ("held", {}, 1)
+        assert message == "the last release is broken (altered): release 1 is served"
+        registry.commit(a=3)
+        assert await service.poll() == ("changed", f"now served: {A} version 3", {A: 3})
+        assert service.refresher.release == 3
+
+    run(scenario, registry)
+
+
+def test_a_whole_release_behind_a_broken_one_is_taken_up_and_the_broken_one_named():
+    registry = Registry()
+    registry.commit(a=1)
+
+    async def scenario(service):
+        registry.commit(a=2)
+        registry.commit(a=3)
+        service.broken = {3: ArtifactError("altered")}
+        fault = "the last release is broken (altered): release 2 is served"
+        assert await service.poll() == ("changed", f"now served: {A} version 2; {fault}", {A: 2})
+        assert service.refresher.release == 2
+        service.broken = {2: ArtifactError("gone too"), 3: ArtifactError("altered")}
+        registry.commit(a=3)
+        outcome, message, _ = await service.poll()  # it never goes back behind what it serves
+        assert (outcome, service.served) == ("held", {A: 2})
+        assert message == "the versions that champion points to are not served: altered"
+
+    run(scenario, registry)
+
+
+def test_a_service_that_started_with_a_former_release_says_so_and_looks_again():
+    registry = Registry()
+    registry.commit(a=1)
+    registry.commit(a=2)
+
+    class Started(Service):
+        def load_catalog(self, registry, alias, running):
+            self.broken = {2: ArtifactError("altered")} if running is None else {}
+            return super().load_catalog(registry, alias, running)
+
+    async def main():
+        service = Started(registry)
+        last = service.refresher.poller.last
+        assert last.outcome == "held" and "release 1 is served" in last.message
+        assert service.outcomes == ["held"]
+        assert (await service.poll(retry_held=False))[0] == "changed"
+        assert service.refresher.release == 2
+
+    asyncio.run(main())
+
+
+def test_a_new_release_of_the_same_versions_is_known_by_its_number_and_starts_nothing():
+    registry = Registry()
+    registry.commit(a=1)
+
+    async def scenario(service):
+        registry.commit(a=1)
+        assert (await service.poll())[0] == "unchanged"
+        assert (service.refresher.release, service.loads) == (2, 1)
+        assert service.generations.present is service.first
+        await service.poll()
+        assert service.loads == 1
+
+    run(scenario, registry)
+
+
+def test_aliases_that_differ_from_the_release_are_not_followed_and_named_once_in_the_log(caplog):
+    registry = Registry()
+    registry.commit(a=1, b=1, c=1, d=1)
+
+    async def scenario(service):
+        registry.pointers = {A: 2, B: 1, C: 1, D: 1, PREFIX + "stranger": 4}
+        for _ in range(2):
+            outcome, message, changed = await service.poll()
+            assert (outcome, changed) == ("unchanged", {})
+            assert message.startswith("the service serves what the alias points to; ")
+            assert f"the alias champion of {A} differs from release 1" in message
+        assert caplog.text.count("differs from release 1") == 1 and service.loads == 1
+        registry.pointers = {A: 2, B: 2, C: 2}
+        message = (await service.poll())[1]
+        assert f"champion of {A}, {B}, {C}, ... differs" in message
+        assert caplog.text.count("differs from release 1") == 2
+        registry.pointers = {A: 2, B: 2, C: 2, D: 1}
+        assert f"champion of {A}, {B}, {C} differs" in (await service.poll())[1]
+        registry.pointers = dict.fromkeys((A, B, C, D), 1)
+        assert await service.poll() == ("unchanged", "the service serves what the alias points to", {})
+
+    with caplog.at_level(logging.WARNING, "pliant.serving"):
+        run(scenario, registry)
+
+
+def test_a_stray_alias_at_the_start_is_noticed_by_the_first_poll():
+    registry = Registry()
+    registry.commit(a=1)
+    registry.pointers = {A: 9}
+
+    async def scenario(service):
+        assert "differs from release 1" in (await service.poll(retry_held=False))[1]
+
+    run(scenario, registry)
+
+
+def test_nothing_of_another_registry_is_served_and_nothing_of_it_is_remembered():
+    async def scenario(service):
+        service.registry.name, service.registry.pointers = "another", {A: 2}
+        for retry in (False, True):
+            assert await service.poll(retry) == ("held", REPLACED, {})
+        assert service.loads == 0 and service.served == {A: 1}
+        service.registry.name = "the registry"
+        assert (await service.poll(retry_held=False))[0] == "changed"
+
+    run(scenario)
+
+
+def test_a_registry_that_names_itself_later_or_not_at_all_is_the_one_that_it_was():
+    registry = Registry(name="")
+
+    async def scenario(service):
+        registry.pointers = {A: 2}
+        assert (await service.poll())[0] == "changed"
+        registry.name, registry.pointers = "the registry", {A: 3}
+        assert (await service.poll())[0] == "changed"
+        registry.name = ""
+        assert (await service.poll())[0] == "unchanged"
+        registry.name = "another"
+        assert (await service.poll())[0] == "held"
+
+    run(scenario, registry)
+
+
+def test_a_foreign_prefix_has_no_releases():
+    registry = Registry()
+    source = Source(registry, "champion", "mine-", lambda *_: pytest.fail("nothing is loaded"))
+    registry.versions = lambda prefix, alias: {prefix + alias: 5}
+    marks = source.marks(None)
+    assert (marks.release, marks.strays, marks.pointers) == (None, (), {"mine-champion": 5})
+    assert marks.identity == "the registry" and registry.releases_read == 0

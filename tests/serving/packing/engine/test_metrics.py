@@ -1,0 +1,95 @@
+"""What a packing service counts of outputs, forecasts and engines."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pliant.packing.engine.submission import Status
+from serving.packing.engine.forecaster import Forecast
+from serving.packing.engine.metrics import PackingMetrics
+
+QUANTILES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+
+
+def choice(finish, tokens=10, tenant="ann", origin="predicted", at_stop_string=False):
+    output = SimpleNamespace(
+        finish=finish,
+        tokens=[5] * tokens,
+        queued=0.25,
+        seconds=2.0,
+        at_stop_string=at_stop_string,
+        first=SimpleNamespace(prompt=SimpleNamespace(tenant=tenant)),
+    )
+    return SimpleNamespace(output=output, forecast=Forecast(QUANTILES, 16, origin), predicted=8)
+
+
+@pytest.fixture
+def counted():
+    registry = CollectorRegistry()
+    return PackingMetrics(registry), lambda name, **labels: registry.get_sample_value(f"pliant_{name}", labels)
+
+
+def test_outputs_are_counted_by_how_they_ended_and_their_tenants_pay_for_all_of_them(counted):
+    metrics, value = counted
+    for finish in ("stop", "length", "late", "full", "failed", "cancelled", "slow"):
+        metrics.ended("tales", 7, choice(finish))
+    outcomes = ("stop", "length", "dropped_late", "dropped_full", "failed", "cancelled", "slow")
+    assert [value("outcomes_total", task="tales", outcome=outcome) for outcome in outcomes] == [1] * 7
+    assert value("answers_total", task="tales", generator_version="7") == 2
+    assert value("tenant_seconds_total", tenant="ann") == 14
+    tenants = {"answered": 2, "dropped_late": 1, "dropped_full": 1, "dropped_failed": 1}
+    assert {outcome: value("tenant_outcomes_total", tenant="ann", outcome=outcome) for outcome in tenants} == tenants
+    assert (value("queue_seconds_count", task="tales"), value("queue_seconds_sum", task="tales")) == (2, 0.5)
+    assert (value("observed_tokens_count", task="tales"), value("observed_tokens_sum", task="tales")) == (2, 20)
+
+
+def test_forecasts_are_judged_by_outputs_whose_full_length_is_known_and_only_the_predictors_own(counted):
+    metrics, value = counted
+    assert metrics.coverage("tales") == {}
+    metrics.ended("tales", 7, choice("stop", origin="late"))
+    assert value("predicted_tokens_count", task="tales") is None
+    for finish, stopped in (("length", False), ("stop", True)):
+        metrics.ended("tales", 7, choice(finish, at_stop_string=stopped))
+    assert value("predicted_tokens_sum", task="tales") == 16 and metrics.coverage("tales") == {}
+    metrics.ended("tales", 7, choice("stop", tokens=10))
+    coverage = {"0.05": 0, "0.1": 0, "0.25": 0, "0.5": 0, "0.75": 1, "0.9": 1, "0.95": 1, "0.99": 1}
+    assert metrics.coverage("tales") == coverage  # of one output of ten tokens
+    metrics.ended("tales", 7, choice("stop", tokens=3))
+    assert metrics.coverage("tales") == {**coverage, "0.25": 0.5, "0.5": 0.5}
+    assert value("coverage", task="tales", level="0.25") == 0.5
+    assert metrics.coverage("others") == {}
+
+
+def test_arrivals_drops_polls_errors_and_deaths_are_counted(counted):
+    metrics, value = counted
+    metrics.arrived("tales", "predicted")
+    metrics.arrived("tales", "late")
+    metrics.dropped("tales", "ben", "full")
+    metrics.refreshed("held")
+    metrics.errored("full")
+    metrics.errored("late", 2)
+    metrics.died()
+    assert value("arrivals_total", task="tales") == 2
+    assert value("predictions_total", task="tales", origin="late") == 1
+    assert value("outcomes_total", task="tales", outcome="dropped_full") == 1
+    assert value("tenant_outcomes_total", tenant="ben", outcome="dropped_full") == 1
+    assert value("refreshes_total", outcome="held") == 1
+    assert (value("refusals_total", code="full"), value("refusals_total", code="late")) == (1, 2)
+    assert value("worker_failures_total") == 1
+
+
+def test_the_state_of_an_engine_is_that_of_its_last_report(counted):
+    metrics, value = counted
+    first = {"running": 1, "waiting": 2, "pages": 30, "pages_used": 4, "host_pages_used": 5, "iterations": 6}
+    later = {"tokens": 7, "preemptions": 8, "recomputed": 9}
+    rest = {"alive": True, "error": "", "sequences": 0, "busy": 0.0, "deciding": 0.0}
+    for waiting in (11, 2):
+        metrics.engine("tales", Status(**{**rest, **first, **later, "waiting": waiting}))
+    assert {name: value(name, task="tales") for name in first if name != "iterations"} == {
+        name: number for name, number in first.items() if name != "iterations"
+    }
+    counts = {"iterations": 6, **later}
+    assert {name: value(f"engine_{name}", task="tales") for name in counts} == counts

@@ -1,0 +1,91 @@
+"""Prompts become tokens that leave room for an output, and what does not fit is named with the limit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from pliant.errors import ArtifactError, InputError
+from serving.http.api_errors import ApiError
+from serving.packing.catalog import ServedGenerator
+from serving.packing.reading import MIN_TOKEN_CHARACTERS, PromptReader
+from serving.packing.request import PromptInput
+
+WORDS = ("a", "b", "c", "tell")
+CONTEXT = 6
+
+
+def reader(vocabulary: int | None = None, tokenizer: str | None = None, context: int = CONTEXT) -> PromptReader:
+    words = Tokenizer(models.WordLevel({word: id for id, word in enumerate(WORDS)}, unk_token="a"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.enable_truncation(2)  # as a tokenizer may come; whole prompts are read all the same
+    words.enable_padding(length=4)
+    config = json.dumps({} if vocabulary is None else {"vocab_size": vocabulary})
+    text = words.to_str() if tokenizer is None else tokenizer
+    return PromptReader(ServedGenerator(Path(), 1, "d", config, text, "", context, ()), context)
+
+
+def test_a_text_is_read_whole_without_truncation_or_padding():
+    tokens = reader().read(PromptInput("prompt", text="tell a b"))
+    assert (tokens.ids, tokens.text, tokens.echo) == ((3, 0, 1), "tell a b", "tell a b")
+
+
+def test_token_ids_are_read_as_they_are_and_their_text_is_what_they_mean():
+    tokens = reader().read(PromptInput("prompt", ids=(3, 1)))
+    assert (tokens.ids, tokens.text, tokens.echo) == ((3, 1), "tell b", "tell b")
+
+
+@pytest.mark.parametrize("ids", [False, True])
+def test_a_prompt_leaves_at_least_one_token_for_the_output(ids):
+    def prompt(length):
+        return PromptInput("prompt[1]", ids=(1,) * length) if ids else PromptInput("prompt[1]", text="b " * length)
+
+    assert len(reader().read(prompt(CONTEXT - 1)).ids) == CONTEXT - 1
+    sentence = r"prompt\[1\] is 6 tokens, but must be at most 5 tokens, to leave one for the output"
+    with pytest.raises(ApiError, match=sentence) as refused:
+        reader().read(prompt(CONTEXT))
+    assert (refused.value.status, refused.value.code, refused.value.field) == (
+        400,
+        "context_length_exceeded",
+        "prompt[1]",
+    )
+
+
+def test_a_text_that_cannot_fit_is_refused_by_its_characters_before_it_is_tokenized():
+    longest = CONTEXT * MIN_TOKEN_CHARACTERS
+    assert reader().read(PromptInput("prompt", text="b" + " " * (longest - 1))).ids == (1,)
+    with pytest.raises(ApiError, match=f"prompt is {longest + 1} characters, but must be at most 5 tokens"):
+        reader().read(PromptInput("prompt", text="b" + " " * longest))
+
+
+def test_a_prompt_without_tokens_is_refused():
+    with pytest.raises(InputError, match="prompt is no tokens, but must be at least one token"):
+        reader().read(PromptInput("prompt", text="  "))
+
+
+@pytest.mark.parametrize(("vocabulary", "last"), [(None, len(WORDS) - 1), (10, 9)])
+def test_ids_must_be_of_the_vocabulary(vocabulary, last):
+    read = reader(vocabulary).read
+    assert read(PromptInput("prompt", ids=(0, last))).ids == (0, last)
+    for id in (last + 1, -1):
+        with pytest.raises(InputError, match=f"prompt is with the token {id}, but must be of tokens from 0 to {last}"):
+            read(PromptInput("prompt", ids=(0, id)))
+
+
+def test_an_output_may_have_what_the_prompt_leaves_and_no_more():
+    reading = reader()
+    tokens = reading.read(PromptInput("prompt", text="a b"))
+    assert reading.max_new_tokens(tokens, None, "max_tokens") == CONTEXT - 2
+    assert [reading.max_new_tokens(tokens, count, "max_tokens") for count in (1, CONTEXT - 2)] == [1, CONTEXT - 2]
+    sentence = "max_completion_tokens is 5, but must be at most 4: the prompt has 2 of 6 tokens"
+    with pytest.raises(ApiError, match=sentence) as refused:
+        reading.max_new_tokens(tokens, CONTEXT - 1, "max_completion_tokens")
+    assert (refused.value.status, refused.value.field) == (400, "max_completion_tokens")
+
+
+def test_a_tokenizer_that_cannot_be_read_is_an_error_of_the_artifact():
+    with pytest.raises(ArtifactError, match="the generator's tokenizer cannot be read"):
+        reader(tokenizer="{}")

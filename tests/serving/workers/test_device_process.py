@@ -1,0 +1,190 @@
+"""The two ends of a device process: messages arrive whole whichever way they go, and errors come back as sentences."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import pickle
+import socket
+import sys
+import threading
+import weakref
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pliant.errors import WorkerError
+from serving.workers.child_process import receive
+from serving.workers.device_process import SHARED_BYTES, ArrayInbox, ArrayOutbox, Device, main
+from tests.fixtures.fakes import EchoModel
+
+
+@pytest.fixture
+def outbox():
+    outbox = ArrayOutbox()
+    yield outbox
+    outbox.close()
+
+
+def arrived(outbox: ArrayOutbox, inbox: ArrayInbox, stream: io.BytesIO, message: object) -> tuple[object, int]:
+    """Send a message from one end to the other; return it as it arrives, and its bytes on the socket."""
+    content = outbox.pack(message)
+    stream.seek(0)
+    stream.truncate()
+    stream.write(content)
+    stream.seek(0)
+    body, arrays = inbox.receive()
+    assert stream.read() == b""  # nothing is left for the next message
+    return pickle.loads(body, buffers=arrays), len(content)
+
+
+def test_small_arrays_go_through_the_socket_and_large_ones_through_shared_memory(outbox):
+    stream = io.BytesIO()
+    inbox = ArrayInbox(stream, outbox.fd)
+    for count in (1, SHARED_BYTES // 2 - 1, SHARED_BYTES // 2, SHARED_BYTES):
+        sent = [np.arange(count, dtype=np.uint8), np.arange(count, dtype=np.uint8)[::-1].copy(), "a text"]
+        received, size = arrived(outbox, inbox, stream, sent)
+        for array, back in zip(sent[:2], received[:2], strict=True):
+            np.testing.assert_array_equal(array, back)
+        assert received[2] == "a text"
+        assert (size > 2 * count) is (2 * count < SHARED_BYTES)  # by the limit that is documented
+    assert size < 1000
+
+
+def test_the_shared_memory_grows_with_the_largest_message_and_serves_smaller_ones(outbox):
+    stream = io.BytesIO()
+    inbox = ArrayInbox(stream, outbox.fd)
+    sizes = (SHARED_BYTES, 4 * SHARED_BYTES, SHARED_BYTES + 8, 4 * SHARED_BYTES, 9 * SHARED_BYTES)
+    for number, size in enumerate(sizes):
+        sent = [np.full(size // 2, number, np.uint8), np.full(size // 2, number + 100, np.uint8)]
+        received, _ = arrived(outbox, inbox, stream, sent)
+        for array, back in zip(sent, received, strict=True):
+            np.testing.assert_array_equal(array, back)
+    assert os.fstat(outbox.fd).st_size == 9 * SHARED_BYTES
+
+
+def test_an_array_of_an_earlier_message_can_be_read_after_the_memory_has_grown(outbox):
+    stream = io.BytesIO()
+    inbox = ArrayInbox(stream, outbox.fd)
+    (former,), _ = arrived(outbox, inbox, stream, [np.full(SHARED_BYTES, 1, np.uint8)])
+    (later,), _ = arrived(outbox, inbox, stream, [np.full(3 * SHARED_BYTES, 2, np.uint8)])
+    assert former.shape == (SHARED_BYTES,) and later.sum() == 6 * SHARED_BYTES
+
+
+def test_a_message_that_is_cut_off_ends_the_process(outbox):
+    content = outbox.pack(("run", [np.arange(100)]))
+    for length in (0, 5, len(content) - 1):
+        with pytest.raises(EOFError):
+            ArrayInbox(io.BytesIO(content[:length]), outbox.fd).receive()
+
+
+def call(device: Device, verb: str, *arguments: object) -> tuple[bool, object]:
+    return device.reply(pickle.dumps((verb, arguments)))
+
+
+def test_a_device_builds_runs_updates_and_loads_a_model():
+    device = Device()
+    assert call(device, "build", EchoModel) == (True, None)
+    assert call(device, "update", "more") == (True, None)
+    assert call(device, "run", 3, ["x"]) == (True, ([("x", 3, ("more",))], 0.001))
+    succeeded, seconds = call(device, "load", 5)
+    assert succeeded and 0.01 <= seconds < 5  # the model takes a hundredth
+    assert call(device, "run", 0, ["x"])[1][0] == [("x", 0, ("model 5",))]
+
+
+def refuse():
+    raise WorkerError("cpu has no room for the model")
+
+
+def test_errors_come_back_as_sentences_and_the_device_lives_on(caplog):
+    device = Device()
+    assert call(device, "run", 0, ["x"]) == (False, "AssertionError: build comes first")
+    assert call(device, "build", refuse) == (False, "cpu has no room for the model")
+    call(device, "build", EchoModel)
+    assert call(device, "run", 0, ["raise"]) == (False, "ValueError: no such payload")
+    assert "the device process failed" in caplog.text  # with its trace, as this is a fault of ours
+    assert call(device, "update", "bad") == (False, "ValueError: a bad update")
+    assert call(device, "unheard of")[0] is False
+    assert device.reply(b"no pickle")[0] is False
+    assert call(device, "run", 0, ["x"])[0] is True
+
+
+@pytest.mark.parametrize(
+    ("initialized", "works", "ends"), [(True, True, False), (True, False, True), (False, False, False)]
+)
+def test_a_process_whose_gpu_works_no_more_ends_so_that_it_is_restarted(monkeypatch, initialized, works, ends):
+    calls = []
+
+    def synchronize():
+        calls.append("synchronize")
+        if not works:
+            raise RuntimeError("an illegal memory access")
+
+    cuda = SimpleNamespace(is_initialized=lambda: initialized, synchronize=synchronize)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    device = Device()
+    call(device, "build", EchoModel)
+    if ends:
+        with pytest.raises(SystemExit, match="does not work any more after an error of the model: no such payload"):
+            call(device, "run", 0, ["raise"])
+    else:
+        assert call(device, "run", 0, ["raise"]) == (False, "ValueError: no such payload")
+    assert calls == (["synchronize"] if initialized else [])
+    assert call(device, "run", 0, ["x"])[0] is True  # a GPU is not asked after a launch that went well
+    assert len(calls) == int(initialized)
+
+
+def test_a_process_without_torch_has_no_gpu_to_ask(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    device = Device()
+    call(device, "build", EchoModel)
+    assert call(device, "run", 0, ["raise"]) == (False, "ValueError: no such payload")
+
+
+def test_calls_are_answered_in_turn_until_the_parent_closes_the_socket(outbox):
+    ours, theirs = socket.socketpair()
+    ended = []
+
+    def be_the_process():
+        with theirs, theirs.makefile("rb") as incoming:
+            try:
+                main(theirs, incoming, outbox.fd)
+            except EOFError:
+                ended.append("end")
+
+    process = threading.Thread(target=be_the_process)
+    process.start()
+    with ours, ours.makefile("rb") as answers:
+        for verb, arguments in (("build", (EchoModel,)), ("run", (2, [np.zeros(SHARED_BYTES, np.uint8)]))):
+            ours.sendall(outbox.pack((verb, arguments)))
+            succeeded, result = receive(answers)
+            assert succeeded
+        assert result[0][0][0].shape == (SHARED_BYTES,) and result[0][0][1] == 2
+        ours.shutdown(socket.SHUT_WR)
+        process.join(30)
+    assert ended == ["end"]
+
+
+class Node:
+    """Refers to itself, so that only a collection of garbage ends it."""
+
+    def __init__(self) -> None:
+        self.self = self
+
+
+def test_what_a_build_leaves_behind_goes_and_what_it_keeps_is_not_looked_at_by_later_collections():
+    left = []
+
+    def build():
+        left.append(weakref.ref(Node()))
+        return EchoModel()
+
+    gc.disable()
+    try:
+        before = gc.get_freeze_count()
+        Device().build(build)
+        assert left[0]() is None and gc.get_freeze_count() > before
+    finally:
+        gc.enable()
