@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,8 +13,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, RESOURCE_DOES_NOT_EXIST
 
 from pliant.errors import RegistryError
+from registry import codec
 from registry.mlflow_store import DIGEST, MlflowRegistry
+from registry.package import Published
 from registry.releases import from_version
+from tests.fixtures.bins.tiny import some_bins
 
 A, B, RELEASES = "pliant-bins-a", "pliant-bins-encoder-a", "pliant-release-bins"
 
@@ -276,3 +280,39 @@ def test_only_that_a_thing_is_missing_means_none(registry, client, monkeypatch):
     monkeypatch.setattr(client, "get_registered_model", ill)
     with pytest.raises(RegistryError, match=f"{A} could not be looked up at .*: ill"):
         registry.aliased(A, "champion")
+
+
+@pytest.mark.parametrize(
+    ("uri", "location"), [("sqlite:///registry.db", Path("artifacts").absolute().as_uri()), ("http://host:5000", None)]
+)
+def test_a_new_experiment_keeps_its_files_under_the_root_unless_a_server_has_a_place_of_its_own(
+    client, monkeypatch, uri, location
+):
+    created = []
+    monkeypatch.setattr(
+        Client,
+        "create_experiment",
+        lambda _, name, artifact_location: created.append((name, artifact_location)) or 7,
+        False,
+    )
+    registry = MlflowRegistry(uri, "pliant-bins", Path("artifacts"))
+    registry.create()
+    assert created == [("pliant-bins", location)]
+    client.experiment = SimpleNamespace(experiment_id=3)
+    registry.create()
+    assert len(created) == 1 and registry._experiment(client) == "3"
+
+
+def test_a_version_is_intact_if_its_files_are_those_that_were_published(registry, client, monkeypatch, tmp_path):
+    digest = codec.save(some_bins(), tmp_path)
+    published = Published(A, 1, digest, "", {})
+    where = [tmp_path.as_uri()]
+    monkeypatch.setattr(Client, "get_model_version_download_uri", lambda *_: where[0], False)
+    monkeypatch.setattr(MlflowRegistry, "_download", lambda *_: tmp_path)
+    assert registry.intact(published)
+    assert not registry.intact(replace(published, digest="0" * 64))
+    assert not registry.intact(replace(published, version=9)), "there is no such version"
+    (tmp_path / "artifact.json").write_text("{}")
+    assert not registry.intact(published)
+    where[0] = "s3://bucket/elsewhere"
+    assert registry.intact(published), "files elsewhere are not fetched to see that"

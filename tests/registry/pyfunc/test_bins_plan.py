@@ -53,3 +53,10 @@ def test_texts_that_no_runtime_takes_are_refused_with_the_limits(plan, length, b
     limits = f"texts is {batch} of {length} tokens, but must be 1 to 4 of 1 to 64"
     with pytest.raises(InputError, match=limits):
         plan.predict(pd.DataFrame({"length": [5, length], "batch": [1, batch]}))
+
+
+def test_texts_longer_than_any_static_runtime_go_to_the_dynamic_one(tmp_path):
+    codec.save(some_bins(edges=(16,)), tmp_path)
+    frame = served("bins-plan", tmp_path)[1].predict(pd.DataFrame({"length": [30, 64], "batch": [1, 4]}))
+    assert list(frame["runtime"]) == ["dynamic", "dynamic"]
+    assert list(frame["seconds"]) == pytest.approx([0.002 + 2e-5 * 30, 0.002 + 2e-5 * 64 * 4])
