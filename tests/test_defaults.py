@@ -10,13 +10,25 @@ from dataclasses import MISSING, fields
 
 from pliant import systems
 from pliant.bins.knowledge import Config, Scaling
+from pliant.bins.reference import ReferenceConfig as BinsReference
+from pliant.cascade.artifact import Gate
 from pliant.cascade.plan import PlanConfig
+from pliant.cascade.reference import ReferenceConfig as CascadeReference
 from pliant.cascade.scheduler import Options as CascadeOptions
 from pliant.cascade.search import SearchConfig
+from pliant.cascade.tabi import TabiConfig
 from pliant.fairness import FairnessConfig
+from pliant.packing.engine.submission import Sampling
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.request import Memory
+from pliant.packing.scheduling.reference import ReferenceConfig as PackingReference
+from pliant.packing.scheduling.request import Memory, Prompt
+from pliant.protocol import Request
+from pliant.tokens.adaptive import AdaptiveConfig
 from pliant.tokens.batching import BatchingConfig
+from pliant.tokens.infaas import InfaasConfig
+from pliant.tokens.otas import OtasConfig
+from pliant.tokens.published import SyntheticConfig
+from pliant.tokens.reference import ReferenceConfig as TokensReference
 from pliant.tokens.scheduler import Options as TokensOptions
 from serving.http.door.limits import DoorLimits
 from serving.packing.engine.engine import EngineLimits
@@ -28,13 +40,26 @@ KINDS = {
     **{f"settings of {name}": settings_of(name) for name in systems.names()},
     "scheduler of tokens": TokensOptions,
     "batches of tokens": BatchingConfig,
+    "prices of tokens": AdaptiveConfig,
+    "OTAS": OtasConfig,
+    "INFaaS": InfaasConfig,
+    "published load of tokens": SyntheticConfig,
+    "reference load of tokens": TokensReference,
     "scheduler of bins": Config,
     "scaling of bins": Scaling,
+    "reference load of bins": BinsReference,
     "scheduler of cascade": CascadeOptions,
     "plan of cascade": PlanConfig,
     "search of cascade": SearchConfig,
+    "gate of cascade": Gate,
+    "Tabi": TabiConfig,
+    "reference load of cascade": CascadeReference,
     "rules of packing": Rules,
     "memory of packing": Memory,
+    "sampling of packing": Sampling,
+    "reference load of packing": PackingReference,
+    "prompt in packing's journal": Prompt,
+    "request in journals": Request,
     "engine of packing": EngineLimits,
     "tenants": FairnessConfig,
     "connections": DoorLimits,

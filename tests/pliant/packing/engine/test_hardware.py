@@ -137,3 +137,18 @@ def test_the_spread_is_the_fastest_of_all_that_hold_the_weights(model, devices, 
             spread(model, A100, devices, sequences)
         return
     assert seconds(spread(model, A100, devices, sequences)) == min(map(seconds, holding))
+
+
+@pytest.mark.parametrize(
+    ("model", "width"), [(GPT_J_6B, 256), (LLAMA_13B, 128), (GPT_NEOX_20B, 96), (LLAMA_33B, 128), (GPT_3_175B, 128)]
+)
+def test_heads_are_as_wide_as_published_and_contexts_as_long(model, width):
+    """Head widths of the models' own papers; all of them read 2,048 tokens."""
+    assert model.heads * width == model.hidden
+    assert model.context == 2048
+
+
+@pytest.mark.parametrize(("stages", "tensor", "devices"), [(1, 1, 1), (4, 1, 4), (1, 8, 8), (3, 2, 6)])
+def test_a_spread_takes_the_devices_of_all_its_stages(stages, tensor, devices):
+    assert Spread(stages, tensor).devices == devices
+    assert Spread(stages, tensor).share(GPT_3_175B) == pytest.approx(1 / devices)  # 96 layers divide by all of these

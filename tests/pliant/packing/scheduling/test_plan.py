@@ -31,6 +31,19 @@ def test_where_every_pair_is_read_the_chosen_batch_makes_nearly_the_most_tokens_
     assert throughput(PAIRS, 400) < 0.5 * best
 
 
+@pytest.mark.parametrize(
+    ("outputs", "base", "limit", "chosen"),
+    [
+        ((80, 80), 7.5e-3, 40, 9),  # a sequence holds 60 tokens and reads 1.25: n / (base + 75e-6 n^2) is most at 10
+        ((80, 80), 7.5e-3, 8, 8),
+        ((20, 180), 12.24e-3, 40, 9),  # it holds 102 on average over time, as the long one runs nine times as long
+    ],
+)
+def test_the_smallest_batch_of_nearly_the_best_rate_is_that_of_paper_and_pencil(outputs, base, limit, chosen):
+    pairs_alone = LinearCost(base=base, query=0.0, sequence=0.0, token=0.0, pair=1e-6)
+    assert best_batch(pairs_alone, (20, 20), outputs, limit) == chosen
+
+
 def test_where_each_sequence_reads_its_own_tokens_the_largest_batches_are_worth_it():
     assert best_batch(OWN, PROMPTS, OUTPUTS, 64) > 0.9 * WORTH * 64
 

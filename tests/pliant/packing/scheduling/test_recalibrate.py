@@ -116,3 +116,13 @@ def test_a_long_wait_between_forecast_and_end_does_not_wind_the_shifts_up():
     median = [shifts[QUANTILES.index(0.5)] for shifts in seen]
     assert min(median) > np.log(0.5) - 0.25
     assert abs(np.mean(median[len(median) // 2 :]) - np.log(0.5)) < 0.15
+
+
+def test_a_shift_is_enough_for_a_drift_and_not_for_another_model():
+    """However far the outputs are from their forecasts, a quantile is moved by a factor of e^1.5 at most."""
+    longer = shorter = Calibration()
+    for _ in range(2000):
+        longer = longer.after(longer.apply((10.0,) * 8, 1_000_000), 900_000)
+        shorter = shorter.after(shorter.apply((1000.0,) * 8, 1_000_000), 1)
+    assert longer.apply((10.0,) * 8, 1_000_000) == pytest.approx([44.817] * 8, rel=1e-4)
+    assert shorter.apply((1000.0,) * 8, 1_000_000)[0] == pytest.approx(223.13, rel=1e-4)

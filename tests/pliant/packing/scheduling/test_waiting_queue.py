@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.packing.scheduling.forecast import Grid
-from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
+from pliant.packing.scheduling.waiting_queue import InOrder, Waiting, WaitingQueue
 from tests.fixtures.packing.samples import prompt
 
 ROW = Grid(64).row((1.0,) * 8, 8)
@@ -54,3 +54,11 @@ def test_the_first_tokens_are_those_in_the_cache_after_one_iteration():
     assert Waiting(request, (0, 0.0, 1), ROW, 12, unread=4).first_tokens == 4
     assert Waiting(request, (0, 0.0, 1), ROW, 12, generated=3, cached=6).first_tokens == 7
     assert Waiting(request, (0, 0.0, 1), ROW, 12, cached=3, unread=1).first_tokens == 4
+
+
+@given(acts)
+def test_some_sequences_in_an_order_of_their_own_begin_with_its_first(steps):
+    _, plain = filled(steps)
+    order = list(plain.values())
+    assert list(InOrder(order)) == order
+    assert InOrder(order).first() is (order[0] if order else None)

@@ -1,0 +1,87 @@
+"""Weights go into the model that they belong to and into no other; layers and positions of several families."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pliant.errors import ArtifactError
+from pliant.models.classifier import layers, load_model, module, positions, weights
+from tests.fixtures.cascade.classifiers import tiny_classifier, tiny_config
+
+
+def test_a_model_has_the_weights_of_its_artifact_and_judges_rather_than_trains():
+    classifier = tiny_classifier()
+    model = load_model(classifier)
+    stored = weights(model)
+    assert not model.training and stored.keys() == classifier.weights.keys()
+    assert all(np.array_equal(stored[name], array) for name, array in classifier.weights.items())
+    assert {array.dtype for array in stored.values()} == {np.dtype(np.float32)}
+    with torch.no_grad():
+        next(model.parameters()).add_(1)
+    assert all(np.array_equal(stored[name], array) for name, array in classifier.weights.items()), "not a copy"
+
+
+def without(classifier, name):
+    return replace(classifier, weights={key: array for key, array in classifier.weights.items() if key != name})
+
+
+def test_weights_of_another_model_are_refused_with_their_names():
+    classifier = tiny_classifier()
+    name = "classifier.bias"
+    with pytest.raises(ArtifactError, match=f"the weights of small do not fit its configuration: {name}$"):
+        load_model(without(classifier, name))
+    more = replace(classifier, weights={**classifier.weights, "extra.weight": np.zeros(1, np.float32)})
+    with pytest.raises(ArtifactError, match=r"do not fit its configuration: extra.weight$"):
+        load_model(more)
+    longer = replace(classifier, weights={**classifier.weights, name: np.zeros(7, np.float32)})
+    with pytest.raises(ArtifactError, match=r"(?s)do not fit its configuration: .*size mismatch for classifier\.bias"):
+        load_model(longer)
+    with pytest.raises(ArtifactError) as caught:
+        load_model(replace(classifier, weights={}))
+    assert str(caught.value).count(", ") == 3, "four names"
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+def test_the_layers_are_those_of_the_encoder(family):
+    assert len(layers(module(tiny_config(family)))) == 2
+
+
+def test_a_model_without_a_list_of_layers_is_refused():
+    with pytest.raises(ArtifactError, match="Linear has no list of layers"):
+        layers(nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("family", "read"),
+    [
+        ("bert", 40),
+        ("roberta", 38),  # it numbers from behind the padding token, 1, on
+        ("modernbert", 40),  # no table: what is configured
+        ("t5", None),
+    ],
+)
+def test_a_model_reads_as_many_tokens_as_it_has_positions(family, read):
+    config = tiny_config(family)
+    if family == "t5":
+        del config["max_position_embeddings"]
+    assert positions(module(config)) == read
+
+
+@pytest.mark.parametrize(("limit", "read"), [(1, 1), (0, None), (-1, None), ("many", None)])
+def test_a_configured_limit_counts_if_it_is_one(limit, read):
+    model = nn.Linear(1, 1)
+    model.config = SimpleNamespace(max_position_embeddings=limit)
+    assert positions(model) == read
+
+
+def test_a_regressor_has_one_output():
+    regressor = tiny_classifier(classes=())
+    assert json.loads(regressor.config)["num_labels"] == 1
+    assert load_model(regressor)(input_ids=torch.tensor([[2, 5, 3]])).logits.shape == (1, 1)

@@ -1,0 +1,39 @@
+"""One process runs plans itself, several share the model, and none is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from pliant.errors import InputError
+from pliant.packing.engine import executor as module
+from pliant.packing.engine import parallel
+from pliant.packing.scheduling.request import Memory
+
+MEMORY = Memory(4, 16)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """How each kind of executor was started, in place of the executors."""
+    monkeypatch.setattr(module, "ContinuousBatchingEngine", lambda *given: ("alone", *given))
+    monkeypatch.setattr(module, "load_generator", lambda generator, device: f"{generator} on {device}")
+    monkeypatch.setattr(module, "vocabulary", len)
+    monkeypatch.setattr(module.warps, "processors", lambda size: (f"draws from {size}",))
+    monkeypatch.setattr(parallel, "ParallelExecutor", lambda *given, **more: ("shared", *given, more))
+    return lambda sampling, processes: module.executor("model", MEMORY, sampling, 0.5, "cpu", processes)
+
+
+@pytest.mark.parametrize(("sampling", "processors"), [(True, ("draws from 5",)), (False, ())])
+def test_one_process_loads_the_model_and_draws_tokens_only_if_asked_to(started, sampling, processors):
+    assert started(sampling, 1) == ("alone", "model on cpu", MEMORY, processors, 0.5)
+
+
+def test_several_processes_share_the_model(started):
+    shared = started(True, 2)
+    assert shared == ("shared", "model", MEMORY, True, 0.5, {"processes": 2, "device": "cpu"})
+
+
+@pytest.mark.parametrize("processes", [0, -1])
+def test_less_than_one_process_is_refused(started, processes):
+    with pytest.raises(InputError, match=f"processes is {processes}, but must be at least 1"):
+        started(True, processes)

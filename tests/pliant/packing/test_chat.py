@@ -1,0 +1,80 @@
+"""Conversations as texts by the model's own template, which is a program that is not trusted."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from pliant.errors import ArtifactError, InputError
+from pliant.packing.chat import ChatTemplate, special_tokens
+
+HELLO = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "yes"}]
+
+
+def rendered(source: str, messages=HELLO, **special: str) -> str:
+    return ChatTemplate(source, special).render(messages)
+
+
+def test_without_a_template_messages_are_joined_by_newlines():
+    assert rendered("") == "hello\nyes"
+    assert not ChatTemplate("", {}).given and ChatTemplate("x", {}).given
+
+
+def test_a_template_reads_roles_contents_and_special_tokens_and_is_asked_for_the_answers_beginning():
+    source = (
+        "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message['content'] }}{{ eos_token }}"
+        "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+    )
+    assert rendered(source, bos_token="<s>", eos_token="</s>") == "<s>user: hello</s>assistant: yes</s>assistant:"
+
+
+def test_lines_of_statements_leave_no_lines_and_loops_can_be_broken_as_in_transformers():
+    source = (
+        "{% for message in messages %}\n    {% if loop.index == 2 %}\n{% break %}\n{% endif %}\n"
+        "{{ message.content }}!\n{% endfor %}"
+    )
+    assert rendered(source) == "hello!\n"
+
+
+def test_json_keeps_letters_and_signs_of_any_language():
+    assert rendered("{{ messages[0] | tojson }}", [{"content": "é<&"}]) == '{"content": "é<&"}'
+    assert rendered("{{ [1] | tojson(indent=2) }}") == "[\n  1\n]"
+
+
+def test_a_template_can_ask_for_the_date():
+    assert re.fullmatch(r"20\d\d", rendered("{{ strftime_now('%Y') }}"))
+
+
+def test_a_conversation_that_the_template_rejects_is_refused_with_its_reason():
+    with pytest.raises(InputError, match=r"messages is refused by the model's template \(no system message\)"):
+        rendered("{{ raise_exception('no system message') }}")
+
+
+@pytest.mark.parametrize("source", ["{{ 1 / 0 }}", "{{ messages[0].content.x.y }}", "{{ messages.append(1) }}"])
+def test_whatever_a_template_does_wrong_is_refused(source):
+    with pytest.raises(InputError, match="refused by the model's template"):
+        rendered(source)
+
+
+def test_a_template_cannot_reach_out_of_its_sandbox():
+    with pytest.raises(InputError, match="refused by the model's template"):
+        rendered("{{ ''.__class__.__mro__[1].__subclasses__() }}")
+
+
+def test_a_template_that_cannot_be_parsed_is_no_template():
+    with pytest.raises(ArtifactError, match="the chat template cannot be read: "):
+        ChatTemplate("{% for %}", {})
+
+
+def test_special_tokens_are_looked_up_by_the_ids_of_the_configuration():
+    tokenizer = SimpleNamespace(id_to_token=lambda number: {0: "<s>", 1: "</s>"}.get(number))
+    config = {"bos_token_id": 0, "eos_token_id": [1, 0], "pad_token_id": 99}
+    assert special_tokens(config, tokenizer) == {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "",
+        "pad_token": "",
+    }
+    assert special_tokens({"eos_token_id": []}, tokenizer)["eos_token"] == ""

@@ -1,0 +1,32 @@
+"""What registries hold can still be read: a version that calls its artifacts otherwise can read none of the former ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from pliant.bins.artifact import Bins, Encoder
+from pliant.cascade.artifact import Cascade, Outputs
+from pliant.models.artifact import Classifier
+from pliant.packing.artifact import Generator, Packing, Predictor
+from pliant.tokens.artifact import Backbone, Profile, Task, Variant
+
+STORED = {
+    Backbone: ("tokens-backbone", 1),
+    Task: ("tokens-task", 1),
+    Profile: ("tokens-profile", 1),
+    Variant: ("tokens-variant", 1),
+    Encoder: ("bins-encoder", 1),
+    Bins: ("bins-plan", 1),
+    Classifier: ("cascade-classifier", 1),
+    Outputs: ("cascade-outputs", 1),
+    Cascade: ("cascade-task", 1),
+    Generator: ("packing-generator", 1),
+    Predictor: ("packing-predictor", 1),
+    Packing: ("packing-plan", 1),
+}
+"""Kind and schema of the artifacts that were released; a new schema comes with what reads the former one."""
+
+
+@pytest.mark.parametrize("artifact", STORED, ids=lambda artifact: artifact.KIND)
+def test_kinds_and_schemas_are_those_that_were_released(artifact):
+    assert STORED[artifact] == (artifact.KIND, artifact.SCHEMA)
