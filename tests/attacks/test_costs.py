@@ -68,7 +68,7 @@ def recorded(system: str) -> tuple[Callable[[], Any], Steps]:
         "bins": lambda: bins.scheduler(bins.known("shared", 1, (1, 4))),
         "cascade": lambda: cascade.scheduler(cascade.known(1), 1, margin=0.15),
     }
-    # The flood's share alone is ten of eleven parts or so; all of them belong to one tenant here.
+    # Such a load is 17.2 tenths of the capacity that it is made for; here all of it is one tenant's.
     load = [replace(request, tenant="ann") for request in loads[system](0, seconds, rate * 10 / 17.2)]
     journal = simulate[system](load)
     return schedulers[system], [(entry.event, entry.now, list(entry.actions)) for entry in journal]
