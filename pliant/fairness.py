@@ -59,21 +59,17 @@ class Fairness:
         self._config = config or FAIRNESS
         self._tenants: dict[str, _Tenant] = {}
         self._active: dict[str, _Tenant] = {}  # those with waiting requests; a single one stays here without any
-        self._owners: dict[int, _Tenant] = {}  # of the waiting requests
+        self._owners: dict[int, _Tenant] = {}  # of the waiting requests, while several tenants are known
+        self._single: str | None = None  # the name of the only tenant that is known
+        self._alone: dict[int, None] = {}  # its waiting requests; so a request of it costs an entry and no more
         self._served = 0.0  # service to all tenants
         self._floor = 0.0  # the least counter of those that waited last; it never falls
         self._charged: dict[int, tuple[float, tuple[tuple[str, float], ...]]] = {}  # launch -> service, tenants' shares
         self._returns = 0  # since idle tenants were last forgotten
-
-    @property
-    def several(self) -> bool:
-        """Whether requests of more than one tenant wait."""
-        return len(self._active) > 1
-
-    @property
-    def contended(self) -> bool:
+        self.several = False
+        """Whether requests of more than one tenant wait. To be read only, as the next."""
+        self.contended = False
         """Whether more than one tenant is known: those that wait, and those that received service of late."""
-        return len(self._tenants) > 1
 
     def received(self, tenant: str) -> float:
         """Return the service that the tenant received, divided by its weight; of one unknown: where it would begin."""
@@ -121,22 +117,30 @@ class Fairness:
 
     def join(self, request: int, name: str, weight: float) -> None:
         """Note that a request waits."""
+        if name == self._single:
+            self._alone[request] = None
+            return
         tenant = self._active.get(name)
         if tenant is None:
             tenant = self._return(name, weight)
         tenant.waiting[request] = None
-        self._owners[request] = tenant
+        if self.contended:
+            self._owners[request] = tenant
 
     def leave(self, request: int) -> None:
         """Note that a request no longer waits: it was dropped, or its client has left."""
+        if not self.contended:
+            del self._alone[request]
+            return
         tenant = self._owners.pop(request)
         del tenant.waiting[request]
-        if not tenant.waiting and len(self._tenants) > 1:
+        if not tenant.waiting:
             self._rest(tenant)
 
     def _rest(self, tenant: _Tenant) -> None:
         """Take a tenant out of those that wait."""
         del self._active[tenant.name]
+        self.several = len(self._active) > 1
         tenant.left = self._served
         if not self._active:
             self._floor = max(self._floor, tenant.received)
@@ -146,13 +150,14 @@ class Fairness:
 
         `costs`: each request's part of it, relative to the others'; empty: equal parts.
         """
-        if len(self._tenants) > 1 and requests:
+        if not self.contended:
+            for request in requests:
+                del self._alone[request]
+            return
+        if requests:
             self._charge(launch, requests, service, costs or [1.0] * len(requests))
-        for request in requests:  # as `leave` does, which would take longer
-            tenant = self._owners.pop(request)
-            del tenant.waiting[request]
-            if not tenant.waiting and len(self._tenants) > 1:
-                self._rest(tenant)
+        for request in requests:
+            self.leave(request)
 
     def ended(self, launch: int, service: float | None = None) -> None:
         """Correct what a launch was charged by what it took; None: the prediction stands."""
@@ -164,7 +169,7 @@ class Fairness:
 
     def value(self, name: str, weight: float, utility: float) -> float:
         """Return a new request's utility relative to the mean of its tenant's; as it is while one tenant is known."""
-        if not self._tenants or (len(self._tenants) == 1 and name in self._tenants):
+        if name == self._single or not self._tenants:
             return utility
         tenant = self._tenant(name, weight)
         tenant.requests += 1
@@ -188,9 +193,11 @@ class Fairness:
     def check(self, waiting: Sequence[int]) -> None:
         """Raise `AssertionError` unless exactly these requests wait, each once."""
         listed = [request for tenant in self._active.values() for request in tenant.waiting]
-        assert sorted(listed) == sorted(waiting) == sorted(self._owners), "the tenants' waiting requests"
-        several = len(self._tenants) > 1
-        assert all(tenant.waiting or not several for tenant in self._active.values()), (
+        owned = self._owners if self.contended else self._alone
+        assert sorted(listed) == sorted(waiting) == sorted(owned), "the tenants' waiting requests"
+        assert self.several == (len(self._active) > 1) and self.contended == (len(self._tenants) > 1), "several tenants"
+        assert self.contended == (self._single is None) or not self._tenants, "the only tenant"
+        assert all(tenant.waiting or not self.contended for tenant in self._active.values()), (
             "active without a waiting request"
         )
         assert all(self._tenants[name] is tenant for name, tenant in self._active.items()), "active but not known"
@@ -201,7 +208,18 @@ class Fairness:
             for other in [other for other in self._active.values() if not other.waiting]:
                 self._rest(other)  # it is no longer the single one
             tenant = self._tenants[name] = _Tenant(name, max(weight, LEAST_WEIGHT), self.received(name), self._served)
+            if len(self._tenants) == 2:
+                self._contend()
         return tenant
+
+    def _contend(self) -> None:
+        """Note from now on whose requests wait, also of those that the only tenant so far has waiting."""
+        self.contended, self._single, self._alone = True, None, {}
+        self._owners = {request: tenant for tenant in self._active.values() for request in tenant.waiting}
+
+    def _be_single(self, tenant: _Tenant) -> None:
+        """Count nothing from now on, as this tenant is the only one that is known."""
+        self.contended, self._single, self._alone, self._owners = False, tenant.name, tenant.waiting, {}
 
     def _return(self, name: str, weight: float) -> _Tenant:
         """Take a tenant among those that wait, and raise its counter as the module's head says."""
@@ -211,9 +229,12 @@ class Fairness:
         tenant.weight = max(weight, LEAST_WEIGHT)
         tenant.received = max(tenant.received, self._floor - self._config.burst)
         self._active[name] = tenant
+        self.several = len(self._active) > 1
         self._returns += 1
         if self._returns >= len(self._tenants) > 1:
             self._forget()
+        if len(self._tenants) == 1:
+            self._be_single(tenant)
         return tenant
 
     def _forget(self) -> None:

@@ -21,6 +21,10 @@ class Retries:
         self._group: dict[int, int] = {}  # requests that may run together have the same number
         self._numbers = count()
 
+    def __bool__(self) -> bool:
+        """Return whether any request has failed."""
+        return bool(self._tries)
+
     def __contains__(self, request: int) -> bool:
         """Return whether the request has failed."""
         return request in self._tries

@@ -171,7 +171,7 @@ class BinsScheduler:
         A slower device does not count here: if every request were dropped on that account, nothing would run, and
         nothing would show that the device is fast again.
         """
-        seconds = self._seconds(request)
+        seconds = self._streams[request.task].cost(request.length)[1]  # `_seconds` would take longer
         return min(seconds, self._devices.seconds(seconds))
 
     def _seconds(self, request: Request) -> float:
@@ -195,9 +195,11 @@ class BinsScheduler:
         ended = self._devices.finish(event, now)
         self._fairness.ended(event.launch, event.seconds)
         actions += [Answer(request.id, event.launch) for request in ended.carried]
-        for request in ended.carried:
-            self._retries.forget(request.id)
-            if self._scaler:
+        if self._retries:
+            for request in ended.carried:
+                self._retries.forget(request.id)
+        if self._scaler:
+            for request in ended.carried:
                 self._scaler.answered(now, (now - request.arrival) / self._streams[request.task].slo)
         self._expire(now, actions)
         launch = ended.launch

@@ -89,7 +89,7 @@ class SharedPool:
         """Return the launch of the first request in the order, and of others that go with it."""
         if worker not in self._active:
             return None
-        turn = self._fairness.turn()
+        turn = self._fairness.turn() if self._fairness.several else None
         heap = self._first_heap(turn)
         if heap is None and turn is not None:
             turn, heap = None, self._first_heap(None)
@@ -200,11 +200,9 @@ class SharedPool:
 
     def _apart(self, chosen: list[Entry]) -> list[Entry]:
         """Return those of the entries that may run together, and put the others back."""
-        ids = [number for _, number, _ in chosen]
-        runs = self._retries.together(ids)
-        if runs is ids:  # nobody has failed
+        if not self._retries:
             return chosen
-        together = set(runs)
+        together = set(self._retries.together([number for _, number, _ in chosen]))
         for entry in chosen:
             if entry[1] not in together:
                 heappush(self._heap_of(entry[2]), entry)
@@ -222,11 +220,16 @@ class SharedPool:
         return (heap for tenant in turn for heaps in self._heaps[tenant].values() for heap in heaps)
 
     def _heap_of(self, request: Request) -> list[Entry]:
-        if request.tenant not in self._heaps:
-            self._heaps = {name: heaps for name, heaps in self._heaps.items() if self._fairness.waits(name)}
-            self._heaps[request.tenant] = {name: [[] for _ in classes] for name, classes in self._classes.items()}
-            self._every = [heap for heaps in self._heaps.values() for own in heaps.values() for heap in own]
-        return self._heaps[request.tenant][request.task][bisect_left(self._classes[request.task], request.length)]
+        task = request.task
+        heaps = self._heaps.get(request.tenant) or self._add_tenant(request.tenant)
+        return heaps[task][bisect_left(self._classes[task], request.length)]
+
+    def _add_tenant(self, tenant: str) -> dict[str, list[list[Entry]]]:
+        """Return new heaps of a tenant, in the place of those of tenants who no longer wait."""
+        self._heaps = {name: heaps for name, heaps in self._heaps.items() if self._fairness.waits(name)}
+        added = self._heaps[tenant] = {name: [[] for _ in classes] for name, classes in self._classes.items()}
+        self._every = [heap for heaps in self._heaps.values() for own in heaps.values() for heap in own]
+        return added
 
     def _push(self, request: Request, place: float) -> None:
         self._waiting[request.id] = place

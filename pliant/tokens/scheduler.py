@@ -139,6 +139,8 @@ class TokensScheduler:
 
     def _decide(self, now: float) -> Decision:
         """Ask the policy about the tenants whose turn it is, and about all if these have nothing that can run."""
+        if not self._fairness.several:
+            return self._policy.decide(self._pool_state(now, None), now)
         decisions = (self._policy.decide(self._pool_state(now, turn), now) for turn in self._fairness.turns())
         return next((decision for decision in decisions if not decision.idle), Decision())
 
@@ -161,6 +163,8 @@ class TokensScheduler:
 
     def _apart(self, requests: tuple[Request, ...], now: float) -> tuple[Request, ...]:
         """Return those of the requests that may run together; the others wait again."""
+        if not self._retries:
+            return requests
         together = set(self._retries.together([request.id for request in requests]))
         if len(together) == len(requests):
             return requests
@@ -180,8 +184,9 @@ class TokensScheduler:
         self._fairness.ended(event.launch, event.seconds)
         if running.launch.kind != "run":
             return []
-        for request in running.carried:
-            self._retries.forget(request.id)
+        if self._retries:
+            for request in running.carried:
+                self._retries.forget(request.id)
         return [Answer(request.id, event.launch) for request in running.carried]
 
     def _fail(self, event: Failed, now: float) -> list[Action]:
@@ -208,7 +213,7 @@ class TokensScheduler:
         return True
 
     def _forget(self, actions: list[Action]) -> None:
-        for action in actions:
+        for action in actions if self._retries else ():
             if isinstance(action, Drop):
                 self._retries.forget(action.request)
 

@@ -199,3 +199,80 @@ def test_of_too_many_idle_tenants_those_are_remembered_that_received_most(most):
         fairness.join(request, "last", 1.0)
         fairness.leave(request)
     assert {name: fairness.received(name) for name in NAMES} == {name: 3.0 if name == most else 1.0 for name in NAMES}
+
+
+class Plain(Fairness):
+    """Notes whose each request is from the first one on, also while a single tenant is known."""
+
+    def join(self, request, name, weight):
+        tenant = self._active.get(name) or self._return(name, weight)
+        tenant.waiting[request] = None
+        self._owners[request] = tenant
+
+    def leave(self, request):
+        tenant = self._owners.pop(request)
+        del tenant.waiting[request]
+        if not tenant.waiting and len(self._tenants) > 1:
+            self._rest(tenant)
+
+    def launch(self, launch, requests, service, costs=()):
+        if len(self._tenants) > 1 and requests:
+            self._charge(launch, requests, service, costs or [1.0] * len(requests))
+        for request in requests:
+            self.leave(request)
+
+    def value(self, name, weight, utility):
+        return utility if list(self._tenants) in ([], [name]) else super().value(name, weight, utility)
+
+    def _contend(self):
+        self.contended = True
+
+    def _be_single(self, tenant):
+        self.contended = False
+
+
+def decisions(fairness: Fairness) -> tuple:
+    surplus = tuple(fairness.surplus(name, 1.0, count) for name in NAMES for count in (0, 1, 20))
+    received = tuple((fairness.received(name), fairness.waits(name)) for name in NAMES)
+    flags = fairness.several, fairness.contended
+    return (*flags, fairness.turn(), fairness.behind(), fairness.order(), received, surplus)
+
+
+def play(fairness: Fairness, seed: int) -> tuple[list[tuple], int]:
+    """Return what was decided after each of many events, and how often a single tenant was left of several.
+
+    Tenants come one by one, stay away for long, and are forgotten.
+    """
+    rng, waiting, running, decided, singles = np.random.default_rng(seed), [], [], [], 0
+    for step in range(300):
+        before, present = fairness.contended, NAMES[: 1 + (step // 40) % 3]
+        chance = rng.random()
+        if chance < 0.45 or not waiting:
+            name, weight = str(rng.choice(present)), float(rng.choice([0.5, 1.0]))
+            decided.append((fairness.value(name, weight, float(rng.uniform(0, 3))),))
+            if rng.random() < 0.9:  # else it is dropped as it comes
+                fairness.join(step, name, weight)
+                waiting.append(step)
+        elif chance < 0.55:
+            fairness.leave(waiting.pop(int(rng.integers(len(waiting)))))
+        else:
+            chosen = [waiting.pop(int(rng.integers(len(waiting)))) for _ in range(min(3, len(waiting)))]
+            fairness.launch(step, chosen, 0.5, [float(cost) for cost in rng.uniform(0, 1, len(chosen))])
+            running.append(step)
+        if running and rng.random() < 0.4:
+            fairness.ended(running.pop(0), float(rng.uniform(0, 1)))
+        if not isinstance(fairness, Plain):
+            fairness.check(waiting)
+        singles += before and not fairness.contended
+        decided.append(decisions(fairness))
+    return decided, singles
+
+
+@given(seeds, st.floats(0, 0.3))
+def test_a_single_tenant_costs_less_and_changes_no_decision(seed, burst):
+    config = FairnessConfig(burst, 0.05, absence=0.5)
+    assert play(Fairness(config), seed) == play(Plain(config), seed)
+
+
+def test_tenants_of_these_plays_become_single_and_several_again():
+    assert sum(play(Fairness(FairnessConfig(0.1, 0.05, absence=0.5)), seed)[1] for seed in range(20)) >= 5

@@ -40,6 +40,7 @@ class KnownHosts:
         return is_loopback(name) or (self._any_address and _is_address(name)) or name.endswith(self._suffixes)
 
 
+@lru_cache(CACHED)
 def is_loopback(host: str) -> bool:
     """Whether an address, or the name localhost, reaches this machine alone."""
     try:
