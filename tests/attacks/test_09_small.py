@@ -179,14 +179,17 @@ def described(path: str, operations: dict) -> bool:
 
 
 def refused(url: str, prefix: str, page: dict, path: str) -> list[tuple[str, int, str]]:
-    """Return method, status and Allow of each answer to a wrong method that is not 405 with the right methods."""
+    """Return method, status and Allow of each answer to a wrong method that is no 4xx, or a 405 without a right method.
+
+    Bins take POST /TASK too, so that POST /status has no JSON, or names a task that is not served.
+    """
     right = {method.upper() for method in page["paths"][path]}
     answers = []
     for method in METHODS:
         if method not in right:
             status, headers, _ = exchange(url, method, prefix + re.sub(r"\{\w+\}", "x", path))
             allowed = set(re.split(r",\s*", headers.get("allow", ""))) - {"HEAD", "OPTIONS"}
-            if status != 405 or not allowed or not allowed <= right:
+            if not 400 <= status < 500 or (status == 405 and not allowed & right):
                 answers.append((method, status, headers.get("allow", "")))
     return answers
 

@@ -131,7 +131,7 @@ def test_a_second_service_on_the_same_journal(tmp_path):
     refused = sum(REFUSED in log.read_text(errors="replace") for log in logs)
     say(f"{len(logs)} services were started on the journal of another, {refused} were refused with a sentence so far")
     targets.at_least("services that were refused", refused, 1)
-    targets.at_least("requests in the first service's journal after them", len(read(file)) and before, COUNT)
+    targets.at_least("entries of the first service's journal, all of them readable", len(read(file)), COUNT)
     targets.at_least("of later requests, written", sum(map(arrivals, journals(tmp_path))) - before, COUNT)
     targets.at_most("NUL bytes", sum(kept.read_bytes().count(0) for kept in journals(tmp_path)), 0)
     targets.at_most("files of the journal", len(journals(tmp_path)), 1)
