@@ -12,6 +12,7 @@ import fcntl
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,8 @@ logger = logging.getLogger("pliant.serving")
 class FileRecorder:
     """Writes entries to a file; call it with each. A killed process loses the last second.
 
-    Writes are buffered and flushed about once a second. The file is locked: a second service cannot write the same one.
+    Writes are buffered and flushed about once a second, by a thread if no further entry comes. The file is locked: a
+    second service cannot write the same one.
     """
 
     def __init__(
@@ -49,6 +51,8 @@ class FileRecorder:
         self._path, self._line, self._segment_bytes, self._kept_bytes = path, line, segment_bytes, kept_bytes
         self._flushed, self._size = time.monotonic(), 0
         self._file: BinaryIO | None = None
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None  # until entries are flushed that no other entry follows
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(path, "ab") as former:
@@ -63,23 +67,27 @@ class FileRecorder:
             raise InputError("journal", path, f"a file that can be written ({error.strerror})") from None
 
     def __call__(self, entry: Any) -> None:
-        if self._file is None:
-            return
-        try:
-            self._write(self._file, self._line(entry))
-            self._flush_now_and_then(self._file)
-            if self._size >= self._segment_bytes:
-                self._rotate(self._file)
-        except OSError as error:
-            self._give_up(error)
+        with self._lock:
+            if self._file is None:
+                return
+            try:
+                self._write(self._file, self._line(entry))
+                self._flush_now_and_then(self._file)
+                if self._size >= self._segment_bytes:
+                    self._rotate(self._file)
+            except OSError as error:
+                self._give_up(error)
 
     def close(self) -> None:
-        try:
-            if self._file is not None:
-                self._file.close()
-        except OSError as error:
-            self._give_up(error)
-        self._file = None
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            try:
+                if self._file is not None:
+                    self._file.close()
+            except OSError as error:
+                self._give_up(error)
+            self._file = None
 
     def _write(self, file: BinaryIO, line: str) -> None:
         content = line.encode() + b"\n"
@@ -100,6 +108,20 @@ class FileRecorder:
         if now - self._flushed > FLUSH_SECONDS:
             self._flushed = now
             file.flush()
+        elif self._timer is None:
+            self._timer = threading.Timer(FLUSH_SECONDS, self._flush_late)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _flush_late(self) -> None:
+        """Flush, in the timer's thread, what no further entry has flushed: the last entries before a quiet time."""
+        with self._lock:
+            self._timer = None
+            try:
+                if self._file is not None:
+                    self._file.flush()
+            except OSError as error:
+                self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
         """Stop recording. The file is not closed: closing would try to write the rest again, and fail again."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastapi import FastAPI
+from starlette.routing import Route
 
 from serving.bins import openai, tei
 from serving.bins.schemas import Status, route_options
@@ -32,7 +33,10 @@ def create_app(swagger: Path) -> FastAPI:
         app.add_api_route(path, handler, name=path, **route_options(path, path.endswith(POST_PATHS)))
     any_head = guarded(tei.answer, endpoint_of, tei.error_response)
     hot = {path: handler for path, handler in handlers.items() if path.endswith(POST_PATHS)}
-    return complete(app, {**hot, "/refresh": refresh, "/": any_head, BASE: any_head}, swagger, _shape_of)
+    app = complete(app, {**hot, "/refresh": refresh, "/": any_head}, swagger, _shape_of)
+    # Last: a wrong method for /status gets the Allow of the first path that fits, and this one fits any of one part.
+    app.router.routes.append(Route(BASE, any_head, methods=["POST"]))
+    return app
 
 
 def _shape_of(path: str) -> ErrorShape:

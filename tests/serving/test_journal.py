@@ -22,6 +22,7 @@ from pliant.protocol import (
     Woke,
 )
 from serving.journal import FileRecorder, read
+from tests.fixtures.clients import wait_for
 
 ENTRIES = [
     JournalEntry(0.1 + 0.2, Arrived(Request(0, 0.1 + 0.2, 1 / 3, "a task", 0.7)), (Launch(0, 1, (0, 1), -5),)),
@@ -111,6 +112,16 @@ def test_entries_reach_the_disk_about_once_a_second(tmp_path, monkeypatch):
     now[0] += 1.5
     recorder(ENTRIES[1])
     assert read(tmp_path / "journal.jsonl") == ENTRIES[:2]
+    recorder.close()
+
+
+def test_the_last_entries_before_a_quiet_time_reach_the_disk_too(tmp_path, monkeypatch):
+    """A service that is killed while nobody asks has lost none of them."""
+    monkeypatch.setattr("serving.journal.FLUSH_SECONDS", 0.05)
+    recorder = FileRecorder(tmp_path / "journal.jsonl")
+    for count in (1, 2):
+        recorder(ENTRIES[0])
+        wait_for(lambda count=count: read(tmp_path / "journal.jsonl") == ENTRIES[:1] * count, seconds=30.0)
     recorder.close()
 
 

@@ -239,3 +239,9 @@ def test_the_page_documents_all_addresses(both):
     )
     assert both.call("GET", "/docs").status_code == 200
     assert both.call("GET", "/status").json()["streams"][1]["bins"] == ["8x1", "8x4", f"{MOST}x1", "dynamic"]
+
+
+def test_a_wrong_method_is_answered_with_the_right_ones(both):
+    for path, right in (("/status", "GET"), ("/info", "GET"), ("/colours/health", "GET"), ("/embed", "POST")):
+        refused = both.call("PUT", path)
+        assert (refused.status_code, refused.headers["allow"].split(", ")[0]) == (405, right), path

@@ -14,7 +14,7 @@ from PIL import Image
 from pliant.errors import InputError
 from serving.tokens import decoders
 from serving.tokens.decoders import DecodeQueue, Decoders
-from serving.tokens.images import SCAN, SCANS, decode, pixel_passes
+from serving.tokens.images import COMPRESSED_PARTS, SCAN, SCANS, decode, pixel_passes
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
@@ -95,6 +95,76 @@ def test_a_png_whose_texts_are_large_is_refused():
     body = encoded(gradient("L"))
     with pytest.raises(InputError, match="image is not readable"):
         decoded(body[:33] + texts + body[33:])
+
+
+def test_a_png_of_many_compressed_profiles_is_refused_before_they_are_decompressed():
+    profile = chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(1000)))
+    body = encoded(gradient("L"))
+    assert decoded(body[:33] + profile * COMPRESSED_PARTS + body[33:]).shape == (16, 16, 3)
+    with pytest.raises(
+        InputError, match=r"image is a PNG of 17 compressed texts and profiles, but must be of at most 16"
+    ):
+        decoded(body[:33] + profile * (COMPRESSED_PARTS + 1) + body[33:])
+
+
+@pytest.mark.parametrize("count", [5000, 100_000], ids=["at once", "in a thread"])
+@pytest.mark.parametrize(
+    "kind, at, part",
+    [
+        ("PNG", 33, chunk(b"aaAa", b"")),
+        ("PNG", 33, chunk(b"IDAT", b"")),
+        ("JPEG", 2, b"\xff\xee\x00\x02"),
+        ("JPEG", 2, b"\xff\xfe\x00\x02"),
+        ("JPEG", 2, b"\xff"),
+        ("GIF", 13, b"\x21\x01\x01a\x00"),
+    ],
+    ids=["chunks", "pieces of pixels", "markers", "comments", "filling", "extensions"],
+)
+def test_a_file_of_very_many_parts_is_refused_before_all_are_read(kind, at, part, count):
+    """PIL reads them in Python, several microseconds each, while nothing else of the service runs."""
+    body = encoded(Image.new("L", (8, 8)), kind)
+    at += 3 * 2 ** ((body[10] & 7) + 1) if kind == "GIF" else 0  # its palette
+    with pytest.raises(InputError, match="image is a file of too many parts, but must be of at most 1000 parts, and"):
+        decoded(body[:at] + part * count + body[at:])
+
+
+def test_a_png_in_pieces_of_8_kib_as_is_usual_is_read_whatever_its_size():
+    noise = np.random.default_rng(0).integers(0, 256, (1000, 3333, 3), dtype=np.uint8)
+    whole = encoded(Image.fromarray(noise), compress_level=0)
+    pixels = b"".join(whole[start + 8 : start + 8 + length] for start, length in idat_chunks(whole))
+    pieces = [chunk(b"IDAT", pixels[start : start + 8192]) for start in range(0, len(pixels), 8192)]
+    body = whole[:33] + b"".join(pieces) + chunk(b"IEND", b"")
+    assert len(pieces) > 1200
+    assert np.array_equal(decode(body, 16, 10**7), decode(whole, 16, 10**7))
+
+
+def idat_chunks(png: bytes) -> list[tuple[int, int]]:
+    """Return begin and length of each piece of pixels."""
+    at, places = 8, []
+    while at < len(png):
+        length = int.from_bytes(png[at : at + 4])
+        places += [(at, length)] if png[at + 4 : at + 8] == b"IDAT" else []
+        at += 12 + length
+    return places
+
+
+def test_a_bmp_that_pil_decodes_in_python_is_refused():
+    """A row of one byte and an end costs a step for each pixel of its width."""
+    rows = b"\1a\0\0" * 100
+    header = struct.pack("<IiiHHIIiiII", 40, 600, 100, 1, 8, 1, len(rows), 0, 0, 256, 0)
+    body = b"BM" + struct.pack("<IHHI", 1078 + len(rows), 0, 0, 1078) + header + bytes(1024) + rows
+    with pytest.raises(InputError, match="image is a compressed BMP, but must be an uncompressed one"):
+        decoded(body)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_exif_of_a_jpeg_is_not_read():
+    """It may have thousands of entries, each of which is read in Python, and warned of in the log."""
+    entries = b"".join(struct.pack("<HHII", number, 7, 60_000, 8) for number in range(1, 1001))
+    exif = b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<H", 1000) + entries + bytes(4)
+    body = encoded(gradient("RGB"), "JPEG")
+    marker = b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif
+    assert np.array_equal(decoded(body[:2] + marker + body[20:]), decoded(body))  # without JFIF's own resolution
 
 
 def test_an_image_that_needs_more_memory_than_is_allowed_is_refused_and_the_next_is_decoded(monkeypatch):
