@@ -27,16 +27,18 @@ async def run_each(
     width: int,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> list[Result | None]:
-    """Return what `run` gives for each item, in order; None for those that were not started before `goes_on` was false.
+    """Return what `run` gives for each item, in order.
 
-    At most `width` run at a time. An error of `run` is raised; then, and if this is cancelled, those that run are cancelled.
+    At most `width` run at a time. If `goes_on` is false before all are started, None stands for each without a result. An
+    error of `run` is raised. In both cases, and if this is cancelled, those that run are cancelled.
     """
     results: list[Result | None] = [None] * len(items)
     coming = iter(enumerate(items))
 
     async def run_one_after_the_other() -> None:
-        while goes_on() and (following := next(coming, None)) is not None:
-            place, item = following
+        for place, item in coming:
+            if not goes_on():
+                raise _EndedError
             results[place] = await run(item)
 
     tasks: list[asyncio.Task[None]] = []
@@ -46,7 +48,13 @@ async def run_each(
             tasks += [asyncio.create_task(run_one_after_the_other()) for _ in range(count)]
             await asyncio.sleep(0)
         await asyncio.gather(*tasks)
+    except _EndedError:
+        pass
     finally:
         for task in tasks:
             task.cancel()
     return results
+
+
+class _EndedError(Exception):
+    """It does not go on."""

@@ -57,11 +57,12 @@ def test_others_have_a_turn_after_some_are_started():
     assert turns[-1] == 100 and max(steps) <= AT_ONCE
 
 
-def test_no_more_are_started_once_it_shall_not_go_on():
+def test_once_it_shall_not_go_on_no_more_are_started_and_those_that_run_are_cancelled():
     runs = Runs()
     results = asyncio.run(run_each(range(100), runs.double, 16, lambda: runs.begun < 40))
-    assert runs.begun == 40 and runs.running == 0
-    assert results == [2 * number for number in range(40)] + [None] * 60
+    answered = [number for number, result in enumerate(results) if result is not None]
+    assert runs.begun == 40 == len(answered) + runs.cancelled and runs.running == 0 and runs.cancelled > 0
+    assert all(results[number] == 2 * number for number in answered) and max(answered) < 40
 
 
 def test_an_error_ends_those_that_run():
