@@ -82,7 +82,9 @@ async def _info(request: Request, endpoint: Endpoint) -> Response:
     return json_response(tei.info(task, kind, described.max_length, limits.max_waiting, limits.max_texts))
 
 
-async def _health(_: Request, endpoint: Endpoint) -> Response:
+async def _health(request: Request, endpoint: Endpoint) -> Response:
+    if "task" in request.path_params:
+        select_task(request.path_params["task"], endpoint)
     return tei.health(endpoint.status()["ready"])
 
 

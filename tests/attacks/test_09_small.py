@@ -213,7 +213,7 @@ def shed_after(service, count: int) -> list[int]:
     """Return the Retry-After of what is turned away while the devices are held still, after so many answers."""
     for _ in range(count):
         assert exchange(service.url, "POST", BINS.path, BINS.body, "application/json")[0] == 200
-    body = json.dumps({"inputs": ["a dog"] * 16}).encode()
+    body = json.dumps({"inputs": [["a dog"]] * 16}).encode()
     stopped = processes(service)
     for device in stopped:
         device.send_signal(signal.SIGSTOP)

@@ -116,6 +116,9 @@ def test_a_task_that_is_not_served_and_one_that_is_not_named_are_refused_with_th
     response = predict(Service(), "Good.", "other")
     assert response.status_code == 404
     assert "must be one of paraphrase, reviews, similarity" in response.json()["error"]
+    for path in ("/tei/other", "/tei/other/health"):
+        assert Service().call("GET", path).status_code == 404
+        assert Service().call("GET", path.replace("other", "reviews")).status_code == 200
     assert "several are served: reviews, paraphrase" in Service().post("/tei/predict", {"inputs": "a"}).json()["error"]
 
 
