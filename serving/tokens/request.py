@@ -60,7 +60,7 @@ _ACCEPTED = "multipart/form-data with a file field `image`, or application/json 
 
 
 async def _parse_form(request: Request, body: bytes) -> Mapping[str, Any]:
-    parser = MultiPartParser(request.headers, _in_pieces(body), max_files=1, max_fields=8, max_part_size=FIELD_BYTES)
+    parser = MultiPartParser(request.headers, in_pieces(body), max_files=1, max_fields=8, max_part_size=FIELD_BYTES)
     try:
         form = await parser.parse()
     except (MultiPartException, LookupError, UnicodeError) as error:  # the last two: an unusable charset
@@ -72,7 +72,7 @@ async def _parse_form(request: Request, body: bytes) -> Mapping[str, Any]:
     return {name: await _form_value(name, value) for name, value in form.items()}
 
 
-async def _in_pieces(body: bytes) -> AsyncGenerator[bytes, None]:
+async def in_pieces(body: bytes) -> AsyncGenerator[bytes, None]:
     """Yield the body, and give others a turn after each piece."""
     for start in range(0, len(body), PIECE_BYTES):
         yield body[start : start + PIECE_BYTES]

@@ -7,7 +7,7 @@ import random
 
 from starlette.requests import Request
 
-from serving.tokens.request import PIECE_BYTES, read_request
+from serving.tokens.request import PIECE_BYTES, in_pieces, read_request
 
 BOUNDARY = "piece"
 
@@ -28,21 +28,20 @@ def post(body: bytes) -> Request:
     return Request({"type": "http", "method": "POST", "path": "/predict", "headers": headers}, receive)
 
 
-def test_a_large_form_is_the_same_request_and_others_have_turns_meanwhile():
-    turns, image = 0, random.Random(0).randbytes(20 * PIECE_BYTES)
+def test_a_large_form_gives_the_image_as_it_is():
+    image = random.Random(0).randbytes(3 * PIECE_BYTES + 1)
+    request = asyncio.run(read_request(post(form(image)), 2 * len(image), 60.0))
+    assert (request.image, request.task, request.deadline) == (image, "digits", 2.0)
 
-    async def other():
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
+
+def test_others_have_a_turn_after_each_piece():
+    turns, body, sizes = [], random.Random(1).randbytes(5 * PIECE_BYTES + 1), []
 
     async def main():
-        beside = asyncio.create_task(other())
-        request = await read_request(post(form(image)), 2 * len(image), 60.0)
-        beside.cancel()
-        return request
+        loop = asyncio.get_running_loop()
+        async for piece in in_pieces(body):
+            sizes.append((len(piece), len(turns)))
+            loop.call_soon(turns.append, None)
 
-    request = asyncio.run(main())
-    assert (request.image, request.task, request.deadline) == (image, "digits", 2.0)
-    assert turns >= 20
+    asyncio.run(main())
+    assert sizes == [*((PIECE_BYTES, turn) for turn in range(5)), (1, 5), (0, 6)]
