@@ -53,20 +53,32 @@ async def within(seconds: float, call: Awaitable[T]) -> T:
     The time is counted in parts. So an event loop that was held up for longer, as by a machine that stood still, has
     lost one part when it goes on, and finds the result that has come meanwhile.
     """
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle | None = None
     async with asyncio.timeout(None) as timeout:
-
-        def count(left: int) -> None:
-            nonlocal timer
-            if left > 0:
-                timer = loop.call_later(seconds / SLICES, count, left - 1)
-            else:
-                timeout.reschedule(loop.time())
-
-        count(SLICES)
+        parts = _Parts(seconds / SLICES, timeout)
         try:
             return await call
         finally:
-            if timer is not None:
-                timer.cancel()
+            parts.end()
+
+
+class _Parts:
+    """Waits `SLICES` times for a part of a limit, in seconds, and then for its timeout at once.
+
+    No function that calls itself: it would hold the call's task until the garbage collector comes, which would come for
+    every few hundred requests.
+    """
+
+    def __init__(self, part: float, timeout: asyncio.Timeout) -> None:
+        self._loop, self._part, self._timeout = asyncio.get_running_loop(), part, timeout
+        self._left = SLICES - 1
+        self._timer = self._loop.call_later(part, self._next)
+
+    def _next(self) -> None:
+        if self._left > 0:
+            self._left -= 1
+            self._timer = self._loop.call_later(self._part, self._next)
+        else:
+            self._timeout.reschedule(self._loop.time())
+
+    def end(self) -> None:
+        self._timer.cancel()

@@ -21,7 +21,7 @@ WAIT = 0.1  # share of the mean deadline that a request may wait to be started
 SHORTEST_WAIT, LONGEST_WAIT = 0.02, 1.0  # seconds between which that is kept
 IDLE = 0.05  # share of the time below which a loop counts as saturated
 WINDOW = 0.1  # seconds, the time constant of the share of idle time
-MEMORY = 0.05  # weight of the newest value in the other means
+MEMORY = 0.5  # seconds, the time constant of the other sums
 ACCEPTED = 8  # connections, each of which takes the loop about 0.1 ms
 HANDSHAKE_SECONDS = 10.0  # of TLS
 WAITED = 0.0002  # seconds above which a look at the sockets has waited
@@ -35,12 +35,12 @@ class LoopLoad:
         self._looked: float | None = None  # when it returned
         self._idle = 1.0  # share of the latest time
         self._started = 0  # requests since the latest look
-        self._busy, self._count = 0.0, 0.0  # means of seconds of work, and of requests started, between two looks
+        self._busy, self._count = 0.0, 0.0  # decaying sums of seconds of work, and of requests started
         self.deadline = 0.5  # seconds from arrival in which requests usually must be answered
 
     @property
     def cost(self) -> float:
-        """Return the mean seconds of the loop per request."""
+        """Return the mean seconds of the loop per request that is started, whatever else it does meanwhile."""
         return self._busy / self._count if self._count else 0.0
 
     @property
@@ -64,8 +64,9 @@ class LoopLoad:
         last = began if self._looked is None else self._looked
         waited = ended - began > WAITED
         self.earliest = ended if waited else last
-        self._busy += MEMORY * (began - last - self._busy)
-        self._count += MEMORY * (self._started - self._count)
+        kept = math.exp(-(ended - last) / MEMORY)  # by time: looks may be many, and starts few
+        self._busy = kept * self._busy + began - last
+        self._count = kept * self._count + self._started
         weight = math.exp(-(ended - last) / WINDOW)
         share = (ended - began) / (ended - last) if waited else 0.0
         self._idle = weight * self._idle + (1 - weight) * share

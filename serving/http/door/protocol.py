@@ -55,6 +55,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._door.connections.leave(self)
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # after a reset too: else it would keep all of this for seconds
         self._lost, self._held = True, None
         if self._parting is not None:
             self._parting.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 
 import pytest
@@ -91,6 +92,26 @@ def test_a_loop_that_was_held_up_still_finds_the_result_that_came_meanwhile():
         holding = asyncio.create_task(hold_up())
         assert await within(0.2, call()) == 7
         await holding
+
+    asyncio.run(main())
+
+
+def test_nothing_of_a_call_waits_for_the_garbage_collector():
+    """Launches are many, and a collection of all objects takes hundreds of milliseconds."""
+
+    async def main():
+        async def call() -> int:
+            await asyncio.sleep(0)
+            return 7
+
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                assert await within(0.5, call()) == 7
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
 
     asyncio.run(main())
 

@@ -73,6 +73,20 @@ def test_a_saturated_loop_takes_in_nothing_that_has_waited_for_longer_than_a_dea
     assert load.is_full(0, 2 * DEADLINE) and not load.is_full(0, DEADLINE / 2)
 
 
+def test_a_loop_busy_with_other_work_lets_the_few_requests_wait_that_it_has_time_for():
+    load, now = LoopLoad(), 0.0
+    load.deadline = DEADLINE
+    for look in range(20_000):  # 2 s of short looks; one in 200 starts a request, so one every 20 ms
+        load.looked(now + 0.0001, now + 0.0001)
+        now += 0.0001
+        if look % 200 == 100:
+            load.started()
+    assert load.saturated
+    assert load.cost == pytest.approx(0.02, rel=0.05)
+    assert not load.is_full(1, 0.0)
+    assert load.is_full(3, 0.0)  # the fourth would wait for 80 ms of work, and may for a tenth of the deadline
+
+
 def test_a_burst_on_an_idle_loop_is_taken_in_whole():
     load = LoopLoad()
     load.looked(0.0, 1.0)

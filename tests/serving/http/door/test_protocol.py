@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
+import socket
+import struct
 import time
+import weakref
 
 import pytest
 
+from serving.http.door.connections import Stage
+from serving.http.door.protocol import LimitedProtocol
 from tests.fixtures.door import Held, answer, behind_the_door, post, rest, status, until
 
 
@@ -164,6 +170,24 @@ def test_a_request_ends_with_its_client_and_is_no_error(caplog):
         until(lambda: app.cancelled == 1)
         assert status(server.ask()) == 200
     assert caplog.messages == []
+
+
+def test_nothing_is_kept_of_a_connection_that_was_reset_after_its_answer():
+    """A client that closes without reading resets; what is kept of many makes collections of garbage long."""
+    with behind_the_door(answer) as server:
+        connection = server.connect()
+        connection.sendall(post())
+        until(lambda: connection.recv(1000, socket.MSG_PEEK).endswith(b"ok"))
+        kept = weakref.WeakSet(one for one in gc.get_objects() if isinstance(one, LimitedProtocol))
+        until(lambda: any(server.door.connections.stage(one) is Stage.IDLE for one in kept))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+
+        def gone() -> bool:
+            gc.collect()
+            return not kept
+
+        until(gone, 2.0)  # the server itself would close an idle connection after 5 s
 
 
 def test_the_app_starts_when_the_body_is_here():
