@@ -70,6 +70,7 @@ class InFlightOutput:
         self.writer.end()
         self.finish, self.fault = finish, fault
         self.on_progress(self)
+        self.on_progress = _nothing  # it knows the reply, which knows this output: garbage collectors are slow
 
     def _read(self, tokens: tuple[int, ...]) -> str:
         """Take tokens. Return how the output ends with one of them; empty: it goes on."""
@@ -79,3 +80,7 @@ class InFlightOutput:
                 self.at_stop_string = True
                 return "stop"
         return "slow" if self.writer.waiting > self.max_open else ""
+
+
+def _nothing(_output: InFlightOutput) -> None:
+    """What follows the end of an output."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 
 import pytest
@@ -41,6 +42,13 @@ def output(max_open: float = 100) -> tuple[InFlightOutput, list[str]]:
 def progress(*tokens: int, finished: str = "", **rest) -> Progress:
     fields = {"queued": 0.5, "preemptions": 1, "recomputed": 7, "generated": 0, **rest}
     return Progress(id=3, tokens=tokens, finished=finished, **fields)
+
+
+def test_who_listens_is_let_go_at_the_end():
+    flight, seen = output()
+    listening = weakref.ref(flight.on_progress)
+    flight.take(progress(7, finished="length"))
+    assert seen == ["length"] and listening() is None
 
 
 def test_tokens_are_written_and_whoever_listens_is_called():
