@@ -27,7 +27,7 @@ from tests.fixtures.tokens.published import publish_all, settings_for
 
 pytestmark = pytest.mark.attack
 DEADLINE, SECONDS, PATIENCE = 0.5, 8.0, 10.0
-RATES = (50, 100, 200, 300, 400, 500, 600, 700)  # requests per second, of which one is the most that is borne
+RATES = (50, 100, 200, 300, 400, 500, 600, 700, 800)  # requests per second, of which one is the most that is borne
 TIMES = (2, 4, 8)  # of the most useful answers per second
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 100\r\n\r\n" + b" " * 100
 

@@ -68,14 +68,13 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         return self._door.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(self._door.buffer[:nbytes]))
+        data = self._door.buffer[:nbytes]
+        if self._parting is not None:
+            self._discard(nbytes)
+        elif not self._door.load.saturated or not self._shed(data):
+            self.data_received(bytes(data))
 
     def data_received(self, data: bytes) -> None:
-        if self._parting is not None:
-            self._discard(len(data))
-            return
-        if self._door.load.saturated and self._shed(data):
-            return
         self._unset_keepalive_if_required()
         begun, was_in_head = self._begun, self._in_head
         try:
@@ -197,9 +196,11 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
         await cycle.run_asgi(until_left)
 
-    def _shed(self, data: bytes) -> bool:
+    def _shed(self, data: memoryview) -> bool:
         """Turn away a whole request, without parsing it, if the loop has no time; return whether it was turned away."""
-        if self._in_message or not self._is_free() or not self._door.is_full(self._age()):
+        if self._in_message or not self._is_free():
+            return False
+        if not self._door.is_full(0.0) and not self._door.is_full(self._age()):  # the system is asked only if it matters
             return False
         path = path_of_post(data, self._limits.head_bytes)
         if path is None or not self._door.is_sheddable(path):
