@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pliant.errors import InputError
-from serving.tokens.images import decode
+from serving.tokens.images import decode, pixel_passes
 from serving.workers.helper_process import help_out
 
 MEMORY = 256 * 1024 * 1024  # bytes beyond what the process has when it starts
@@ -26,6 +26,7 @@ def main(channel: socket.socket, incoming: IO[bytes]) -> None:
 
 def _answer(body: bytes, size: int, max_pixels: int) -> Any:
     try:
+        pixel_passes(body, max_pixels)
         return decode(body, size, max_pixels)
     except InputError as error:
         return error

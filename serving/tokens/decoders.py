@@ -1,7 +1,8 @@
 """Decodes images within limits of time and memory, small ones never behind large ones.
 
 Small images are decoded at once, usual ones in threads, and large ones in a process of their own (decoder_process.py),
-one at a time: only a process can be ended, and its memory limited. An image waits only where its deadline allows it.
+one at a time: only a process can be ended, and its memory limited. A large file counts as a large image, whatever it
+holds: opening it would hold the interpreter's lock. An image waits only where its deadline allows it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from serving.tokens.images import Pixels, decode, pixel_passes
 from serving.workers.helper_process import HelperProcess
 
 INLINE_BYTES = 64 * 1024  # of a file that is opened and decoded at once
+OPENED_BYTES = 512 * 1024  # of a file that is opened here: finding out what it is takes up to a millisecond
 INLINE_PASSES = 256 * 256  # visited pixels of an image that is decoded at once
 THREAD_PASSES = 2_000_000  # visited pixels of an image that is decoded in a thread: some 20 ms
 SECONDS = 5.0  # that an image may take in the process
@@ -57,6 +59,8 @@ class Decoders:
 
         Raises `InputError` for an unusable image, `TimeoutError` if there is too little time.
         """
+        if len(body) > OPENED_BYTES:
+            return await self._large.decode(body, size, self._max_pixels, left)
         inline = len(body) <= INLINE_BYTES
         passes = (
             pixel_passes(body, self._max_pixels)

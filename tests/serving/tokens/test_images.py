@@ -73,6 +73,24 @@ def test_a_larger_image_is_decoded_elsewhere_with_the_same_result(width):
     assert np.array_equal(large, decode(body, 16, 5_000_000))
 
 
+def test_a_large_file_is_opened_in_the_process_alone(monkeypatch):
+    def opened_here(*_arguments):
+        raise AssertionError
+
+    noise = np.random.default_rng(0).integers(0, 256, (500, 500, 3), dtype=np.uint8)
+    body = encoded(Image.fromarray(noise))
+    assert len(body) > decoders.OPENED_BYTES
+    monkeypatch.setattr(decoders, "pixel_passes", opened_here)
+    monkeypatch.setattr(decoders, "decode", opened_here)
+    assert np.array_equal(decoded(body), decode(body, 16, 1_000_000))
+    progressive = encoded(Image.fromarray(noise), "JPEG", progressive=True)
+    last = progressive.rindex(SCAN)
+    scans = progressive[:last] + progressive[last:-2] * SCANS + progressive[-2:]
+    assert len(scans) > decoders.OPENED_BYTES
+    with pytest.raises(InputError, match=r"image is a JPEG of \d+ scans, but must be of at most 100 scans"):
+        decoded(scans)
+
+
 @pytest.mark.parametrize("kind", ["TIFF", "PPM"])
 def test_formats_of_unbounded_work_are_refused(kind):
     with pytest.raises(InputError, match="image is not readable"):
@@ -107,7 +125,7 @@ def test_a_png_of_many_compressed_profiles_is_refused_before_they_are_decompress
         decoded(body[:33] + profile * (COMPRESSED_PARTS + 1) + body[33:])
 
 
-@pytest.mark.parametrize("count", [5000, 100_000], ids=["at once", "in a thread"])
+@pytest.mark.parametrize("count", [5000, 100_000], ids=["at once", "elsewhere"])
 @pytest.mark.parametrize(
     "kind, at, part",
     [
