@@ -35,8 +35,11 @@ def check_type(request: Request, accepted: tuple[str, ...], sentence: str) -> st
     return kind
 
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Return the whole body. Raises `ApiError` (413) for more than `max_bytes`."""
+async def read_body(request: Request, max_bytes: int) -> list[bytes]:
+    """Return the whole body, in the pieces in which it came. Raises `ApiError` (413) for more than `max_bytes`.
+
+    They are not put together: that takes the event loop some 5 ms for ten megabytes, which are as many new pages.
+    """
     announced = request.headers.get("content-length", "0")[:DIGITS]
     if announced.isdecimal() and int(announced) > max_bytes:
         raise _too_large(f"{announced} bytes", max_bytes)
@@ -46,7 +49,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
         size += len(chunk)
         if size > max_bytes:
             raise _too_large("longer", max_bytes)
-    return b"".join(chunks)
+    return chunks
 
 
 def parse_value(body: bytes) -> Any:

@@ -6,7 +6,7 @@ While a body of some megabytes is parsed in the service's process nothing else r
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, Any, ParamSpec, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -35,10 +35,13 @@ class BodyParser:
     def __init__(self) -> None:
         self._process = HelperProcess("serving.http.large_body:main")
 
-    async def parse(self, body: bytes) -> Any:
-        """Return the JSON value. Raises as `parse_value`, and `ApiError` for too many values or too much time."""
+    async def parse(self, body: Sequence[bytes]) -> Any:
+        """Return the JSON value of a body in pieces.
+
+        Raises as `parse_value`, and `ApiError` for too many values or too much time.
+        """
         if not is_large(body):
-            return parse_value(body)
+            return parse_value(b"".join(body))
         try:
             return await self._process.call(SECONDS, body)
         except TimeoutError:
@@ -47,15 +50,16 @@ class BodyParser:
             raise ApiError(413, "body_too_large", "body takes too much memory to parse", "body") from None
 
 
-def is_large(body: bytes) -> bool:
-    """Whether parsing the body takes the event loop more than some milliseconds."""
-    if len(body) <= INLINE_VALUES or len(body) > INLINE_BYTES:
-        return len(body) > INLINE_BYTES
-    return body.count(b",") + body.count(b"[") + body.count(b"{") > INLINE_VALUES
+def is_large(body: Sequence[bytes]) -> bool:
+    """Whether parsing the body, which is in pieces, takes the event loop more than some milliseconds."""
+    size = sum(map(len, body))
+    if size <= INLINE_VALUES or size > INLINE_BYTES:
+        return size > INLINE_BYTES
+    return sum(piece.count(b",") + piece.count(b"[") + piece.count(b"{") for piece in body) > INLINE_VALUES
 
 
-async def parse(request: Request, body: bytes) -> Any:
-    """Return the JSON value of a request's body. Raises as `BodyParser.parse`."""
+async def parse(request: Request, body: Sequence[bytes]) -> Any:
+    """Return the JSON value of a request's body, which is in pieces. Raises as `BodyParser.parse`."""
     request.scope[HEAVY] = is_large(body)
     parser: BodyParser = request.app.state.parser
     return await parser.parse(body)

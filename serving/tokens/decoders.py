@@ -74,7 +74,7 @@ class Decoders:
 
     async def _in_process(self, body: bytes, size: int, max_pixels: int) -> Pixels:
         try:
-            pixels: Pixels = await self._process.call(SECONDS, body, size, max_pixels)
+            pixels: Pixels = await self._process.call(SECONDS, [body], size, max_pixels)
             return pixels
         except TimeoutError:
             raise InputError("image", "too much work to decode", f"decoded within {SECONDS:g} s") from None

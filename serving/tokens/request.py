@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from serving.http.json_body import as_object, check_names, check_type, read_body
 from serving.http.json_body import deadline as read_deadline
 from serving.http.json_body import utility as read_utility
 from serving.http.large_body import parse
+from serving.workers.helper_process import small_pieces
 
 FIELDS = ("image", "task", "deadline", "utility")
 REQUIRED = ("image", "task", "deadline")
@@ -59,7 +60,7 @@ async def read_request(request: Request, max_bytes: int, max_deadline: float) ->
 _ACCEPTED = "multipart/form-data with a file field `image`, or application/json with `image` in base64"
 
 
-async def _parse_form(request: Request, body: bytes) -> Mapping[str, Any]:
+async def _parse_form(request: Request, body: Sequence[bytes]) -> Mapping[str, Any]:
     parser = MultiPartParser(request.headers, in_pieces(body), max_files=1, max_fields=8, max_part_size=FIELD_BYTES)
     try:
         form = await parser.parse()
@@ -72,10 +73,10 @@ async def _parse_form(request: Request, body: bytes) -> Mapping[str, Any]:
     return {name: await _form_value(name, value) for name, value in form.items()}
 
 
-async def in_pieces(body: bytes) -> AsyncGenerator[bytes, None]:
-    """Yield the body, and give others a turn after each piece."""
-    for start in range(0, len(body), PIECE_BYTES):
-        yield body[start : start + PIECE_BYTES]
+async def in_pieces(body: Sequence[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield the body in pieces of at most `PIECE_BYTES`, and give others a turn after each."""
+    for piece in small_pieces(body, PIECE_BYTES):
+        yield bytes(piece)
         await asyncio.sleep(0)
     yield b""
 

@@ -13,7 +13,7 @@ import os
 import pickle
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from pliant.errors import WorkerError
@@ -40,8 +40,8 @@ class HelperProcess:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    async def call(self, seconds: float, content: bytes, *arguments: object) -> Any:
-        """Return the answer to `content`. A caller that is cancelled in its turn ends the process.
+    async def call(self, seconds: float, content: Sequence[bytes], *arguments: object) -> Any:
+        """Return the answer to `content`, given in pieces. A caller that is cancelled in its turn ends the process.
 
         Raises what the process raises, `TimeoutError` after so many seconds, `WorkerError` if the process ends.
         """
@@ -49,9 +49,9 @@ class HelperProcess:
             try:
                 reader, writer = await self._connected()
                 async with asyncio.timeout(seconds):
-                    writer.write(pack((len(content), arguments)))
-                    for start in range(0, len(content), PIECE):
-                        writer.write(memoryview(content)[start : start + PIECE])
+                    writer.write(pack((sum(map(len, content)), arguments)))
+                    for piece in small_pieces(content, PIECE):
+                        writer.write(piece)
                         await writer.drain()
                     answer = await _read_answer(reader)
             except (asyncio.IncompleteReadError, OSError) as error:
@@ -81,6 +81,13 @@ class HelperProcess:
         if process is not None:
             process.kill()
             process.wait()
+
+
+def small_pieces(content: Iterable[bytes], size: int) -> Iterator[memoryview]:
+    """Yield the content in pieces of at most `size` bytes."""
+    for piece in content:
+        for start in range(0, len(piece), size):
+            yield memoryview(piece)[start : start + size]
 
 
 def help_out(channel: socket.socket, incoming: IO[bytes], answer: Callable[..., Any]) -> None:

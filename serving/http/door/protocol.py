@@ -200,7 +200,9 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         """Turn away a whole request, without parsing it, if the loop has no time; return whether it was turned away."""
         if self._in_message or not self._is_free():
             return False
-        if not self._door.is_full(0.0) and not self._door.is_full(self._age()):  # the system is asked only if it matters
+        if not self._door.is_full(0.0) and not self._door.is_full(
+            self._age()
+        ):  # the system is asked only if it matters
             return False
         path = path_of_post(data, self._limits.head_bytes)
         if path is None or not self._door.is_sheddable(path):

@@ -71,7 +71,7 @@ def test_a_request_came_when_its_socket_had_it_or_else_now():
 
 def test_fields_are_those_of_a_json_object_within_its_size(monkeypatch):
     async def parse(_request, body):
-        return parse_value(body)
+        return parse_value(b"".join(body))
 
     monkeypatch.setattr(routing, "parse", parse)
     limits = SimpleNamespace(max_body_bytes=8)

@@ -39,7 +39,7 @@ def test_others_have_a_turn_after_each_piece():
 
     async def main():
         loop = asyncio.get_running_loop()
-        async for piece in in_pieces(body):
+        async for piece in in_pieces([body[: 2 * PIECE_BYTES], body[2 * PIECE_BYTES :]]):
             sizes.append((len(piece), len(turns)))
             loop.call_soon(turns.append, None)
 

@@ -74,10 +74,10 @@ def test_content_and_arguments_reach_the_process_and_its_exceptions_come_back():
         helper = HelperProcess(f"{__name__}:main")
         try:
             content = b"abc" * 1_000_000
-            assert await helper.call(60, content, 2) == content.decode() * 2
+            assert await helper.call(60, [content[:7], content[7:]], 2) == content.decode() * 2
             with pytest.raises(ValueError, match="no times"):
-                await helper.call(60, b"", 0)
-            assert await helper.call(60, b"", 1) == ""
+                await helper.call(60, [], 0)
+            assert await helper.call(60, [b""], 1) == ""
         finally:
             helper._end()
 
