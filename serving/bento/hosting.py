@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from pliant import redaction
-from serving.bento.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
+from serving.bento.bentoml_patches import freeze_gc, patch_timeouts, share_the_interpreter, switch_off_tracing
 from serving.bento.reserve import Reserve, reserve, share_one_arena
 from serving.http.access.metrics import TenantMetrics
 from serving.http.access.middleware import AccessMiddleware, Gate
@@ -113,6 +113,7 @@ class HostedService:
         judge = access.judge if not settings.cors_origins else lambda _scope: None
         state.door.open(endpoint.metrics.errored, lambda: endpoint.usual_deadline, judge)
         self._reserve = reserve(state.door.connections.most)
+        share_the_interpreter()
         freeze_gc()
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]

@@ -11,7 +11,7 @@ import sys
 import pytest
 from bentoml._internal.server.http.traffic import TimeoutMiddleware
 
-from serving.bento.bentoml_patches import _call_within_timeout, freeze_gc
+from serving.bento.bentoml_patches import _call_within_timeout, freeze_gc, share_the_interpreter
 
 
 async def answer_at_once(scope, receive, send):
@@ -82,3 +82,12 @@ def test_freezing_leaves_nothing_for_later_collections():
     before, kept = gc.get_freeze_count(), [[] for _ in range(1000)]
     freeze_gc()
     assert gc.get_freeze_count() >= before + len(kept)
+
+
+def test_a_thread_in_python_gives_the_event_loop_its_turn_within_a_millisecond():
+    before = sys.getswitchinterval()
+    try:
+        share_the_interpreter()
+        assert 1e-4 <= sys.getswitchinterval() <= 1e-3
+    finally:
+        sys.setswitchinterval(before)

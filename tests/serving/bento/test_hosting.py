@@ -50,6 +50,7 @@ class Service:
         monkeypatch.setattr(hosting, "access_of", lambda settings: self.access)
         monkeypatch.setattr(hosting, "TenantMetrics", lambda: "counts by tenant")
         monkeypatch.setattr(hosting, "reserve", lambda count: self.calls.append(("reserve", count)))
+        monkeypatch.setattr(hosting, "share_the_interpreter", lambda: self.calls.append("share"))
         monkeypatch.setattr(hosting, "freeze_gc", lambda: self.calls.append("freeze"))
         kind = type("Hosted", (HostedService,), {"SYSTEM": "bins", "APP": SimpleNamespace(state=self.state)})
         self.hosted = kind()
@@ -80,7 +81,7 @@ def test_it_starts_by_the_environments_settings_and_opens_the_door_once_every_mo
     monkeypatch.setenv("PLIANT_MAX_TEXTS", "5")
     service = Service(monkeypatch)
     service.start()
-    assert service.calls == ["check", "assemble", "open", ("reserve", 77), "freeze"]
+    assert service.calls == ["check", "assemble", "open", ("reserve", 77), "share", "freeze"]
     assert service.settings.max_texts == 5
     assert service.state.endpoint is service.endpoint
     gate = service.state.gate
