@@ -11,7 +11,7 @@ import pytest
 
 from flows.servers import free_port, mlflow_server
 from flows.settings import Settings
-from tests.fixtures.attacks import say, under_attack
+from tests.fixtures.attacks import refresh_request, say, under_attack
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.live import running
 from tests.fixtures.secret_registries import SECRETS, WAYS, Proxy
@@ -22,9 +22,10 @@ REQUEST = ("POST", "/predict", json.dumps({"inputs": "a dog"}).encode())
 
 def poll(url: str) -> None:
     """Ask for a poll of the registry, for the status, and for a page that is not there."""
-    for method, path in (("POST", "/refresh"), ("GET", "/status"), ("GET", "/nothing")):
-        answer = _answer(urllib.request.Request(url + path, method=method))
-        assert not any(secret in answer for secret in SECRETS), f"{path} shows a secret"
+    for request in (refresh_request(url), *(urllib.request.Request(url + path) for path in ("/status", "/nothing"))):
+        answer = _answer(request)
+        assert "content-type" not in answer, "the service did not look at its registry"
+        assert not any(secret in answer for secret in SECRETS), f"{request.selector} shows a secret"
 
 
 def _answer(request: urllib.request.Request) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import urllib.request
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pliant.errors import RegistryError
-from tests.fixtures.attacks import say, under_attack
+from tests.fixtures.attacks import refresh, say, under_attack
 from tests.fixtures.bins.published import settings_for
 from tests.fixtures.half_publishes import Killed, Publisher, Steps, lighten, stepping
 from tests.fixtures.live import running
@@ -31,11 +30,6 @@ def publish_half(url: str, folder: str) -> None:
         with stepping(patched, Path(folder) / "artifacts", Steps(random.randrange(60))):
             Publisher(Path(folder)).publish(seed)
     assert refresh(url)["outcome"] in OUTCOMES
-
-
-def refresh(url: str) -> dict:
-    with urllib.request.urlopen(urllib.request.Request(f"{url}/refresh", method="POST"), timeout=60) as response:
-        return json.load(response)
 
 
 def test_a_service_that_follows_publishers_which_die(tmp_path):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import urllib.request
 
 import pytest
 
-from tests.fixtures.attacks import say, under_attack
+from tests.fixtures.attacks import refresh, say, under_attack
 from tests.fixtures.bins.published import settings_for
 from tests.fixtures.half_publishes import Killed, Publisher, Steps, stepping
 from tests.fixtures.live import running
@@ -16,11 +15,6 @@ from tests.fixtures.power_cuts import recorded
 
 pytestmark = pytest.mark.attack
 REQUEST = ("POST", "/predict", json.dumps({"inputs": "a dog"}).encode())
-
-
-def refresh(url: str) -> dict:
-    with urllib.request.urlopen(urllib.request.Request(f"{url}/refresh", method="POST"), timeout=60) as response:
-        return json.load(response)
 
 
 def look(url: str) -> None:
