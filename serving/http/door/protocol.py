@@ -79,9 +79,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         begun, was_in_head = self._begun, self._in_head
         try:
             self.parser.feed_data(data)
-            if (
-                self._begun == begun
-            ):  # else this piece of at most 256 KiB holds the end of one message and another's begin
+            if self._begun == begun:  # else this piece holds the end of one message and another's begin
                 self._count(len(data), was_in_head)
         except ApiError as error:
             self._refuse(error)
@@ -200,9 +198,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         """Turn away a whole request, without parsing it, if the loop has no time; return whether it was turned away."""
         if self._in_message or not self._is_free():
             return False
-        if not self._door.is_full(0.0) and not self._door.is_full(
-            self._age()
-        ):  # the system is asked only if it matters
+        if not (self._door.is_full(0.0) or self._door.is_full(self._age())):  # the age is a system call
             return False
         path = path_of_post(data, self._limits.head_bytes)
         if path is None or not self._door.is_sheddable(path):
