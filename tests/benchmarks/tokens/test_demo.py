@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -42,20 +43,21 @@ def test_what_the_demo_trains_is_worth_adapting(tmp_path):
         loaded = stages.load_data(config)
         backbone = stages.make_foundation(config, loaded[0], "backbone", store, lambda *_: None)
         made = [stages.make_task(config, data, backbone, data.name, store, [lambda *_: None] * 2) for data in loaded]
-        for number in range(3):  # beside other programs a profile may be wrong; of three one is not
+        seconds = dict.fromkeys(config.latency.gammas, np.inf)
+        for number in range(5):  # other programs only add to what a profile measures: the least of several is right
             profile = stages.make_profile(config, backbone, made, f"profile-{number}", store, lambda *_: None)
             bundle = stages.load_bundle(store, backbone, made, profile)
-            if merging_pays(bundle):
+            seconds = {gamma: min(least, bundle.profile.latency.at(gamma, BATCH)) for gamma, least in seconds.items()}
+            if merging_pays(seconds):
                 break
-    assert merging_pays(bundle)
+    assert merging_pays(seconds), seconds
     fastest = min(config.latency.gammas)
     for task in bundle.tasks:
         assert task.test_accuracy[0] > FLOOR[task.name]
         assert task.test_accuracy[fastest] > 0.8 * task.test_accuracy[0]
 
 
-def merging_pays(bundle):
+def merging_pays(seconds: Mapping[int, float]) -> bool:
     """Every step of gamma takes longer than the one below, and none half as long again as merging most."""
-    seconds = [bundle.profile.latency.at(gamma, BATCH) for gamma in sorted(OVERRIDES["latency"]["gammas"])]
-    unmerged = bundle.profile.latency.at(0, BATCH)
-    return all(fast < slow for fast, slow in pairwise(seconds)) and unmerged > 1.5 * seconds[0]
+    by_gamma = [seconds[gamma] for gamma in sorted(seconds)]
+    return all(fast < slow for fast, slow in pairwise(by_gamma)) and seconds[0] > 1.5 * by_gamma[0]
