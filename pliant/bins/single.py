@@ -53,7 +53,8 @@ class SinglePool:
         self.late = 0  # no request is put behind others: a late one is answered in its turn
         self._times: list[float] = []  # arrivals since the last plan, in seconds
         self._firsts: list[int] = []  # the shortest runtime that is long enough for each
-        self._next_plan = 0.0
+        self._next_plan: float | None = None  # when, if anybody wants one
+        self._last_plan = 0.0
         self.held = list(config.deployed or start_plan(knowledge, config.workers))
         self._swaps: deque[tuple[int, int]] = deque()  # (worker, runtime) still to be loaded
         self._loading: dict[int, int] = {}  # worker -> the runtime that it loads next or now; it gets no requests
@@ -70,8 +71,7 @@ class SinglePool:
     def add(self, request: Request, now: float) -> int | None:
         """Dispatch a new request, and return the worker whose queue it joined."""
         first = self._first[request.task][request.length]
-        if not self._times:
-            self._next_plan = (now // self._config.period + 1) * self._config.period
+        self._await_plan(now)
         self._times.append(now)
         self._firsts.append(first)
         return self._dispatch(request, first, now)
@@ -150,19 +150,21 @@ class SinglePool:
         return late
 
     def wake_at(self) -> float | None:
-        """Return when to expire or to plan next; without arrivals no plan is needed."""
+        """Return when to expire or to plan next; a plan is for what came, or for what no device can take."""
         times = [self._latest[0][0]] if self._latest else []
-        if self._times:
+        if self._next_plan is not None:
             times.append(self._next_plan)
         return min(times, default=None)
 
     def woken(self, now: float) -> list[int]:
         """Plan again if it is time to, and return the workers that may take something."""
-        if now < self._next_plan or not self._times:
+        if self._next_plan is None or now < self._next_plan:
             return []
-        window, config = Window(self._config.period, self._times, self._firsts), self._config
-        self._times, self._firsts = [], []
-        if len(self._up) < len(self._knowledge.streams):
+        window, config = self._window(now), self._config
+        self._times, self._firsts, self._last_plan, self._next_plan = [], [], now, None
+        if self._unassigned:
+            self._await_plan(now)
+        if not window.times or len(self._up) < len(self._knowledge.streams):
             return []
         held = [self._loading.get(w, runtime) if w in self._up else NO_RUNTIME for w, runtime in enumerate(self.held)]
         counts = plan(self._knowledge, window, len(self._up), config.plan, config.dispatch, held)
@@ -196,6 +198,19 @@ class SinglePool:
         self._retired.add(chosen)
         return chosen
 
+    def _await_plan(self, now: float) -> None:
+        """Let the next plan be made at the end of this period, unless one is awaited already."""
+        if self._next_plan is None:
+            end = (now // self._config.period + 1) * self._config.period
+            self._next_plan = end if end > now else end + self._config.period  # both are rounded
+
+    def _window(self, now: float) -> Window:
+        """Return what to plan for: what came since the last plan, and what came before it and still has no device."""
+        waiting = [request for request in self._unassigned.values() if request.arrival < self._last_plan]
+        firsts = [self._first[request.task][request.length] for request in waiting]
+        begin = self._times[0] if self._times else now
+        return Window(self._config.period, [begin] * len(waiting) + self._times, firsts + self._firsts)
+
     def _bring_forward(self, queue: deque[Request], most: int) -> None:
         """Put the first requests of the tenants whose turn it is before all others of this queue, `most` of them."""
         turn = self._fairness.turn({request.tenant for request in queue})
@@ -221,6 +236,7 @@ class SinglePool:
         """Put the request into the queue of an instance, and return its worker; None where no instance will do."""
         worker = self._choose(first, self._end[request.task], now)
         if worker < 0:
+            self._await_plan(now)
             self._unassigned[request.id] = request
             heappush(self._latest, (self._latest_end(request), request.id, request))
             return None

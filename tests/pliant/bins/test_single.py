@@ -121,6 +121,29 @@ def test_a_device_that_loads_just_then_puts_off_no_plan():
     assert [launch.setting for launch in more if launch.kind == "load"] == [LONGEST]
 
 
+@pytest.mark.parametrize("plan", PLANS)
+def test_who_has_no_device_is_planned_for_although_nobody_else_comes(plan):
+    """Clients that all waited for a lost device's runtime once waited in vain: no arrivals, no plan."""
+    fresh = scheduler(known(), workers=3, deployed=(0, 0, 3), plan=plan, period=PERIOD)
+    for number in range(1, 200):
+        for launch in fresh.handle(Arrived(ask(number, 0.05)), 0.05):
+            running = [launch]
+            while running:
+                running = launches(fresh.handle(done(running[0]), 0.05))
+    (long,) = fresh.handle(Arrived(ask(0, 0.099, length=500)), 0.099)
+    assert fresh.handle(Woke(), PERIOD) == []  # planned: the devices hold the right ones
+    fresh.handle(Failed(long.id, "planted"), PERIOD + 0.01)  # it is not up again
+    assert fresh.wake_at() == pytest.approx(2 * PERIOD)
+    (load,) = launches(fresh.handle(Woke(), 2 * PERIOD))
+    assert (load.kind, load.setting) == ("load", LONGEST)
+    after = launches(fresh.handle(Finished(load.id, LOAD), 2 * PERIOD + LOAD))
+    assert [launch.requests for launch in after if launch.kind == "run"] == [(0,)]
+    assert fresh.wake_at() == pytest.approx(3 * PERIOD)
+    fresh.handle(Woke(), fresh.wake_at())
+    assert fresh.wake_at() is None, "nobody wants another plan"
+    fresh.check()
+
+
 @settings(max_examples=20)
 @given(
     st.integers(0, 1000),
