@@ -1,4 +1,8 @@
-"""More requests than HTTP bears, each on a connection of its own or a kept one: useful answers, and false `on_time`."""
+"""More requests than HTTP bears, each on a connection of its own or a kept one: useful answers, and false `on_time`.
+
+The same rate gives answers that differ by a tenth from one minute to the next, so each round offers all rates in turn,
+and the median of the rounds is judged.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,7 @@ pytestmark = pytest.mark.attack
 DEADLINE, SECONDS, PATIENCE = 0.5, 8.0, 10.0
 RATES = (50, 100, 200, 300, 400, 500, 600, 700, 800)  # requests per second, of which one is the most that is borne
 TIMES = (2, 4, 8)  # of the most useful answers per second
+ROUNDS = 5
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 100\r\n\r\n" + b" " * 100
 
 
@@ -204,12 +209,22 @@ def test_useful_answers_stay_beyond_what_http_bears(tmp_path):
             say(f"{rate}/s: {rows[rate]}")
             time.sleep(1)
         targets, best = Targets("11 overload"), max(row.useful for row in rows.values())
+        at_best = max(rows, key=lambda rate: rows[rate].useful)
+        rates = {1: float(at_best)} | {times: times * best / SECONDS for times in TIMES}
+        useful: dict[int, list[int]] = {times: [] for times in rates}
+        for number in range(ROUNDS):
+            for times in sorted(rates, reverse=number % 2 == 1):  # so that no rate always follows the same one
+                row = offered((host, int(port)), request, rates[times])
+                say(f"round {number + 1}, {times}x, {rates[times]:.0f}/s: {row}")
+                rows[number, times] = row
+                useful[times].append(row.useful)
+                time.sleep(1)
         for times in TIMES:
-            rate = times * best / SECONDS
-            rows[rate] = offered((host, int(port)), request, rate)
-            say(f"{rate:.0f}/s: {rows[rate]}")
-            targets.at_least(f"useful answers at {times}x, {rate:.0f}/s, over the best", rows[rate].useful / best, 0.9)
-            time.sleep(1)
+            shares = [here / there for here, there in zip(useful[times], useful[1], strict=True)]
+            say(f"{times}x over the best rate in each round: {', '.join(f'{share:.2f}' for share in shares)}")
+            say(f"{times}x over the most of any rate in the first pass: {np.median(useful[times]) / best:.2f}")
+            name = f"useful answers at {times}x, {rates[times]:.0f}/s, over the best, median of {ROUNDS} rounds"
+            targets.at_least(name, float(np.median(shares)), 0.9)
         with sink(request) as elsewhere, ThreadPoolExecutor(2) as both:
             most, flood = best / SECONDS, (TIMES[-1] - 1) * best / SECONDS
             beside = both.submit(offered, elsewhere, request, flood)

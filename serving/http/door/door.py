@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -39,7 +38,7 @@ class Door:
         self._count: Callable[[str, int], None] = lambda _code, _number: None
         self._usual_deadline: Callable[[], float] = lambda: self.load.deadline
         self._judge: Judge = lambda _scope: None
-        self._shed: dict[tuple[ErrorShape, int], bytes] = {}  # answers, by shape and seconds of Retry-After
+        self._shed: dict[str, bytes] = {}  # answers by path, until the next sweep
         self._uncounted = 0  # of them
         self._waiting: deque[Callable[[], None]] = deque()  # requests to be started
 
@@ -94,16 +93,19 @@ class Door:
         self.load.started()
         begin()
 
-    def shed(self, path: str) -> bytes:
+    def shed(self, path: str) -> bytes | None:
         """Return the whole answer to a request that the loop has no time for, on a connection that is kept.
 
-        It is encoded once and counted with the next sweep, so that each request of a flood costs little.
+        None if this path is always taken in. The answer is encoded once, and counted with the next sweep, so that each
+        request of a flood costs little.
         """
-        shape, retry_after = self.shape_of(path), math.ceil(self.load.retry_after)
-        if (shape, retry_after) not in self._shed:
-            self._shed[shape, retry_after] = _answer(shape(self.busy()), close=False)
+        answer = self._shed.get(path)
+        if answer is None:
+            if not self.is_sheddable(path):
+                return None
+            answer = self._shed[path] = _answer(self.shape_of(path)(self.busy()), close=False)
         self._uncounted += 1
-        return self._shed[shape, retry_after]
+        return answer
 
     def busy(self) -> ApiError:
         """Return the error for a request that the loop has no time for."""
@@ -117,6 +119,7 @@ class Door:
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self.connections.sweep(loop.time())
         self.load.deadline = self._usual_deadline()
+        self._shed.clear()
         if self._uncounted:
             self._count("busy", self._uncounted)
             self._uncounted = 0

@@ -22,6 +22,7 @@ from serving.http.routing import ARRIVED
 
 ADDED = 8  # bytes of chunk lines that each byte of a chunked body may bring, besides `head_bytes`
 HELD_BYTES = 65_536  # of a body that are read before the app starts
+SHED_HEAD_BYTES = 2048  # of a request that is turned away without parsing; client libraries send less
 MOST_PARTING = 256  # connections at a time that are closed gently
 PARTING_BYTES, PARTING_SECONDS = 1024 * 1024, 1.0  # that such a client may still send, and has to read its answer
 
@@ -200,11 +201,12 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
             return False
         if not (self._door.is_full(0.0) or self._door.is_full(self._age())):  # the age is a system call
             return False
-        path = path_of_post(data, self._limits.head_bytes)
-        if path is None or not self._door.is_sheddable(path):
+        path = path_of_post(data, min(SHED_HEAD_BYTES, self._limits.head_bytes))
+        answer = None if path is None else self._door.shed(path)
+        if answer is None:
             return False
         self._unset_keepalive_if_required()  # from now on the sweep closes the connection if it idles
-        self.transport.write(self._door.shed(path))
+        self.transport.write(answer)
         self._door.connections.move(self, Stage.IDLE, self.loop.time())
         return True
 

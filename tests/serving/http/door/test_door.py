@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from serving.http.api_errors import ApiError
+from serving.http.api_errors import ApiError, error_response
+from serving.http.door.door import Door
 from serving.http.door.load import LoopLoad
-from serving.http.door.protocol import LimitedProtocol
+from serving.http.door.protocol import SHED_HEAD_BYTES, LimitedProtocol
 from serving.http.routing import ARRIVED
 from tests.fixtures.door import Held, answer, behind_the_door, next_reply, post, rest, status, until
 
@@ -79,6 +80,40 @@ def test_a_whole_request_that_the_loop_cannot_bear_is_turned_away_without_parsin
         assert status(next_reply(connection)) == 200
         until(lambda: server.codes == ["busy"] * 3)
         connection.close()
+
+
+def test_a_request_with_a_long_head_is_parsed_before_it_is_turned_away(monkeypatch):
+    parsed: list[bytes] = []
+
+    def on_url(protocol, url: bytes) -> None:
+        parsed.append(url)
+        protocol.url += url
+
+    with behind_the_door(answer) as server:
+        connection = server.connect()
+        saturate(server, monkeypatch)
+        monkeypatch.setattr(LimitedProtocol, "on_url", on_url)
+        for size, times in ((SHED_HEAD_BYTES // 2, 0), (SHED_HEAD_BYTES, 1)):
+            connection.sendall(post(cookie="a" * size))
+            assert status(next_reply(connection)) == 503
+            assert parsed == [b"/predict"] * times
+        connection.close()
+
+
+def test_who_is_turned_away_is_told_when_to_come_again_by_the_deadlines_of_the_latest_sweep():
+    door, deadlines = Door(lambda _path: error_response, lambda path: path == "/predict"), iter([1.0, 40.0])
+    counted: list[tuple[str, int]] = []
+
+    async def main() -> None:
+        door.open(lambda code, number: counted.append((code, number)), lambda: next(deadlines))
+        assert door.shed("/other") is None
+        for _ in range(2):
+            assert b"retry-after: 1\r\n" in (door.shed("/predict") or b"")
+        door._sweep(asyncio.get_running_loop())
+        assert b"retry-after: 2\r\n" in (door.shed("/predict") or b"")
+
+    asyncio.run(main())
+    assert counted == [("busy", 2)]
 
 
 def test_a_connection_whose_requests_are_turned_away_is_closed_once_it_idles(monkeypatch):
