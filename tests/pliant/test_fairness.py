@@ -132,6 +132,13 @@ def test_a_launch_is_corrected_by_what_it_took():
     assert (fairness.received("ann"), fairness.received("ben")) == (1.5, 0.5)
 
 
+def test_a_launch_of_unknown_costs_is_paid_by_its_tenants_alike():
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 2, "ben": 1})
+    fairness.launch(0, (0, 2), 1.0, (0.0, 0.0))
+    assert (fairness.received("ann"), fairness.received("ben")) == (0.5, 0.5)
+
+
 def test_one_tenant_costs_no_counting():
     fairness = Fairness(STRICT)
     waiting(fairness, {"ann": 3})

@@ -118,6 +118,8 @@ def test_alternating_segments_go_quiet_loud_quiet_loud():
     assert [s.rate for s in alternating([1, 2], [10, 20], 3.0)] == [1, 10, 2, 20]
     with pytest.raises(InputError, match="low and high"):
         alternating([1], [10, 20], 3.0)
+    with pytest.raises(InputError, match="low and high"):
+        alternating([1, 2], [10], 3.0)
 
 
 def test_a_time_on_a_border_falls_into_the_later_segment_and_the_end_into_the_last():

@@ -70,6 +70,19 @@ def test_every_request_gets_its_own_output_with_its_batch_and_times():
     run_virtually(main())
 
 
+def test_who_is_refused_is_told_when_the_queue_is_probably_empty():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        await bench.ask(*range(20))
+        bench.workers[0].seconds = 5.0
+        refused = [answer for answer in await bench.ask(*range(200), deadline=1.0) if isinstance(answer, Rejected)]
+        assert refused[0].retry_after > 10 * refused[-1].retry_after == 10.0  # as many wait as were refused after it
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
 def test_a_request_whose_deadline_passes_in_the_queue_is_dropped_at_that_moment():
     async def main():
         bench = Bench()

@@ -156,6 +156,14 @@ def test_launching_checks_before_it_starts_and_keeps_the_output(tmp_path, monkey
     assert started.log == tmp_path / "log" and (tmp_path / "state" / f"bentoml-{port}").is_dir()
 
 
+def test_without_a_log_the_output_is_that_of_this_process(tmp_path, monkeypatch):
+    outputs = []
+    monkeypatch.setattr(launch, "check", lambda settings: None)
+    monkeypatch.setattr(launch.subprocess, "Popen", lambda _command, stdout, **_: outputs.append(stdout) or Process())
+    started = launch.launch(TokensSettings(), tmp_path / "state", 3000)
+    assert outputs == [None] and started.log is None
+
+
 def test_serving_passes_signals_on_once_and_gives_them_back(monkeypatch):
     process = Process(status=7)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)

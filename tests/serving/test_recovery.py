@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from pliant.errors import SchedulerError
 from pliant.journal import decode, encode
-from pliant.protocol import Answer, Arrived, Changed, Drop, Finished, Restarted, replay
+from pliant.protocol import Answer, Arrived, Changed, Drop, Finished, Launch, Request, Restarted, replay
 from serving.answers import Completed
 from serving.clock import loop_clock
 from serving.driver import Driver, Limits
+from serving.recovery import Recovery
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 
@@ -119,6 +120,18 @@ def test_an_error_that_passes_fails_no_request(errors):
         await bench.driver.stop()
 
     run_virtually(main())
+
+
+def test_requests_arrive_one_by_one_only_after_a_failure_that_nobody_is_blamed_for():
+    recovery = Recovery()
+    assert recovery.begin(Finished(0, 0.1), [1, 2]) is None
+    assert (recovery.next(), recovery.next()) == (1, None), "the second waits for what becomes of the first"
+    assert recovery.note(Launch(0, 0, (1,), 0))
+    assert recovery.next() == 2
+    assert recovery.note(Drop(2, "late"))
+    assert recovery.next() is None
+    recovery.begin(Arrived(Request(3, 0.0, 1.0, "bad")), [4, 5, 3])
+    assert [recovery.next() for _ in range(4)] == [4, 5, 3, None]
 
 
 def test_an_output_that_came_with_the_error_is_given_and_not_computed_again():

@@ -73,9 +73,13 @@ def test_an_error_ends_those_that_run():
             raise ValueError("twenty")
         return await runs.double(number)
 
-    with pytest.raises(ValueError, match="twenty"):
-        asyncio.run(run_each(range(100), run, 32))
-    assert (runs.begun, runs.cancelled) == (31, 31)
+    async def fail() -> None:
+        with pytest.raises(ValueError, match="twenty"):
+            await run_each(range(100), run, 32)
+        await asyncio.sleep(0)
+        assert (runs.begun, runs.cancelled, runs.running) == (31, 31, 0)
+
+    asyncio.run(fail())
 
 
 def test_who_leaves_takes_all_along():

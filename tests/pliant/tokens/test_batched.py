@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,6 +119,17 @@ def test_a_fixed_policy_uses_the_gamma_asked_for_and_no_other(name, gamma):
 def test_an_unknown_task_names_those_that_are_known():
     with pytest.raises(InputError, match="task is flowers, but must be one of easy, hard"):
         policy().add(ask(0, task="flowers"), 0.0)
+
+
+def test_a_task_is_not_forgotten_while_a_request_waits_for_it():
+    batched = policy()
+    batched.add(ask(0, task="hard"), 0.0)
+    known = batched._knowledge
+    fewer = replace(known, accuracy={"easy": known.accuracy["easy"]})
+    with pytest.raises(InputError, match="hard"):
+        batched.learn(fewer)
+    assert batched.decide(ONE, 0.0).run[0].id == 0
+    batched.learn(fewer)
 
 
 @pytest.mark.parametrize("slowdown", [1.0, 2.0])

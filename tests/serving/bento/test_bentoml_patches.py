@@ -12,6 +12,7 @@ import pytest
 from bentoml._internal.server.http.traffic import TimeoutMiddleware
 
 from serving.bento.bentoml_patches import _call_within_timeout, freeze_gc, share_the_interpreter
+from tests.fixtures.fakes import run_virtually
 
 
 async def answer_at_once(scope, receive, send):
@@ -28,7 +29,7 @@ async def never_answer(scope, receive, send):
 
 
 def call(app, timeout: float, within: float, run=_call_within_timeout):
-    """Return the messages sent, and the number of timers left on the loop."""
+    """Return the messages sent in virtual time, and the number of timers left on the loop."""
 
     async def main():
         sent = []
@@ -41,7 +42,7 @@ def call(app, timeout: float, within: float, run=_call_within_timeout):
         timers = [timer for timer in asyncio.get_running_loop()._scheduled if not timer.cancelled()]
         return sent, len(timers)
 
-    return asyncio.run(main())
+    return run_virtually(main())
 
 
 def test_a_finished_request_leaves_no_timer():
@@ -53,6 +54,17 @@ def test_a_finished_request_leaves_no_timer():
 def test_a_slow_request_gets_504_after_the_timeout():
     sent, _ = call(never_answer, timeout=0.05, within=30)
     assert sent[0]["status"] == 504
+
+
+def test_a_stream_that_has_begun_is_not_cut():
+    async def stream(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.sleep(20)
+        await send({"type": "http.response.body", "body": b""})
+
+    sent, timers = call(stream, timeout=10, within=30)
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert timers == 0
 
 
 def test_an_exception_passes_at_once():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +46,24 @@ def test_a_launchs_setting_counts_the_shapes_of_all_streams(told):
             assert seconds > 0
     with pytest.raises(InputError, match="setting is 8, but must be the number of a shape, from 0 to 7"):
         model.run(8, payloads())
+
+
+SHORTER, LONGER = [(0, 1, 8), (1, 4, 8)], [(2, 1, 40), (3, 8, 8), (3, 8, 40)]  # shapes, texts and their tokens
+
+
+@pytest.mark.parametrize(
+    "placement, first, ran, streams", [("shared", None, SHORTER + LONGER, 2), ("single", 4, SHORTER, 1)]
+)
+def test_every_shape_runs_before_the_first_request(told, monkeypatch, placement, first, ran, streams):
+    runs, run = Counter(), BinsRuntime.run
+
+    def count_and_run(self, local, texts):
+        runs[local, len(texts), len(texts[0][0])] += 1
+        return run(self, local, texts)
+
+    monkeypatch.setattr(BinsRuntime, "run", count_and_run)
+    replace(told, placement=placement, first=first)()
+    assert runs == dict.fromkeys(ran, streams)
 
 
 def test_what_does_not_fit_a_shape_is_refused_before_it_runs(told):

@@ -226,7 +226,7 @@ def test_an_image_that_would_wait_beyond_its_deadline_is_refused_at_once():
         waiting = [asyncio.create_task(queue.decode(bytes([number]), 16, 10, 10.0)) for number in range(6)]
         await asyncio.sleep(0)
         with pytest.raises(TimeoutError):
-            await queue.decode(b"late", 16, 10, 2.9)  # three rounds of a second are before it
+            queue.decode(b"late", 16, 10, 2.9).send(None)  # three rounds of a second are before it
         release.set()
         await asyncio.gather(*waiting, queue.decode(b"in time", 16, 10, 3.1))
         assert begun == [bytes([number]) for number in range(6)] + [b"in time"]

@@ -116,6 +116,19 @@ def test_nothing_of_a_call_waits_for_the_garbage_collector():
     asyncio.run(main())
 
 
+def test_a_call_that_has_ended_leaves_no_timer():
+    async def main():
+        async def call() -> int:
+            await asyncio.sleep(0)
+            return 7
+
+        for _ in range(3):
+            await within(0.5, call())
+        assert all(timer.cancelled() for timer in asyncio.get_running_loop()._scheduled)
+
+    asyncio.run(main())
+
+
 def test_a_call_that_takes_too_long_is_cancelled_and_an_error_passes_on():
     async def main():
         task = asyncio.ensure_future(asyncio.sleep(1e6))

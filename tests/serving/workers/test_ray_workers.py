@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,12 +24,10 @@ from serving.clock import loop_clock
 from serving.driver import Driver, Limits
 from serving.workers.ray_pool import RayPool
 from serving.workers.resources import Resources
-from tests.fixtures.fakes import EchoModel, FifoScheduler, refuse_to_build
+from tests.fixtures.fakes import EchoModel, FifoScheduler, refuse_to_build, run_virtually
 
 NODES = 3
 QUICK = bins_nodes.Load(whole=1.0, short=4.0, again=2.0, period=2.0, patience=300.0)
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +66,7 @@ def on_worker(pool, check, build=EchoModel):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_launches_updates_and_loads_reach_the_actor(pool):
     async def check(worker):
         assert worker.pid != os.getpid()
@@ -79,6 +79,7 @@ def test_launches_updates_and_loads_reach_the_actor(pool):
     on_worker(pool, check)
 
 
+@pytest.mark.slow
 def test_arrays_of_any_size_arrive_whole_and_can_be_written_to(pool):
     async def check(worker):
         for size in (8, 300, 1000):
@@ -90,6 +91,7 @@ def test_arrays_of_any_size_arrive_whole_and_can_be_written_to(pool):
     on_worker(pool, check)
 
 
+@pytest.mark.slow
 def test_an_exception_in_the_model_is_an_error_and_the_actor_lives_on(pool):
     async def check(worker):
         pid = worker.pid
@@ -105,6 +107,7 @@ def test_an_exception_in_the_model_is_an_error_and_the_actor_lives_on(pool):
     on_worker(pool, check)
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_built_says_why(pool):
     async def main():
         worker = pool.make_worker(refuse_to_build)
@@ -115,6 +118,39 @@ def test_a_model_that_cannot_be_built_says_why(pool):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("silent", "error"),
+    [("home", "no node had room for 1 CPU within 2 s"), ("ask", "the device's actor was not ready within 300 s")],
+)
+def test_an_actor_that_never_answers_is_an_error_after_its_limit_and_is_killed(installed, monkeypatch, silent, error):
+    from serving.workers import ray_workers
+
+    async def at_home():
+        return "node", 7
+
+    async def never(*_):
+        await asyncio.sleep(1e6)
+
+    def remote(call):
+        return SimpleNamespace(remote=call, options=lambda **_: SimpleNamespace(remote=call))
+
+    actor = SimpleNamespace(home=remote(at_home), ask=remote(never), outlast=remote(never))
+    setattr(actor, silent, remote(never))
+    killed = []
+    monkeypatch.setattr(ray_workers, "_ACTOR", remote(lambda: actor))
+    monkeypatch.setattr(ray_workers.ray, "kill", killed.append)
+
+    async def main():
+        worker = ray_workers.RayWorker(EchoModel, Resources(), 2.0, 300.0)
+        with pytest.raises(WorkerError, match=f"^{error}$"):
+            await worker.start()
+        await worker.stop()
+        assert killed == [actor]
+
+    run_virtually(main())
+
+
+@pytest.mark.slow
 def test_an_actor_killed_during_a_launch_is_an_error_and_a_restart_brings_all_updates_back(pool):
     async def check(worker):
         await worker.update("task b", partial(EchoModel, ("task b",)))
@@ -130,6 +166,7 @@ def test_an_actor_killed_during_a_launch_is_an_error_and_a_restart_brings_all_up
     on_worker(pool, check)
 
 
+@pytest.mark.slow
 def test_a_hanging_launch_ends_when_the_worker_is_killed(pool):
     async def check(worker):
         launch = asyncio.create_task(worker.run(0, ["hang"]))
@@ -141,6 +178,7 @@ def test_a_hanging_launch_ends_when_the_worker_is_killed(pool):
     on_worker(pool, check)
 
 
+@pytest.mark.slow
 def test_an_idle_death_is_reported_once_and_a_stop_is_not(pool):
     async def check(worker):
         told = []
@@ -157,6 +195,7 @@ def test_an_idle_death_is_reported_once_and_a_stop_is_not(pool):
     on_worker(pool, check)
 
 
+@pytest.mark.slow
 def test_a_driver_outlives_a_killed_actor(pool):
     async def main():
         journal = []
@@ -172,6 +211,7 @@ def test_a_driver_outlives_a_killed_actor(pool):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_workers_are_spread_and_one_too_many_is_an_error_until_a_node_joins(pool, nodes):
     from serving.workers.ray_workers import RayWorker  # Ray itself comes with it
 
@@ -192,6 +232,7 @@ def test_workers_are_spread_and_one_too_many_is_an_error_until_a_node_joins(pool
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_node_lost_under_load_costs_no_answer_and_is_made_up_for(pool, nodes):
     """Kill the node with the only device for long texts. The benchmark measures how fast it recovers."""
     placement = "single"
@@ -205,6 +246,7 @@ def test_a_node_lost_under_load_costs_no_answer_and_is_made_up_for(pool, nodes):
     assert replay(bins_nodes.scheduler(bins, placement, QUICK.period), story.journal) == story.journal
 
 
+@pytest.mark.slow
 def test_where_ray_is_missing_one_sentence_says_how_to_get_it():
     script = """
         import sys
@@ -221,11 +263,13 @@ def test_where_ray_is_missing_one_sentence_says_how_to_get_it():
     assert done.stdout == "devices on Ray's nodes need Ray, which is missing here: pip install -e '.[ray]'\n"
 
 
+@pytest.mark.slow
 def test_an_address_where_nothing_answers_is_an_error_at_once(installed):
     with pytest.raises(WorkerError, match=r"^no Ray cluster answers at 127\.0\.0\.1:1: .*refused"):
         RayPool("127.0.0.1:1")
 
 
+@pytest.mark.slow
 def test_a_client_address_is_refused(installed):
     with pytest.raises(InputError, match="ray_address is ray://there:1, but must be host:port or auto"):
         RayPool("ray://there:1")

@@ -198,6 +198,18 @@ def test_exactly_the_chosen_leave_and_come_back_with_their_pages() -> None:
     assert not any(63 in text for text in whole), "nothing ended before its limit"
 
 
+def test_who_is_dropped_leaves_nothing_behind() -> None:
+    engine, texts = batching(), prompts(2, seed=1)
+    for id, ids in enumerate(texts):
+        engine.add(id, ids, 12, (), {})
+    engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, len(texts[0])),)))
+    engine.step()
+    assert engine.pages_used > 0
+    engine.carry_out(StepPlan(dropped=((0, "late"), (1, "late"))))
+    assert engine.pages_used == 0 and not engine._states
+    engine.check()
+
+
 def test_one_that_is_being_read_can_leave_too() -> None:
     for leave in ("offloaded", "discarded"):
         engine, ids = batching(), prompts(1, seed=2)[0]

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
+from multiprocessing import Pipe
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
+from pliant.packing.engine import parallel
 from pliant.packing.engine.adapter import ContinuousBatchingEngine
 from pliant.packing.engine.model import load_generator, weights
 from pliant.packing.engine.parallel import ParallelExecutor
@@ -131,6 +133,28 @@ def test_norms_of_heads_and_a_vocabulary_that_does_not_divide_change_nothing(sta
     with two(of) as group:
         outputs = generate(group, "paged")
     assert outputs == generate(ContinuousBatchingEngine(load_generator(of), MEMORY), "paged")
+
+
+@pytest.mark.parametrize(
+    ("reports", "failure"),
+    [
+        ((), "it ended before it had loaded the model"),
+        (("",), "it ended before it had made its engine"),
+        (("", "MemoryError: no room"), "MemoryError: no room"),
+    ],
+)
+def test_a_group_of_which_one_cannot_start_is_an_error_at_once(monkeypatch, reports, failure):
+    def start(group, _spec):  # another process, which ends after these reports
+        ours, theirs = Pipe()
+        group._pipes.append(ours)
+        for report in reports:
+            theirs.send(report)
+        theirs.close()
+
+    monkeypatch.setattr(ParallelExecutor, "_start", start)
+    monkeypatch.setattr(parallel._GroupSpec, "join", lambda *_: None)
+    with pytest.raises(WorkerError, match=f"^another process of the group failed: {failure}$"):
+        ParallelExecutor(generator(), MEMORY, processes=2)
 
 
 def test_a_single_process_is_no_group():

@@ -87,6 +87,16 @@ def test_a_loop_busy_with_other_work_lets_the_few_requests_wait_that_it_has_time
     assert load.is_full(3, 0.0)  # the fourth would wait for 80 ms of work, and may for a tenth of the deadline
 
 
+def test_the_cost_of_a_request_is_that_of_the_latest_ones():
+    load, now = LoopLoad(), 0.0
+    for cost in (0.002, 0.02, 0.002):
+        for _ in range(round(5.0 / cost)):  # 5 s of such requests, one between two looks
+            load.started()
+            now += cost
+            load.looked(now, now)
+        assert load.cost == pytest.approx(cost, rel=0.01)
+
+
 def test_a_burst_on_an_idle_loop_is_taken_in_whole():
     load = LoopLoad()
     load.looked(0.0, 1.0)
