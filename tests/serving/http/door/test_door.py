@@ -89,10 +89,10 @@ def test_a_request_with_a_long_head_is_parsed_before_it_is_turned_away(monkeypat
         parsed.append(url)
         protocol.url += url
 
+    monkeypatch.setattr(LimitedProtocol, "on_url", on_url)  # a connection's parser takes it when the connection is made
     with behind_the_door(answer) as server:
         connection = server.connect()
         saturate(server, monkeypatch)
-        monkeypatch.setattr(LimitedProtocol, "on_url", on_url)
         for size, times in ((SHED_HEAD_BYTES // 2, 0), (SHED_HEAD_BYTES, 1)):
             connection.sendall(post(cookie="a" * size))
             assert status(next_reply(connection)) == 503
