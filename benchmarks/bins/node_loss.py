@@ -121,13 +121,16 @@ def _noticed(journal: Journal, moments: Moments) -> float:
 
 
 def _replanned(journal: Journal, noticed: float, lost: int, placement: str) -> float:
-    """Return when another device was sent for the lost one's runtime; where each has all, when any ran on."""
-    kind = "load" if placement == "single" else "run"
+    """Return when another device was sent for the lost one's runtime, or ran in it; where each has all, when any ran on."""
+    launches = [(entry.now, a) for entry in journal for a in entry.actions if isinstance(a, Launch)]
+    held = {launch.setting for at, launch in launches if launch.worker == lost and at <= noticed}
+    single = placement == "single"
 
-    def makes_up(entry: JournalEntry) -> bool:
-        return any(isinstance(a, Launch) and a.kind == kind and a.worker != lost for a in entry.actions)
+    def makes_up(launch: Launch) -> bool:
+        kinds = ("load", "run") if single else ("run",)
+        return launch.worker != lost and launch.kind in kinds and (not single or launch.setting in held)
 
-    return _first(journal, noticed, makes_up)
+    return next((at for at, launch in launches if at >= noticed and makes_up(launch)), NEVER)
 
 
 def back_in_use(journal: Journal, moments: Moments) -> float:
