@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pliant.errors import DeviceError, InputError, WorkerError
+from pliant.tokens.runtime import TokensRuntime
 from registry import codec
 from serving.tokens.catalog import ServedTask
 from serving.tokens.device import build
@@ -38,6 +39,15 @@ def test_an_output_names_task_and_backbone(told):
     ]
     model.update(served("digits", told.digest, 7))
     assert model.run(4, [("digits", images[1])])[0][0][0] == "digest of digits 7"
+
+
+def test_every_shape_runs_before_the_first_request(told, monkeypatch):
+    ran, run = set(), TokensRuntime.run
+    monkeypatch.setattr(
+        TokensRuntime, "run", lambda self, gamma, images: ran.add((gamma, len(images))) or run(self, gamma, images)
+    )
+    build(told)
+    assert ran == {(gamma, batch) for gamma in (0, 4) for batch in (1, 2)}
 
 
 def test_an_image_of_another_size_is_answered_as_the_same_picture(told):

@@ -124,6 +124,19 @@ def test_updates_reach_spares_that_stand_by_and_those_that_start():
     run_virtually(main())
 
 
+def test_a_spare_that_is_not_ready_or_refuses_an_update_is_started_with_it():
+    async def main():
+        bench = Bench(spares=2)
+        driver = await bench.start()
+        bench.spares[0].refuses = "task b"
+        bench.spares[1].die()
+        await driver.update("task b", "with b")
+        assert [spare.build for spare in bench.spares] == ["with b"] * 2
+        await driver.stop()
+
+    run_virtually(main())
+
+
 def test_spares_are_of_every_kind_of_worker_in_turn():
     assert spare_builds(["cpu", "cpu"], 2) == ["cpu", "cpu"]
     assert spare_builds(["cuda:0", "cuda:1"], 3) == ["cuda:0", "cuda:1", "cuda:0"]

@@ -105,6 +105,11 @@ def test_a_key_is_a_32_bit_integer_and_never_zero() -> None:
     assert len(set(keys)) > 0.999 * len(keys)
 
 
+def test_a_seed_gives_the_same_keys_in_every_version() -> None:
+    keys = [key(seed, position) for seed, position in ((0, 1), (1, 1), (7, 2), (2**32, 5))]
+    assert keys == [1917502043, 267936559, 1636201043, -217919934]
+
+
 def test_nothing_is_done_to_scores_of_greedy_requests() -> None:
     scores = row(1)[None]
     for processor in processors(VOCABULARY):
