@@ -123,14 +123,11 @@ def _noticed(journal: Journal, moments: Moments) -> float:
 def _replanned(journal: Journal, noticed: float, lost: int, placement: str) -> float:
     """Return when another device was sent for the lost one's runtime, or ran in it; where each has all, when any ran on."""
     launches = [(entry.now, a) for entry in journal for a in entry.actions if isinstance(a, Launch)]
-    held = {launch.setting for at, launch in launches if launch.worker == lost and at <= noticed}
-    single = placement == "single"
-
-    def makes_up(launch: Launch) -> bool:
-        kinds = ("load", "run") if single else ("run",)
-        return launch.worker != lost and launch.kind in kinds and (not single or launch.setting in held)
-
-    return next((at for at, launch in launches if at >= noticed and makes_up(launch)), NEVER)
+    kinds = ("load", "run") if placement == "single" else ("run",)
+    useful = [(at, launch) for at, launch in launches if launch.kind in kinds]
+    held = [launch.setting for at, launch in useful if launch.worker == lost and at <= noticed][-1:]
+    later = [(at, launch) for at, launch in useful if launch.worker != lost and at >= noticed]
+    return next((at for at, launch in later if placement != "single" or launch.setting in held), NEVER)
 
 
 def back_in_use(journal: Journal, moments: Moments) -> float:

@@ -1,4 +1,4 @@
-"""More requests than HTTP bears, each on a connection of its own or a kept one: useful answers, and false `on_time`.
+"""More requests than HTTP can handle, each on a connection of its own or a kept one: useful answers, and false `on_time`.
 
 The same rate gives answers that differ by a tenth from one minute to the next, so each round offers all rates in turn,
 and the median of the rounds is judged.

@@ -70,7 +70,7 @@ def test_every_request_gets_its_own_output_with_its_batch_and_times():
     run_virtually(main())
 
 
-def test_who_is_refused_is_told_when_the_queue_is_probably_empty():
+def test_a_refusal_says_when_the_queue_is_probably_empty():
     async def main():
         bench = Bench()
         await bench.driver.start()

@@ -160,6 +160,7 @@ def test_without_a_log_the_output_is_that_of_this_process(tmp_path, monkeypatch)
     outputs = []
     monkeypatch.setattr(launch, "check", lambda settings: None)
     monkeypatch.setattr(launch.subprocess, "Popen", lambda _command, stdout, **_: outputs.append(stdout) or Process())
+    monkeypatch.setattr(launch, "_check_port", lambda host, port: None)
     started = launch.launch(TokensSettings(), tmp_path / "state", 3000)
     assert outputs == [None] and started.log is None
 

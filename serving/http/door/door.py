@@ -38,7 +38,7 @@ class Door:
         self._count: Callable[[str, int], None] = lambda _code, _number: None
         self._usual_deadline: Callable[[], float] = lambda: self.load.deadline
         self._judge: Judge = lambda _scope: None
-        self._shed: dict[str, bytes] = {}  # answers by path, until the next sweep
+        self._shed: dict[ErrorShape, bytes] = {}  # answers by shape, until the next sweep
         self._uncounted = 0  # of them
         self._waiting: deque[Callable[[], None]] = deque()  # requests to be started
 
@@ -96,16 +96,16 @@ class Door:
     def shed(self, path: str) -> bytes | None:
         """Return the whole answer to a request that the loop has no time for, on a connection that is kept.
 
-        None if this path is always taken in. The answer is encoded once, and counted with the next sweep, so that each
-        request of a flood costs little.
+        None if this path is always taken in. The answer is encoded once between two sweeps, whatever paths a client thinks
+        up, and counted with the next one, so that each request of a flood costs little.
         """
-        answer = self._shed.get(path)
-        if answer is None:
-            if not self.is_sheddable(path):
-                return None
-            answer = self._shed[path] = _answer(self.shape_of(path)(self.busy()), close=False)
+        if not self.is_sheddable(path):
+            return None
+        shape = self.shape_of(path)
+        if shape not in self._shed:
+            self._shed[shape] = _answer(shape(self.busy()), close=False)
         self._uncounted += 1
-        return answer
+        return self._shed[shape]
 
     def busy(self) -> ApiError:
         """Return the error for a request that the loop has no time for."""

@@ -22,7 +22,7 @@ from serving.http.routing import ARRIVED
 
 ADDED = 8  # bytes of chunk lines that each byte of a chunked body may bring, besides `head_bytes`
 HELD_BYTES = 65_536  # of a body that are read before the app starts
-SHED_HEAD_BYTES = 2048  # of a request that is turned away without parsing; client libraries send less
+SHED_HEAD_BYTES = 2048  # of a request that is turned away without parsing; a longer head is parsed
 MOST_PARTING = 256  # connections at a time that are closed gently
 PARTING_BYTES, PARTING_SECONDS = 1024 * 1024, 1.0  # that such a client may still send, and has to read its answer
 

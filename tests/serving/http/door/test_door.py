@@ -62,20 +62,27 @@ def saturate(server, monkeypatch, is_full=lambda _self, _waiting, _age: True) ->
     monkeypatch.setattr(LoopLoad, "is_full", is_full)
 
 
-def test_a_whole_request_that_the_loop_cannot_bear_is_turned_away_without_parsing(monkeypatch):
+def note_parsed(monkeypatch) -> list[bytes]:
+    """Return the list to which each parsed target is added, for connections from now on: a parser keeps its callbacks."""
     parsed: list[bytes] = []
+    on_url = LimitedProtocol.on_url
+    monkeypatch.setattr(LimitedProtocol, "on_url", lambda self, url: parsed.append(url) or on_url(self, url))
+    return parsed
+
+
+def test_a_whole_request_that_the_loop_cannot_bear_is_turned_away_without_parsing(monkeypatch):
+    parsed = note_parsed(monkeypatch)
     with behind_the_door(answer) as server:
         connection = server.connect()
         connection.sendall(post())
         assert status(next_reply(connection)) == 200
         with monkeypatch.context() as patch:
             saturate(server, patch)
-            patch.setattr(LimitedProtocol, "on_url", lambda _self, url: parsed.append(url))
             for _ in range(3):
                 connection.sendall(post())
                 reply = next_reply(connection)
                 assert status(reply) == 503 and b"retry-after: 1" in reply and b'"code": "busy"' in reply
-        assert parsed == []
+        assert parsed == [b"/predict"], "the first one alone"
         connection.sendall(post())  # the connection stays of use
         assert status(next_reply(connection)) == 200
         until(lambda: server.codes == ["busy"] * 3)
@@ -83,13 +90,7 @@ def test_a_whole_request_that_the_loop_cannot_bear_is_turned_away_without_parsin
 
 
 def test_a_request_with_a_long_head_is_parsed_before_it_is_turned_away(monkeypatch):
-    parsed: list[bytes] = []
-
-    def on_url(protocol, url: bytes) -> None:
-        parsed.append(url)
-        protocol.url += url
-
-    monkeypatch.setattr(LimitedProtocol, "on_url", on_url)  # a connection's parser takes it when the connection is made
+    parsed = note_parsed(monkeypatch)
     with behind_the_door(answer) as server:
         connection = server.connect()
         saturate(server, monkeypatch)
@@ -100,20 +101,24 @@ def test_a_request_with_a_long_head_is_parsed_before_it_is_turned_away(monkeypat
         connection.close()
 
 
-def test_who_is_turned_away_is_told_when_to_come_again_by_the_deadlines_of_the_latest_sweep():
-    door, deadlines = Door(lambda _path: error_response, lambda path: path == "/predict"), iter([1.0, 40.0])
+def test_retry_after_follows_the_deadlines_of_the_latest_sweep_and_is_encoded_once_whatever_the_path(monkeypatch):
+    door, deadlines = Door(lambda _path: error_response, lambda path: path != "/other"), iter([1.0, 40.0])
     counted: list[tuple[str, int]] = []
+    encoded: list[ApiError] = []
+    busy = Door.busy
+    monkeypatch.setattr(Door, "busy", lambda self: encoded.append(busy(self)) or encoded[-1])
 
     async def main() -> None:
         door.open(lambda code, number: counted.append((code, number)), lambda: next(deadlines))
         assert door.shed("/other") is None
-        for _ in range(2):
-            assert b"retry-after: 1\r\n" in (door.shed("/predict") or b"")
+        for number in range(2):
+            assert b"retry-after: 1\r\n" in (door.shed(f"/{number}") or b"")
         door._sweep(asyncio.get_running_loop())
         assert b"retry-after: 2\r\n" in (door.shed("/predict") or b"")
 
     asyncio.run(main())
     assert counted == [("busy", 2)]
+    assert len(encoded) == 2, "one for each sweep"
 
 
 def test_a_connection_whose_requests_are_turned_away_is_closed_once_it_idles(monkeypatch):
