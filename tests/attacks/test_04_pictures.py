@@ -160,9 +160,8 @@ def test_pictures_that_are_dear_to_decode(service, kind, tmp_path):
     picture, body, outcomes = PICTURES[kind](), tmp_path / "body", tmp_path / "outcomes"
     body.write_bytes(form(picture))
     try:
-        under_attack(
-            service, REQUEST, [partial(send, body=str(body), outcomes=str(outcomes))], f"04 {kind}", seconds=6.0
-        )
+        attack = partial(send, body=str(body), outcomes=str(outcomes))
+        under_attack(service, REQUEST, [attack], f"04 {kind}", seconds=6.0, rounds=3)
     finally:
         lines = [line.split() for line in outcomes.read_text().splitlines()] if outcomes.exists() else []
         counts = Counter(f"{status} {code}" for status, code, _ in lines)

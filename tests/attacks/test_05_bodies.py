@@ -34,4 +34,4 @@ def send(url: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", BODIES)
 def test_large_bodies(service, kind):
-    under_attack(service, REQUEST, [partial(send, kind=kind)], f"05 {kind}")
+    under_attack(service, REQUEST, [partial(send, kind=kind)], f"05 {kind}", rounds=3)

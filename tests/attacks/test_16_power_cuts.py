@@ -50,4 +50,4 @@ def test_a_registry_that_is_replaced_while_a_service_follows_it(tmp_path):
         (tmp_path / "second" / "mlflow.db").replace(tmp_path / "first" / "mlflow.db")
         answer = refresh(service.url)
         assert (answer["outcome"], "another registry" in answer["message"]) == ("held", True)
-        under_attack(service, REQUEST, [look], "16 a replaced registry")
+        under_attack(service, REQUEST, [look], "16 a replaced registry", rounds=3)
