@@ -62,3 +62,42 @@ def test_any_text_can_be_looked_up(id):
     assert memory.find(id) is None
     memory.add(id, CLASSES, 0.0)
     assert memory.answered(memory.find(id)) == CLASSES
+
+
+def lose_a_row(memory: AnswerMemory) -> None:
+    memory._heads[memory._bucket(memory._digest_of(1))] = -1
+
+
+def chain_a_row_twice(memory: AnswerMemory) -> None:
+    empty = next(bucket for bucket, row in enumerate(memory._heads) if row == -1)
+    memory._heads[empty] = 1
+
+
+def miscount(memory: AnswerMemory) -> None:
+    next(iter(memory._shared.values())).rows += 1
+
+
+@pytest.mark.parametrize(
+    ("plant", "complaint"),
+    [
+        (lose_a_row, "a row is lost, or in two chains"),
+        (chain_a_row_twice, "a row is lost, or in two chains"),
+        (miscount, "what rows share is miscounted"),
+    ],
+)
+def test_the_check_notices_what_is_lost_or_counted_twice(plant, complaint):
+    memory = AnswerMemory(64)
+    for number in range(3):
+        memory.add(str(number), CLASSES, 0.0)
+    memory.check()
+    plant(memory)
+    with pytest.raises(AssertionError, match=complaint):
+        memory.check()
+
+
+def test_an_empty_memory_has_no_answer_to_forget_and_its_rows_no_label():
+    memory = AnswerMemory(2)
+    with pytest.raises(AssertionError, match="there is no answer to forget"):
+        memory.drop_oldest()
+    with pytest.raises(AssertionError, match="the row is empty"):
+        memory.set_label(0, "a")

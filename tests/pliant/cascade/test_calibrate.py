@@ -139,6 +139,7 @@ def test_logits_of_float32_and_of_huge_size_are_taken():
         (np.zeros((0, 2)), [], "texts to calibrate on is 0, but must be at least 1"),
         ([[1.0, np.nan]], [0], "logits is not a number, but must be finite for every text"),
         ([[1.0, 0.0]], [2], "label is 2 to 2, but must be from 0 to 1"),
+        ([[1.0, 0.0]] * 2, [1, -1], "label is -1 to 1, but must be from 0 to 1"),
     ],
 )
 def test_what_cannot_be_calibrated_is_refused(logits, labels, sentence):
@@ -236,3 +237,23 @@ def test_a_text_without_tokens_has_the_spread_of_one_with_one_token():
     spread = fit_spread(prediction, label, length)
     none = deviation(spread, prediction, np.zeros_like(length))
     assert np.array_equal(none, deviation(spread, prediction, np.ones_like(length))) and np.all(none > 0)
+
+
+def test_temperatures_are_from_a_twentieth_to_a_thousand():
+    assert temperature(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1])) == 0.05
+    assert temperature(np.array([[2.0, 0.0], [2.0, 0.0]]), np.array([1, 1])) == 1000.0
+
+
+def test_errors_are_counted_in_fifteen_bins_unless_others_are_given():
+    confidence, correct = np.linspace(0, 1, 96), np.arange(96) % 3 > 0
+    both = np.stack([confidence, 1 - confidence], axis=1)
+    label = np.where(correct, both.argmax(1), both.argmin(1))
+    assert len(reliability(confidence, correct).count) == 15
+    assert error_of(confidence, correct) == error_of(confidence, correct, 15)
+    assert calibration_error(both, label) == pytest.approx(error_of(both.max(1), correct, 15))
+    assert len({round(error_of(confidence, correct, bins), 9) for bins in (14, 15, 16)}) == 3
+
+
+def test_no_text_gives_no_diagram():
+    with pytest.raises(InputError, match="texts to calibrate on is 0, but must be at least 1"):
+        reliability(np.zeros(0), np.zeros(0, bool))

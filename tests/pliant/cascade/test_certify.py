@@ -111,3 +111,9 @@ def test_wilson_is_above_the_true_share_in_about_the_declared_share_of_worlds(sh
 
 def test_wilson_of_all_correct_is_below_one():
     assert 0.9 < wilson(np.ones(50, bool), 0.95) < 1
+
+
+@pytest.mark.parametrize(("right", "texts"), [(90, 100), (1, 40), (40, 40), (0, 40)])
+def test_wilson_s_bound_is_the_least_share_from_which_what_was_seen_is_not_too_far(right, texts):
+    bound, z = wilson(np.arange(texts) < right, 0.95), 1.6448536269514722
+    assert right / texts - bound == pytest.approx(z * np.sqrt(bound * (1 - bound) / texts))

@@ -167,3 +167,11 @@ def test_every_candidate_is_tested_on_the_texts_given():
         for name, number in (("small", 0), ("large", 2))
     }
     assert accuracies == pytest.approx(expected)
+
+
+def test_a_value_exactly_within_the_tolerance_is_correct():
+    labels = np.array([1.0, 1.0, 1.0, 1.0])
+    data = EvaluationData(replace(VALUES.outputs, labels=labels), VALUES.levels, 0.25)
+    answer_RK = np.array([[1.25, 0.0], [0.75, 0.0], [1.26, 0.0], [0.74, 0.0]])
+    assert data.correct(answer_RK).tolist() == [True, True, False, False]
+    assert (data.regression, CLASSES.regression) == (True, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 
 import numpy as np
@@ -9,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.cascade import outcomes
 from pliant.cascade.answered import Answered
 from pliant.cascade.outcomes import (
     CONFIDENCE,
-    MAX_ALARMS,
-    MAX_REPORTS,
+    Figures,
+    LabelResult,
+    LevelFigures,
     Report,
+    ReportedLabel,
     Tracker,
     bet,
     evidence,
@@ -134,11 +136,11 @@ def test_what_is_forgotten_is_unknown_and_memory_stays_within_its_bound():
 
 def test_figures_of_candidates_that_had_no_label_for_longest_go_first():
     tracker = Tracker(memory=1000)
-    for version in range(outcomes.MAX_RECORDS + 5):
+    for version in range(261):
         tracker.remember(str(version), answered(version=version))
         tracker.take(str(version), "b")
         tracker.check()
-    assert tracker.figures()[0].version == 5
+    assert [figures.version for figures in tracker.figures()] == list(range(5, 261)), "256 candidates"
 
 
 def test_a_label_that_the_task_does_not_know_is_refused_and_changes_nothing():
@@ -194,20 +196,20 @@ def test_an_alarm_shows_who_reported_the_labels_that_led_to_it_and_can_be_taken_
 
 def test_alarms_and_the_labels_in_them_stay_within_their_bounds():
     tracker = Tracker()
-    for number in range(MAX_REPORTS + 50):
+    for number in range(250):
         tracker.remember(str(number), answered())
         tracker.take(str(number), "b")
-    for version in range(2, MAX_ALARMS + 4):
+    for version in range(2, 68):
         for number in range(40):
             tracker.remember(f"{version}-{number}", answered(version=version))
             tracker.take(f"{version}-{number}", "a")
     tracker.check()
-    assert len(tracker.alarms()) == MAX_ALARMS
+    assert [alarm.figures.version for alarm in tracker.alarms()] == list(range(4, 68)), "64 alarms"
     for number in range(40):
         tracker.remember(f"x{number}", answered())
         if tracker.take(f"x{number}", "a").broke:
             break
-    assert len(tracker.alarms()[-1].labels) == MAX_REPORTS
+    assert len(tracker.alarms()[-1].labels) == 200
 
 
 def test_answers_take_no_further_memory():
@@ -223,3 +225,59 @@ def test_answers_take_no_further_memory():
     finally:
         tracemalloc.stop()
     assert (after - before) / 5_000 < 4
+
+
+def test_the_evidence_is_that_of_twelve_bets_and_a_reserve_counted_one_by_one():
+    """The wealth is 1 at first; half of it is bet at once, at 1.1 to 6 times the promised odds of a wrong answer."""
+    factors = [1.1 * (6 / 1.1) ** (number / 11) for number in range(12)]
+    purses, held, wealth = [0.5 / 12] * 12, 0.5, initial_wealth()
+    assert evidence(wealth, 0) == pytest.approx(1.0)
+    labels = [(True, 0.9), (False, 0.9), (True, 0.75), (True, 1.0), (False, 0.0), (True, 0.0), (False, 1.0)]
+    for number, (wrong, promised) in enumerate(labels):
+        allowed = min(max(1 - promised, 1e-6), 1 - 1e-6)
+        left = 0.5 / (1 + math.log(1 + (number + 1) / 200))
+        for place, factor in enumerate(factors):
+            rate = 1 / (1 + (1 - allowed) / (allowed * factor))
+            purses[place] *= rate / allowed if wrong else (1 - rate) / (1 - allowed)
+            purses[place] += (held - left) / 12
+        held, wealth = left, bet(wealth, number, wrong, promised)
+        assert wealth == pytest.approx(purses)
+        assert evidence(wealth, number + 1) == pytest.approx(sum(purses) + held)
+
+
+def test_the_wealth_of_a_promise_that_never_holds_stays_finite():
+    wealth = initial_wealth()
+    for number in range(200):
+        wealth = bet(wealth, number, True, 1.0)
+    assert wealth[0] < wealth[-1] == 1e100
+
+
+def test_a_label_s_result_and_the_figures_are_whole():
+    tracker, sure, cut = Tracker(), answered(), answered("large", "a", 0.25, None)
+    tracker.remember("x", sure)
+    tracker.remember("y", cut)
+    report = Report("acme", "1234abcd", 5.0)
+    assert tracker.take("z", "a", report) == LabelResult("unknown")
+    assert tracker.take("y", "b", report) == LabelResult("counted", cut, False)
+    (figures,) = tracker.figures()
+    assert (figures.promised, figures.labels, figures.evidence) == (None, 0, pytest.approx(1.0))
+    assert math.isnan(figures.accuracy)
+    assert tracker.take("x", "b", report) == LabelResult("counted", sure, True)
+    assert tracker.take("x", "a", report) == LabelResult("contradicted", sure, True)
+    levels = LevelFigures("large", 1, 0.0, 0.25, 0.25), LevelFigures("small", 1, 1.0, 0.8, pytest.approx(0.2))
+    won = bet(initial_wealth(), 0, False, 0.9)
+    assert tracker.figures_of(sure) == Figures("t", 1, "default", 0.9, 1, 1.0, float(evidence(won, 1)), False, levels)
+
+
+def test_a_promise_breaks_where_the_evidence_reaches_20_and_the_alarm_has_the_figures_of_that_time():
+    tracker, wealth, number = Tracker(), initial_wealth(), 0
+    while evidence(wealth, number) < 20:
+        assert not tracker.alarms()
+        tracker.remember(str(number), answered())
+        tracker.take(str(number), "a", Report("acme", "k", float(number)))
+        wealth = bet(wealth, number, True, 0.9)
+        number += 1
+    (alarm,) = tracker.alarms()
+    assert (alarm.id, alarm.at, alarm.taken_back, alarm.figures.labels) == (1, number - 1, None, number)
+    assert alarm.figures == tracker.figures_of(answered())
+    assert alarm.labels[-1] == ReportedLabel(str(number - 1), "a", False, Report("acme", "k", number - 1.0))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pliant.cascade.artifact import Candidate
+from pliant.cascade.calibrate import calibration_error, softmax
 from pliant.cascade.certify import wilson
 from pliant.cascade.evaluate import EvaluationData, evaluate, shuffled, subset
 from pliant.cascade.plan import PlanConfig, calibrated, large_of, make, split_rows, tolerance_of
@@ -209,6 +210,22 @@ def test_a_wrong_configuration_names_the_field(wrong):
         PlanConfig(**wrong)
 
 
+def test_a_configuration_at_its_limits_is_taken_and_beyond_them_refused_in_a_sentence():
+    PlanConfig(drop=0.0, further=(0.999,), confidence=0.5, tuned=0.001, target=0.999, horizon=1)
+    PlanConfig(further=(), confidence=0.999, tuned=0.999, target=0.001, horizon=None)
+    for wrong, sentence in (
+        ({"drop": 1.0}, "drop or further is 1.0, but must be from 0 to below 1"),
+        ({"further": (0.1, -0.1)}, "drop or further is -0.1, but must be from 0 to below 1"),
+        ({"confidence": 1.0}, "confidence is 1.0, but must be at least 0.5 and below 1"),
+        ({"tuned": 0.0}, "tuned is 0.0, but must be between 0 and 1"),
+        ({"target": 1.0}, "target is 1.0, but must be between 0 and 1"),
+        ({"horizon": 0}, "horizon is 0, but must be at least 1, or left out"),
+    ):
+        with pytest.raises(InputError) as caught:
+            PlanConfig(**wrong)
+        assert str(caught.value) == sentence
+
+
 @pytest.mark.slow
 def test_150_classes_of_6000_texts_are_planned_in_seconds():
     outputs = classification(0, 6000, 150, (3.0, 4.0, 5.0, 6.0))
@@ -224,3 +241,40 @@ def test_the_standard_is_chosen_by_the_tuning_texts_alone():
     cascade = plan(replace(outputs, levels=(replace(first, logits=small), replace(second, logits=large))))
     assert cascade.levels[0].accuracy > cascade.levels[1].accuracy
     assert cascade.target == cascade.levels[1].accuracy - QUICK.drop
+
+
+def test_each_part_has_a_text_however_uneven_they_are():
+    parts = [split_rows(40, PlanConfig(tuned=tuned)) for tuned in (0.001, 0.4, 0.999)]
+    assert [(len(first), len(second)) for first, second in parts] == [(1, 39), (16, 24), (39, 1)]
+
+
+def test_without_a_configuration_a_point_may_be_lost_and_four_other_drops_are_planned():
+    outputs = classification(0, 1500, 2, (2.0, 3.0))
+    cascade = plan(outputs, PlanConfig(tabi=QUICK.tabi))
+    names = [candidate.name for candidate in cascade.candidates]
+    first, _ = split_rows(1500, PlanConfig())
+    tuning = EvaluationData(subset(outputs, first), cascade.levels)
+    assert (len(first), cascade.confidence) == (600, 0.95)
+    assert cascade.target == pytest.approx(cascade.levels[large_of(tuning)].accuracy - 0.01)
+    assert {name for name in names if name.startswith("default ")} <= {
+        f"default {drop}%" for drop in ("0", "0.5", 2, 5)
+    }
+    assert {"default", "default 2%", "default 5%"} <= set(names)
+    assert plan(outputs, PlanConfig(tabi=QUICK.tabi, horizon=1000)) == cascade
+
+
+def test_levels_are_judged_on_the_proving_texts_before_and_after_their_calibration():
+    outputs = classification(0, 300, 3)
+    tuning, proving = parted(outputs, 120)
+    for number, level in enumerate(calibrated(tuning, proving, 0.0, tables(2), [None] * 2)):
+        logits, labels = proving.levels[number].logits, proving.labels.astype(int)
+        assert (level.name, level.classifier) == (f"level {number}", f"level {number}")
+        assert (level.latency, level.importance, level.spread) == (tables(2)[number], None, ())
+        assert level.accuracy == (logits.argmax(1) == labels).mean()
+        assert level.error_before == calibration_error(softmax(logits), labels)
+        assert level.error == calibration_error(softmax(logits, level.temperature), labels)
+    values = regression(0, 300)
+    for level in calibrated(*parted(values, 120), 0.5, tables(2), tables(2)):
+        assert level.temperature == 1.0 and len(level.spread) == 8
+        assert level.error_before == level.error > 0
+        assert level.importance == level.latency

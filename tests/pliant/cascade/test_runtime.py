@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -114,3 +117,36 @@ def test_a_run_takes_the_seconds_between_its_start_and_its_end(monkeypatch):
     runtime, times = CascadeRuntime({4: tiny_classifier()}), iter((5.0, 5.25))
     monkeypatch.setattr("pliant.cascade.runtime.time.perf_counter", lambda: next(times))
     assert runtime.run(4, payloads()).seconds == 0.25
+
+
+def test_a_decoder_in_a_padded_batch_answers_at_the_last_token_of_each_text():
+    """transformers finds that token by the padding's id, which therefore must be the model's own."""
+    classifier = tiny_classifier(family="llama")
+    config = {**json.loads(classifier.config), "pad_token_id": 1}
+    classifier = replace(classifier, config=json.dumps(config))
+    some = payloads(typed=False)
+    run = CascadeRuntime({0: classifier}).run(0, some)
+    for row, payload in zip(run.logits, some, strict=True):
+        np.testing.assert_allclose(row, alone(classifier, payload, typed=False), atol=1e-5)
+
+
+def test_refusals_are_whole_sentences():
+    runtime = CascadeRuntime({0: tiny_classifier("odd", "falcon")})
+    for call, sentence in (
+        (lambda: runtime.run(0, []), "payloads is empty, but must be at least one text"),
+        (
+            lambda: runtime.run(0, payloads((6,)), importance=True),
+            "importance is asked of odd, but must be asked of a model with transformers' attention interface",
+        ),
+    ):
+        with pytest.raises(InputError) as caught:
+            call()
+        assert str(caught.value) == sentence
+
+
+def test_no_weight_of_a_loaded_model_takes_gradients_and_types_do_matter():
+    runtime = CascadeRuntime({0: tiny_classifier()}, execution=Execution(packed=False))
+    (ids, types), *_ = payloads()
+    typed, untyped = (runtime.run(0, [(ids, given)]).logits[0] for given in (types, np.zeros_like(types)))
+    assert not np.allclose(typed, untyped)
+    assert not any(weight.requires_grad for weight in runtime._models[0].module.parameters())

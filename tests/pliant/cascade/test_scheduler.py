@@ -287,3 +287,130 @@ def test_a_launch_of_those_behind_is_not_shortened_and_filled_up_only_while_it_p
         fresh.handle(Arrived(ask(i, length=7, within=60.0, tenant="ann")), 0.0)
     (*_, launch) = fresh.handle(done(launch, 0.0, seconds=launch.expected), 0.0)
     assert launch.requests == tuple(range(100, 115)), "a sixteenth, of the flood, would make it longer"
+
+
+# Limits
+
+
+def test_without_options_15_percent_of_the_time_are_kept_and_2048_requests_may_wait():
+    fresh = CascadeScheduler(LEVEL)
+    started(fresh, ask(0, within=100.0))
+    fresh.handle(Arrived(ask(1, at=10.0, within=20.0)), 10.0)
+    assert fresh.wake_at() == pytest.approx(10.0 + 0.85 * 20.0 - FIRST)
+    assert not any(fresh.handle(Arrived(ask(number, at=10.0, within=100.0)), 10.0) for number in range(2, 2049))
+    assert fresh.waiting == 2048
+    assert fresh.handle(Arrived(ask(2049, at=10.0, within=100.0)), 10.0) == [Drop(2049, "full")]
+
+
+def test_as_many_requests_may_wait_for_every_worker():
+    fresh = scheduler(known(2), 2, max_waiting=2)
+    fates = [fresh.handle(Arrived(ask(number)), 0.0) for number in range(7)]
+    assert [len(actions) for actions in fates[:2]] == [1, 1], "launches"
+    assert fates[2:] == [[], [], [], [], [Drop(6, "full")]]
+
+
+def test_a_restart_that_fails_is_tried_again_after_a_second_without_other_options():
+    fresh = CascadeScheduler(LEVEL)
+    launch = started(fresh, ask(7, within=60.0))
+    (restart,) = fresh.handle(Failed(launch.id, "planted"), 0.5)
+    assert fresh.handle(Failed(restart.id, "planted"), 0.75) == []
+    assert fresh.wake_at() == 1.75
+    (again,) = fresh.handle(Woke(), 1.75)
+    assert (again.kind, again.worker) == ("restart", 0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("more", "first"), [(0.001, 2), (-0.001, 1)])
+def test_the_urgent_go_first_while_the_work_of_a_worker_is_a_quarter_of_the_time_left(workers, more, first):
+    at = tuple(range(workers))
+    knowledge = Knowledge((Model(table(1.0), at), Model(table(4.0), at)), {"news": (Path((0, 1), 1.0),)})
+    fresh, times = scheduler(knowledge, workers), BatchTimes(table(1.0))
+    launch, *_ = [started(fresh, ask(-number)) for number in range(workers)]
+    work, urgent = (times.least(20) + times.least(256)) / workers, FIRST + times.alone(256) + 0.0005
+    patient = 2 * work / 0.25 - (urgent - FIRST) + more  # the time left is the mean of both
+    fresh.handle(Arrived(ask(1, within=FIRST + patient)), 0.0)
+    fresh.handle(Arrived(ask(2, within=urgent, length=256, utility=0.01)), 0.0)
+    _, then = fresh.handle(done(launch, FIRST), FIRST)
+    assert then.requests == (first,)
+
+
+def two_places(fresh: CascadeScheduler) -> None:
+    (running,) = fresh._devices.running
+    fresh._queue(running.carried[0])
+
+
+def gone(fresh: CascadeScheduler) -> None:
+    fresh._retries.failed([99], alone=False, lost=False)
+
+
+def out_of_order(fresh: CascadeScheduler) -> None:
+    fresh._queues[0].reverse()
+
+
+def wrong_queue(fresh: CascadeScheduler) -> None:
+    fresh._queues.reverse()
+
+
+def no_launch(fresh: CascadeScheduler) -> None:
+    fresh._queues[0][1] = replace(fresh._queues[0][1], former=5)
+
+
+def forgotten(fresh: CascadeScheduler) -> None:
+    fresh._queues[0].pop()
+
+
+def no_worker(fresh: CascadeScheduler) -> None:
+    fresh._devices.free[1] = None
+
+
+@pytest.mark.parametrize(
+    ("plant", "complaint"),
+    [
+        (two_places, "a request is in two places"),
+        (gone, "tries of a request that is gone"),
+        (out_of_order, "a queue is out of order"),
+        (wrong_queue, "wrong queue"),
+        (no_launch, "an answer without its launch"),
+        (forgotten, "the tenants' waiting requests"),
+        (no_worker, "workers"),
+    ],
+)
+def test_the_check_notices_what_is_out_of_order(plant, complaint):
+    fresh = scheduler(LEVEL)
+    for number in range(3):
+        fresh.handle(Arrived(ask(number, within=1.0 + number)), 0.0)
+    fresh.check()
+    plant(fresh)
+    with pytest.raises(AssertionError, match=complaint):
+        fresh.check()
+
+
+def test_a_full_house_makes_room_for_a_tenant_that_has_less_waiting():
+    fresh = scheduler(LEVEL, max_waiting=3)
+    launch = started(fresh, ask(0, tenant="flood"))
+    for number in (1, 2, 3):
+        fresh.handle(Arrived(ask(number, tenant="flood")), 0.0)
+    assert fresh.handle(Arrived(ask(4, tenant="ann")), 0.0) == [Drop(3, "full")], "the newest of the flood"
+    fresh.check()
+    assert fresh.waiting == 3
+    assert fresh.handle(Arrived(ask(5, tenant="flood")), 0.0) == [Drop(5, "full")]
+    actions = fresh.handle(done(launch, FIRST, 0.5), FIRST)
+    assert actions[0] == Answer(0, 0, "full"), "neither has it room at the next level"
+    assert fresh.waiting + len(actions[1].requests) == 3
+
+
+def test_of_a_failed_launch_each_half_is_expected_to_take_its_own_seconds():
+    fresh = scheduler(LEVEL)
+    launch = started(fresh, ask(0))
+    lengths = {1: 20, 2: 30, 3: 40, 4: 50}
+    for number, length in lengths.items():
+        fresh.handle(Arrived(ask(number, within=number, length=length)), 0.0)
+    _, four = fresh.handle(done(launch, FIRST), FIRST)
+    assert sorted(four.requests) == [1, 2, 3, 4]
+    (half,) = fresh.handle(Failed(four.id, "planted", lost=False), 0.1)
+    assert half.requests == (1, 2)
+    assert half.expected == pytest.approx(table(1.0).between(30, 2))
+    *_, other = fresh.handle(done(half, 0.2, seconds=half.expected), 0.1 + half.expected)
+    assert other.requests == (3, 4)
+    assert other.expected == pytest.approx(table(1.0).between(50, 2))
+    fresh.check()

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.cascade.artifact import Candidate, Gate, Pruning
-from pliant.cascade.evaluate import EvaluationData, evaluate
+from pliant.cascade.ensemble import weight
+from pliant.cascade.evaluate import EvaluationData, evaluate, walk
+from pliant.cascade.route import features
 from pliant.cascade.search import (
     DOUBT_WEIGHTS,
     Promise,
@@ -198,3 +200,72 @@ def test_learnt_gains_and_pruning_carry_a_handicap_each():
 
     assert [factor(), factor(plain), factor(plain, plain)] == [1.0, 1.0, 1.0]
     assert [factor(learnt), factor(pruned), factor(learnt, pruned)] == pytest.approx([1.1, 1.1, 1.2])
+
+
+def learnt(texts, config, levels):
+    return next(
+        proposal
+        for proposal in propose(texts, LARGE, config)
+        if proposal.candidate.levels == levels and proposal.candidate.gates[0].weights != DOUBT_WEIGHTS
+    )
+
+
+@pytest.mark.parametrize("regressive", [False, True])
+def test_learnt_gains_are_judged_on_texts_that_they_were_not_fitted_on(regressive):
+    texts, config = values(3) if regressive else ground(3), SearchConfig(points=6, folds=4, penalty=3.0)
+    proposal = learnt(texts, config, (0, 2))
+    first, last = walk(with_thresholds(proposal.candidate, np.zeros(1)), texts)
+    rows, gain_R = features(first.answer_RK, regressive), last.correct_R.astype(float) - first.correct_R
+    assert proposal.candidate.gates[0].weights == pytest.approx(tuple(fit_gain(rows, gain_R, 3.0)))
+    score_R = np.empty(len(gain_R))
+    for start in range(4):
+        fitted = np.ones(len(gain_R), bool)
+        fitted[start::4] = False
+        score_R[start::4] = rows[start::4] @ fit_gain(rows[fitted], gain_R[fitted], 3.0)
+    for threshold, accuracy, seconds in zip(
+        proposal.trial.threshold_PG[:, 0], proposal.trial.accuracy_P, proposal.trial.seconds_P, strict=True
+    ):
+        going_R = score_R > threshold
+        assert accuracy == pytest.approx(np.where(going_R, last.correct_R, first.correct_R).mean())
+        assert seconds == pytest.approx((first.seconds_R + going_R * last.seconds_R).mean())
+
+
+def test_an_ensemble_is_weighed_on_the_texts_of_which_the_level_before_is_least_sure():
+    made = classification(1, 300, 3, (2.5, 2.5, 2.5), 1.0, pruned=[(0, 2, MASS), (1, 2, MASS)])
+    texts = EvaluationData(made, profiles(3))
+    for proposal in by_doubt(texts):
+        if len(proposal.candidate.levels) == 2:
+            first, last = (walk(alone(level), texts)[0] for level in proposal.candidate.levels)
+            if proposal.candidate.gates[0].pruning == MASS:
+                last = walk(replace(proposal.candidate, gates=(Gate("always", pruning=MASS),)), texts)[1]
+            sure_R = first.answer_RK.max(axis=1)
+            least_R = sure_R <= np.quantile(sure_R, 0.3)
+            labels = texts.outputs.labels[least_R].astype(int)
+            assert proposal.candidate.gates[0].weight == weight(
+                first.answer_RK[least_R], last.answer_RK[least_R], labels
+            )
+    weights = {proposal.candidate.gates[-1].weight for proposal in by_doubt(texts) if proposal.candidate.gates}
+    assert len(weights) > 1, "some mix"
+
+
+def test_without_a_configuration_the_search_tries_64_thresholds_besides_the_safest():
+    for levels in ((1,), (1, 2), (0, 1, 2)):
+        trials = [p.trial for p in propose(ground(0, 400), LARGE, SearchConfig()) if p.candidate.levels == levels]
+        for trial in trials:
+            assert trial.threshold_PG.shape[1] == len(levels) - 1
+            assert len(trial.threshold_PG) == 1 if len(levels) == 1 else 16 < len(trial.threshold_PG) <= 16 + 64
+            assert len(trial.accuracy_P) == len(trial.apart_P) == len(trial.seconds_P) == len(trial.threshold_PG)
+    explicit = SearchConfig(3, 0.02, 5, 10.0, 64, 0.05, 2, 0.3)
+    tuning, proving, promise = ground(0), ground(1, 400), Promise(0.05, None, 0.95, None)
+    assert plan_candidate(tuning, proving, LARGE, promise) == plan_candidate(tuning, proving, LARGE, promise, explicit)
+
+
+def test_a_pruning_is_tried_only_if_it_saves_two_hundredths_of_the_next_level():
+    outputs = classification(0, 100, 3, (0.5, 1.5, 3.0), pruned=[(1, 2, MASS), (1, 2, Pruning("mean", 1.0))])
+    for share, tried in ((0.985, False), (0.9, True)):
+        length = (1000 * share * np.ones(100)).astype(np.int32)
+        whole = replace(outputs.levels[2], length=np.full(100, 1000, np.int32))
+        pruned = tuple(replace(run, length=length) for run in outputs.pruned)
+        texts = EvaluationData(replace(outputs, levels=(*outputs.levels[:2], whole), pruned=pruned), profiles(3))
+        rules = {g.pruning.rule for p in propose(texts, LARGE, SearchConfig()) for g in p.candidate.gates}
+        assert rules == ({"none", "mass"} if tried else {"none"}), "Tabi's rule is not ours"

@@ -170,3 +170,29 @@ def test_voting_weighs_every_level_s_answer_by_its_accuracy():
     assert walk(candidate, TEXTS)[-1].answer_RK == pytest.approx(answer_RK)
     assert candidate.shares == (1.0, 1.0, 1.0)
     assert candidate.seconds == pytest.approx(sum(level.seconds for level in single_levels(TEXTS)))
+
+
+def test_a_candidate_s_name_says_its_levels_and_its_setting():
+    names = [candidate.name for candidate in candidates(TEXTS, TabiConfig(slopes=(20.0,)))]
+    assert len(set(names)) == len(names)
+    assert {"tabi (0, 2) c=0.95 k=20 none1", "tabi (0, 2) c=0.95 k=20 mean0.5"} <= set(names)
+    assert [candidate.name for candidate in single_levels(TEXTS)] == [f"only level {number}" for number in range(3)]
+
+
+def test_without_a_configuration_three_slopes_and_paths_of_three_levels_are_tried_from_095_on():
+    gates = [candidate.gates[0] for candidate in candidates(TEXTS)]
+    assert {gate.slope for gate in gates} == {5.0, 10.0, 20.0}
+    assert max(gate.threshold for gate in gates) == 0.95
+    explicit = TabiConfig((5.0, 10.0, 20.0), 0.95, 0.05, 0.02, 1.5, 3, True)
+    assert candidates(TEXTS) == candidates(TEXTS, explicit)
+    assert {len(candidate.levels) for candidate in candidates(TEXTS)} == {2, 3}
+    assert {len(candidate.levels) for candidate in candidates(TEXTS, replace(CONFIG, levels=2))} == {2}
+
+
+def test_levels_of_equal_accuracy_are_no_path():
+    assert candidates(calibrated(TEXTS.outputs, (0.9, 0.9, 0.9)), CONFIG) == []
+
+
+def test_where_no_level_is_ever_right_each_answer_counts_whole():
+    assert [gate.weight for gate in voting(calibrated(TEXTS.outputs, (0.0, 0.0, 0.5))).gates] == [1.0, 1.0]
+    assert [gate.kind for gate in voting(TEXTS).gates] == ["always", "always"]

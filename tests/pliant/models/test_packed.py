@@ -62,3 +62,19 @@ def test_a_runtime_answers_the_same_with_and_without(gamma):
     assert all(
         np.allclose(x, y, atol=1e-5) for x, y in zip(with_packing.probabilities, without.probabilities, strict=True)
     )
+
+
+def test_other_processors_than_x86_and_builds_without_onednn_pack_nothing(monkeypatch):
+    assert can_pack() is True
+    with monkeypatch.context() as other:
+        other.setattr("pliant.models.packed.platform.machine", lambda: "arm64")
+        assert not can_pack()
+    with monkeypatch.context() as other:
+        other.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+        assert not can_pack()
+
+
+def test_packed_weights_are_no_parameters_and_take_no_gradients():
+    packed = PackedLinear(nn.Linear(8, 4))
+    assert not list(packed.parameters()) and not packed.state_dict()
+    assert not packed(torch.ones(2, 8)).requires_grad

@@ -216,3 +216,21 @@ def test_thirty_two_tokens_are_read_within_twenty_thousand_additions():
             reader.read(text)
 
     assert cost(fifty) < 50 * 0.2
+
+
+def test_eight_tokens_are_enough():
+    assert Reader(JSON["wordpiece"], 8).read("the cat " * 9, "the mat " * 9).ids.shape == (8,)
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        (" " * 1530 + "thecatsat", ()),  # cut at the blank before it
+        ("\n" * 1530 + "the catsat", ((0, 1530, 1533),)),
+        ("\n" * 1530 + "thecatsat", ((0, 1530, 1536),)),  # no blank: cut after 64 characters a token
+        ("\n" * 700 + " " + "\n" * 829 + "thecatsat", ((0, 1530, 1536),)),  # a blank in the first half does not count
+    ],
+)
+def test_a_text_far_too_long_is_cut_before_a_word_in_its_second_half(text, spans):
+    reading = READERS["wordpiece"].read(text)
+    assert (reading.spans, reading.truncated) == (spans, True)
