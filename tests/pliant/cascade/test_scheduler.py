@@ -414,3 +414,46 @@ def test_of_a_failed_launch_each_half_is_expected_to_take_its_own_seconds():
     assert other.requests == (3, 4)
     assert other.expected == pytest.approx(table(1.0).between(50, 2))
     fresh.check()
+
+
+def test_of_many_that_wait_those_of_the_most_value_for_their_seconds_are_considered():
+    fresh = scheduler(LEVEL)
+    launch = started(fresh, ask(0, within=60.0))
+    for number in range(1, 65):
+        fresh.handle(Arrived(ask(number, within=50.0, length=256)), 0.0)
+    for number in range(65, 81):
+        fresh.handle(Arrived(ask(number, within=60.0, length=16, utility=0.3)), 0.0)
+    _, then = fresh.handle(done(launch, FIRST), FIRST)
+    assert sorted(then.requests) == list(range(65, 81))
+
+
+def test_a_tenant_s_utilities_count_relative_to_their_mean_at_every_level():
+    fresh, now = scheduler(LEVEL), 0.0
+    launch = started(fresh, ask(0, within=60.0, tenant="ann", utility=100.0))
+    fresh.handle(Arrived(ask(1, within=60.0, length=16, tenant="bob", utility=1.0)), now)
+    fresh.handle(Arrived(ask(2, within=60.0, length=256, tenant="ann", utility=100.0)), now)
+    ran = []
+    for gain in (None, 0.5, 0.5, None):
+        now += launch.expected
+        (*_, launch) = fresh.handle(done(launch, now, gain, launch.expected), now)
+        ran.append((launch.requests, launch.setting))
+    assert ran == [((1,), 0), ((2,), 0), ((1,), 1), ((2,), 1)]
+
+
+@pytest.mark.parametrize(
+    ("length", "within", "count"),
+    [
+        (7, 60.0, 13),  # of a full batch's value a second, 13 keep 95%
+        (6, 60.0, 1),  # the others are longer
+        (7, table(1.0).between(7, 3) + 1e-4, 3),  # a fourth would make it late
+        (7, table(1.0).between(7, 1) + 1e-4, 1),
+    ],
+)
+def test_a_launch_of_those_behind_is_filled_with_what_others_have_waiting(length, within, count):
+    fresh, launch = flooded(7)
+    first = min(item.id for queue in fresh._queues for item in queue)
+    fresh.handle(Arrived(ask(100, length=length, within=within, tenant="ann")), 0.0)
+    (*_, launch) = fresh.handle(done(launch, 0.0, seconds=launch.expected), 0.0)
+    assert launch.requests == (100, *range(first, first + count - 1))
+    assert launch.expected == pytest.approx(table(1.0).between(length, count))
+    fresh.check()

@@ -249,15 +249,17 @@ def test_an_ensemble_is_weighed_on_the_texts_of_which_the_level_before_is_least_
 
 
 def test_without_a_configuration_the_search_tries_64_thresholds_besides_the_safest():
-    for levels in ((1,), (1, 2), (0, 1, 2)):
-        trials = [p.trial for p in propose(ground(0, 400), LARGE, SearchConfig()) if p.candidate.levels == levels]
-        for trial in trials:
-            assert trial.threshold_PG.shape[1] == len(levels) - 1
-            assert len(trial.threshold_PG) == 1 if len(levels) == 1 else 16 < len(trial.threshold_PG) <= 16 + 64
-            assert len(trial.accuracy_P) == len(trial.apart_P) == len(trial.seconds_P) == len(trial.threshold_PG)
-    explicit = SearchConfig(3, 0.02, 5, 10.0, 64, 0.05, 2, 0.3)
     tuning, proving, promise = ground(0), ground(1, 400), Promise(0.05, None, 0.95, None)
-    assert plan_candidate(tuning, proving, LARGE, promise) == plan_candidate(tuning, proving, LARGE, promise, explicit)
+    known = list(propose(tuning, LARGE, SearchConfig()))
+    for proposal in known:
+        trial, gates = proposal.trial, len(proposal.candidate.gates)
+        assert trial.threshold_PG.shape[1] == gates
+        assert len(trial.threshold_PG) == 1 if not gates else 16 < len(trial.threshold_PG) <= 16 + 64
+        assert len(trial.accuracy_P) == len(trial.apart_P) == len(trial.seconds_P) == len(trial.threshold_PG)
+    assert {len(proposal.candidate.levels) for proposal in known} == {1, 2, 3}
+    explicit = SearchConfig(3, 0.02, 5, 10.0, 64, 0.05, 2, 0.3)
+    expected = plan_candidate(tuning, proving, LARGE, promise, explicit, known)
+    assert plan_candidate(tuning, proving, LARGE, promise, known=known) == expected
 
 
 def test_a_pruning_is_tried_only_if_it_saves_two_hundredths_of_the_next_level():

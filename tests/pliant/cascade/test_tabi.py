@@ -180,13 +180,13 @@ def test_a_candidate_s_name_says_its_levels_and_its_setting():
 
 
 def test_without_a_configuration_three_slopes_and_paths_of_three_levels_are_tried_from_095_on():
-    gates = [candidate.gates[0] for candidate in candidates(TEXTS)]
-    assert {gate.slope for gate in gates} == {5.0, 10.0, 20.0}
-    assert max(gate.threshold for gate in gates) == 0.95
-    explicit = TabiConfig((5.0, 10.0, 20.0), 0.95, 0.05, 0.02, 1.5, 3, True)
-    assert candidates(TEXTS) == candidates(TEXTS, explicit)
-    assert {len(candidate.levels) for candidate in candidates(TEXTS)} == {2, 3}
-    assert {len(candidate.levels) for candidate in candidates(TEXTS, replace(CONFIG, levels=2))} == {2}
+    ground = replace(TEXTS, outputs=replace(TEXTS.outputs, pruned=()))
+    kept = candidates(ground)
+    assert {candidate.gates[0].slope for candidate in kept} == {5.0, 10.0, 20.0}
+    assert max(candidate.gates[0].threshold for candidate in kept) == 0.95
+    assert {len(candidate.levels) for candidate in kept} == {2, 3}
+    assert kept == candidates(ground, TabiConfig((5.0, 10.0, 20.0), 0.95, 0.05, 0.02, 1.5, 3, True))
+    assert {len(candidate.levels) for candidate in candidates(ground, replace(CONFIG, levels=2))} == {2}
 
 
 def test_levels_of_equal_accuracy_are_no_path():
