@@ -175,3 +175,9 @@ def test_a_value_exactly_within_the_tolerance_is_correct():
     answer_RK = np.array([[1.25, 0.0], [0.75, 0.0], [1.26, 0.0], [0.74, 0.0]])
     assert data.correct(answer_RK).tolist() == [True, True, False, False]
     assert (data.regression, CLASSES.regression) == (True, False)
+
+
+def test_figures_of_candidates_of_which_nothing_was_proven_promise_nothing():
+    candidate = replace(Candidate("", (0,), (), 0, 0, 0, ()), promised=0.5)
+    assert measured(candidate, CLASSES).promised == 0.0
+    assert module.with_figures(candidate, evaluate(candidate, CLASSES)) == measured(candidate, CLASSES)

@@ -281,3 +281,11 @@ def test_a_promise_breaks_where_the_evidence_reaches_20_and_the_alarm_has_the_fi
     assert (alarm.id, alarm.at, alarm.taken_back, alarm.figures.labels) == (1, number - 1, None, number)
     assert alarm.figures == tracker.figures_of(answered())
     assert alarm.labels[-1] == ReportedLabel(str(number - 1), "a", False, Report("acme", "k", number - 1.0))
+
+
+def test_without_a_limit_of_age_an_answer_is_kept_for_ever():
+    tracker = Tracker(memory=2)
+    tracker.remember("x", answered())
+    assert tracker.answered("x", now=1e12) == answered()
+    assert tracker.answered("y", now=1e12) is None
+    assert tracker.take("x", "b", Report(at=1e12)).status == "counted"

@@ -271,3 +271,12 @@ def test_a_pruning_is_tried_only_if_it_saves_two_hundredths_of_the_next_level():
         texts = EvaluationData(replace(outputs, levels=(*outputs.levels[:2], whole), pruned=pruned), profiles(3))
         rules = {g.pruning.rule for p in propose(texts, LARGE, SearchConfig()) for g in p.candidate.gates}
         assert rules == ({"none", "mass"} if tried else {"none"}), "Tabi's rule is not ours"
+
+
+def test_each_gate_has_a_threshold_of_its_own():
+    gates = Gate("gain", weights=DOUBT_WEIGHTS, weight=0.5), Gate("gain", pruning=MASS)
+    candidate = Candidate("some", (0, 1, 2), gates, 0, 0, 0, ())
+    given = with_thresholds(candidate, np.array([0.25, -0.5]))
+    assert given == replace(candidate, gates=(replace(gates[0], threshold=0.25), replace(gates[1], threshold=-0.5)))
+    with pytest.raises(ValueError, match="zip"):
+        with_thresholds(candidate, np.array([0.25]))

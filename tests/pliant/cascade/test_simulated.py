@@ -147,3 +147,8 @@ def test_the_reference_loads_loud_half_is_loud():
     assert [segment.rate for segment in load.segments] == [100.0, 400.0]
     assert len(load.loud) / (len(load.requests) - len(load.loud)) == pytest.approx(4.0, rel=0.15)
     assert all((request.arrival >= 4.0) == (request.id in load.loud) for request in load.requests)
+
+
+def test_every_request_needs_a_text():
+    with pytest.raises(ValueError, match="zip"):
+        SimulatedCascade(KNOWN, WALKED, [ask(0), ask(1)], [4], np.random.default_rng(0))

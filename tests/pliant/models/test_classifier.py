@@ -85,3 +85,26 @@ def test_a_regressor_has_one_output():
     regressor = tiny_classifier(classes=())
     assert json.loads(regressor.config)["num_labels"] == 1
     assert load_model(regressor)(input_ids=torch.tensor([[2, 5, 3]])).logits.shape == (1, 1)
+
+
+def test_the_first_list_that_has_layers_counts():
+    filled, further = nn.ModuleList([nn.Linear(1, 1)]), nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)])
+    assert layers(nn.Sequential(nn.ModuleList(), filled, further)) is filled
+
+
+def test_only_a_table_of_positions_counts_as_one():
+    model = nn.Module()
+    model.position_embeddings = nn.Linear(3, 3)
+    model.word_embeddings = nn.Embedding(80, 3)
+    model.config = SimpleNamespace(max_position_embeddings=12)
+    assert positions(model) == 12
+    model.position_embeddings = nn.Embedding(9, 3)
+    assert positions(model) == 9
+    model.position_embeddings = nn.Embedding(9, 3, padding_idx=0)
+    assert positions(model) == 8
+    del model.position_embeddings, model.config.max_position_embeddings
+    assert positions(model) is None
+
+
+def test_a_model_computes_attention_in_torch_s_fused_way():
+    assert module(tiny_config("bert")).config._attn_implementation == "sdpa"

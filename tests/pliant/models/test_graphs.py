@@ -137,3 +137,49 @@ def test_padding_repeats_the_first_row_and_no_row_of_a_batch_before():
 
 def test_buckets_go_to_the_largest_batch_that_is_profiled():
     assert BUCKETS == (1, 2, 4, 8, 16, 32, 64)
+
+
+def toy(capture, *buckets) -> tuple[Graphs, list[tuple[int, int]]]:
+    """Graphs over a function that notes its gamma and its rows."""
+    calls: list[tuple[int, int]] = []
+
+    def forward(gamma, pixel_BHWC, task_B):
+        calls.append((gamma, len(pixel_BHWC)))
+        return pixel_BHWC[:, 0, 0].float() + task_B[:, None] + gamma
+
+    pixels, rows = torch.zeros(8, 1, 1, 3, dtype=torch.uint8), torch.arange(8)
+    return Graphs(forward, capture, pixels, rows, *buckets), calls
+
+
+def test_renewed_graphs_are_those_there_were_captured_once_more():
+    graphs, calls = toy(lambda call: call() is None or call)
+    for gamma, count in ((-5, 3), (2, 1), (-5, 4), (2, 5)):
+        assert graphs.run(gamma, count).shape == (count, 3)
+    captured = [(-5, 4), (2, 1), (2, 8)]
+    calls.clear()
+    graphs.renew()
+    assert calls == captured
+    calls.clear()
+    assert graphs.run(-5, 2)[:, 0].tolist() == [-5.0, -4.0]
+    assert calls == [(-5, 2), (-5, 2)], "a capture and its replay"
+
+
+def test_a_failure_to_capture_is_told_once_with_its_reason_and_another_error_is_none():
+    attempts = []
+
+    def failing(call):
+        attempts.append(call)
+        raise RuntimeError("no graphs today")
+
+    graphs, _ = toy(failing)
+    with pytest.warns(UserWarning) as warned:
+        assert graphs.run(1, 2)[:, 0].tolist() == [1.0, 2.0]
+        assert graphs.run(2, 1)[:, 0].tolist() == [2.0]
+    assert [str(one.message) for one in warned] == ["graphs cannot be captured here, running without: no graphs today"]
+    assert len(attempts) == 1
+
+    def broken(call):
+        raise ValueError("a mistake")
+
+    with pytest.raises(ValueError, match="a mistake"):
+        toy(broken)[0].run(1, 2)

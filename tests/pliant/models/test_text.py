@@ -234,3 +234,19 @@ def test_eight_tokens_are_enough():
 def test_a_text_far_too_long_is_cut_before_a_word_in_its_second_half(text, spans):
     reading = READERS["wordpiece"].read(text)
     assert (reading.spans, reading.truncated) == (spans, True)
+
+
+def test_what_a_tokenizer_s_file_says_of_padding_and_truncation_does_not_count():
+    tokenizer = Tokenizer.from_str(JSON["wordpiece"])
+    tokenizer.enable_padding(length=20)
+    tokenizer.enable_truncation(5)
+    reader = Reader(tokenizer.to_str(), 24)
+    for text in ("the cat", "the cat sat on the mat"):
+        reading, expected = reader.read(text), READERS["wordpiece"].read(text)
+        assert (reading.ids.tolist(), reading.spans) == (expected.ids.tolist(), expected.spans)
+        assert not reading.truncated
+
+
+def test_words_are_kept_or_dropped_one_by_one():
+    with pytest.raises(ValueError, match="zip"):
+        shorten("the cat", None, ((0, 0, 3), (0, 4, 7)), np.array([True]))
