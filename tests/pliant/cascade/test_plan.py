@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pliant.cascade.artifact import Candidate
-from pliant.cascade.calibrate import calibration_error, softmax
+from pliant.cascade.calibrate import calibration_error, fit_spread, softmax
 from pliant.cascade.certify import wilson
 from pliant.cascade.evaluate import EvaluationData, evaluate, shuffled, subset
 from pliant.cascade.plan import PlanConfig, calibrated, large_of, make, split_rows, tolerance_of
@@ -278,3 +278,7 @@ def test_levels_are_judged_on_the_proving_texts_before_and_after_their_calibrati
         assert level.temperature == 1.0 and len(level.spread) == 8
         assert level.error_before == level.error > 0
         assert level.importance == level.latency
+    saved, labels = subset(values, np.arange(120)).levels[0], values.labels[:120]
+    first, *_ = calibrated(*parted(values, 120), 0.5, tables(2), tables(2))
+    assert first.spread == fit_spread(saved.logits[:, 0].astype(float), labels, saved.length)
+    assert first.spread != fit_spread(saved.logits[:, 0].astype(float), labels, np.ones(120))

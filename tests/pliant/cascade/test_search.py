@@ -258,6 +258,9 @@ def test_without_a_configuration_the_search_tries_64_thresholds_besides_the_safe
         assert len(trial.accuracy_P) == len(trial.apart_P) == len(trial.seconds_P) == len(trial.threshold_PG)
     assert {len(proposal.candidate.levels) for proposal in known} == {1, 2, 3}
     explicit = SearchConfig(3, 0.02, 5, 10.0, 64, 0.05, 2, 0.3)
+    for proposal, same in zip(known, propose(tuning, LARGE, explicit), strict=True):
+        assert proposal.candidate == same.candidate
+        assert np.array_equal(proposal.trial.threshold_PG, same.trial.threshold_PG)
     expected = plan_candidate(tuning, proving, LARGE, promise, explicit, known)
     assert plan_candidate(tuning, proving, LARGE, promise, known=known) == expected
 
