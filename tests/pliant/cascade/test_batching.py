@@ -119,3 +119,15 @@ def test_the_cost_of_a_text_is_alone_and_in_its_best_batch():
     assert CLOCK.least(16) == pytest.approx(0.005)
     assert CLOCK.least(64) == pytest.approx(0.05 / 3)
     assert CLOCK.least(256) == 0.080
+
+
+@pytest.mark.parametrize("find", [densest, urgent])
+@pytest.mark.parametrize(("count", "seconds"), [(1, 0.010), (3, 0.015)])
+def test_a_batch_that_ends_just_at_the_deadline_is_in_time(find, count, seconds):
+    waiting = [Text(seconds, 16, 0.5)] * count
+    batch = find(waiting, CLOCK, 0.0)
+    assert (batch.chosen, batch.seconds) == (tuple(range(count)), seconds)
+    assert batch.density == pytest.approx(0.5 * count / seconds)
+    assert find([Text(0.00999, 16, 0.5)] * count, CLOCK, 0.0) is None
+    assert find([Text(0.02, 16, 0.5)] * count, CLOCK, 0.0, 2.0, 0.001) is None
+    assert find([Text(0.021, 16, 0.5)] * count, CLOCK, 0.0, 2.0, 0.001).chosen == (0,)

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pliant.cascade.artifact import Candidate, Gate
 from pliant.cascade.evaluate import EvaluationData, draws, settle, walk
 from pliant.cascade.route import confidence
 from pliant.cascade.run import load, run
 from pliant.errors import ArtifactError, InputError
-from tests.fixtures.cascade.artifacts import Things, things
+from tests.fixtures.cascade.artifacts import MASS, Things, things
 
 
 @pytest.fixture(scope="module", params=["single", "pairs", "regression"])
@@ -101,3 +102,22 @@ def test_an_answer_says_how_sure_it_is_and_what_its_last_level_read(setting, mod
         assert answer.read == row, "whole texts, as the default prunes none"
         encodings = [reader.read(*row) for reader in models.readers]
         assert answer.truncated == any(reading.truncated for reading in encodings[: answer.level + 1])
+
+
+def test_on_a_path_of_three_levels_each_gate_prunes_by_the_importance_of_the_level_before_it():
+    setting = things()
+    small, large = setting.classifiers
+    whole, pruned = Gate("always", weight=0.5), Gate("always", pruning=MASS)
+    paths = [((0, 1, 2), (whole, pruned)), ((0, 1, 2), (pruned, whole)), ((1, 2), (pruned,)), ((0,), ())]
+    candidates = tuple(Candidate("", levels, gates, 0, 0, 0, ()) for levels, gates in paths)
+    first, last = setting.cascade.levels
+    cascade = replace(setting.cascade, levels=(first, first, last), candidates=candidates)
+    models, rows = load(cascade, (small, small, large)), setting.texts.rows[:6]
+    late, early, short, alone = (run(cascade, models, rows, number) for number in range(4))
+    assert any(answer.read != row for answer, row in zip(short, rows, strict=True))
+    for a, b, c, d in zip(late, early, short, alone, strict=True):
+        assert a.read == b.read == c.read
+        assert [answer.level for answer in (a, b, c, d)] == [2, 2, 2, 0]
+        assert a.lengths == (d.lengths[0], *c.lengths)
+        assert b.lengths == (d.lengths[0], b.lengths[1], c.lengths[1]) and b.lengths[1] <= d.lengths[0]
+        np.testing.assert_allclose(a.answer, c.answer, atol=1e-6)

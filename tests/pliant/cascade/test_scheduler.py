@@ -14,7 +14,7 @@ from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import SimulatedCascade
 from pliant.errors import InputError
 from pliant.fairness import FairnessConfig
-from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
+from pliant.protocol import Answer, Arrived, Cancelled, Changed, Drop, Failed, Finished, Launch, Woke, replay
 from pliant.simulator import simulate
 from tests.fixtures.cascade.loads import (
     FIRST,
@@ -457,3 +457,22 @@ def test_a_launch_of_those_behind_is_filled_with_what_others_have_waiting(length
     assert launch.requests == (100, *range(first, first + count - 1))
     assert launch.expected == pytest.approx(table(1.0).between(length, count))
     fresh.check()
+
+
+def test_a_request_whose_client_has_left_neither_runs_nor_is_answered():
+    fresh = scheduler(LEVEL)
+    launch = started(fresh, ask(0))
+    for number in (1, 2):
+        fresh.handle(Arrived(ask(number)), 0.0)
+    assert [fresh.handle(Cancelled(number), 0.0) for number in (1, 0)] == [[], []]
+    assert fresh.waiting == 1
+    fresh.check()
+    (then,) = fresh.handle(done(launch, FIRST, 0.5), FIRST)
+    assert (then.requests, then.setting) == ((2,), 0)
+    (again,) = fresh.handle(Failed(then.id, "planted", lost=False), 0.1)
+    assert fresh.handle(Cancelled(2), 0.1) == []
+    fresh.check()
+    assert fresh.handle(done(again, 0.2), 0.2) == []
+    assert (fresh.waiting, fresh.wake_at()) == (0, None)
+    (alone,) = fresh.handle(Arrived(ask(3)), 0.3)
+    assert alone.requests == (3,)
