@@ -18,7 +18,14 @@ from pliant.errors import (
     WorkerError,
 )
 from serving.answers import Rejected
-from serving.http.api_errors import LONGEST_RETRY, ApiError, api_error_of, api_error_of_drop, error_response
+from serving.http.api_errors import (
+    LONGEST_RETRY,
+    ApiError,
+    api_error_of,
+    api_error_of_drop,
+    error_response,
+    json_response,
+)
 
 
 @pytest.mark.parametrize(
@@ -87,3 +94,9 @@ def test_a_response_is_json_with_code_field_and_message():
     response = error_response(ApiError(429, "full", "later", "deadline", 3.0))
     assert (response.status_code, response.headers["retry-after"]) == (429, "3")
     assert json.loads(response.body) == {"error": {"code": "full", "field": "deadline", "message": "later"}}
+
+
+def test_without_a_better_estimate_a_client_comes_again_after_a_second():
+    assert api_error_of(WorkerError("dead")).headers == {"retry-after": "1"}
+    assert ApiError(503, "late", "later").retry_after == 1.0
+    assert json_response({"a": 1}).status_code == 200

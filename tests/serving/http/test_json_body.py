@@ -18,6 +18,7 @@ from serving.http.json_body import (
     as_object,
     check_names,
     check_type,
+    content_type,
     deadline,
     number,
     parse_value,
@@ -130,3 +131,54 @@ def test_long_values_are_shortened(value):
     assert len(shorten(value)) <= SHOWN + 3
     assert shorten("short") == "'short'"
     assert shorten("a" * (SHOWN - 2)) == repr("a" * (SHOWN - 2))
+
+
+def test_a_message_repeats_80_characters_of_a_value():
+    assert shorten("a" * 78) == "'" + "a" * 78 + "'"
+    assert shorten("a" * 79) == "'" + "a" * 79 + "..."
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert len(shorten(deep)) <= 80
+
+
+def test_errors_of_a_body_name_it_and_its_limit():
+    with pytest.raises(ApiError) as raised:
+        asyncio.run(read_body(request((b"abcd",)), 3))
+    error = raised.value
+    assert (error.status, error.field, str(error)) == (413, "body", "body is longer, but must be at most 3 bytes")
+    with pytest.raises(ApiError, match="body is 999999999999999999 bytes"):
+        asyncio.run(read_body(request(content_length="9" * 5000), 3))
+    with pytest.raises(ApiError) as raised:
+        as_object([])
+    assert (raised.value.status, raised.value.code, raised.value.field) == (400, "malformed", "body")
+    with pytest.raises(ApiError) as raised:
+        check_type(request(content_type="x" * 1000), ("application/json",), "JSON")
+    assert str(raised.value) == f"content-type is {'x' * 80}, but must be JSON"
+    assert content_type(request()) == ""
+
+
+def test_a_body_of_exactly_its_announced_length_is_read():
+    assert asyncio.run(read_body(request((b"abc",), content_length="3"), 3)) == [b"abc", b""]
+    assert asyncio.run(read_body(request((b"abc",), content_length="-9"), 3)) == [b"abc", b""]
+
+
+@pytest.mark.parametrize("value", [0, -0.5, 60.000001, float("inf"), float("nan")])
+def test_a_deadline_outside_its_limits_is_named_with_them(value):
+    with pytest.raises(InputError, match=r"limit is .*, but must be more than 0 and at most 60 seconds from now"):
+        deadline(value, 60.0, "limit")
+    assert deadline(0.25, 60.0) == 0.25
+
+
+@pytest.mark.parametrize("value", [-0.5, float("inf"), float("nan")])
+def test_a_utility_outside_its_limits_is_named_with_them(value):
+    with pytest.raises(InputError, match=r"utility is .*, but must be 0 or more, and finite"):
+        utility(value)
+    assert utility(0.5) == 0.5
+
+
+def test_a_number_that_is_too_large_for_a_float_says_so():
+    with pytest.raises(InputError, match="but must be a number of reasonable size"):
+        number("a", 10**400)
+    with pytest.raises(InputError, match="a is True, but must be a number"):
+        number("a", True)

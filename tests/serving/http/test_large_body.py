@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 
 import pytest
+from starlette.requests import Request
 
-from pliant.errors import InputError
+from pliant.errors import InputError, WorkerError
 from serving.http import large_body
 from serving.http.api_errors import ApiError
 from serving.http.json_body import parse_value
-from serving.http.large_body import INLINE_BYTES, INLINE_VALUES, MAX_COST, BodyParser, is_large
+from serving.http.large_body import INLINE_BYTES, INLINE_VALUES, MAX_COST, BodyParser, checked, is_large, parse
 
 NUMBERS = json.dumps(list(range(INLINE_VALUES + 10))).encode()
 
@@ -107,3 +109,85 @@ def test_a_client_that_leaves_while_its_body_is_parsed_hurts_no_other():
             await first
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("body", "large"),
+    [
+        (b"a" * 524_288, False),
+        (b"a" * 524_289, True),
+        (b"," * 2_000 + b"a" * 500, False),
+        (b"," * 2_001, True),
+        (b"[" * 1_000 + b"{" * 1_000 + b"a", False),
+        (b"[" * 1_000 + b"{" * 1_001, True),
+        (b"[" * 2_001, True),
+        (b"{" * 2_001, True),
+    ],
+)
+def test_a_body_is_large_beyond_half_a_megabyte_or_two_thousand_values(body, large):
+    assert is_large([body]) is large
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [
+        ([1] * 199_980, True),
+        ([1] * 199_981, False),
+        ({"a": [1] * 199_959}, True),
+        ({"a": [1] * 199_960}, False),
+        ({"a": {"b": [1] * 199_938}}, True),
+        ({"a": {"b": [1] * 199_939}}, False),
+    ],
+)
+def test_each_value_costs_1_and_a_list_or_object_20_more(value, fits):
+    answer = large_body._answer(encoded(value))
+    if fits:
+        assert answer == value
+    else:
+        assert (type(answer), answer.status, str(answer)) == (ApiError, 413, "body has too many values")
+
+
+class Process:
+    """A process that parses, or fails as it is told."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.calls = error, []
+
+    async def call(self, seconds, content):
+        self.calls.append((seconds, content))
+        if self.error:
+            raise self.error
+        return "parsed elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (TimeoutError(), "body takes more than 5 s to parse"),
+        (WorkerError("it ended"), "body takes too much memory to parse"),
+    ],
+)
+def test_a_body_that_no_process_can_parse_is_413(error, sentence):
+    parser = BodyParser()
+    parser._process = process = Process(error)
+    with pytest.raises(ApiError) as raised:
+        asyncio.run(parser.parse([NUMBERS]))
+    assert (raised.value.status, raised.value.field, str(raised.value)) == (413, "body", sentence)
+    assert process.calls == [(5.0, [NUMBERS])]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_the_fields_of_a_large_body_are_checked_in_a_thread(large):
+    parser = BodyParser()
+    parser._process = Process()
+    app = type("App", (), {"state": type("State", (), {"parser": parser})})
+    request = Request({"type": "http", "app": app})
+
+    def check(value, more):
+        return value, more, threading.current_thread() is threading.main_thread()
+
+    async def main():
+        value = await parse(request, [NUMBERS] if large else [b"[", b"1]"])
+        return await checked(request, check, value, more=2)
+
+    assert asyncio.run(main()) == (("parsed elsewhere", 2, False) if large else ([1], 2, True))

@@ -6,7 +6,7 @@ import pytest
 
 from pliant.errors import InputError
 from serving.http.api_errors import ApiError
-from serving.http.texts import TEXT_BYTES, clean
+from serving.http.texts import TEXT_BYTES, check_count, clean
 
 
 @pytest.mark.parametrize("character", ["a", "é", "漢", "\U0001f600"])
@@ -23,3 +23,38 @@ def test_a_text_has_a_visible_character_wherever_it_is(blank):
     assert clean("text", blanks + "a")[0].endswith("a")
     with pytest.raises(InputError, match="at least one visible character"):
         clean("text", blanks)
+
+
+def test_a_text_holds_64_kib_in_utf_8():
+    assert len(clean("text", "é" * 32768)[0]) == 32768
+    with pytest.raises(ApiError, match="text is 65537 bytes, but must be at most 65536 bytes") as raised:
+        clean("text", "a" * 65537)
+    assert (raised.value.status, raised.value.code, raised.value.field) == (413, "text_too_long", "text")
+
+
+def test_control_characters_become_spaces_and_are_counted_but_tabs_and_line_ends_stay():
+    assert clean("text", "a\x00b\x1f\tc\n\r\x7f\x9f") == ("a b \tc\n\r  ", 4)
+
+
+@pytest.mark.parametrize("value", [None, 1, ["a"], b"a"])
+def test_anything_else_is_no_text(value):
+    with pytest.raises(InputError, match=r"text is .*, but must be a text$"):
+        clean("text", value)
+
+
+def test_half_a_surrogate_pair_is_named_with_its_place():
+    with pytest.raises(InputError) as raised:
+        clean("text", "ab\ud800c")
+    assert str(raised.value) == (
+        r"text is a text with the lone surrogate '\ud800' at character 2, but must be a text that UTF-8 can hold"
+    )
+
+
+def test_a_request_has_from_one_text_to_as_many_as_the_limit_says():
+    check_count("inputs", ["a"], 1)
+    check_count("inputs", ["a", "b"], 2)
+    with pytest.raises(ApiError, match="inputs is a list of 3, but must be at most 2") as raised:
+        check_count("inputs", ["a", "b", "c"], 2)
+    assert (raised.value.status, raised.value.code, raised.value.field) == (413, "too_many_texts", "inputs")
+    with pytest.raises(InputError, match="inputs is empty, but must be a list of at least one text"):
+        check_count("inputs", [], 2)
