@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from serving.answer_rate import AnswerRate
@@ -26,3 +28,13 @@ def test_nothing_is_known_before_the_first_answer_and_long_after_the_last():
 def test_retry_after_is_in_whole_seconds_from_1_to_60(seconds, header):
     assert error_response(ApiError(429, "full", "full", retry_after=seconds)).headers["retry-after"] == header
     assert "retry-after" not in error_response(ApiError(400, "malformed", "malformed", retry_after=seconds)).headers
+
+
+def test_an_answer_counts_less_the_longer_it_is_ago():
+    rate = AnswerRate()
+    rate.count(20.0)
+    assert rate.seconds(5, 20.0) == pytest.approx(50.0)  # one in ten seconds
+    assert rate.seconds(5, 30.0) == pytest.approx(50.0 * math.e)
+    rate.count(30.0)
+    assert rate.seconds(5, 30.0) == pytest.approx(50.0 / (1 + 1 / math.e))
+    assert rate.seconds(0, 30.0) == 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -21,7 +22,8 @@ from pliant.protocol import (
     Result,
     Woke,
 )
-from serving.journal import FileRecorder, read
+from serving import journal
+from serving.journal import FileRecorder, read, run_lines
 from tests.fixtures.clients import wait_for
 
 ENTRIES = [
@@ -171,3 +173,124 @@ def test_a_recorder_that_is_closed_lets_go_of_its_file_and_takes_no_more(tmp_pat
     recorder(ENTRIES[1])
     recorder.close()
     assert read(tmp_path / "j.jsonl") == [ENTRIES[0]]
+
+
+class Timer:
+    """A timer that fires when a test says so."""
+
+    made: ClassVar[list[Timer]] = []
+
+    def __init__(self, seconds, fire) -> None:
+        self.seconds, self.fire, self.daemon, self.state = seconds, fire, False, "made"
+        Timer.made.append(self)
+
+    def start(self) -> None:
+        self.state = "started"
+
+    def cancel(self) -> None:
+        self.state = "cancelled"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of the recorder, whose timers do not fire by themselves."""
+    now = [100.0]
+    monkeypatch.setattr(journal.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(journal.threading, "Timer", Timer)
+    monkeypatch.setattr(Timer, "made", [])
+    return now
+
+
+def test_entries_wait_for_a_second_at_most_and_for_one_timer(tmp_path, clock):
+    file = tmp_path / "journal.jsonl"
+    recorder, written = FileRecorder(file), 0
+    for time, flushed in ((100.5, False), (101.0, False), (101.1, True), (102.0, False), (202.2, True)):
+        clock[0] = time
+        recorder(ENTRIES[0])
+        written += 1
+        assert (len(read(file)) == written) is flushed, time
+    (timer,) = Timer.made
+    assert (timer.seconds, timer.daemon, timer.state) == (1.0, True, "started")
+    clock[0] = 202.5
+    recorder(ENTRIES[0])
+    timer.fire()
+    assert len(read(file)) == written + 1 and len(Timer.made) == 1
+    recorder(ENTRIES[0])
+    assert len(read(file)) == written + 1 and [one.state for one in Timer.made] == ["started", "started"]
+    recorder.close()
+    assert len(read(file)) == written + 2 and Timer.made[1].state == "cancelled"
+    Timer.made[1].fire()  # it had fired just before it was cancelled
+    assert len(read(file)) == written + 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("when", ["timer", "close"])
+def test_a_disk_that_is_full_when_the_last_entries_are_flushed_is_logged(clock, caplog, when):
+    recorder = FileRecorder(Path("/dev/full"))
+    recorder(ENTRIES[0])
+    (Timer.made[0].fire if when == "timer" else recorder.close)()
+    recorder(ENTRIES[0])
+    recorder.close()
+    assert [record.message for record in caplog.records] == [
+        "the journal /dev/full ends here: No space left on device; serving goes on"
+    ]
+
+
+@pytest.mark.parametrize(("segment", "full"), [(20, True), (21, False)])
+def test_a_file_goes_on_in_the_next_once_it_has_so_many_bytes(tmp_path, segment, full):
+    file = tmp_path / "journal.jsonl"
+    recorder = FileRecorder(file, line=lambda number: f"entry {number:03}", segment_bytes=segment)  # ten bytes
+    for number in range(2):
+        recorder(number)
+    assert file.with_name("journal.jsonl.1").exists() is full
+    for number in range(2, 5):
+        recorder(number)
+    recorder.close()
+    assert [line for _, _, line in run_lines(file)] == [f"entry {number:03}" for number in range(5)]
+
+
+def test_after_each_file_the_count_of_bytes_begins_with_the_line_that_names_the_former(tmp_path):
+    file = tmp_path / "journal.jsonl"
+    first = len(b'{"continues": "journal.jsonl.1"}\n')
+    recorder = FileRecorder(file, line=lambda text: text, segment_bytes=first + 10)
+    recorder("x" * (first + 9))
+    recorder("y" * 9)
+    assert file.with_name("journal.jsonl.2").stat().st_size == first + 10
+    recorder("z" * 8)
+    assert not file.with_name("journal.jsonl.3").exists()
+    recorder.close()
+
+
+def test_a_file_holds_64_megabytes_unless_it_is_told_otherwise(tmp_path):
+    file = tmp_path / "journal.jsonl"
+    recorder = FileRecorder(file, line=lambda text: text)
+    recorder._size = 64 * 1024 * 1024 - 11  # as if it had written so much
+    recorder("x" * 9)
+    assert not file.with_name("journal.jsonl.1").exists()
+    recorder("")
+    assert file.with_name("journal.jsonl.1").exists()
+    recorder.close()
+
+
+def test_the_files_of_former_runs_have_a_gigabyte_together_unless_it_is_told_otherwise(tmp_path):
+    file = tmp_path / "journal.jsonl"
+    for number, size in ((9, 1), (10, 1), (11, (1 << 30) - 1)):
+        with file.with_name(f"journal.jsonl.{number}").open("wb") as kept:
+            kept.truncate(size)  # takes no room on the disk
+    file.with_name("journal.jsonl.notes").touch()
+    FileRecorder(file).close()
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["journal.jsonl", "journal.jsonl.10", "journal.jsonl.11", "journal.jsonl.notes"]
+
+
+def test_folders_that_are_missing_are_made(tmp_path):
+    file = tmp_path / "some" / "more" / "journal.jsonl"
+    recorder = FileRecorder(file)
+    recorder(ENTRIES[0])
+    recorder.close()
+    assert read(file) == ENTRIES[:1]
+
+
+def test_an_empty_file_is_an_empty_journal(tmp_path):
+    (tmp_path / "journal.jsonl").touch()
+    assert read(tmp_path / "journal.jsonl") == []

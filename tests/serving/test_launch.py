@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import socket
+import ssl
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +18,7 @@ from serving.bins.settings import BinsSettings
 from serving.launch import DRAIN_SECONDS, Service
 from serving.settings import from_environment
 from serving.tokens.settings import TokensSettings
+from tests.fixtures.certificate import make_certificate
 
 
 class Process:
@@ -178,3 +181,104 @@ def test_serving_passes_signals_on_once_and_gives_them_back(monkeypatch):
     assert launch.serve(TokensSettings(), Path("state"), 1, while_starting) == 7
     assert process.signals == [signal.SIGTERM] * 2
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+class Clock:
+    """The time that sleeping takes."""
+
+    def __init__(self) -> None:
+        self.now, self.sleeps, self.looks = 50.0, [], 0
+
+    def monotonic(self) -> float:
+        self.looks += 1
+        assert self.looks < 20_000, "nobody sleeps"
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.now += seconds
+
+
+def test_five_minutes_are_waited_with_short_pauses_unless_it_is_told_otherwise(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(launch, "time", clock)
+    monkeypatch.setattr(Service, "_is_ready", lambda self: False)
+    with pytest.raises(WorkerError, match="was not ready within 300 s; see the-log"):
+        service(Process(), Path("the-log")).wait_until_ready()
+    assert 350.0 < clock.now < 350.2 and max(clock.sleeps) <= 0.1
+
+
+def test_stopping_waits_half_a_minute_longer_than_pending_requests_may_take():
+    process = Process()
+    service(process).stop()
+    assert process.seconds == 150.0
+    command = launch._command(BinsSettings(), 3000)
+    assert command[command.index("--timeout-graceful-shutdown") + 1] == "120"
+
+
+@pytest.mark.parametrize(("status", "ready"), [(200, True), (199, False), (201, False), (503, False)])
+def test_a_service_is_ready_if_readyz_says_200_within_a_second(monkeypatch, status, ready):
+    asked = []
+
+    def urlopen(url, timeout, context):
+        asked.append((url, timeout, context))
+        return nullcontext(SimpleNamespace(status=status))
+
+    monkeypatch.setattr(launch.urllib.request, "urlopen", urlopen)
+    assert service(Process())._is_ready() is ready
+    assert asked == [("http://127.0.0.1:1/readyz", 1.0, None)]
+
+
+def test_a_certificate_is_trusted_as_it_is_whatever_name_it_is_for(tmp_path):
+    certificate, _ = make_certificate(tmp_path)
+    context = launch._tls(certificate)
+    assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_REQUIRED)
+    assert context.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
+    assert context.cert_store_stats()["x509"] == 1
+    assert launch._tls(None) is None
+
+
+def test_what_a_system_can_check_is_checked_by_its_assembly(monkeypatch):
+    checked = []
+
+    def part(stage, name):
+        return SimpleNamespace(check=lambda settings: checked.append((stage, name, settings)))
+
+    monkeypatch.setattr(launch.systems, "system", lambda name: SimpleNamespace(part=part))
+    settings = BinsSettings()
+    launch.check(settings)
+    assert checked == [("serving", "assembly", settings)]
+
+
+def started(monkeypatch) -> list[list[str]]:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(launch, "check", lambda settings: None)
+    monkeypatch.setattr(launch.subprocess, "Popen", lambda command, **_: commands.append(command) or Process())
+    return commands
+
+
+def test_nothing_is_started_where_everybody_could_call_or_another_service_listens(tmp_path, monkeypatch):
+    commands = started(monkeypatch)
+    with pytest.raises(InputError, match=r"host is 192\.0\.2\.7, but must be an address of this machine alone"):
+        launch.launch(TokensSettings(host="192.0.2.7", home=tmp_path), tmp_path, 3000)
+    with closing(socket.socket()) as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        with pytest.raises(InputError, match="port is"):
+            launch.launch(TokensSettings(home=tmp_path), tmp_path, busy.getsockname()[1])
+    assert commands == [] and list(tmp_path.iterdir()) == []
+
+
+def test_a_service_may_be_started_again_in_its_folder(tmp_path, monkeypatch):
+    commands = started(monkeypatch)
+    monkeypatch.setattr(launch, "_check_port", lambda host, port: None)
+    for _ in range(2):
+        launch.launch(TokensSettings(home=tmp_path), tmp_path / "some" / "state", 3000)
+    assert len(commands) == 2
+
+
+def test_serving_needs_nothing_to_do_while_it_starts(monkeypatch):
+    process = Process(status=3)
+    monkeypatch.setattr(launch, "launch", lambda *_: service(process))
+    assert launch.serve(TokensSettings(), Path("state"), 1) == 3
+    assert process.signals == []

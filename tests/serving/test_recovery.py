@@ -207,3 +207,89 @@ def test_one_that_does_nothing_but_fail_is_given_up_with_an_error_for_each():
         await bench.driver.stop()
 
     run_virtually(main())
+
+
+def test_a_fresh_scheduler_gets_the_facts_first_then_those_that_wait_and_no_timer_of_the_former(caplog):
+    async def main():
+        bench = Bench()
+        bench.workers[0].seconds = 3.0
+        await bench.driver.start()
+        good = asyncio.create_task(bench.ask("good", "good", deadline=2.0))
+        await asyncio.sleep(0.5)
+        bad = asyncio.create_task(bench.ask("bad", deadline=50.0))
+        await asyncio.gather(good, bad)
+        await bench.driver.stop()
+        return bench.journal
+
+    journal = run_virtually(main())
+    kinds = [(round(entry.now, 6), type(entry.event).__name__) for entry in journal]
+    assert kinds == [
+        (0.0, "Changed"),
+        (0.0, "Arrived"),
+        (0.0, "Arrived"),
+        (0.5, "Restarted"),
+        (0.5, "Changed"),
+        (0.5, "Arrived"),
+        (0.5, "Arrived"),
+        (0.5, "Restarted"),
+        (0.5, "Changed"),
+        (0.5, "Arrived"),
+        (0.5, "Arrived"),
+        (2.0, "Woke"),
+        (6.0, "Finished"),
+    ]
+    assert [entry.event.reason for entry in journal if isinstance(entry.event, Restarted)] == ["KeyError: 'a bug'"] * 2
+    assert [entry.actions for entry in journal if isinstance(entry.event, Restarted)] == [(), (Drop(2, "failed"),)]
+    logged = [record.message for record in caplog.records if "a fresh one goes on" in record.message]
+    assert len(logged) == 2 and all("the scheduler failed over Arrived" in message for message in logged)
+
+
+def arrived(id: int) -> Arrived:
+    return Arrived(Request(id, 0.0, 1.0, "x"))
+
+
+@pytest.mark.parametrize(("pending", "allowed"), [(0, 10), (1, 12), (5, 20)])
+def test_two_failures_a_request_and_ten_more_are_too_many_without_an_answer_between(pending, allowed):
+    recovery = Recovery()
+    assert [recovery.is_hopeless(pending) for _ in range(allowed + 1)] == [False] * allowed + [True]
+    recovery.note(Launch(0, 0, (9,)))
+    assert recovery.is_hopeless(pending)
+    recovery.note(Drop(9, "late"))
+    assert [recovery.is_hopeless(pending) for _ in range(allowed + 1)] == [False] * allowed + [True]
+
+
+def test_whom_a_failure_is_blamed_on_arrives_last_and_is_given_up_the_second_time():
+    recovery = Recovery()
+    assert recovery.begin(arrived(1), [0, 1, 2]) is None
+    assert [recovery.next() for _ in range(4)] == [0, 2, 1, None]
+    assert recovery.begin(arrived(0), [0, 1, 2]) is None
+    assert [recovery.next() for _ in range(4)] == [2, 0, 1, None]
+    assert recovery.begin(arrived(1), [0, 1, 2]) == 1
+    assert [recovery.next() for _ in range(3)] == [2, 0, None]
+    assert recovery.begin(arrived(7), [0, 2]) is None  # its client has left
+
+
+def test_a_failure_over_a_request_that_is_tried_alone_is_blamed_on_it():
+    recovery = Recovery()
+    assert recovery.begin(Finished(0, 0.1), [0, 1, 2]) is None
+    assert (recovery.next(), recovery.next()) == (0, None)
+    assert recovery.begin(Finished(1, 0.1), [0, 1, 2]) is None
+    assert (recovery.next(), recovery.next()) == (1, None)
+    assert not recovery.note(Launch(2, 0, (2,))) and not recovery.note(Drop(2, "late"))
+    assert recovery.next() is None
+    assert recovery.note(Answer(1, 3))
+    assert (recovery.next(), recovery.next()) == (2, None)
+
+
+def test_a_new_request_waits_behind_those_that_wait_and_who_leaves_is_struck_out():
+    recovery = Recovery()
+    assert not recovery.takes(5)
+    recovery.begin(Finished(0, 0.1), [0, 1, 2])
+    assert recovery.takes(5)
+    assert recovery.next() == 0
+    assert recovery.forget(1) and not recovery.forget(8) and recovery.next() is None
+    assert not recovery.forget(0), "the scheduler knows it"
+    assert (recovery.next(), recovery.next()) == (2, None)
+    assert recovery.note(Drop(2, "late"))
+    assert recovery.next() == 5
+    assert not recovery.takes(6)

@@ -118,3 +118,63 @@ def test_an_option_of_another_system_is_refused_with_that_system_and_a_misspelt_
         check_options(TokensSettings, ["gamma", "workers"])
     with pytest.raises(InputError, match="option is gama, but must be a known one, such as gamma"):
         check_options(TokensSettings, ["gama"])
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "refused"),
+    [
+        ("PLIANT_REFRESH_SECONDS", ("0", "0.5", "1e9"), ("-0.5", "inf", "nan")),
+        ("PLIANT_SPARE", ("0", "1"), ("-1",)),
+        ("PLIANT_MAX_DEADLINE", ("0.5", "1e9"), ("0", "-0.5", "inf")),
+        ("PLIANT_MARGIN", ("0", "0.99"), ("-0.01", "1", "1.5")),
+        ("PLIANT_MAX_WAITING", ("1",), ("0", "-1")),
+        ("PLIANT_THREADS", ("1",), ("0", "-1", "1.5")),
+        ("PLIANT_MAX_TEXTS", ("1",), ("0",)),
+        ("PLIANT_WORKERS", ("1",), ("0",)),
+    ],
+)
+def test_a_setting_is_taken_up_to_its_limits(name, taken, refused):
+    for text in taken:
+        settings = from_environment({name: text}, BinsSettings)
+        assert getattr(settings, name.removeprefix("PLIANT_").lower()) == float(text)
+    for text in refused:
+        with pytest.raises(InputError, match=f"{name} is .*, but must be "):
+            from_environment({name: text}, BinsSettings)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("true", True), ("True", True), ("1", True), ("false", False), ("FALSE", False), ("0", False)],
+)
+def test_yes_and_no_are_read_in_both_spellings(text, value):
+    assert from_environment({"PLIANT_ANY_PROFILE": text}, TokensSettings).any_profile is value
+
+
+def test_the_fewest_workers_may_be_as_many_as_all():
+    assert BinsSettings(workers=2, least_workers=2).least_workers == 2
+    with pytest.raises(InputError, match="PLIANT_LEAST_WORKERS is 3, but must be at most the workers, 2"):
+        BinsSettings(workers=2, least_workers=3)
+
+
+def test_who_sets_nothing_gets_one_device_on_this_machine_alone():
+    environment = to_environment(BinsSettings())
+    expected = {
+        "PLIANT_SYSTEM": "bins",
+        "PLIANT_ALIAS": "champion",
+        "PLIANT_REFRESH_SECONDS": "30.0",
+        "PLIANT_DEVICE": "cpu",
+        "PLIANT_ANY_PROFILE": "False",
+        "PLIANT_MAX_BODY_BYTES": "10485760",
+        "PLIANT_MAX_WAITING": "2048",
+        "PLIANT_MAX_DEADLINE": "60.0",
+        "PLIANT_LAUNCH_LIMIT": "60.0",
+        "PLIANT_SPARE": "0",
+        "PLIANT_HOST": "127.0.0.1",
+        "PLIANT_OPEN": "False",
+        "PLIANT_WORKERS": "1",
+        "PLIANT_MARGIN": "0.15",
+        "PLIANT_MAX_TEXTS": "256",
+        "PLIANT_POOL": "processes",
+    }
+    assert {name: environment[name] for name in expected} == expected
+    assert "PLIANT_THREADS" not in environment and "PLIANT_JOURNAL" not in environment

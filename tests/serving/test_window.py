@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from serving.window import AT_ONCE, run_each, width
+from tests.fixtures.fakes import run_virtually
 
 
 class Runs:
@@ -98,3 +99,16 @@ def test_who_leaves_takes_all_along():
 
 def test_a_launch_waits_while_another_runs_on_each_device():
     assert (width(1, 4), width(1, 32), width(3, 32)) == (16, 64, 192)
+
+
+def test_nobody_sleeps_between_the_starts():
+    async def main():
+        runs = Runs()
+        await run_each(range(100), runs.double, 100)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(main()) == 0.0
+
+
+def test_nothing_to_run_gives_nothing():
+    assert asyncio.run(run_each([], Runs().double, 16)) == []
