@@ -6,6 +6,7 @@ import asyncio
 import os
 from types import SimpleNamespace
 
+import bentoml
 import pytest
 from starlette.middleware.cors import CORSMiddleware
 
@@ -15,6 +16,7 @@ from serving.bento import hosting
 from serving.bento.hosting import HostedService, with_access
 from serving.bins.settings import BinsSettings
 from serving.http.access.middleware import AccessMiddleware
+from serving.http.door.door import Door
 
 
 class Service:
@@ -134,3 +136,40 @@ def test_access_is_checked_around_all_and_pages_of_the_named_websites_alone_may_
     ((kind, options),) = cors
     assert kind is CORSMiddleware and list(options["allow_origins"]) == ["https://a.example", "https://b.example"]
     assert "allow_credentials" not in options and "authorization" in options["allow_headers"]
+
+
+def test_bentoml_calls_the_start_and_the_end():
+    assert HostedService.start.__bentoml_startup_hook__ and HostedService.stop.__bentoml_shutdown_hook__
+
+
+def test_bentoml_runs_one_process_with_metrics_and_without_traces_and_a_log_of_every_request():
+    @bentoml.service(name="hosted", **hosting.OPTIONS)
+    class Hosted:
+        pass
+
+    assert Hosted.config["workers"] == 1
+    assert Hosted.config["metrics"]["enabled"] is True
+    assert Hosted.config["logging"]["access"]["enabled"] is False
+    assert Hosted.config["tracing"]["excluded_urls"] == ".*"
+
+
+@pytest.mark.parametrize("proxies", [None, "10.0.0.1"])
+def test_an_app_is_hosted_behind_its_door_in_a_process_that_is_prepared_first(monkeypatch, proxies):
+    calls = []
+    for name in ("share_one_arena", "switch_off_tracing", "patch_timeouts"):
+        monkeypatch.setattr(hosting, name, lambda name=name: calls.append(name))
+    monkeypatch.setattr(hosting.redaction, "install", lambda: calls.append("redaction"))
+    monkeypatch.setattr(hosting, "install", lambda door: calls.append(door))
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    if proxies:
+        monkeypatch.setenv("PLIANT_TRUSTED_PROXIES", proxies)
+
+    def create_app(swagger):
+        assert (swagger / "swagger-ui.css").is_file()
+        calls.append("app")
+        return SimpleNamespace(state=SimpleNamespace(shape_of="a shape of errors"))
+
+    app = hosting.host_app(create_app)
+    assert isinstance(app.state.door, Door)
+    assert calls == ["share_one_arena", "redaction", "switch_off_tracing", "patch_timeouts", "app", app.state.door]
+    assert os.environ["FORWARDED_ALLOW_IPS"] == (proxies or "")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from serving.bento.reserve import LARGE, SMALL
+from serving.bento.reserve import LARGE, SMALL, reserve
 
 CONNECTIONS = 1024
 PROGRAM = """
@@ -82,3 +82,12 @@ def test_threads_share_an_arena():
 
     assert elsewhere() > 0
     assert elsewhere("shared") == 0
+
+
+def test_what_stays_is_a_block_in_each_half_megabyte_of_either_size_and_the_last():
+    kept = reserve(128)
+    small, large = ([block for block in kept if len(block) == size] for size in (512 - sys.getsizeof(b""), 64 * 1024))
+    assert len(small) + len(large) == len(kept)
+    assert (len(small), len(large)) == (9 + 1 + 1, 3 + 1)  # of 4.5 MiB with their heads, and 1.25 MiB
+    assert sys.getsizeof(small[0]) == 512
+    assert len(reserve(0)) == 0

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pliant.errors import DeviceError
+from pliant.errors import ArtifactError, DeviceError
 from registry.package import Published
-from serving.lifecycle.catalog import discard, fetching, only_class
+from serving.lifecycle import catalog
+from serving.lifecycle.catalog import Fetcher, discard, fetching, only_class
 
 
 class Registry:
@@ -59,3 +60,30 @@ def test_all_profiles_are_of_one_class_of_device():
     assert only_class({"cpu"}, "the tasks", "profile again") == "cpu"
     with pytest.raises(DeviceError, match=r"the tasks were .* on 2 classes of device \(cpu, gpu\): profile again"):
         only_class({"gpu", "cpu"}, "the tasks", "profile again")
+
+
+def test_a_fetcher_gives_the_versions_that_it_was_given_and_the_alias_for_any_other():
+    fetcher = Fetcher(Registry(), "champion", {"a": 4, "b": 5})
+    assert [fetcher.which(name) for name in ("a", "c")] == [4, "champion"]
+    assert fetcher.versions("b", "c", "a") == (5, None, 4)
+    assert fetcher.fetch("c")[0] == Path("c", "champion")
+    assert fetcher.folders == [Path("c", "champion")]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_an_artifact_is_held_in_memory_and_its_files_go_even_if_it_is_broken(monkeypatch, broken):
+    def read(kind, folder, digest):
+        if broken:
+            raise ArtifactError("altered")
+        return kind, folder, digest
+
+    monkeypatch.setattr(catalog.codec, "load", read)
+    registry = Registry()
+    fetcher = Fetcher(registry, "champion", {"a": 4})
+    if broken:
+        with pytest.raises(ArtifactError, match="altered"):
+            fetcher.load("a kind", "a")
+    else:
+        artifact, published = fetcher.load("a kind", "a")
+        assert artifact == ("a kind", Path("a", "4"), "digest") and published.version == 3
+    assert registry.discarded == [Path("a", "4")] and fetcher.folders == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 
-from serving.lifecycle.poller import Outcome, Poller
+from pliant.errors import RegistryError
+from serving.lifecycle.poller import Outcome, Poller, join_versions
 from tests.fixtures.fakes import run_virtually
 
 
@@ -37,3 +39,98 @@ def test_an_unexpected_error_does_not_end_the_watch_and_is_recorded():
             await watch
 
     run_virtually(main())
+
+
+def test_polls_of_the_watch_leave_alone_what_is_held_and_polls_by_hand_try_it_again(caplog):
+    async def main():
+        retries, counter = [], Counter()
+
+        async def poll(retry_held: bool) -> Outcome:
+            retries.append(retry_held)
+            return Outcome("unchanged", "", {})
+
+        poller = Poller(poll, 10.0, counter)
+        watch = asyncio.create_task(poller.run())
+        await asyncio.sleep(9.9)
+        assert retries == []
+        await asyncio.sleep(10.2)
+        assert await poller.poll() == Outcome("unchanged", "", {})
+        assert retries == [False, False, True]
+        watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await watch
+
+    run_virtually(main())
+    assert caplog.records == []
+
+
+def test_at_no_interval_nobody_watches():
+    async def main():
+        async def poll(_retry_held: bool) -> Outcome:
+            raise AssertionError("nobody asked")
+
+        poller = Poller(poll, 0.0, Counter())
+        await asyncio.wait_for(poller.run(), 60.0)
+        assert poller.last == Outcome("unchanged", "not polled yet", {})
+        assert poller.last.to_dict() == {"outcome": "unchanged", "message": "not polled yet", "changed": {}}
+
+    run_virtually(main())
+
+
+def test_a_poll_waits_for_whoever_is_busy():
+    async def main():
+        async def poll(_retry_held: bool) -> Outcome:
+            return Outcome("unchanged", "", {})
+
+        poller = Poller(poll, 0.0, Counter())
+        async with poller.busy:
+            polling = asyncio.create_task(poller.poll())
+            await asyncio.sleep(1)
+            assert not polling.done()
+        await polling
+
+    run_virtually(main())
+
+
+def test_each_new_outcome_is_logged_once_and_an_error_of_ours_without_a_traceback(caplog):
+    async def main():
+        secret = "http://ann:hunter2@registry"
+        steps = [
+            Outcome("unchanged", "nothing new", {}),
+            Outcome("held", "half", {}),
+            Outcome("held", "half", {}),
+            RegistryError(f"{secret} is gone"),
+            OSError(f"{secret} is gone"),
+            KeyError("a bug"),
+            Outcome("changed", "now served: a version 2", {"a": 2}),
+            Outcome("unchanged", "nothing new", {}),
+        ]
+        counter = Counter()
+
+        async def poll(_retry_held: bool) -> Outcome:
+            step = steps.pop(0)
+            if isinstance(step, Exception):
+                raise step
+            return step
+
+        poller = Poller(poll, 1.0, counter)
+        watch = asyncio.create_task(poller.run())
+        await asyncio.sleep(8.5)
+        watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await watch
+        assert counter.outcomes == ["unchanged", "held", "held", "failed", "failed", "failed", "changed", "unchanged"]
+        assert "hunter2" not in poller.last.message
+
+    with caplog.at_level(logging.INFO, "pliant.serving"):
+        run_virtually(main())
+    logged = [(record.levelname, record.message.replace("***@", "")) for record in caplog.records]
+    assert logged[0] == ("WARNING", "refresh: held: half")
+    assert [level for level, _ in logged[1:]] == ["WARNING", "ERROR", "WARNING", "ERROR", "INFO"]
+    assert logged[2][1] == logged[4][1] == "the poll of the registry failed"
+    assert logged[5] == ("INFO", "refresh: changed: now served: a version 2")
+    assert all("hunter2" not in message for _, message in logged)
+
+
+def test_versions_are_named_in_order():
+    assert join_versions({"b": 2, "a": 10}) == "a version 10, b version 2"
