@@ -17,6 +17,7 @@ from serving.bins.settings import BinsSettings
 from serving.client import Client
 from serving.http.api_errors import ApiError
 from serving.metrics import Metrics
+from tests.fixtures.fakes import run_virtually
 
 ANN = Client("ann", 2.0, frozenset({"use"}), "k1")
 
@@ -219,3 +220,34 @@ def test_a_request_names_its_stream_unless_only_one_is_served_or_has_the_head():
         single.endpoint.select(None, "task", "classification")
     assert refused.value.status == 424
     assert both.endpoint.tasks() == ["mails", "kinds"] and both.endpoint.describe("kinds").head == "classification"
+
+
+def test_nobody_sleeps_between_the_texts_of_a_large_request():
+    async def main():
+        service = Service()
+        text = "x" * (2 * AT_ONCE)
+        await service.endpoint.run(TextRequest("mails", ((text, None), (text, text), ("b", None))), 12.0)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(main()) == 0.0
+
+
+def test_up_to_16_kib_of_text_are_read_before_others_have_a_turn():
+    async def turns_before_the_second(*sizes: int) -> int:
+        service, turns = Service(), []
+
+        async def other():
+            while True:
+                turns.append(len(service.reader.reads))
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        texts = tuple(("x" * size, None) for size in (*sizes, 1))
+        await service.endpoint.run(TextRequest("mails", texts), 12.0)
+        beside.cancel()
+        return turns.count(len(sizes))
+
+    assert asyncio.run(turns_before_the_second(16384)) == 0
+    assert asyncio.run(turns_before_the_second(16385)) == 1
+    assert asyncio.run(turns_before_the_second(16385, 16384)) == 0
+    assert asyncio.run(turns_before_the_second(16384, 1)) == 1

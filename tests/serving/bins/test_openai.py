@@ -114,3 +114,9 @@ def test_overload_and_lost_devices_have_each_apis_status_and_say_when_to_try_aga
     assert (response.status_code, told["type"], told["code"]) == expected and "retry-after" in response.headers
     response = service.post("/meanings/embed", {"inputs": TEXT})
     assert (response.status_code, response.json()["error_type"]) == of_tei and "retry-after" in response.headers
+
+
+def test_a_stream_is_listed_without_the_time_that_nobody_knows(service):
+    entry = {"object": "model", "created": 0, "owned_by": "pliant"}
+    listed = [{"id": name, **entry} for name in ("colours", "meanings")]
+    assert service.call("GET", "/v1/models").json() == {"object": "list", "data": listed}

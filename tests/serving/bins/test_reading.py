@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from pliant.models.text import Reader
 from serving.bins.reading import TokenReader
@@ -41,3 +42,20 @@ def test_cut_at_its_beginning_a_text_keeps_its_last_tokens_between_the_special_o
 def test_a_book_is_cut_without_reading_all_of_it(left):
     told = TokenReader(TOKENIZER, MOST).read("a dog " * 200_000, left=left)
     assert (len(told.ids), told.truncated) == (MOST, True)
+
+
+def test_what_the_tokenizer_itself_would_cut_or_pad_does_not_count():
+    tokenizer = Tokenizer.from_str(TOKENIZER)
+    tokenizer.enable_truncation(5)
+    tokenizer.enable_padding(length=64)
+    text = "a dog reads a dog reads"
+    for left in (False, True):
+        plain, told = (TokenReader(one, MOST).read(text, left=left) for one in (TOKENIZER, tokenizer.to_str()))
+        np.testing.assert_array_equal(told.ids, plain.ids)
+        assert 5 < len(told.ids) < 64 and not told.truncated
+
+
+def test_a_text_of_exactly_the_most_tokens_is_read_whole_from_either_end():
+    for left in (False, True):
+        exact, more = (TokenReader(TOKENIZER, MOST).read("cat " * count, left=left) for count in (MOST - 2, MOST - 1))
+        assert (len(exact.ids), exact.truncated, len(more.ids), more.truncated) == (MOST, False, MOST, True)
