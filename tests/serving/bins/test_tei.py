@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from types import SimpleNamespace
 
 import httpx2
 import huggingface_hub
@@ -10,11 +12,16 @@ import numpy as np
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils._http import default_client_factory
+from starlette.requests import Request
 
 from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.errors import InputError
 from pliant.models.text import Reader
+from serving.bins import tei
+from serving.http.api_errors import ApiError
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import CLASSES, LONG, MOST, SHAPES, SHORT, TEXT, encoder, publish_tiny
+from tests.fixtures.fakes import run_virtually
 from tests.fixtures.tokens.http import FolderRegistry
 
 
@@ -245,3 +252,73 @@ def test_a_wrong_method_is_answered_with_the_right_ones(both):
     for path, right in (("/status", "GET"), ("/info", "GET"), ("/colours/health", "GET"), ("/embed", "POST")):
         refused = both.call("PUT", path)
         assert (refused.status_code, refused.headers["allow"].split(", ")[0]) == (405, right), path
+
+
+class Instant:
+    """An endpoint that answers every text at once with the same logits."""
+
+    settings = SimpleNamespace(max_texts=100, max_deadline=60.0)
+
+    async def run(self, request, arrived):
+        encoder = SimpleNamespace(classes=CLASSES)
+        return SimpleNamespace(
+            outputs=[np.array([1, 3, 2], np.float32)] * len(request.texts), encoder=encoder, headers={}
+        )
+
+
+@pytest.mark.parametrize(("texts", "turns"), [(31, 0), (32, 1), (63, 1), (96, 3)])
+def test_others_have_a_turn_after_the_scores_of_each_32_texts_and_nobody_sleeps(texts, turns):
+    async def main():
+        seen = []
+
+        async def other():
+            while True:
+                await asyncio.sleep(0)
+                seen.append(1)
+
+        beside = asyncio.create_task(other())
+        await asyncio.sleep(0)
+        seen.clear()
+        request = Request({"type": "http", "headers": []})
+        fields = {"inputs": [["a"]] * texts, "raw_scores": True}
+        response = await tei._predict(request, Instant(), "colours", fields, 0.0)
+        beside.cancel()
+        scores = [{"score": 3.0, "label": "green"}, {"score": 2.0, "label": "blue"}, {"score": 1.0, "label": "red"}]
+        assert json.loads(response.body) == [scores] * texts
+        return len(seen), asyncio.get_running_loop().time()
+
+    assert run_virtually(main()) == (turns, 0.0)
+
+
+def test_texts_for_embeddings_are_one_text_or_a_list_of_texts():
+    assert tei.plain_texts("inputs", "a\x00", 2) == (("a ", None),)
+    assert tei.plain_texts("inputs", ["a", "b"], 2) == (("a", None), ("b", None))
+    with pytest.raises(ApiError, match="inputs is a list of 3, but must be at most 2"):
+        tei.plain_texts("inputs", ["a", "b", "c"], 2)
+    with pytest.raises(InputError, match=r"inputs\[1\] is None, but must be a text"):
+        tei.plain_texts("inputs", ["a", None], 2)
+    for value in ([7], ["a", [1]]):
+        with pytest.raises(InputError, match="inputs is given as numbers of tokens, but must be texts"):
+            tei.plain_texts("inputs", value, 2)
+
+
+def test_texts_to_classify_are_single_ones_and_pairs():
+    assert tei._sequences([["a\x00"], ["b", "c"]], 2) == (("a ", None), ("b", "c"))
+    with pytest.raises(InputError, match=r"inputs\[0\]\[1\] is 1, but must be a text"):
+        tei._sequences([["a", 1]], 2)
+
+
+def test_health_and_info_are_answered_for_a_stream_of_either_head(both):
+    assert both.call("GET", "/health").status_code == both.call("GET", "/colours/health").status_code == 200
+    for name, kind in (("colours", "classifier"), ("meanings", "embedding")):
+        page = both.call("GET", f"/{name}/info").json()
+        assert (page["model_id"], list(page["model_type"])) == (name, [kind])
+        limits = page["max_input_length"], page["max_concurrent_requests"], page["max_client_batch_size"]
+        assert limits == (MOST, 2048, 8)
+    assert both.call("GET", "/info").status_code == 422
+
+
+def test_a_service_whose_devices_are_down_is_not_well(colours, monkeypatch):
+    monkeypatch.setattr(type(colours.endpoint), "ready", False)
+    answer = colours.call("GET", "/health")
+    assert (answer.status_code, answer.json()) == (503, {"error": "unhealthy", "error_type": "Unhealthy"})
