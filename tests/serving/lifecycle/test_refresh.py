@@ -397,3 +397,9 @@ def test_a_foreign_prefix_has_no_releases():
     marks = source.marks(None)
     assert (marks.release, marks.strays, marks.pointers) == (None, (), {"mine-champion": 5})
     assert marks.identity == "the registry" and registry.releases_read == 0
+
+
+def test_versions_are_read_from_the_view_of_a_release_where_one_is_given():
+    registry, view = Registry(), Registry(pointers={A: 7})
+    source = Source(registry, "champion", PREFIX, lambda *_: None)
+    assert source.pointers(None) == {A: 1} and source.pointers(None, view) == {A: 7}
