@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -83,13 +84,35 @@ def test_bentoml_as_shipped_still_leaves_its_timer():
     assert timers == 1
 
 
-def test_importing_the_service_puts_the_patch_in():
-    script = (
-        "import serving.tokens.service, serving.bento.bentoml_patches as ours;"
-        "from bentoml._internal.server.http.traffic import TimeoutMiddleware as theirs;"
-        "assert theirs.__call__ is ours._call_within_timeout"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=600)
+SERVICES = """
+import json
+import serving.bento.bentoml_patches as ours
+from bentoml._internal.server.http.traffic import TimeoutMiddleware as theirs
+from serving.bins.service import BinsService as bins, app as app_of_bins
+from serving.tokens.service import TokensService as tokens, app as app_of_tokens
+
+assert theirs.__call__ is ours._call_within_timeout
+services = [(bins, app_of_bins), (tokens, app_of_tokens)]
+print(json.dumps({
+    service.name: {
+        "traffic": service.config["traffic"],
+        "app": [[path, mounted is app] for mounted, path, _ in service.mount_apps],
+        "middleware": [[kind.__name__, options["state"] is app.state] for kind, options in service.middlewares],
+    }
+    for service, app in services
+}))
+"""
+
+
+def test_importing_a_service_puts_the_patch_in_and_hosts_its_app_behind_its_door():
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("PLIANT_")}
+    command = [sys.executable, "-c", SERVICES]
+    run = subprocess.run(command, check=True, timeout=600, capture_output=True, text=True, env=environment)
+    guarded = {"traffic": {"timeout": 300}, "middleware": [["AccessMiddleware", True]]}
+    assert json.loads(run.stdout.splitlines()[-1]) == {
+        "pliant_bins": {**guarded, "app": [["/", True]]},
+        "pliant_tokens": {**guarded, "app": [["/v1", True]]},
+    }
 
 
 def test_freezing_leaves_nothing_for_later_collections():
