@@ -13,8 +13,8 @@ from pliant.bins.artifact import Shape
 from pliant.bins.knowledge import knowledge_of
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.bins.simulated import SimulatedBins
-from pliant.errors import ArtifactError, DeviceError, DigestError, InputError, RegistryError, WorkerError
-from pliant.protocol import Arrived, Drop, Request
+from pliant.errors import ArtifactError, DeviceError, DigestError, RegistryError, WorkerError
+from pliant.protocol import Request
 from pliant.simulator import simulate
 from registry.names import BINS_ENCODER, BINS_PREFIX
 from serving.bins import assembly as bins_assembly
@@ -23,7 +23,6 @@ from serving.bins.catalog import load_catalog
 from serving.bins.reading import TokenReader
 from serving.bins.request import TextRequest
 from serving.window import AT_ONCE
-from serving.workers.worker import ProcessWorker
 from tests.fixtures.bins.in_process import MANY, QUIET, serving
 from tests.fixtures.bins.published import (
     DEVICE,
@@ -341,90 +340,3 @@ def test_devices_may_be_actors_of_a_ray_cluster(registry):
     for text, output in zip((TEXT, SHORT), answer.outputs, strict=True):
         tokens = reader.read(text)
         np.testing.assert_allclose(output, runtime.run(3, [(tokens.ids, tokens.types)]).outputs[0], atol=1e-5)
-
-
-def test_the_status_says_all_of_the_service_and_its_streams(registry):
-    publish_tiny(registry)
-    with serving(registry, replace(QUIET, workers=2)) as service:
-        status = service.call("GET", "/status").json()
-        streams = service.present.catalog.streams
-    common = ("ready", "alias", "release", "generation", "leaving", "refresh_seconds", "waiting", "pending")
-    assert [status.pop(name) for name in common] == [True, "champion", None, 1, 0, 0.0, 0, 0]
-    assert status.pop("refresh") == {"outcome": "unchanged", "message": "not polled yet", "changed": {}}
-    heads = {"colours": ("classification", ["red", "green", "blue"]), "meanings": ("embedding", [])}
-    assert status == {
-        "workers": 2,
-        "least_workers": 2,
-        "pool": "processes",
-        "policy": "default",
-        "dispatch": "completion",
-        "placement": "shared",
-        "streams": [
-            {
-                "name": name,
-                "version": 1,
-                "digest": streams[name].digest,
-                "encoder": {"version": 1, "digest": streams[name].encoder.digest},
-                "head": head,
-                "classes": classes,
-                "max_length": MOST,
-                "slo": 30.0,
-                "device": DEVICE,
-                "engine": "eager",
-                "bins": ["8x1", "8x4", f"{MOST}x1", "dynamic"],
-                "seconds": [1e-3, 3e-3, 4e-3],
-            }
-            for name, (head, classes) in heads.items()
-        ],
-    }
-
-
-def test_the_devices_go_to_the_workers_in_turn_and_must_be_of_the_class_of_the_profile(registry):
-    publish_tiny(registry)
-    catalog = load_catalog(registry, "champion")
-    settings = replace(QUIET, device="cpu, cuda:1", workers=3, threads=2)
-    builds = [bins_assembly.build_plan(settings, catalog, worker) for worker in range(3)]
-    assert [build.plan.device for build in builds] == ["cpu", "cuda:1", "cpu"]
-    for build in builds:
-        assert (build.plan.threads, build.plan.profiled_on, build.plan.warm_batches) == (2, DEVICE, ())
-        assert (build.placement, build.first, len(build.streams)) == ("shared", None, 2)
-    (colours, _), (served, _) = builds[0].streams, catalog.streams.values()
-    assert (colours.folder, colours.digest) == (served.encoder.folder, served.encoder.digest)
-    assert (colours.engine, colours.shapes, colours.files) == ("eager", SHAPES, {})
-    assert bins_assembly.build_plan(replace(settings, any_profile=True), catalog, 0).plan.profiled_on is None
-
-
-@pytest.mark.parametrize(("waiting", "workers", "room"), [(6, 2, 6), (5, 2, 6), (4, 2, 4), (3, 1, 3)])
-def test_each_worker_has_an_equal_share_of_those_that_may_wait_rounded_up(registry, waiting, workers, room):
-    publish_tiny(registry)
-    catalog = load_catalog(registry, "champion")
-    scheduler = make_scheduler(replace(QUIET, max_waiting=waiting, workers=workers), catalog)
-    actions = []
-    for id in range(8 + workers):
-        actions += scheduler.handle(Arrived(Request(id, 0.0, 30.0, "meanings", 1.0, 8)), 0.0)
-    full = [action for action in actions if isinstance(action, Drop) and action.reason == "full"]
-    assert scheduler.waiting == 8 - len(full) == room
-
-
-def test_processes_of_this_machine_need_no_pool_that_is_closed():
-    make, close = bins_assembly.open_pool(QUIET)
-    assert make is ProcessWorker and close() is None
-
-
-def test_where_ray_is_installed_devices_on_its_nodes_are_checked_there(registry, monkeypatch):
-    monkeypatch.setattr(bins_assembly, "open_registry", lambda settings: registry)
-    monkeypatch.setattr(bins_assembly, "find_spec", lambda name: name)
-    publish_tiny(registry, device_class="another device")
-    check(replace(QUIET, pool="ray"))
-
-
-def test_a_policy_that_the_placement_excludes_and_a_broken_tokenizer_are_refused_before_serving(registry, monkeypatch):
-    monkeypatch.setattr(bins_assembly, "open_registry", lambda settings: registry)
-    publish_tiny(registry, placement="single")
-    with pytest.raises(InputError, match="policy is first-come, but must be default"):
-        check(replace(QUIET, workers=2, policy="first-come"))
-    broken = replace(encoder("meanings"), tokenizer="{}")
-    digest = registry.publish(BINS_ENCODER + "meanings", broken)
-    registry.publish(BINS_PREFIX + "meanings", plan("meanings", digest, placement="single"))
-    with pytest.raises(ArtifactError, match="the tokenizer cannot be used"):
-        check(replace(QUIET, workers=2))

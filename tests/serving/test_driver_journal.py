@@ -1,0 +1,273 @@
+"""The driver's journal to the last event, its counts, its limits and its end, and what it does about a broken read."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from pliant.errors import WorkerError
+from pliant.protocol import (
+    Answer,
+    Arrived,
+    Cancelled,
+    Drop,
+    Finished,
+    JournalEntry,
+    Launch,
+    Request,
+    Result,
+    Woke,
+)
+from serving.answers import Pending
+from serving.client import Client
+from serving.clock import loop_clock
+from serving.driver import Driver
+from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
+from tests.serving.test_driver import Bench, BrokenScheduler, RestlessScheduler
+
+
+def test_the_journal_holds_every_event_with_its_time_and_wakes_once_at_each_deadline():
+    async def main():
+        bench = Bench()
+        bench.workers[0].seconds = 3.0
+        await bench.driver.start()
+        asks = []
+        for deadline in (10.0, 0.5, 2.0):
+            asks.append(asyncio.create_task(bench.driver.submit("a", deadline, 1.0, "x")))
+            await asyncio.sleep(0)
+        await asyncio.gather(*asks)
+        await bench.driver.stop()
+        await asyncio.sleep(20)
+        return bench.journal
+
+    assert run_virtually(main()) == [
+        JournalEntry(0.0, Arrived(Request(0, 0.0, 10.0, "a", 1.0, 0, 0, "", 1.0)), (Launch(0, 0, (0,)),)),
+        JournalEntry(0.0, Arrived(Request(1, 0.0, 0.5, "a", 1.0, 0, 0, "", 1.0)), ()),
+        JournalEntry(0.0, Arrived(Request(2, 0.0, 2.0, "a", 1.0, 0, 0, "", 1.0)), ()),
+        JournalEntry(0.5, Woke(), (Drop(1, "late"),)),
+        JournalEntry(2.0, Woke(), (Drop(2, "late"),)),
+        JournalEntry(3.0, Finished(0, 3.0, (Result(0),)), (Answer(0, 0),)),
+    ]
+
+
+def test_what_a_request_says_of_itself_and_its_client_reaches_the_scheduler():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        client = Client("ann", 2.5)
+        await bench.driver.submit("a", 4.0, 0.5, "x", length=7, setting=-3, client=client)
+        await bench.driver.stop()
+        assert bench.journal[0].event.request == Request(0, 0.0, 4.0, "a", 0.5, 7, -3, "ann", 2.5)
+
+    run_virtually(main())
+
+
+def test_it_counts_those_that_wait_and_those_that_have_no_answer():
+    async def main():
+        bench = Bench()
+        bench.workers[0].seconds = 1.0
+        await bench.driver.start()
+        driver, counts = bench.driver, []
+        assert (driver.pending, driver.waiting) == (0, 0)
+        asks = [asyncio.create_task(bench.driver.submit("a", 50.0, 1.0, at)) for at in range(4)]
+        await asyncio.sleep(0.5)
+        counts.append((driver.pending, driver.waiting))
+        asks[0].cancel()  # it runs, and nobody waits for it any more
+        await asyncio.gather(asks[0], return_exceptions=True)
+        counts.append((driver.pending, driver.waiting))
+        for ask in asks[1:]:
+            ask.cancel()
+        await asyncio.gather(*asks, return_exceptions=True)
+        counts.append((driver.pending, driver.waiting))
+        assert counts == [(4, 3), (3, 2), (0, 0)]
+        await driver.stop()
+
+    run_virtually(main())
+
+
+def test_the_usual_deadline_follows_those_of_the_latest_requests():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        assert bench.driver.usual_deadline == 0.5
+        await bench.ask("x", deadline=10.5)
+        assert bench.driver.usual_deadline == pytest.approx(1.0)
+        await bench.ask("x", deadline=1.0)
+        assert bench.driver.usual_deadline == pytest.approx(1.0)
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_without_limits_of_its_own_a_launch_may_take_a_minute_and_the_end_two():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        asked = asyncio.create_task(bench.ask("hang", deadline=1000.0))
+        await asyncio.sleep(59.9)
+        assert "kill" not in bench.workers[0].calls
+        await asyncio.sleep(0.2)
+        assert "kill" in bench.workers[0].calls
+        began = bench.driver.now
+        await bench.driver.stop()
+        assert bench.driver.now - began == pytest.approx(120.0, abs=0.01)
+        assert [str(answer) for answer in await asked] == ["the service stopped before an answer came, after 120 s"]
+
+    run_virtually(main())
+
+
+class WatchedWorker(FakeWorker):
+    """Notes a run that is cancelled."""
+
+    async def run(self, setting, payloads):
+        try:
+            return await super().run(setting, payloads)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            self.calls.append("cancelled")
+            raise
+
+
+def test_the_end_gives_up_what_runs_before_it_stops_the_workers_and_nothing_comes_later():
+    async def main():
+        bench = Bench(drain=1.0)
+        worker = bench.driver._slots[0].worker = WatchedWorker()
+        await bench.driver.start()
+        asked = asyncio.create_task(bench.ask("hang", "waits"))
+        await asyncio.sleep(0.5)
+        await bench.driver.stop()
+        assert bench.driver.now == pytest.approx(1.5)
+        assert worker.calls == ["start", ("hang",), "cancelled", "stop"]
+        assert [type(answer) for answer in await asked] == [WorkerError] * 2
+        assert bench.driver.pending == 0
+        entries = len(bench.journal)
+        await asyncio.sleep(30)  # beyond the deadline of what waited
+        assert len(bench.journal) == entries
+
+    run_virtually(main())
+
+
+def test_a_launch_that_is_over_is_not_remembered():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        for number in range(3):
+            await bench.ask(number)
+        assert not bench.driver._tasks and not bench.driver._pending
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_an_answer_that_came_before_its_client_left_is_not_cancelled_too():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        asks = [asyncio.create_task(bench.driver.submit("a", 5.0, 1.0, at)) for at in range(2)]
+        await asyncio.sleep(0)
+        asks[1].cancel()
+        settle = Pending.settle
+
+        def settle_and_leave(pending, answer):
+            settle(pending, answer)
+            asks[0].cancel()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Pending, "settle", settle_and_leave)
+            answers = await asyncio.gather(*asks, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [asyncio.CancelledError] * 2
+        cancelled = [entry.event for entry in bench.journal if isinstance(entry.event, Cancelled)]
+        assert cancelled == [Cancelled(1)]
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+class Overlapping(FifoScheduler):
+    """Takes its one worker for free though it is not."""
+
+    def handle(self, event, now):
+        actions = super().handle(event, now)
+        self._free = [0]
+        return actions
+
+
+def test_a_worker_that_is_given_two_launches_at_once_is_the_schedulers_fault():
+    async def main():
+        bench = Bench(scheduler=Overlapping())
+        bench.scheduler.check = lambda: None
+        await bench.driver.start()
+        answers = await bench.ask("x", "y")
+        sentence = "the scheduler failed: SchedulerError: worker 0 was given launch 1 during launch 0"
+        assert [str(answer) for answer in answers] == [sentence] * 2
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_an_output_that_cannot_be_read_fails_its_own_request_and_is_logged(caplog):
+    def read(pending, result):
+        if pending.payload == "bad":
+            raise ValueError("not an output")
+        return dataclasses.replace(result, length=3)
+
+    async def main():
+        journal, worker = [], FakeWorker()
+        driver = Driver(FifoScheduler(), [worker], journal.append, loop_clock(), read=read)
+        await driver.start()
+        asks = [driver.submit("a", 5.0, 1.0, payload) for payload in ("first", "good", "bad", "good")]
+        answers = await asyncio.gather(*asks, return_exceptions=True)
+        outputs = [getattr(answer, "output", str(answer)) for answer in answers]
+        assert outputs == ["first", "good", "not an output", "good"]
+        finished = [entry.event for entry in journal if isinstance(entry.event, Finished)]
+        assert finished[1].results == (Result(1, length=3), Result(2), Result(3, length=3))
+        await driver.stop()
+
+    run_virtually(main())
+    assert [record.message for record in caplog.records] == ["the output of request 2 could not be read"]
+
+
+def test_a_scheduler_that_fails_for_good_is_logged_with_its_error(caplog):
+    async def main():
+        bench = Bench(scheduler=BrokenScheduler())
+        await bench.driver.start()
+        await bench.ask(*range(5))
+        await bench.driver.stop()
+
+    run_virtually(main())
+    (record,) = caplog.records
+    assert record.message == "the scheduler failed; every request gets an error from now on"
+    assert isinstance(record.exc_info[1], KeyError)
+
+
+def test_a_scheduler_that_wants_to_be_woken_in_the_past_says_so_in_its_error():
+    async def main():
+        bench = Bench(scheduler=RestlessScheduler())
+        bench.workers[0].seconds = 2.0
+        await bench.driver.start()
+        (answer,) = await bench.ask("x")
+        assert str(answer).endswith("after Woke at 1.0 the scheduler asks to be woken at 1.0, which is not later")
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_spares_start_beside_the_workers_and_share_their_updates_builds_and_end():
+    async def main():
+        worker, spare, late = (FakeWorker(build="b") for _ in range(3))
+        late.failing_restarts = 1
+        driver = Driver(FifoScheduler(), [worker], lambda _: None, loop_clock(), spares=[spare, late])
+        await driver.start()
+        assert driver.spares == 0
+        await asyncio.sleep(1)
+        assert driver.spares == 1 and spare.calls == ["restart"]
+        await driver.update("more", "c")
+        assert (worker.calls[-1], spare.calls[-1], late.build) == (("update", "more"), ("update", "more"), "c")
+        driver.remember("d")
+        assert [one.build for one in (worker, spare, late)] == ["d"] * 3
+        await driver.stop()
+        assert [one.calls[-1] for one in (worker, spare, late)] == ["stop"] * 3
+
+    run_virtually(main())
