@@ -64,3 +64,23 @@ def test_a_pool_is_ready_and_alive_if_all_engines_are_and_counts_what_all_have()
     assert not pool.ready and pool.alive
     engines[0].alive = False
     assert not pool.alive
+
+
+def test_a_text_usually_takes_ten_seconds():
+    assert EnginePool([], [], []).usual_deadline == 10
+
+
+def test_the_engines_end_before_their_forecasters_and_files():
+    order = []
+
+    class Noting(Part):
+        async def stop(self) -> None:
+            await asyncio.sleep(0)
+            order.append(self.waiting)
+
+        def close(self) -> None:
+            order.append(self.waiting)
+
+    pool = EnginePool([Noting(waiting=1)], [Noting(waiting=2)], [Noting(waiting=3)])
+    asyncio.run(pool.stop())
+    assert order == [1, 2, 3]

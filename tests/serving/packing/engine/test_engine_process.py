@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import pickle
+import socket
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from pliant.errors import InputError, WorkerError
 from serving.packing.engine import engine_process
-from serving.packing.engine.engine_process import STATUS_SECONDS, ProgressReporter, serve
-from serving.workers.child_process import pack
+from serving.packing.engine.engine_process import STATUS_SECONDS, MessageSender, ProgressReporter, serve
+from serving.workers.child_process import pack, receive
 
 
 class Sender:
@@ -125,3 +127,86 @@ def test_a_failed_output_ends_the_process_before_anything_is_sent():
     with pytest.raises(Ended):
         reporter.deliver([progress(), progress("failed")])
     assert sender.sent == []
+
+
+def test_a_status_comes_five_times_a_second_at_most(monkeypatch):
+    sender, now = Sender(), [100.0]
+    monkeypatch.setattr(engine_process.time, "monotonic", lambda: now[0])
+    reporter = ProgressReporter(sender)
+    reporter.engine = Engine()
+    for step in range(17):  # of a sixteenth of a second
+        now[0] = 100.0 + step / 16
+        reporter.deliver([progress()])
+    assert [kind for kind, _ in sender.sent].count("status") == 5
+    assert [kind for kind, _ in sender.sent][:6] == ["progress", "status", *["progress"] * 4]
+
+
+def test_why_a_process_ends_is_in_the_log(caplog):
+    reporter = ProgressReporter(Sender())
+    for engine in (None, Engine()):
+        reporter.engine = engine
+        with pytest.raises(Ended):
+            reporter.deliver([progress("failed")])
+    with pytest.raises(Ended):
+        serve(io.BytesIO(pack(("submit", (SimpleNamespace(prompt=SimpleNamespace(id=4)),)))), Sender(), poor)
+    reasons = ("the engine failed while it was built", "out of memory", "dead")
+    assert caplog.messages == [f"the engine's process ends: {reason}" for reason in reasons]
+
+
+def poor(_deliver) -> Engine:
+    return Engine(submit=WorkerError("dead"))
+
+
+def test_a_process_without_an_engine_stays_until_its_parent_has_read_why():
+    def build(_deliver):
+        raise WorkerError("no room")
+
+    incoming = io.BytesIO(pack(("poll", (1,))) + b"more")
+    serve(incoming, Sender(), build)
+    assert incoming.read() == b"more"
+
+
+def test_a_sender_never_makes_others_wait_keeps_their_order_and_ends_with_the_socket():
+    ours, theirs = socket.socketpair()
+    before = set(threading.enumerate())
+    with ours, theirs:
+        ours.settimeout(30)
+        sender = MessageSender(theirs)
+        (thread,) = set(threading.enumerate()) - before
+        assert thread.daemon, "or the process would never end"
+        sent = [("ready", None), ("progress", [b"x" * 1_000_000]), ("progress", [2]), ("progress", [3]), ("status", 4)]
+        for kind, value in sent:
+            sender.put(kind, value)
+        with ours.makefile("rb") as incoming:
+            received = []
+            while not received or received[-1] != ("status", 4):
+                received.append(receive(incoming))
+        assert received[0] == sent[0]
+        assert [item for kind, items in received[1:-1] for item in items] == [b"x" * 1_000_000, 2, 3]
+        assert {kind for kind, _ in received[1:-1]} == {"progress"}
+        theirs.shutdown(socket.SHUT_RDWR)
+        sender.put("status", 5)
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_a_process_answers_its_first_message_and_then_the_others_until_the_end(monkeypatch):
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ours.makefile("rb") as answers, theirs.makefile("rb") as incoming:
+        ours.settimeout(30)
+        for message in (Healthy(), ("poll", (7,))):
+            ours.sendall(pack(message))
+        ours.shutdown(socket.SHUT_WR)
+        with pytest.raises(EOFError):
+            engine_process.main(theirs, incoming)
+        assert [receive(answers), receive(answers)] == [
+            ("ready", None),
+            ("report", (7, SimpleNamespace(error="out of memory"), "")),
+        ]
+
+
+class Healthy:
+    """A build, which makes an engine that does what it is told."""
+
+    def __call__(self, _deliver) -> Engine:
+        return Engine()

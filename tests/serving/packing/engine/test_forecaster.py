@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
 from serving.packing.engine.forecaster import MAX_TEXTS, READ_CHARACTERS, Forecaster
 
 USUAL = (1.0,) * 8
@@ -112,3 +114,87 @@ def test_a_predictor_that_failed_is_used_again_by_the_next_request():
         return [*await forecaster.forecast(["a"]), *await forecaster.forecast(["b"])]
 
     assert [one.origin for one in forecasting(predict, twice)] == ["failed", "predicted"]
+
+
+def test_the_predictor_is_loaded_and_used_in_one_thread_that_ends_with_it():
+    threads = []
+
+    def load():
+        threads.append(threading.current_thread())
+        return predict
+
+    def predict(texts):
+        threads.append(threading.current_thread())
+        return [SAID for _ in texts]
+
+    async def run():
+        forecaster = Forecaster(load, USUAL, 60.0)
+        unloaded = await forecaster.forecast(["early"])
+        await forecaster.start()
+        told = [await forecaster.forecast([text]) for text in "abc"]
+        await forecaster.stop()
+        return [*unloaded, *(one for (one,) in told)]
+
+    assert [one.origin for one in asyncio.run(run())] == ["failed"] + ["predicted"] * 3
+    (thread,) = set(threads)
+    assert len(threads) == 4 and thread is not threading.current_thread()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_a_predictor_that_hangs_does_not_hold_up_the_end():
+    go, entered, left = threading.Event(), threading.Event(), []
+
+    def predict(texts):
+        entered.set()
+        left.append(go.wait(60))
+        return [SAID for _ in texts]
+
+    async def run():
+        forecaster = Forecaster(lambda: predict, USUAL, 0.0)
+        await forecaster.start()
+        told = await forecaster.forecast(["a"])
+        await until(entered.is_set)
+        await forecaster.stop()
+        still = list(left)
+        await asyncio.sleep(0)
+        tasks = len(asyncio.all_tasks())
+        go.set()
+        return told, still, tasks
+
+    (told,), still, tasks = asyncio.run(run())
+    assert (told.origin, still, tasks) == ("late", [], 1)
+
+
+def test_a_predictor_that_answers_for_too_few_texts_has_failed_and_the_log_says_so(caplog):
+    told = forecasting(lambda texts: [SAID], lambda one: one.forecast(["a", "b"]), limit=60.0)
+    assert [(one.tokens, one.origin) for one in told] == [(SAID[0], "predicted"), (USUAL, "failed")]
+    assert caplog.messages == ["lengths could not be predicted"] and caplog.records[0].exc_info
+
+
+@pytest.mark.parametrize(("error", "origin"), [(None, "predicted"), (ValueError("a bug"), "failed")])
+def test_who_has_gone_spoils_no_forecast_of_those_predicted_together(caplog, error, origin):
+    """The first of two texts in one batch is late when the predictions come, or the error."""
+    calls, go = [], threading.Event()
+
+    def predict(texts):
+        calls.append(list(texts))
+        go.wait(60)
+        if error:
+            raise error
+        return [SAID for _ in texts]
+
+    async def pair(forecaster):
+        async def within(limit, text):
+            forecaster._limit = limit
+            return await forecaster.forecast([text])
+
+        hasty = asyncio.create_task(within(0.01, "hasty"))
+        patient = asyncio.create_task(within(60.0, "patient"))
+        late = await hasty
+        go.set()
+        return [*late, *await patient]
+
+    assert [one.origin for one in forecasting(predict, pair)] == ["late", origin]
+    assert calls == [["hasty", "patient"]]
+    assert caplog.messages == (["lengths could not be predicted"] if error else [])

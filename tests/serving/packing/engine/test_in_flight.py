@@ -96,3 +96,19 @@ def test_a_failure_says_why():
     flight, seen = output()
     flight.end("failed", "the device is gone")
     assert (flight.finish, flight.fault, seen, flight.begun) == ("failed", "the device is gone", ["failed"], True)
+
+
+def test_an_output_that_ends_before_it_begins_has_cost_nothing():
+    flight, _ = output()
+    flight.end("cancelled")
+    figures = (flight.queued, flight.seconds, flight.preemptions, flight.recomputed, flight.crashes, flight.tokens)
+    assert figures == (0.0, 0.0, 0, 0, 0, []) and not flight.at_stop_string
+
+
+def test_seconds_of_the_device_are_summed_even_after_the_end_and_other_figures_are_the_last_before_it():
+    flight, _ = output()
+    flight.take(progress(7, seconds=0.5))
+    flight.take(progress(7, finished="length", seconds=0.25, queued=0.75, preemptions=2, recomputed=9))
+    flight.take(progress(seconds=0.125, queued=9.0, preemptions=9, recomputed=99))
+    assert flight.seconds == 0.875
+    assert (flight.queued, flight.preemptions, flight.recomputed) == (0.75, 2, 9)

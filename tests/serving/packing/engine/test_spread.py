@@ -87,3 +87,21 @@ def test_gpus_hold_as_many_times_the_pages_and_main_memory_does_not(catalog, dev
     found = spread(replace(QUIET, device=device, processes=processes), planned)
     assert found.packing.memory == replace(memory, pages=expected)
     assert found.context == min(CONTEXT, 4 * expected)
+
+
+def test_one_process_a_model_may_have_several_devices_and_the_machine_is_not_asked(catalog, monkeypatch):
+    from pliant.packing.engine import tensor_parallel
+
+    monkeypatch.setattr(tensor_parallel, "check", lambda *_: pytest.fail("one process shares nothing"))
+    check_here(replace(QUIET, device="cuda:0,cuda:1"), catalog)
+    with pytest.raises(InputError, match="device is cuda:0,cuda:1"):
+        check_here(replace(TWO, device="cuda:0,cuda:1"), catalog)
+
+
+def test_every_model_is_checked_with_the_processes_and_the_device(catalog, monkeypatch):
+    from pliant.packing.engine import tensor_parallel
+
+    checked = []
+    monkeypatch.setattr(tensor_parallel, "check", lambda *arguments: checked.append(arguments))
+    check_here(replace(TWO, device="cuda"), catalog)
+    assert checked == [(catalog.models["tales"].generator.config, 2, "cuda")]
