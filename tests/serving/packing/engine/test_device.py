@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from pliant.errors import DeviceError, DigestError
+import pytest
+import torch
+
+from pliant.errors import DeviceError, DigestError, WorkerError
 from pliant.packing.scheduling.plan import rules_of
 from registry import codec
+from serving.packing.engine import device
 from serving.packing.engine.device import build
 from serving.packing.messages import EngineBuild
 from serving.workers.device_plan import DevicePlan
@@ -32,3 +36,61 @@ def test_another_class_of_device_than_the_profiles_is_refused(spec):
 def test_another_generator_than_was_published_is_refused(spec):
     with pytest.raises(DigestError):
         build(spec(digest="0" * 64), lambda _news: None)
+
+
+class Recorded:
+    """Stands for the engine's class: notes how it is made and started."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.calls, self.error = [], error
+
+    def __call__(self, generator, *arguments, **options):
+        self.calls.append((generator.name, arguments, options))
+        return self
+
+    def start(self) -> None:
+        self.calls.append("start")
+        if self.error:
+            raise self.error
+
+
+def test_an_engine_is_made_of_its_plan_and_started(spec, monkeypatch, tmp_path):
+    engine, journals = Recorded(), []
+    monkeypatch.setattr(device, "Engine", engine)
+    monkeypatch.setattr(device, "recorder", lambda path: journals.append(path) or "a recorder")
+    plain = spec()
+    assert build(plain, "deliver") is engine
+    cases = [
+        replace(plain, journal=tmp_path / "j", processes=3),
+        replace(plain, plan=replace(plain.plan, threads=None)),
+    ]
+    for each in cases:
+        build(each, "deliver")
+    common = (plain.memory, plain.rules, "deliver", "cpu", 1)
+    assert engine.calls == [
+        ("tales", common, {"journal": None, "processes": 1}),
+        "start",
+        ("tales", common, {"journal": "a recorder", "processes": 3}),
+        "start",
+        ("tales", common, {"journal": None, "processes": 1}),
+        "start",
+    ]
+    assert journals == [tmp_path / "j"]
+
+
+def test_an_engine_has_the_threads_of_its_plan(spec, monkeypatch):
+    engine = Recorded()
+    monkeypatch.setattr(device, "Engine", engine)
+    plain = spec()
+    before = torch.get_num_threads()
+    try:
+        build(replace(plain, plan=replace(plain.plan, threads=2)), "deliver")
+        assert engine.calls[0][1][-1] == 2 and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_device_without_room_is_named(spec, monkeypatch):
+    monkeypatch.setattr(device, "Engine", Recorded(MemoryError("2 GiB")))
+    with pytest.raises(WorkerError, match=r"^cpu has no room for the model \(2 GiB\)$"):
+        build(spec(), "deliver")
