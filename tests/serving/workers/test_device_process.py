@@ -188,3 +188,18 @@ def test_what_a_build_leaves_behind_goes_and_what_it_keeps_is_not_looked_at_by_l
         assert left[0]() is None and gc.get_freeze_count() > before
     finally:
         gc.enable()
+
+
+def test_the_shared_memory_goes_with_its_outbox():
+    outbox = ArrayOutbox()
+    outbox.pack([np.zeros(SHARED_BYTES, np.uint8)])
+    outbox.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(outbox.fd)
+
+
+def test_the_parent_puts_large_arrays_one_after_the_other_from_the_beginning(outbox):
+    for first in (1, 5):
+        outbox.pack([np.full(SHARED_BYTES, first, np.uint8), np.full(3, first + 1, np.uint8)])
+        content = os.pread(outbox.fd, SHARED_BYTES + 3, 0)
+        assert content == bytes([first]) * SHARED_BYTES + bytes([first + 1]) * 3

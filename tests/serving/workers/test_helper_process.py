@@ -5,13 +5,26 @@ from __future__ import annotations
 import asyncio
 import io
 import socket
+import threading
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pliant.errors import WorkerError
 from serving.workers import helper_process
-from serving.workers.helper_process import LONG, PIECE, HelperProcess, _read_answer, _send_answer, _some_at_a_time
+from serving.workers.child_process import receive
+from serving.workers.helper_process import (
+    LONG,
+    PIECE,
+    HelperProcess,
+    _read_answer,
+    _send_answer,
+    _some_at_a_time,
+    small_pieces,
+)
 
 TEXTS = st.text(max_size=3) | st.sampled_from(["a" * (LONG + 1), "\u200b" * 3000, "\ud800" * 2000, "b" * LONG])
 VALUES = st.recursive(st.none() | st.integers() | TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner))
@@ -82,3 +95,161 @@ def test_content_and_arguments_reach_the_process_and_its_exceptions_come_back():
             helper._end()
 
     asyncio.run(run())
+
+
+# A helper in a thread of the test, with a socket as a process has it
+
+
+class Thread:
+    """Stands for the process; killing it ends what it does at its socket."""
+
+    pid = 77
+
+    def __init__(self, target, end: socket.socket) -> None:
+        self.calls, self._end = [], end
+        self.thread = threading.Thread(target=target, daemon=True)
+        self.thread.start()
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+        with suppress(OSError):  # it is closed
+            self._end.shutdown(socket.SHUT_RDWR)
+
+    def wait(self) -> None:
+        self.calls.append("wait")
+        self.thread.join(5)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def spawned(monkeypatch):
+    """What was spawned: entries and threads. `be` is what a process does."""
+    record = SimpleNamespace(entries=[], threads=[], ours=[], niceness=[], be=repeating)
+    monkeypatch.setattr(helper_process.os, "nice", record.niceness.append)
+
+    def spawn(entry):
+        ours, theirs = socket.socketpair()
+
+        def work():
+            with theirs, theirs.makefile("rb") as incoming, suppress(EOFError, OSError):
+                record.be(theirs, incoming)
+
+        record.entries.append(entry)
+        record.ours.append(ours)
+        record.threads.append(Thread(work, theirs))
+        return ours, record.threads[-1]
+
+    monkeypatch.setattr(helper_process, "spawn", spawn)
+    return record
+
+
+def repeating(channel, incoming) -> None:
+    helper_process.help_out(channel, incoming, repeat)
+
+
+def test_a_helper_starts_with_its_first_message_and_yields_to_the_others(spawned):
+    async def run():
+        helper = HelperProcess("a:b")
+        assert helper.pid is None and spawned.entries == []
+        assert await helper.call(60, [b"ab", b"", b"c"], 2) == "abcabc"
+        with pytest.raises(ValueError, match="no times"):
+            await helper.call(60, [], 0)
+        assert await helper.call(60, [b"d"], 1) == "d" and helper.pid == 77
+        assert spawned.threads[0].calls == [] and spawned.niceness == [10]
+        helper._end()
+        assert helper.pid is None and spawned.threads[0].calls == ["kill", "wait"]
+        assert await helper.call(60, [b"e"], 1) == "e"
+        helper._end()
+        helper._end()  # once is enough
+        await asyncio.sleep(0.001)
+        assert [end.fileno() for end in spawned.ours] == [-1, -1]
+
+    asyncio.run(run())
+    assert spawned.entries == ["a:b"] * 2 and spawned.threads[1].calls == ["kill", "wait"]
+
+
+def never(channel, incoming) -> None:
+    channel.sendall(b"!")
+    incoming.read()
+
+
+def leave(channel, incoming) -> None:
+    channel.sendall(b"!")
+    receive(incoming)
+
+
+@pytest.mark.parametrize(
+    ("be", "seconds", "error", "sentence"),
+    [
+        (never, 0.01, TimeoutError, "^$"),
+        (leave, 60, WorkerError, "^the process a:b ended$"),
+        (lambda channel, incoming: None, 60, WorkerError, "^the process a:b ended$"),
+    ],
+)
+def test_a_helper_that_fails_is_ended_and_the_next_message_has_another(spawned, be, seconds, error, sentence):
+    async def run():
+        helper = HelperProcess("a:b")
+        spawned.be = be
+        with pytest.raises(error, match=sentence):
+            await helper.call(seconds, [b"x"], 1)
+        assert helper.pid is None and spawned.threads[0].calls == ["kill", "wait"]
+        spawned.be = repeating
+        assert await helper.call(60, [b"x"], 3) == "xxx"
+        helper._end()
+
+    asyncio.run(run())
+
+
+def test_a_caller_that_leaves_in_its_turn_ends_the_process_and_one_that_waits_for_its_turn_does_not(spawned):
+    async def run():
+        helper = HelperProcess("a:b")
+        assert await helper.call(60, [b"x"], 1) == "x"
+        spawned.be = never
+        helper._end()
+        first = asyncio.create_task(helper.call(60, [b"x"], 1))
+        while helper.pid is None:
+            await asyncio.sleep(0)
+        second = asyncio.create_task(helper.call(60, [b"y"], 1))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        assert spawned.threads[1].calls == [] and len(spawned.threads) == 2
+        spawned.be = repeating
+        third = asyncio.create_task(helper.call(60, [b"z"], 1))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await third == "z"
+        assert spawned.threads[1].calls == ["kill", "wait"] and first.cancelled()
+        helper._end()
+
+    asyncio.run(run())
+
+
+def test_a_helper_that_does_not_start_is_an_error_after_a_limit_of_its_own(spawned, monkeypatch):
+    monkeypatch.setattr(helper_process, "START_SECONDS", 0.01)
+    spawned.be = lambda channel, incoming: incoming.read()
+
+    async def run():
+        with pytest.raises(TimeoutError):
+            await HelperProcess("a:b").call(60, [b"x"], 1)
+
+    asyncio.run(run())
+    assert spawned.threads[0].calls == ["kill", "wait"]
+
+
+def test_content_goes_in_pieces_that_are_no_copies():
+    content = [b"abcdefg", b"", b"hij"]
+    pieces = list(small_pieces(content, 3))
+    assert [bytes(piece) for piece in pieces] == [b"abc", b"def", b"g", b"hij"]
+    assert [piece.obj for piece in pieces] == [content[0]] * 3 + [content[2]]
+
+
+def test_only_long_texts_come_apart_and_each_once_in_its_place():
+    channel = Channel()
+    answer = ["a" * LONG, "b" * (LONG + 1), {"c" * (2 * LONG): "short"}, "d" * PIECE]
+    _send_answer(channel, answer)
+    stream = io.BytesIO(b"".join(channel.sent))
+    lists = list(iter(lambda: receive(stream), None))
+    assert lists == [["b" * (LONG + 1), "c" * (2 * LONG)], ["d" * PIECE]]
+    rest = stream.read()
+    assert b"a" * LONG in rest and b"bb" not in rest and len(rest) < LONG + 200
