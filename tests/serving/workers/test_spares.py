@@ -13,6 +13,7 @@ from serving.clock import loop_clock
 from serving.driver import Driver
 from serving.lifecycle.assembly import spare_builds
 from serving.packing.settings import PackingSettings
+from serving.workers.spares import Spares
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 STARTED = 0.6  # seconds in which a fake worker has started
@@ -148,3 +149,145 @@ def test_a_number_below_zero_and_packing_are_refused_with_a_sentence():
         CascadeSettings(spare=-1)
     with pytest.raises(InputError, match="a second one has no room"):
         PackingSettings(spare=1)
+
+
+# Spares by themselves
+
+
+def spares_test(test):
+    """Run in virtual time with two spares that have been started, and what was made of them."""
+
+    def wrapped():
+        async def main():
+            workers = [FakeWorker(build="build"), FakeWorker(build="build")]
+            spares = Spares(workers)
+            assert spares.ready == 0 and all(worker.calls == [] for worker in workers)
+            spares.start()
+            await asyncio.sleep(STARTED)
+            assert spares.ready == 2
+            await test(spares, workers)
+            await spares.stop()
+            assert len(asyncio.all_tasks()) == 1, "nothing of it goes on"
+
+        run_virtually(main())
+
+    wrapped.__name__ = test.__name__
+    return wrapped
+
+
+def test_without_spares_nothing_stands_by():
+    async def main():
+        spares = Spares()
+        spares.start()
+        assert spares.ready == 0 and spares.take(FakeWorker()) is None
+        await spares.stop()
+
+    run_virtually(main())
+
+
+@spares_test
+async def test_a_spare_that_was_taken_is_the_drivers_and_the_former_worker_is_started_anew(spares, workers):
+    former = FakeWorker(build="build", on_end=lambda: None)
+    taken = spares.take(former)
+    assert taken is workers[0] and spares.ready == 1
+    assert former.on_end is None, "its end is no matter of the driver's any more"
+    await asyncio.sleep(STARTED)
+    assert former.calls == ["restart"] and spares.ready == 2
+    await spares.stop()
+    assert "stop" not in taken.calls and former.calls[-1] == workers[1].calls[-1] == "stop"
+
+
+@spares_test
+async def test_the_spare_is_the_first_of_an_equal_build(spares, workers):
+    workers[0].build = "another build"
+    assert spares.take(FakeWorker(build="build")) is workers[1]
+    assert spares.take(FakeWorker(build="a third")) is None
+
+
+@spares_test
+async def test_a_spare_that_dies_standing_by_is_started_again_once_a_second_until_it_stands_by(spares, workers):
+    workers[0].failing_restarts = 1
+    workers[0].die()
+    assert spares.ready == 1 and workers[0].on_end is None
+    await asyncio.sleep(1.4)  # half a second to fail, and then one of rest
+    assert workers[0].calls == ["restart"] * 2
+    await asyncio.sleep(0.2)
+    assert workers[0].calls == ["restart"] * 3
+    await asyncio.sleep(0.5)
+    assert spares.ready == 2
+    workers[0].die()
+    assert spares.ready == 1, "its end is noticed again"
+
+
+@spares_test
+async def test_an_update_that_comes_while_a_spare_starts_starts_it_again_with_the_update(spares, workers):
+    workers[0].die()
+    await asyncio.sleep(0.1)
+    await spares.update("task b", "with b")
+    assert (workers[0].build, workers[1].build) == ("with b", "build")
+    assert ("update", "task b") not in workers[0].calls and workers[1].calls[-1] == ("update", "task b")
+    await asyncio.sleep(0.5)
+    assert spares.ready == 1, "it has the former model"
+    await asyncio.sleep(0.5)
+    assert spares.ready == 2 and workers[0].calls == ["restart"] * 3
+
+
+@spares_test
+async def test_a_spare_does_not_serve_while_it_is_updated_and_one_that_refuses_starts_again(spares, workers):
+    seen = []
+    update = workers[0].update
+
+    async def slow(value, build):
+        seen.append((spares.ready, spares.take(FakeWorker(build="build"))))
+        await update(value, build)
+
+    workers[0].update = slow
+    workers[1].refuses = "task b"
+    await spares.update("task b", "with b")
+    assert seen == [(1, workers[1])]
+
+
+@spares_test
+async def test_a_spare_that_refuses_an_update_is_started_with_it(spares, workers):
+    workers[1].refuses = "task b"
+    await spares.update("task b", "with b")
+    assert (spares.ready, workers[0].build, workers[1].build) == (1, "build", "with b")
+    await asyncio.sleep(STARTED)
+    assert spares.ready == 2 and workers[1].calls == ["restart"] * 2
+    spares.remember("with c")
+    assert [worker.build for worker in workers] == ["with c"] * 2
+
+
+@spares_test
+async def test_an_end_cuts_short_what_starts(spares, workers):
+    workers[0].die()
+    await asyncio.sleep(0.1)
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    await spares.stop()
+    assert loop.time() == before and [worker.calls[-1] for worker in workers] == ["stop"] * 2
+    assert spares.ready == 1
+
+
+def test_the_log_tells_of_spares(caplog):
+    async def main():
+        worker = FakeWorker(failing_restarts=1, refuses="task b")
+        spares = Spares([worker])
+        spares.start()
+        await asyncio.sleep(3)
+        worker.die()
+        await asyncio.sleep(1)
+        await spares.update("task b", None)
+        await asyncio.sleep(1)
+        await spares.stop()
+
+    with caplog.at_level("WARNING", "pliant.serving"):
+        run_virtually(main())
+    assert caplog.messages == [
+        "a spare worker could not be started: it does not start",
+        "a spare worker stands by",
+        "a spare worker died; it is started again",
+        "a spare worker stands by",
+        "a spare worker is started again: the device refuses it",
+        "a spare worker stands by",
+    ]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +20,10 @@ from pliant.errors import WorkerError
 from pliant.protocol import replay
 from serving.clock import loop_clock
 from serving.driver import Driver, Limits
-from serving.workers.worker import ProcessWorker
-from tests.fixtures.fakes import EchoModel, FifoScheduler, refuse_to_build
+from serving.workers import worker as worker_module
+from serving.workers.child_process import pack
+from serving.workers.worker import CallingWorker, ModelError, ProcessWorker
+from tests.fixtures.fakes import EchoModel, FifoScheduler, refuse_to_build, run_virtually
 
 
 def on_worker(check, build=EchoModel):
@@ -191,5 +196,197 @@ def test_a_driver_outlives_a_killed_device_process():
         assert (await driver.submit("a", 20.0, 1.0, "y")).output[0] == "y"
         await driver.stop()
         assert replay(FifoScheduler(), journal) == journal
+
+    asyncio.run(main())
+
+
+# A worker whose device is a fake, in virtual time
+
+
+class Calling(CallingWorker):
+    """Calls nobody: each call is answered by `answers[verb]`, an error, seconds that it takes for ever, or a value."""
+
+    def __init__(self, **answers) -> None:
+        super().__init__("first build", 30.0)
+        self.answers, self.calls = answers, []
+
+    async def _call(self, verb, *arguments):
+        self.calls.append((verb, *arguments))
+        answer = self.answers.get(verb)
+        if isinstance(answer, Exception):
+            raise answer
+        if answer == "hang":
+            await asyncio.sleep(1e6)
+        return answer
+
+    async def start(self) -> None:
+        self.calls.append("start")
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+
+    async def stop(self) -> None:
+        self.calls.append("stop")
+
+
+def test_calls_reach_the_device_and_a_restart_stops_it_first():
+    async def main():
+        worker = Calling(run=(["y"], 0.5), load="2.5")
+        assert worker.on_end is None
+        assert await worker.run(3, ["x"]) == (["y"], 0.5)
+        assert await worker.load(4) == 2.5
+        await worker.restart()
+        worker.remember("second build")
+        assert worker.build == "second build"
+        assert worker.calls == [("run", 3, ["x"]), ("load", 4), "stop", "start"]
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "build", "kills"),
+    [
+        (None, None, "new build", 0),
+        (ModelError("a bad update"), ModelError, "first build", 0),
+        (WorkerError("it has ended"), None, "new build", 0),
+        ("hang", None, "new build", 1),
+    ],
+)
+def test_an_update_is_built_in_unless_the_model_refuses_it(answer, error, build, kills):
+    async def main():
+        worker = Calling(update=answer)
+        with pytest.raises(error) if error else nullcontext():
+            await worker.update("value", "new build")
+        assert worker.build == build
+        assert worker.calls == [("update", "value"), *["kill"] * kills]
+        assert asyncio.get_running_loop().time() == 30.0 * kills
+
+    run_virtually(main())
+
+
+def test_a_load_that_hangs_is_an_error_after_the_limit():
+    async def main():
+        with pytest.raises(WorkerError, match=r"^model 7 was not loaded within 30 s$"):
+            await Calling(load="hang").load(7)
+        assert asyncio.get_running_loop().time() == 30.0
+
+    run_virtually(main())
+
+
+# A process of which only the socket is real
+
+
+class Process:
+    pid = 77
+
+    def __init__(self) -> None:
+        self.calls = []
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+
+    def wait(self) -> None:
+        self.calls.append("wait")
+
+
+@pytest.fixture
+def spawned(monkeypatch):
+    """Processes that say what is in `answers`, if anything; their ends of the sockets are in `ends`."""
+    record = SimpleNamespace(answers=[(True, None)], processes=[], ends=[], started=[])
+
+    def spawn(entry, handed_down):
+        ours, theirs = socket.socketpair()
+        for answer in record.answers:
+            theirs.sendall(pack(answer))
+        record.started.append((entry, len(handed_down)))
+        record.processes.append(Process())
+        record.ends.append(theirs)
+        return ours, record.processes[-1]
+
+    monkeypatch.setattr(worker_module, "spawn", spawn)
+    yield record
+    for end in record.ends:
+        end.close()
+
+
+def test_a_worker_that_is_not_running_says_so_and_can_be_stopped_and_killed(spawned):
+    async def main():
+        worker = ProcessWorker(EchoModel)
+        for _ in range(2):
+            assert worker.pid is None
+            worker.kill()
+            await worker.stop()
+            with pytest.raises(WorkerError, match=r"^the device process is not running$"):
+                await worker.run(0, ["x"])
+            await worker.start()
+            assert worker.pid == 77
+            await worker.stop()
+
+    asyncio.run(main())
+    assert [process.calls for process in spawned.processes] == [["kill", "wait"]] * 2
+    assert spawned.started == [("serving.workers.device_process:main", 1)] * 2
+
+
+def test_nothing_of_a_worker_that_was_stopped_stays_open(spawned):
+    async def main():
+        worker = ProcessWorker(EchoModel)
+        await worker.start()
+        worker.kill()
+        descriptor = worker._outbox.fd
+        await worker.stop()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+        await asyncio.sleep(0.001)
+        end = spawned.ends[0]
+        end.settimeout(30)
+        while end.recv(1 << 16):
+            pass  # the build
+
+    asyncio.run(main())
+    assert spawned.processes[0].calls == ["kill", "kill", "wait"]
+
+
+def test_an_end_is_reported_also_while_nothing_is_called(spawned):
+    async def main():
+        worker, told = ProcessWorker(EchoModel), asyncio.Event()
+        await worker.start()
+        worker.on_end = told.set
+        spawned.ends[0].shutdown(socket.SHUT_WR)
+        await asyncio.wait_for(told.wait(), 30)
+        worker.on_end = None
+        with pytest.raises(WorkerError, match=r"^the device process ended during run$"):
+            await worker.run(0, ["x"])
+        await worker.stop()
+        await worker.start()
+        spawned.ends[1].shutdown(socket.SHUT_WR)  # nobody wants to know
+        with pytest.raises(WorkerError, match=r"^the device process ended during load$"):
+            await worker.load(0)
+        await worker.stop()
+
+    asyncio.run(main())
+
+
+def test_a_process_that_does_not_build_its_model_in_time_is_an_error(spawned):
+    async def main():
+        worker = ProcessWorker(EchoModel, 0.01)
+        with pytest.raises(WorkerError, match=r"^the device process was not ready within 0 s$"):
+            await worker.start()
+        await worker.stop()
+
+    spawned.answers = []
+    asyncio.run(main())
+
+
+def test_a_worker_has_five_minutes_to_load_a_model(spawned):
+    async def main():
+        worker = ProcessWorker(EchoModel)
+        await worker.start()
+        loop = asyncio.get_running_loop()
+        loading = asyncio.create_task(worker.load(3))
+        await asyncio.sleep(0)
+        assert 299 < max(timer.when() for timer in loop._scheduled if not timer.cancelled()) - loop.time() <= 300
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+        await worker.stop()
 
     asyncio.run(main())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
-from pliant.protocol import Failed, Finished, Launch
+import pytest
+
+from pliant.protocol import Failed, Finished, Launch, Result
 from serving.clock import loop_clock
 from serving.driver import Driver
 from serving.workers.worker import ModelError
@@ -95,3 +98,169 @@ def test_successes_between_errors_of_the_model_keep_the_process():
         assert not end.lost and slot.up
 
     run_virtually(main())
+
+
+# One slot, word by word
+
+
+class Odd(FakeWorker):
+    """Returns one output too many for "two", and takes half a second to load a model unless it is model 13."""
+
+    async def run(self, setting, payloads):
+        outputs, seconds = await super().run(setting, payloads)
+        return ([*outputs, "another"] if "two" in payloads else outputs), seconds
+
+    async def load(self, number):
+        if number == 13:
+            raise ModelError("no model 13")
+        return await super().load(number)
+
+
+def slot_test(test):
+    """Run in virtual time with a slot that is not started, its worker, and the times of idle deaths."""
+
+    def wrapped():
+        async def main():
+            deaths: list[float] = []
+            loop = asyncio.get_running_loop()
+            worker = Odd()
+            await test(WorkerSlot(worker, 60.0, lambda: deaths.append(loop.time())), worker, deaths)
+            assert len(asyncio.all_tasks()) == 1
+
+        run_virtually(main())
+
+    wrapped.__name__ = test.__name__
+    return wrapped
+
+
+@slot_test
+async def test_a_slot_is_up_from_its_start_and_says_how_each_launch_ended(slot, worker, deaths):
+    assert not slot.up and worker.on_end is None
+    await slot.start()
+    assert slot.up and worker.calls == ["start"]
+    end, outputs = await slot.carry_out(Launch(7, 0, (4, 5), setting=2), ["x", "y"])
+    assert (end, outputs) == (Finished(7, 0.02, (Result(4), Result(5))), ["x", "y"])
+    assert await slot.carry_out(Launch(8, 0, (), setting=3, kind="load"), []) == (Finished(8, 0.5), ())
+    assert slot.launch is None and worker.calls == ["start", ("x", "y"), ("load", 3)]
+    await slot.stop()
+    assert worker.calls[-1] == "stop" and deaths == []
+
+
+@slot_test
+async def test_too_many_outputs_and_a_model_that_is_not_loaded_cost_the_process(slot, worker, deaths):
+    await slot.start()
+    end, outputs = await slot.carry_out(Launch(0, 0, (1,)), ["two"])
+    assert (end, outputs) == (Failed(0, "the worker returned 2 outputs for 1 requests"), ())
+    assert not slot.up and slot.launch is None and worker.calls[-1] == "kill"
+    launch = Launch(1, 0, (2,))
+    assert await slot.carry_out(launch, ["x"]) == (Failed(1, "the worker died while idle"), ())
+    assert worker.calls.count(("x",)) == 0
+    end, _ = await slot.carry_out(Launch(2, 0, (), kind="restart"), [])
+    assert isinstance(end, Finished) and end.launch == 2 and end.seconds < 60 and slot.up
+    end, _ = await slot.carry_out(Launch(3, 0, (), setting=13, kind="load"), [])
+    assert end == Failed(3, "no model 13") and not slot.up and worker.calls[-1] == "kill"
+    assert deaths == []
+
+
+@slot_test
+async def test_an_idle_death_is_counted_once_and_repaired_at_once_and_then_every_second(slot, worker, deaths):
+    await slot.start()
+    worker.failing_restarts = 2
+    await asyncio.sleep(1.0)
+    worker.die()
+    worker.die()
+    assert not slot.up and deaths == [1.0]
+    await asyncio.sleep(4.6)  # three restarts of half a second, with a second between each two
+    assert slot.up and worker.calls == ["start", *["restart"] * 3]
+    end, _ = await slot.carry_out(Launch(0, 0, (), kind="restart"), [])
+    assert isinstance(end, Finished) and worker.calls.count("restart") == 3, "it is up already"
+    worker.die()
+    assert len(deaths) == 2, "the restarted worker is listened to"
+    await slot.stop()
+    assert worker.calls[-1] == "stop" and not slot.up
+
+
+@slot_test
+async def test_a_second_passes_between_two_attempts(slot, worker, deaths):
+    await slot.start()
+    worker.failing_restarts = 1
+    worker.die()
+    await asyncio.sleep(1.4)
+    assert worker.calls.count("restart") == 1
+    await asyncio.sleep(0.2)
+    assert worker.calls.count("restart") == 2
+    await asyncio.sleep(0.5)
+    assert slot.up
+    await slot.stop()
+
+
+@slot_test
+async def test_a_death_during_a_launch_is_that_launchs_failure_alone(slot, worker, deaths):
+    await slot.start()
+    launching = asyncio.create_task(slot.carry_out(Launch(0, 0, (1,)), ["x"]))
+    await asyncio.sleep(0)
+    worker.die()
+    assert await launching == (Failed(0, "the device process ended during run"), ())
+    assert deaths == [] and slot.reviving is None and worker.calls == ["start", ("x",), "kill"]
+
+
+@slot_test
+async def test_a_launch_that_another_has_overtaken_is_not_run(slot, worker, deaths):
+    """A scheduler that failed leaves its launch behind; the fresh one launches on the same worker."""
+    await slot.start()
+    first = asyncio.create_task(slot.carry_out(Launch(0, 0, (1,)), ["x"]))
+    await asyncio.sleep(0)
+    late = asyncio.create_task(slot.carry_out(Launch(1, 0, (2,)), ["y"]))
+    await asyncio.sleep(0)
+    assert isinstance((await first)[0], Finished)
+    assert await late == (Failed(1, "its scheduler has failed", lost=False), ())
+    assert slot.launch is None and slot.up and worker.calls == ["start", ("x",)]
+
+
+@slot_test
+async def test_updates_wait_for_the_launch_before_them(slot, worker, deaths):
+    await slot.start()
+    launching = asyncio.create_task(slot.carry_out(Launch(0, 0, (1,)), ["x"]))
+    await asyncio.sleep(0.01)
+    worker.seconds = 0.0
+    updating = asyncio.create_task(slot.update("task b", None))
+    await asyncio.sleep(0.001)
+    assert worker.calls == ["start", ("x",)]
+    await asyncio.gather(launching, updating)
+    assert worker.calls[-1] == ("update", "task b")
+
+
+@slot_test
+async def test_a_launch_has_the_limit_of_the_slot_where_nothing_is_expected(slot, worker, deaths):
+    await slot.start()
+    end, _ = await slot.carry_out(Launch(0, 0, (1,)), ["hang"])
+    assert end == Failed(0, "it was still running after 60 s")
+    assert asyncio.get_running_loop().time() == pytest.approx(60.0)
+
+
+def test_the_log_tells_of_deaths_failures_and_restarts(caplog):
+    async def main():
+        worker = Odd()
+        slot = WorkerSlot(worker, 60.0, lambda: None)
+        await slot.start()
+        worker.failing_restarts = 1
+        worker.die()
+        await asyncio.sleep(3)
+        await slot.carry_out(Launch(1, 0, (1,)), ["crash"])
+        await slot.carry_out(Launch(2, 0, (), kind="restart"), [])
+
+    with caplog.at_level("WARNING", "pliant.serving"):
+        run_virtually(main())
+    *failures, up = caplog.messages
+    assert failures == [
+        "a worker died while idle; it is restarted",
+        "the worker could not be started: it does not start",
+        "worker 0 failed in launch 1: the device process ended during run",
+    ]
+    assert re.fullmatch(r"worker 0 is up again after \d+\.\d s", up)
+
+
+def test_an_error_of_the_model_is_in_the_log(caplog):
+    with caplog.at_level("WARNING", "pliant.serving"):
+        run_virtually(bad_launches(1))
+    assert caplog.messages == ["the model of worker 0 failed in launch 0: ValueError: bad"]
