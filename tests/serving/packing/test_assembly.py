@@ -1,0 +1,152 @@
+"""The packing service is assembled of its settings and artifacts: an engine, a forecaster and a reader a model."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pliant.errors import ArtifactError, InputError
+from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+from serving.packing import assembly
+from serving.packing.assembly import Maker, rules, source_of
+from serving.packing.catalog import load_catalog
+from serving.packing.engine import predictor_device
+from serving.packing.engine.metrics import PackingMetrics
+from serving.packing.messages import EngineBuild
+from serving.workers.device_plan import DevicePlan
+from tests.fixtures.packing.fakes import FakeWorker
+from tests.fixtures.packing.in_process import MARGINAL, QUIET, generator, packing, predictor, publish, serving
+from tests.fixtures.registry import FolderRegistry
+
+
+@pytest.fixture
+def registry(tmp_path):
+    registry = FolderRegistry(tmp_path / "registry")
+    publish(registry)
+    return registry
+
+
+@pytest.fixture
+def catalog(registry):
+    digest = registry.publish(PACKING_GENERATOR + "songs", generator(seed=7))
+    other = registry.publish(PACKING_PREDICTOR + "songs", predictor(digest))
+    registry.publish(PACKING_PREFIX + "songs", packing(digest, other, name="songs"))
+    return load_catalog(registry, "champion")
+
+
+class Making:
+    """Makes a generation with fake workers, none of which is started."""
+
+    def __init__(self, catalog, **settings) -> None:
+        self.workers, self.counted, self.now = [], CollectorRegistry(), 5.0
+        self.settings = replace(QUIET, **settings)
+        metrics = PackingMetrics(self.counted)
+        self.maker = Maker(self.settings, lambda: self.now, metrics, self.new_worker, self.load)
+        self.loaded = []
+        self.generation = self.maker.make(3, catalog)
+
+    def new_worker(self, next_build):
+        self.workers.append(FakeWorker(next_build))
+        return self.workers[-1]
+
+    def load(self, served):
+        self.loaded.append(served.packing.name)
+        return lambda texts: []
+
+
+def test_models_go_to_the_devices_in_turn_and_each_process_has_its_plan(catalog, tmp_path):
+    making = Making(catalog, device="cuda:0, cuda:1", threads=3, any_profile=False, journal=tmp_path / "j.jsonl")
+    builds = [worker.next_build() for worker in (*making.workers, making.workers[0])]
+    expected = [("songs", "cuda:0", "j.jsonl"), ("tales", "cuda:1", "j-2.jsonl"), ("songs", "cuda:0", "j-3.jsonl")]
+    for build, (name, device, journal) in zip(builds, expected, strict=True):
+        served = catalog.models[name]
+        assert build == EngineBuild(
+            folder=served.generator.folder,
+            digest=served.generator.digest,
+            memory=served.packing.memory,
+            rules=rules(making.settings, served),
+            plan=DevicePlan(device, 3, "a-device", ()),
+            journal=tmp_path / journal,
+            processes=1,
+        )
+    assert (making.generation.number, making.generation.catalog) == (3, catalog)
+    alone = Making(catalog).workers[0].next_build()
+    assert (alone.plan, alone.journal) == (DevicePlan("cpu", 1, None, ()), None)
+
+
+def test_a_handler_has_the_limits_of_the_settings(catalog, monkeypatch, tmp_path):
+    monkeypatch.setattr(assembly.time, "time", lambda: 1234.9)
+    making = Making(catalog, launch_limit=7.0, predict_limit=0.25, observe=True, observed_bytes=99, home=tmp_path / "h")
+    handler = making.generation.handlers["tales"]
+    assert list(making.generation.handlers) == ["songs", "tales"] and handler.created == 1234
+    assert handler.served == catalog.models["tales"]
+    pool = making.generation.driver
+    handlers = making.generation.handlers.values()
+    assert list(pool.engines) == [each.engine for each in handlers]
+    assert list(pool.forecasters) == [each.forecaster for each in handlers]
+    assert list(pool.observed) == [each.observed for each in handlers]
+    assert handler.engine._limits.silence == 7.0 and handler.forecaster._limit == 0.25
+    assert (handler.observed._path, handler.observed._max_bytes) == (tmp_path / "h/observed/tales.jsonl", 99)
+    assert Making(catalog).generation.driver.observed == []
+
+
+def test_predictors_are_loaded_with_the_engines_whose_deaths_are_counted(catalog):
+    async def run():
+        making = Making(catalog, launch_limit=8.0)
+        pool = making.generation.driver
+        await pool.start()
+        assert sorted(making.loaded) == ["songs", "tales"] and pool.ready
+        for worker in making.workers:
+            worker.die()
+        assert making.counted.get_sample_value("pliant_worker_failures_total") == 2
+        forecast = (await pool.forecasters[0].forecast(["a"]))[0]
+        assert forecast.tokens == MARGINAL, "where no prediction comes, all lengths are forecast"
+        await pool.stop()
+
+    asyncio.run(run())
+
+
+def test_the_predictor_of_a_model_is_read_from_its_own_folder(catalog, monkeypatch):
+    asked = []
+    monkeypatch.setattr(predictor_device, "load", lambda *arguments: asked.append(arguments) or "predict")
+    served = catalog.models["tales"]
+    assert assembly.load_predictor(served) == "predict"
+    assert asked == [(served.predictor.folder, served.predictor.digest)]
+
+
+@pytest.fixture
+def checking(registry, monkeypatch):
+    """`check` of settings, on this registry; the machine itself is not asked."""
+    monkeypatch.setattr(assembly, "open_registry", lambda settings: registry)
+    asked = []
+    monkeypatch.setattr(assembly, "check_here", lambda settings, catalog: asked.append("spread"))
+    monkeypatch.setattr(assembly, "check_devices", lambda settings, catalog: asked.append("devices"))
+    return lambda **settings: (assembly.check(replace(QUIET, **settings)), asked)[1]
+
+
+def test_settings_artifacts_and_devices_are_checked_before_a_service_starts(checking, registry):
+    assert checking() == ["spread", "devices"]
+    with pytest.raises(InputError, match="policy is oracle, but must be another one: only simulations know the exact"):
+        checking(policy="oracle")
+    publish(registry, model=generator(tokenizer="no tokenizer"))
+    with pytest.raises(ArtifactError, match="the generator's tokenizer cannot be read"):
+        checking()
+    assert source_of(QUIET, registry).registry is registry
+
+
+def test_a_later_catalog_must_be_of_the_same_class_of_device_unless_the_settings_say_otherwise(registry):
+    def other_class():
+        (model,) = load_catalog(registry, "champion").models.values()
+        plan = packing(model.generator.digest, model.predictor.digest, device_class="another")
+        registry.publish(PACKING_PREFIX + "tales", plan)
+
+    with serving(registry, replace(QUIET, any_profile=False)) as service:
+        other_class()
+        response = service.post("/refresh", {})
+        assert "the new models were profiled on another, but this device is a-device" in response.text
+    with serving(registry) as service:
+        publish(registry)
+        assert service.post("/refresh", {}).json()["outcome"] == "changed"
