@@ -78,3 +78,29 @@ def test_numbers_of_tokens_come_in_a_last_chunk_where_they_are_wanted_and_are_nu
     assert form.text(stream, choice, "a")["usage"] is None
     assert "usage" not in form.text(reply(), choice, "a")
     assert (form.usage(stream)["usage"], form.usage(stream)["choices"]) == (USAGE, [])
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_an_answer_has_all_of_openais_fields(chat, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 1234.9)
+    form = Form(chat)
+    (choice,) = (stream := reply(usage=True)).choices
+    head = {
+        "id": f"{'chatcmpl' if chat else 'cmpl'}-{form.id}",
+        "created": 1234,
+        "model": "tales",
+        "system_fingerprint": "fp_1",
+    }
+    kind = "chat.completion.chunk" if chat else "text_completion"
+    content = {"delta": {"content": "a"}} if chat else {"text": "a"}
+    chunk = {"index": 0, **content, "logprobs": None, "finish_reason": None}
+    assert form.text(stream, choice, "a") == {**head, "object": kind, "choices": [chunk], "usage": None}
+    assert form.usage(stream) == {**head, "object": kind, "choices": [], "usage": USAGE}
+    whole = form.whole(stream)
+    assert {**whole, "choices": None} == {
+        **head,
+        "object": "chat.completion" if chat else kind,
+        "choices": None,
+        "usage": USAGE,
+    }
+    assert len(form.id) == 32 and int(form.id, 16) >= 0

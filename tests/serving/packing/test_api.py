@@ -8,9 +8,12 @@ import json
 import httpx2
 import openai
 import pytest
+from fastapi.routing import APIRoute
+from starlette.routing import Match
 
 from serving.client import Client
 from serving.packing import openai as openai_routes
+from serving.packing.api import NotFoundRoute
 from tests.fixtures.packing.fakes import REFUSED, SECONDS, TALE, new_tokenizer
 from tests.fixtures.packing.in_process import MARGINAL, QUIET, error_of, events, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
@@ -274,3 +277,55 @@ def test_a_full_queue_drops_for_another_tenant_the_newest_of_the_one_with_the_mo
         for tenant, answers in (("flood", 2), ("ann", 1)):
             seconds = service.sample("pliant_tenant_seconds_total", tenant=tenant)
             assert seconds == pytest.approx(answers * TOKENS * SECONDS)
+
+
+def test_an_unknown_path_or_method_is_named_in_openais_shape_and_counted(service):
+    counted = service.sample("pliant_refusals_total", code="http") or 0
+    for method, path, status, detail in (
+        ("get", "/nothing", 404, "Not Found"),
+        ("get", "/completions", 405, "Method Not Allowed"),
+    ):
+        response = getattr(service, method)(path)
+        assert response.status_code == status
+        assert error_of(response)["message"] == f"GET {path}: {detail}"
+    assert service.get("/completions").headers["allow"] == "POST"
+    assert service.sample("pliant_refusals_total", code="http") == counted + 3
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_a_path_that_nobody_knows_is_left_to_other_routes_first(kind):
+    match, scope = NotFoundRoute().matches({"type": kind})
+    assert (match, scope) == (Match.PARTIAL if kind == "http" else Match.NONE, {})
+
+
+def test_the_routes_are_those_of_openai_and_of_every_service(service):
+    paths = {route.path: route.methods for route in service.app.routes if isinstance(route, APIRoute)}
+    own = {
+        path: set(methods) for path, methods in paths.items() if path.startswith(("/completions", "/chat", "/models"))
+    }
+    assert own == {
+        "/completions": {"POST"},
+        "/chat/completions": {"POST"},
+        "/models": {"GET"},
+        "/models/{model:path}": {"GET"},
+    }
+    assert {"/status", "/refresh"} <= set(paths)
+    assert isinstance(service.app.routes[-1], NotFoundRoute)
+
+
+def test_bentoml_leaves_a_long_text_an_hour_and_mounts_the_routes_under_their_version():
+    from serving.packing.service import PackingService
+
+    assert PackingService.config["traffic"]["timeout"] == 3600
+    assert PackingService.name == "pliant_packing"
+    assert [path for _, path, _ in PackingService.mount_apps] == ["/v1"]
+    assert PackingService.inner.SYSTEM == "packing" and PackingService.inner.__doc__
+
+
+def test_a_new_champions_models_are_listed_with_the_time_at_which_they_were_loaded(registry):
+    with serving(registry) as service:
+        created = service.endpoint.models()["tales"]
+        assert service.get("/models").json() == {
+            "object": "list",
+            "data": [{"id": "tales", "object": "model", "created": created, "owned_by": "pliant"}],
+        }

@@ -266,3 +266,46 @@ def test_a_message_with_what_is_not_supported_is_refused_by_name():
 
 def test_as_many_messages_as_are_allowed_are_taken():
     assert len(chat(say("a") * 4096).prompts[0].messages) == 4096
+
+
+def test_fields_that_never_change_an_output_are_passed_over_and_null_is_no_field():
+    names = (
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+    )
+    assert complete(seed=1, **dict.fromkeys(names, "anything")) == complete(seed=1)
+    unsupported = (
+        "top_logprobs",
+        "audio",
+        "prediction",
+        "reasoning_effort",
+        "verbosity",
+        "web_search_options",
+        "logprobs",
+    )
+    assert complete(seed=1, **dict.fromkeys(unsupported)) == complete(seed=1)
+    for name in unsupported:
+        with pytest.raises(ApiError, match=f"^{name} is not supported by this service$"):
+            complete(**{name: 0})
+
+
+def test_one_request_may_ask_for_128_choices_where_the_service_allows_as_many():
+    limits = PackingSettings(max_texts=128)
+    fields = {"prompt": "a", "n": 128}
+    assert read_request(fields, Headers(), "prompt", limits).choices == 128
+    with pytest.raises(InputError, match="n is 129, but must be a whole number from 1 to 128"):
+        read_request({**fields, "n": 129}, Headers(), "prompt", limits)
+
+
+def test_a_conversation_may_have_4096_messages():
+    assert len(chat(say("a") * 4096).prompts[0].messages) == 4096
+
+
+def test_a_seed_that_is_drawn_is_never_negative_and_has_many_bits():
+    seeds = [complete().sampling.seed for _ in range(64)]
+    assert len(set(seeds)) == 64 and min(seeds) >= 0 and max(seeds) > 2**50

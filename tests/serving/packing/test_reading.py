@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from pliant.errors import ArtifactError, InputError
 from serving.http.api_errors import ApiError
@@ -89,3 +89,44 @@ def test_an_output_may_have_what_the_prompt_leaves_and_no_more():
 def test_a_tokenizer_that_cannot_be_read_is_an_error_of_the_artifact():
     with pytest.raises(ArtifactError, match="the generator's tokenizer cannot be read"):
         reader(tokenizer="{}")
+
+
+def with_special_tokens(template: str = "") -> PromptReader:
+    """A reader whose tokenizer puts <s> before every text."""
+    vocabulary = {word: index for index, word in enumerate((*WORDS, "<s>"))}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.add_special_tokens(["<s>"])
+    words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", len(WORDS))])
+    return PromptReader(ServedGenerator(Path(), 1, "d", "{}", words.to_str(), template, 20, ()), 20)
+
+
+def test_a_texts_special_tokens_are_the_tokenizers_and_a_conversations_are_the_templates():
+    template = "{% for message in messages %}{{ message['content'] }} {% endfor %}tell"
+    talk = PromptInput("messages", messages=({"role": "user", "content": "a b"}, {"role": "user", "content": "b"}))
+    text = PromptInput("prompt", text="a b")
+    special = len(WORDS)
+    read = with_special_tokens(template).read
+    assert (read(text).ids, read(text).text, read(text).echo) == ((special, 0, 1), "a b", "a b")
+    assert (read(talk).ids, read(talk).echo) == ((0, 1, 1, 3), "a b b tell")
+    plain = with_special_tokens().read(talk)
+    assert (plain.ids, plain.text, plain.echo) == ((special, 0, 1, 1), "a b b", "a b\nb")
+    ids = with_special_tokens().read(PromptInput("prompt", ids=(special, 1)))
+    assert (ids.ids, ids.text, ids.echo) == ((special, 1), "b", "b")
+
+
+def test_a_long_word_of_the_vocabulary_makes_room_for_long_texts():
+    longest = "x" * (2 * MIN_TOKEN_CHARACTERS)
+    words = Tokenizer(models.WordLevel({longest: 0, "a": 1}, unk_token="a"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    reading = PromptReader(ServedGenerator(Path(), 1, "d", "{}", words.to_str(), "", 3, ()), 3)
+    most = 3 * len(longest)
+    assert reading.read(PromptInput("prompt", text="a" + " " * (most - 1))).ids == (1,)
+    with pytest.raises(ApiError, match=f"prompt is {most + 1} characters, but must be at most 2 tokens"):
+        reading.read(PromptInput("prompt", text="a" + " " * most))
+
+
+def test_a_writer_goes_on_with_the_prompt_and_ends_at_a_stop_string():
+    writer = reader().writer((0, 1), ("tell",))
+    assert [writer.put(1), writer.put(3)] == [False, True]
+    assert writer.take() == " b "

@@ -104,3 +104,46 @@ def test_cancelling_cancels_every_output():
     outputs = [output(), output()]
     reply(*outputs, cancelled=cancelled).cancel()
     assert cancelled == outputs
+
+
+def test_the_median_of_a_forecast_is_what_is_told_first():
+    (choice,) = reply(output(3, "stop")).choices
+    assert choice.predicted == 4 and choice.details["predicted_tokens"] == 4
+    assert reply(output(), output()).headers == {"x-pliant-predicted-tokens": "4,4"}
+
+
+@pytest.mark.parametrize(
+    ("finish", "sentence"),
+    [
+        ("late", "deadline is 2.5 seconds, but the queue is too long to answer within it"),
+        ("full", "the queue is full; try again later"),
+        ("failed", "the engine failed"),
+        ("cancelled", "the output was cancelled"),
+        ("slow", "the client did not read the stream, so its output was cancelled"),
+    ],
+)
+def test_an_error_says_what_happened(finish, sentence):
+    error = reply(output(0, finish), output(0, "failed", fault="later")).api_error()
+    assert (str(error), error.status) == (sentence, {"full": 429, "failed": 500, "slow": 408}.get(finish, 503))
+
+
+def test_nothing_is_waited_for_where_the_condition_holds_already():
+    async def run():
+        await asyncio.wait_for(reply(output(1, "stop")).until(lambda each: each.ended), 10)
+        fresh = reply(output())
+        assert not fresh.changed.is_set()
+        fresh.notify(fresh.choices[0].output)
+        assert fresh.changed.is_set()
+
+    asyncio.run(run())
+
+
+def test_a_wait_is_rounded_to_microseconds():
+    headers = reply(output(1, "stop", queued=0.1234567), output(1, "stop", queued=0.0)).final_headers
+    assert headers == {
+        "x-pliant-predicted-tokens": "4,4",
+        "x-pliant-actual-tokens": "1,1",
+        "x-pliant-queue-seconds": "0.123457",
+        "x-pliant-preemptions": "1,1",
+        "x-pliant-recomputed-tokens": "5,5",
+    }

@@ -11,7 +11,7 @@ from pliant.errors import InputError
 from serving.http.api_errors import ApiError
 from serving.packing import schemas
 from serving.packing.api import create_app
-from serving.packing.fields import read_request
+from serving.packing.fields import FIELDS, read_request
 from serving.packing.schemas import route_options
 from serving.packing.settings import PackingSettings
 from tests.fixtures.documented import body_schema, check_answer, check_body
@@ -89,3 +89,46 @@ def test_answers_models_and_status_have_the_documented_fields_and_no_other(tmp_p
         check_answer(schemas.ChatCompletion, service.chat().json())
         check_answer(schemas.OpenaiModels, service.get("/models").json())
         check_answer(schemas.Status, service.status())
+
+
+@pytest.mark.parametrize(
+    ("path", "usual"),
+    [
+        ("/completions", {"prompt": "A tale"}),
+        ("/chat/completions", {"messages": [{"role": "user", "content": "A tale"}]}),
+    ],
+)
+def test_the_documented_defaults_are_what_a_request_gets_that_names_nothing(path, usual, tmp_path):
+    (prompt,) = usual
+    fields = {**usual, "seed": 7}
+    expected = read_request(fields, Headers(), prompt, PackingSettings())
+    properties = body_schema(create_app(tmp_path), path)["properties"]
+    defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
+    named = {"temperature", "top_p", "top_k", "n", "stream", "utility", "offline"}
+    assert set(defaults) == named | ({"echo"} if prompt == "prompt" else set())
+    for name, value in defaults.items():
+        assert read_request({**fields, name: value}, Headers(), prompt, PackingSettings()) == expected
+    assert set(properties) == set(FIELDS[prompt]), "every field that is taken is documented"
+
+
+def test_the_page_documents_the_models_name_in_the_path_and_each_routes_answer(tmp_path):
+    page = create_app(tmp_path).openapi()
+    name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+    assert page["paths"]["/models/{model}"]["get"]["parameters"] == [name]
+    documented = {
+        (path, method): (spec["summary"], spec["responses"]["200"]["content"]["application/json"]["schema"]["$ref"])
+        for path, methods in page["paths"].items()
+        for method, spec in methods.items()
+        if spec.get("tags") == ["openai"]
+    }
+    assert {route: answer.rpartition("/")[2] for route, (_, answer) in documented.items()} == {
+        ("/completions", "post"): "Completion",
+        ("/chat/completions", "post"): "ChatCompletion",
+        ("/models", "get"): "OpenaiModels",
+        ("/models/{model}", "get"): "OpenaiModel",
+    }
+    assert all(summary for summary, _ in documented.values())
+    errors = page["paths"]["/completions"]["post"]["responses"]
+    assert "Retry-After" in errors["429"]["description"] and "Retry-After" in errors["503"]["description"]
+    for code in ("400", "500"):
+        assert errors[code]["content"]["application/json"]["schema"]["$ref"].endswith("OpenaiErrorAnswer")

@@ -230,3 +230,99 @@ def test_a_stream_that_breaks_is_done_all_the_same():
         assert done == [True]
 
     asyncio.run(breaking())
+
+
+class Sink:
+    """Notes what is sent; `stuck` from a message on, or `broken` as a connection that is closed."""
+
+    def __init__(self, stuck: float = float("inf"), broken: bool = False) -> None:
+        self.messages, self.stuck, self.broken = [], stuck, broken
+
+    async def send(self, message) -> None:
+        if len(self.messages) >= self.stuck:
+            await asyncio.Event().wait()
+        self.messages.append(message)
+        if self.broken:
+            raise OSError("closed")
+
+
+def streamed(sink: Sink, limit: float = 60.0, receive=None) -> list[bool]:
+    async def pieces():
+        yield b"data: 1\n\n"
+        yield b"data: 2\n\n"
+
+    async def run():
+        done = []
+        stream = EventStream(pieces(), lambda: done.append(True), limit, {"x-own": "3"})
+        await stream({}, receive or asyncio.Queue().get, sink.send)
+        assert len(asyncio.all_tasks()) == 1
+        return done
+
+    return asyncio.run(run())
+
+
+MESSAGES = [
+    {
+        "type": "http.response.start",
+        "status": 200,
+        "headers": [
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+            (b"x-own", b"3"),
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+        ],
+    },
+    {"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True},
+    {"type": "http.response.body", "body": b"data: 2\n\n", "more_body": True},
+    {"type": "http.response.body", "body": b"", "more_body": False},
+]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_stream_has_no_length_and_each_event_is_sent_by_itself(broken):
+    """A connection that is closed is reported by `receive` too, so that an error of `send` is no news."""
+    sink = Sink(broken=broken)
+    assert streamed(sink) == [True] and sink.messages == MESSAGES
+
+
+@pytest.mark.parametrize("count", [0, 2, 3])
+def test_a_client_that_does_not_read_ends_the_stream_after_its_limit_and_is_named_in_the_log(caplog, count):
+    sink = Sink(stuck=count)
+    assert streamed(sink, 0.01) == [True] and sink.messages == MESSAGES[:count]
+    assert caplog.messages == ["a client did not read its stream for 0.01 s; its output is cancelled"]
+
+
+def test_a_client_that_disconnects_ends_the_stream_quietly(caplog):
+    received = [{"type": "http.request"}, {"type": "http.disconnect"}]
+
+    async def receive():
+        await asyncio.sleep(0)
+        return received.pop(0)
+
+    sink = Sink(stuck=1)
+    assert streamed(sink, receive=receive) == [True]
+    assert (sink.messages, received, caplog.messages) == (MESSAGES[:1], [], [])
+
+
+def test_an_error_of_the_work_is_the_callers():
+    async def fail():
+        raise ValueError("a bug")
+
+    async def run():
+        with pytest.raises(ValueError, match="a bug"):
+            await while_connected(asyncio.Queue().get, fail())
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(run())
+
+
+def test_a_caller_that_is_cancelled_leaves_no_work_behind():
+    async def run():
+        work = asyncio.create_task(asyncio.sleep(1e6))
+        caller = asyncio.create_task(while_connected(asyncio.Queue().get, work))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+        assert work.cancelled() and len(asyncio.all_tasks()) == 1
+
+    asyncio.run(run())

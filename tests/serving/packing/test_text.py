@@ -124,3 +124,56 @@ def test_the_writer_agrees_with_looking_at_the_whole_text(tokenizer, text, stops
     found, stopped = written(tokenizer, ids, stops)
     assert ("".join(found), stopped) == slowly(tokenizer, ids, stops)
     assert not any(stop in "".join(found) for stop in stops)
+
+
+def test_text_is_given_out_as_soon_as_it_cannot_begin_a_stop_string(tokenizer):
+    writer = Writer(Detokenizer(tokenizer, ()), ("xyz", "zz"))
+    given = []
+    for letter in "abxabxyazxyz":
+        stopped = writer.put(*tokenizer.encode(letter).ids)
+        given.append((writer.waiting, writer.take(), stopped))
+    texts = ["a", "b", "", "xa", "b", "", "", "xya", "", "z", "", ""]
+    assert given == [(len(text), text, index == 11) for index, text in enumerate(texts)]
+    assert writer.stopped and writer.waiting == 0
+    writer.end()
+    assert writer.take() == "", "nothing follows a stop string"
+
+
+def test_text_that_waits_is_counted_until_it_is_taken(tokenizer):
+    writer = Writer(Detokenizer(tokenizer, ()))
+    assert (writer.waiting, writer.stopped, writer.take()) == (0, False, "")
+    counts = []
+    for letter in "abc":
+        assert not writer.put(*tokenizer.encode(letter).ids)
+        counts.append(writer.waiting)
+    assert (counts, writer.take(), writer.waiting, writer.take()) == ([1, 2, 3], "abc", 0, "")
+    writer.put(*tokenizer.encode("d").ids)
+    writer.end()
+    assert (writer.waiting, writer.take()) == (1, "d")
+
+
+def test_what_waits_for_the_rest_of_a_character_goes_after_eight_tokens(tokenizer):
+    (first, *_) = tokenizer.encode("🙂").ids
+    detokenizer = Detokenizer(tokenizer, ())
+    shown = [detokenizer.put(first) for _ in range(8)]
+    assert shown[:7] == [""] * 7 and shown[7] == "\ufffd" * 8
+    assert detokenizer.end() == ""
+
+
+class Recorded:
+    """A tokenizer that notes what is decoded."""
+
+    def __init__(self) -> None:
+        self.decoded = []
+
+    def decode(self, ids, skip_special_tokens):
+        assert skip_special_tokens
+        self.decoded.append(tuple(ids))
+        return "".join(chr(97 + id) for id in ids)
+
+
+def test_only_the_last_tokens_are_decoded_however_long_the_prompt_is():
+    tokenizer = Recorded()
+    detokenizer = Detokenizer(tokenizer, tuple(range(20)))
+    assert [detokenizer.put(20), detokenizer.put(21), detokenizer.end()] == ["u", "v", ""]
+    assert tokenizer.decoded == [tuple(range(14, 20)), tuple(range(14, 21)), (20,), (20, 21), (21,)]
