@@ -275,7 +275,8 @@ def test_the_status_says_what_is_wrong_with_the_books(service, monkeypatch, faul
 
     monkeypatch.setattr(EngineDriver, "poll", poll)
     (model,) = service.wait(service.endpoint.status())["models"]
-    assert model["engine"]["books"] == books and model["engine"]["alive"] is False
+    figures = ("waiting", "running", "pages", "pages_used", "host_pages_used", "iterations", "tokens", "preemptions")
+    assert model["engine"] == {"alive": False, **dict.fromkeys((*figures, "recomputed"), 0), "books": books}
 
 
 def test_a_forecast_that_comes_late_is_that_of_all_outputs(registry):

@@ -1,0 +1,187 @@
+"""A Ray worker over a fake of Ray: what is asked of it, and what its errors and the ends of actors become."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from pliant.errors import WorkerError
+from serving.workers.resources import Resources
+from serving.workers.worker import ModelError
+from tests.fixtures.fakes import EchoModel, run_virtually
+
+
+@pytest.fixture(scope="module")
+def installed():
+    pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
+
+
+class Actor:
+    """Does what the actor of a real cluster does; `lose` ends it. `trouble`: calls that fail, with their errors."""
+
+    def __init__(self, module, **trouble) -> None:
+        self.device, self.trouble = module.DeviceActor(), trouble
+        self.lost = asyncio.Event()
+        self.groups = []
+
+    def __getattr__(self, name):
+        async def call(*arguments):
+            await asyncio.sleep(0)
+            if name in self.trouble:
+                raise self.trouble[name]
+            if name == "outlast":
+                await self.lost.wait()
+                raise self.trouble["lost"]
+            return ("a node", 77) if name == "home" else getattr(self.device, name)(*arguments)
+
+        def options(**changes):
+            self.groups.append((name, changes))
+            return SimpleNamespace(remote=call)
+
+        return SimpleNamespace(remote=call, options=options)
+
+
+@pytest.fixture
+def fake(installed, monkeypatch):
+    """Ray's place: actors in the order in which they are started, with the resources that they need."""
+    from ray.exceptions import RayError
+
+    from serving.workers import ray_workers
+
+    record = SimpleNamespace(actors=[], needs=[], killed=[], trouble={}, error=RayError, module=ray_workers)
+
+    def options(**needs):
+        def remote():
+            record.needs.append(needs)
+            record.actors.append(Actor(ray_workers, **record.trouble))
+            return record.actors[-1]
+
+        return SimpleNamespace(remote=remote)
+
+    monkeypatch.setattr(ray_workers, "_ACTOR", SimpleNamespace(options=options))
+    monkeypatch.setattr(ray_workers.ray, "kill", record.killed.append)
+    return record
+
+
+def on_fake(fake, check, resources=None):
+    async def main():
+        worker = fake.module.RayWorker(EchoModel, resources or Resources(), 2.0, 300.0)
+        try:
+            await check(worker)
+        finally:
+            await worker.stop()
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1
+
+    run_virtually(main())
+
+
+def test_a_worker_is_an_actor_with_its_resources_that_runs_the_model(fake):
+    async def check(worker):
+        worker.kill()
+        assert (worker.node, worker.pid, fake.killed) == (None, None, [])
+        with pytest.raises(WorkerError, match=r"^the device's actor is not running$"):
+            await worker.run(0, ["x"])
+        await worker.start()
+        assert (worker.node, worker.pid) == ("a node", 77)
+        await worker.update("task b", EchoModel)
+        assert await worker.run(3, ["x"]) == ([("x", 3, ("task b",))], 0.001)
+        with pytest.raises(ModelError, match=r"^ValueError: no such payload$"):
+            await worker.run(0, ["raise"])
+        (actor,) = fake.actors
+        assert actor.groups == [("outlast", {"concurrency_group": "watch"})]
+        worker.kill()
+        assert fake.killed == [actor] and worker.pid == 77
+        await worker.stop()
+        assert fake.killed == [actor] * 2 and (worker.node, worker.pid) == (None, None)
+        await worker.stop()
+        assert len(fake.killed) == 2
+
+    on_fake(fake, check, Resources(0.5, 2.0, {"TPU": 1.0}))
+    assert fake.needs == [{"num_cpus": 0.5, "num_gpus": 2.0, "resources": {"TPU": 1.0}}]
+
+
+def test_the_end_of_an_actor_is_reported_once_and_that_of_a_former_one_is_not(fake):
+    fake.trouble = {"lost": fake.error("the node died\nand more")}
+
+    async def check(worker):
+        told = []
+        await worker.start()
+        worker.on_end = lambda: told.append("end")
+        await worker.restart()
+        former, present = fake.actors
+        former.lost.set()
+        await asyncio.sleep(1)
+        assert told == []
+        present.lost.set()
+        await asyncio.sleep(1)
+        assert told == ["end"]
+        await worker.restart()
+        worker.on_end = None
+        fake.actors[-1].lost.set()  # nobody wants to know
+        await asyncio.sleep(1)
+
+    on_fake(fake, check)
+
+
+def test_an_actor_that_is_replaced_without_a_stop_is_not_watched_for_its_successor(fake):
+    fake.trouble = {"lost": fake.error("the node died")}
+
+    async def check(worker):
+        told = []
+        worker.on_end = lambda: told.append("end")
+        await worker.start()
+        await worker.start()
+        fake.actors[0].lost.set()
+        await asyncio.sleep(1)
+        assert told == []
+
+    on_fake(fake, check)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("home", "no node could start the device's actor: the node died"),
+        ("ask", "the device's actor ended during build: the node died"),
+    ],
+)
+def test_what_ray_raises_is_told_in_one_line_and_the_actor_goes(fake, call, sentence):
+    fake.trouble = {call: fake.error("the node died \nand much more")}
+
+    async def check(worker):
+        with pytest.raises(WorkerError, match=f"^{sentence}$"):
+            await worker.start()
+        assert fake.killed == ([fake.actors[0]] if call == "home" else [])
+        assert (worker.pid is None) is (call == "home")
+
+    on_fake(fake, check)
+
+
+def test_an_actor_says_where_it_lives_and_outlasts_every_call(installed, monkeypatch):
+    from serving.workers import ray_workers
+
+    context = SimpleNamespace(get_node_id=lambda: "this node")
+    monkeypatch.setattr(ray_workers.ray, "get_runtime_context", lambda: context)
+    waited = []
+    event = SimpleNamespace(wait=lambda timeout=None: waited.append(timeout))
+    monkeypatch.setattr(ray_workers, "threading", SimpleNamespace(Event=lambda: event))
+    actor = ray_workers.DeviceActor()
+    assert actor.home() == ("this node", os.getpid())
+    actor.outlast()
+    assert waited == [None]
+
+
+def test_an_actor_is_never_restarted_and_no_call_repeated_by_ray_itself(installed):
+    from serving.workers.ray_workers import _ACTOR
+
+    options = _ACTOR._default_options
+    assert {name: options[name] for name in ("max_restarts", "max_task_retries", "scheduling_strategy")} == {
+        "max_restarts": 0,
+        "max_task_retries": 0,
+        "scheduling_strategy": "SPREAD",
+    }
+    assert options["concurrency_groups"] == {"watch": 1}
