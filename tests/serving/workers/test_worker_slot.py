@@ -11,7 +11,7 @@ from pliant.protocol import Failed, Finished, Launch, Result
 from serving.clock import loop_clock
 from serving.driver import Driver
 from serving.workers.worker import ModelError
-from serving.workers.worker_slot import MAX_ERRORS, WorkerSlot
+from serving.workers.worker_slot import WorkerSlot
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 
@@ -83,8 +83,8 @@ def test_an_error_of_the_model_fails_the_launch_and_leaves_the_process():
 
 def test_a_process_that_does_nothing_but_fail_is_restarted():
     async def main():
-        slot, worker, ends = await bad_launches(MAX_ERRORS)
-        assert [end.lost for end in ends] == [False] * (MAX_ERRORS - 1) + [True]
+        slot, worker, ends = await bad_launches(16)
+        assert [end.lost for end in ends] == [False] * 15 + [True]
         assert not slot.up and worker.calls[-1] == "kill"
 
     run_virtually(main())
@@ -92,7 +92,7 @@ def test_a_process_that_does_nothing_but_fail_is_restarted():
 
 def test_successes_between_errors_of_the_model_keep_the_process():
     async def main():
-        slot, _, _ = await bad_launches(MAX_ERRORS - 1)
+        slot, _, _ = await bad_launches(15)
         await slot.carry_out(Launch(99, 0, (1,)), ["x"])
         end, _ = await slot.carry_out(Launch(100, 0, (1,)), ["bad"])
         assert not end.lost and slot.up
