@@ -283,3 +283,100 @@ def test_a_single_tenant_costs_less_and_changes_no_decision(seed, burst):
 
 def test_tenants_of_these_plays_become_single_and_several_again():
     assert sum(play(Fairness(FairnessConfig(0.1, 0.05, absence=0.5)), seed)[1] for seed in range(20)) >= 5
+
+
+def test_counters_that_differ_by_the_slack_and_no_more_count_as_equal():
+    fairness = Fairness(FairnessConfig(burst=0.0, slack=0.5))
+    waiting(fairness, {"ann": 2, "ben": 3, "cleo": 2})
+    fairness.launch(0, (0,), 0.5)
+    assert fairness.turn() is None and list(fairness.turns()) == [None]
+    fairness.launch(1, (2,), 0.75)
+    assert fairness.turn() == {"ann", "cleo"} and list(fairness.turns()) == [{"ann", "cleo"}, None]
+    assert fairness.turn({"ann", "ben"}) is None and fairness.turn({"ben"}) is None
+    assert fairness.turn({"ben", "cleo"}) == {"cleo"}
+    assert fairness.order() == ["cleo", "ann", "ben"]
+    assert [fairness.waits(name) for name in (*NAMES, "dora")] == [True, True, True, False]
+
+
+def test_without_a_configuration_half_a_second_may_be_saved_up_and_a_tenth_counts_as_equal():
+    fairness = Fairness()
+    waiting(fairness, {"ann": 9, "ben": 1})
+    assert [fairness.received(name) for name in ("ann", "ben", "cleo")] == [-0.5, -0.5, -0.5]
+    fairness.launch(0, (0,), 0.1)
+    assert fairness.turn() is None and fairness.behind() is None
+    fairness.launch(1, (1,), 0.1)
+    assert fairness.turn() == {"ben"} == fairness.behind()
+    fairness.launch(2, (9,), 0.0)
+    fairness.launch(3, (2,), 9.9)
+    assert fairness.behind() == {"ben"}, "it waited 9.9 s of service ago"
+    fairness.launch(4, (3,), 0.2)
+    assert fairness.behind() is None, "and now 10.1 s ago"
+
+
+def test_only_what_was_charged_is_corrected_and_only_once():
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 2, "ben": 2})
+    fairness.launch(0, (0,), 1.0)
+    fairness.launch(1, (2,), 1.0)
+    fairness.ended(7, 5.0)
+    fairness.ended(0)  # what was predicted stands
+    fairness.ended(1, 0.25)
+    fairness.ended(1, 9.0)
+    assert [fairness.received(name) for name in ("ann", "ben")] == [1.0, 0.25]
+
+
+def test_a_launch_without_requests_is_paid_by_nobody():
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 1, "ben": 1})
+    fairness.launch(0, (), 1.0)
+    fairness.ended(0, 2.0)
+    assert [fairness.received(name) for name in ("ann", "ben")] == [0.0, 0.0]
+
+
+def test_a_tenant_without_any_weight_pays_much_and_breaks_nothing():
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 1, "free": 2}, {"free": 0.0})
+    fairness.launch(0, (1,), 1.0)
+    assert fairness.received("free") == pytest.approx(1e6)
+    assert fairness.turn() == {"ann"}
+    assert fairness.surplus("other", 0.0) is None and fairness.surplus("other", 1.0) == 2
+
+
+def test_a_tenant_that_comes_back_has_the_weight_that_it_has_now():
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 1, "ben": 1})
+    fairness.leave(1)
+    fairness.join(2, "ben", 4.0)
+    fairness.launch(0, (2,), 1.0)
+    assert fairness.received("ben") == 0.25
+
+
+def test_a_mean_utility_follows_the_latest_fiftieth_by_fiftieth():
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 1, "ben": 1})
+    assert [fairness.value("ann", 1.0, utility) for utility in (2.0, 4.0, 6.0)] == pytest.approx([1.0, 4 / 3, 6 / 4])
+    for _ in range(100):
+        fairness.value("ann", 1.0, 4.0)
+    assert fairness.value("ann", 1.0, 54.0) == pytest.approx(54 / 5)
+    assert fairness.value("new", 1.0, 3.0) == 1.0
+    assert Fairness(STRICT).value("new", 1.0, 3.0) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda fairness: fairness._owners.pop(0), "the tenants' waiting requests"),
+        (lambda fairness: setattr(fairness, "several", False), "several tenants"),
+        (lambda fairness: setattr(fairness, "_single", "ann"), "the only tenant"),
+        (lambda fairness: fairness._tenants.update(cleo=fairness._tenants["ann"]), "active but not known"),
+    ],
+)
+def test_counters_that_contradict_themselves_are_noticed(spoil, message):
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 1, "ben": 2, "cleo": 1})
+    fairness.check([0, 1, 2, 3])
+    with pytest.raises(AssertionError, match="the tenants' waiting requests"):
+        fairness.check([0, 1, 2])
+    spoil(fairness)
+    with pytest.raises(AssertionError, match=message):
+        fairness.check([0, 1, 2, 3])

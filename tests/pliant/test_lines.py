@@ -34,12 +34,21 @@ def test_a_file_that_cannot_be_read_is_an_error_of_its_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(None, b"c\n"), (b"", b"c\n"), (b"a\n", b"a\nc\n"), (b"to", b"to\nc\n"), (b"x", b"x\nc\n")]
+    ("before", "after"),
+    [
+        (None, b"c\n"),
+        (b"", b"c\n"),
+        (b"a\n", b"a\nc\n"),
+        (b"a\nb and more\n", b"a\nb and more\nc\n"),
+        (b"to", b"to\nc\n"),
+        (b"x", b"x\nc\n"),
+        (b"\nto", b"\nto\nc\n"),
+    ],
 )
 def test_a_torn_line_gets_its_end_before_another_is_appended(tmp_path, before, after):
-    path = tmp_path / "folder" / "file"
+    path = tmp_path / "new" / "folder" / "file"
     if before is not None:
-        path.parent.mkdir()
+        path.parent.mkdir(parents=True)
         path.write_bytes(before)
     with open_to_append(path) as file:
         file.write(b"c\n")
@@ -50,11 +59,20 @@ def test_a_torn_line_gets_its_end_before_another_is_appended(tmp_path, before, a
 
 def test_a_log_that_has_grown_too_large_is_kept_beside_and_another_begun(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "LOG_BYTES", 4)
-    path = tmp_path / "folder" / "log"
+    path = tmp_path / "new" / "folder" / "log"
     for text in (b"1234", b"5", b"6"):
         with open_log(path) as file:
             file.write(text)
-    assert (path.read_bytes(), (tmp_path / "folder" / "log.1").read_bytes()) == (b"6", b"12345")
+    assert (path.read_bytes(), path.with_name("log.1").read_bytes()) == (b"6", b"12345")
+
+
+def test_a_log_is_begun_anew_beyond_16_mebibytes(tmp_path):
+    path = tmp_path / "log"
+    for size, kept in ((16 * 1024 * 1024, False), (16 * 1024 * 1024 + 1, True)):
+        with path.open("wb") as file:
+            file.truncate(size)
+        open_log(path).close()
+        assert path.with_name("log.1").exists() == kept
 
 
 def test_what_was_passed_over_is_counted_and_the_first_reason_kept(tmp_path, caplog):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,8 @@ from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import PLANS, Scaling
 from pliant.bins.scheduler import BinsScheduler
 from pliant.errors import InputError
-from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
+from pliant.fairness import FairnessConfig
+from pliant.protocol import Answer, Arrived, Cancelled, Changed, Drop, Failed, Finished, Launch, Woke, replay
 from tests.fixtures.bins.loads import SLOS, World, ask, bursty, done, known, launches, reasons, run, scheduler
 
 ROUGH = World(9, failing=0.2, failing_restarts=0.3, failing_loads=0.3, jitter=0.3)
@@ -152,7 +155,9 @@ def test_a_request_for_what_is_not_served_is_refused_and_changes_nothing(placeme
 
 
 def test_a_change_of_facts_is_refused():
-    with pytest.raises(InputError, match="facts"):
+    with pytest.raises(
+        InputError, match="facts is given, but must be left out: a bins scheduler is replaced as a whole"
+    ):
         scheduler(known()).handle(Changed({}), 0.0)
 
 
@@ -217,3 +222,142 @@ def test_a_worker_that_is_lost_costs_no_more_than_what_it_could_do():
     world = World(lost={1: (0.1, 0.6)})
     _, books = run(bursty(4, 0.2, (300, 300)), known("shared"), world, workers=3)
     assert reasons(books) == {""}
+
+
+# What is counted
+
+
+@PLACEMENTS
+def test_as_many_wait_as_each_worker_may_have_waiting_and_no_more(placement):
+    fresh = scheduler(known(placement), workers=2, deployed=(3, 3), max_waiting=2, drop_late=False)
+    actions = [fresh.handle(Arrived(ask(number)), 0.0) for number in range(8)]
+    assert [len(launches(each)) for each in actions] == [1, 1, 0, 0, 0, 0, 0, 0]
+    assert actions[2:] == [[], [], [], [], [Drop(6, "full")], [Drop(7, "full")]]
+    assert (fresh.waiting, fresh.active) == (4, 2)
+
+
+@PLACEMENTS
+def test_who_would_end_exactly_in_time_is_taken_and_who_would_end_later_is_not(placement):
+    seconds = known(placement).streams[0].cost(500)[1]
+    for within, taken in ((seconds, True), (seconds - 1e-9, False)):
+        actions = scheduler(known(placement)).handle(Arrived(ask(0, length=500, within=within)), 0.0)
+        assert bool(launches(actions)) == taken
+        assert taken or actions == [Drop(0, "late")]
+
+
+@PLACEMENTS
+def test_a_client_that_leaves_waits_no_more_and_one_whose_launch_runs_gets_nothing(placement):
+    fresh = scheduler(known(placement), deployed=(3,))
+    (first,) = fresh.handle(Arrived(ask(0)), 0.0)
+    for number in (1, 2):
+        assert fresh.handle(Arrived(ask(number)), 0.0) == []
+    assert fresh.handle(Cancelled(1), 0.001) == fresh.handle(Cancelled(0), 0.001) == []
+    assert fresh.waiting == 1
+    fresh.check()
+    (second,) = fresh.handle(done(first), 0.002)
+    assert second.requests == (2,)
+    fresh.check()
+
+
+def test_a_client_that_leaves_is_forgotten_also_where_its_request_has_failed():
+    fresh = scheduler(known("shared"), workers=2)
+    (first,) = fresh.handle(Arrived(ask(0)), 0.0)
+    _, again = fresh.handle(Failed(first.id, "planted"), 0.001)
+    assert fresh.handle(Cancelled(0), 0.002) == []
+    fresh.handle(Failed(again.id, "planted"), 0.003)
+    fresh.check()
+    assert fresh.waiting == 0
+
+
+def test_the_next_wake_up_is_for_whatever_comes_first():
+    fresh = scheduler(known("single"), restart_pause=0.5, period=2.0, scaling=Scaling(pause=1.5), deployed=(3,))
+    assert fresh.wake_at() is None
+    (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
+    assert fresh.wake_at() == 2.0, "the plan"
+    fresh.handle(done(launch), 0.01)
+    assert fresh.wake_at() == 0.0, "the scaler, who has something to go by"
+    fresh.handle(Woke(), 0.01)
+    assert fresh.wake_at() == pytest.approx(1.51)
+    (launch,) = fresh.handle(Arrived(ask(1, 0.02)), 0.02)
+    (restart,) = fresh.handle(Failed(launch.id, "planted"), 0.03)
+    fresh.handle(Failed(restart.id, "planted"), 0.04)
+    assert fresh.wake_at() == pytest.approx(0.02 + SLOS["mail"]), "who waits for the device"
+    assert fresh.handle(Woke(), fresh.wake_at()) == [Drop(1, "failed")]
+    assert fresh.wake_at() == 0.54, "the restart"
+
+
+def test_a_full_house_makes_room_for_a_tenant_with_less_by_dropping_the_newest_of_the_one_with_most():
+    fresh = scheduler(known("shared"), max_waiting=3, drop_late=False, fairness=FairnessConfig(burst=0.0, slack=0.0))
+
+    def comes(number: int, tenant: str, **asked) -> list:
+        return fresh.handle(Arrived(replace(ask(number, within=9.0, **asked), tenant=tenant)), 0.0)
+
+    (first,) = comes(0, "many")
+    assert [comes(number, "many") for number in (1, 2, 3, 4)] == [[], [], [], [Drop(4, "full")]]
+    assert comes(5, "few") == [Drop(3, "full")]
+    fresh.check()
+    assert comes(6, "few") == [Drop(6, "full")], "it would have as many"
+    assert fresh.waiting == 3
+    (second,) = launches(fresh.handle(done(first), 0.01))
+    (third,) = launches(fresh.handle(done(second), 0.02))
+    assert (second.requests, third.requests) == ((1, 2), (5,))
+
+
+def test_a_late_one_makes_nobody_else_leave():
+    fresh = scheduler(known("shared"), max_waiting=2)
+    for number in range(3):
+        fresh.handle(Arrived(replace(ask(number, within=9.0), tenant="many")), 0.0)
+    late = replace(ask(7, within=1e-6), tenant="few")
+    assert fresh.handle(Arrived(late), 0.0) == [Drop(7, "late")]
+    assert fresh.waiting == 2
+    fresh.check()
+
+
+@pytest.mark.parametrize(("failed_at", "charged"), [(0.001, 0.001), (9.0, None)])
+def test_a_launch_that_failed_costs_its_tenant_the_time_it_took_but_no_more_than_expected(failed_at, charged):
+    fresh = scheduler(known("shared"), workers=2, fairness=FairnessConfig(burst=0.0, slack=0.0))
+    fresh.handle(Arrived(replace(ask(0, within=99.0), tenant="other")), 0.0)
+    (launch,) = fresh.handle(Arrived(replace(ask(1, within=99.0), tenant="bad")), 0.0)
+    expected = known("shared").streams[0].cost(20)[1]
+    fresh.handle(Cancelled(1), 0.0)
+    fresh.handle(Failed(launch.id, "planted"), failed_at)
+    assert fresh._fairness.received("bad") == pytest.approx(expected if charged is None else charged)
+
+
+def test_a_tenant_pays_for_its_own_texts_in_a_launch_by_their_work():
+    fresh = scheduler(known("shared", batches=(1, 2)), patience=0.0, fairness=FairnessConfig(burst=0.0, slack=9.0))
+    (first,) = fresh.handle(Arrived(replace(ask(0), tenant="short")), 0.0)
+    for number, tenant, length in ((1, "short", 65), (2, "long", 128), (3, "long", 400)):
+        fresh.handle(Arrived(replace(ask(number, 0.0, length, within=9.0), tenant=tenant)), 0.0)
+    before = fresh._fairness.received("short")
+    (both,) = launches(fresh.handle(done(first, first.expected), 0.0))
+    assert both.requests == (1, 2)
+    (stream,) = known("shared", batches=(1, 2)).streams
+    short, long = stream.cost(65)[1], stream.cost(128)[1]
+    shares = [fresh._fairness.received("short") - before, fresh._fairness.received("long")]
+    assert sum(shares) == pytest.approx(stream.cost(128, 2)[1])
+    assert shares[0] / shares[1] == pytest.approx(short / long)
+
+
+def test_books_in_which_a_request_runs_twice_are_noticed():
+    fresh = scheduler(known("shared"), workers=2)
+    for number in (0, 1):
+        fresh.handle(Arrived(ask(number)), 0.0)
+    one, two = fresh._devices._running.values()
+    fresh._devices._running[1] = two._replace(carried=one.carried)
+    with pytest.raises(AssertionError, match="a request runs twice"):
+        fresh.check()
+
+
+def test_who_is_dropped_counts_for_the_scaling_and_brings_a_spare_device_back():
+    rule = Scaling(min_devices=1, window=1.0, pause=0.5)
+    fresh = scheduler(known("shared"), workers=2, scaling=rule)
+    for at in (0.0, 0.6, 1.2):
+        (launch,) = fresh.handle(Arrived(ask(int(10 * at), at)), at)
+        fresh.handle(done(launch), at + 0.001)
+        fresh.handle(Woke(), at + 0.001)
+    assert fresh.active == 1
+    assert fresh.handle(Arrived(ask(20, 1.3, within=1e-6)), 1.3) == [Drop(20, "late")]
+    assert fresh.handle(Woke(), fresh.wake_at()) == []
+    assert fresh.active == 2
+    assert {launches(fresh.handle(Arrived(ask(i, 2.0)), 2.0))[0].worker for i in (30, 31)} == {0, 1}

@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.bins.knowledge import Knowledge
-from pliant.fairness import FairnessConfig
+from pliant.bins.knowledge import Config, Knowledge
+from pliant.bins.shared import SharedPool
+from pliant.bins.work import Work
+from pliant.devices import Devices
+from pliant.fairness import Fairness, FairnessConfig
 from pliant.protocol import Answer, Arrived, Failed, Launch, Request, Woke
-from tests.fixtures.bins.loads import ask, bursty, done, known, launches, run, scheduler
+from pliant.retries import Retries
+from tests.fixtures.bins.loads import SLOS, ask, bursty, done, known, launches, run, scheduler
 
 CLOSE = 1e-9
 
@@ -204,3 +208,136 @@ def test_others_fill_the_launch_of_a_tenant_whose_turn_it_is_only_where_it_takes
     (last,) = launches(fresh.handle(done(long), 0.05))
     assert last.requests == expected
     fresh.check()
+
+
+# The pool by itself
+
+
+def pool(workers: int = 2, knowledge: Knowledge | None = None, **config) -> tuple[SharedPool, Devices[Request]]:
+    settings = Config(**{"workers": workers, "margin": 0.0, "patience": 0.0, **config})
+    devices: Devices[Request] = Devices(workers, 1.0)
+    retries = Retries(settings.attempts)
+    return SharedPool(knowledge or KNOWN, settings, devices, Fairness(settings.fairness), retries), devices
+
+
+KNOWN = known("shared", runtimes="static")
+
+
+def numbers(work: Work | None) -> list[int]:
+    return [request.id for request in work.requests] if work else []
+
+
+def put(books: SharedPool, *requests: Request) -> list[int | None]:
+    """Let these requests arrive, and return for which free worker each is."""
+    for request in requests:
+        books._fairness.join(request.id, request.tenant, request.weight)
+    workers = [books.add(request, request.arrival) for request in requests]
+    books.check()
+    return workers
+
+
+def test_who_comes_goes_to_the_first_free_device_in_use():
+    books, devices = pool(3)
+    assert (books.lost(0, 0.0), books.woken(0.0), books.ended(1, "run", 1, 0.0)) == ([0, 1, 2], [], [1])
+    devices.launch(0, (), 0.1, 0.0)
+    assert books.retire([0, 1]) == 1
+    assert put(books, ask(0)) == [2]
+    devices.launch(2, (), 0.1, 0.0)
+    assert put(books, ask(1)) == [None], "the only free one is not in use"
+    assert books.take(1, 0.0) is None
+    assert numbers(books.take(2, 0.0)) == [0]
+    assert books.enlist(1) == [1]
+    assert books.take(1, 0.0) == Work((ask(1),), *KNOWN.streams[0].cost(20))
+    assert (books.take(0, 0.0), books.waiting) == (None, 0)
+
+
+def test_where_late_ones_are_served_they_are_counted_until_they_run_or_leave():
+    books, _ = pool(1, drop_late=False)
+    seconds = KNOWN.streams[0].cost(20)[1]
+    put(books, ask(0), ask(1), ask(2, 0.001), ask(3, within=9.0))
+    at = SLOS["mail"] - seconds
+    assert books.wake_at() == pytest.approx(at)
+    assert books.expire(at - 1e-6) == [] and books.late == 0
+    assert books.expire(books.wake_at()) == [] and (books.late, books.waiting) == (2, 4)
+    books.check()
+    assert books.wake_at() == pytest.approx(at + 0.001)
+    books.expire(books.wake_at())
+    assert (books.late, sorted(books.ids())) == (3, [0, 1, 2, 3])
+    books.check()
+    books.cancel(1)
+    assert books.late == 2
+    assert [numbers(books.take(0, 0.2)) for _ in range(4)] == [[3], [0], [2], []]
+    assert (books.late, books.waiting) == (0, 0)
+    assert books.wake_at() is None
+    books.check()
+
+
+def test_where_late_ones_are_dropped_they_are_dropped_when_they_would_be_late_and_not_twice():
+    books, _ = pool(1)
+    put(books, ask(0), ask(1), ask(2, within=9.0))
+    books.cancel(1)
+    late = books.expire(books.wake_at())
+    assert ([request.id for request in late], books.late, books.ids()) == ([0], 0, [2])
+    assert books.expire(8.0) == []
+    assert books.wake_at() == pytest.approx(9.0 - KNOWN.streams[0].cost(20)[1])
+    assert numbers(books.take(0, 1.0)) == [2]
+    assert books.wake_at() is None
+    books.check()
+
+
+def test_who_could_still_be_in_time_on_a_device_that_has_become_faster_waits_on():
+    books, devices = pool(1)
+    devices.slowdown = 4.0
+    put(books, ask(0, length=500))
+    early, seconds = books.wake_at(), KNOWN.streams[0].cost(500)[1]
+    assert early == pytest.approx(SLOS["mail"] - 4 * seconds)
+    devices.slowdown = 1.0
+    assert books.expire(early) == []
+    books.check()
+    assert books.wake_at() == pytest.approx(SLOS["mail"] - seconds)
+    assert [request.id for request in books.expire(books.wake_at())] == [0]
+    books.check()
+
+
+def test_with_tenants_a_launch_holds_their_first_texts_of_one_length_and_leaves_late_ones_out():
+    knowledge = known("shared", batches=(1, 2, 4), runtimes="static")
+    books, _ = pool(1, knowledge, drop_late=False, fairness=FairnessConfig(burst=0.0, slack=9.0))
+    texts = [ask(0, 0.0, 20, within=0.01), ask(1, 0.001, 20), ask(2, 0.002, 20), ask(3, 0.003, 500), ask(4, 0.004, 20)]
+    put(books, *(replace(text, tenant="ab"[text.id % 2]) for text in texts))
+    books.expire(0.02)
+    assert books.late == 1
+    books.check()
+    ran = []
+    while work := books.take(0, 0.02):
+        for request in work.requests:
+            books._fairness.leave(request.id)
+        ran.append(numbers(work))
+        books.check()
+    assert ran == [[1, 2], [3], [4], [0]]
+
+
+def test_by_default_a_text_of_mean_work_is_overtaken_for_about_its_slo():
+    knowledge = known("shared", 2, runtimes="static")
+    means = [stream.mean_seconds for stream in knowledge.streams]
+    ran = []
+    for wait in (0.9, 1.1):
+        books, _ = pool(1, knowledge, patience=None)
+        patience = SLOS["mail"] * 2 / sum(means)
+        long, short = (knowledge.streams[0].cost(length)[1] for length in (500, 20))
+        overtakes = patience * (long - short)
+        put(books, ask(0, 0.0, 500, within=9.0), ask(1, wait * overtakes, 20, within=9.0))
+        ran.append(numbers(books.take(0, 1.0)))
+    assert ran == [[1], [0]]
+
+
+def test_a_queue_that_contradicts_itself_is_noticed():
+    for place, message in (("_waiting", "queue"), ("_must", "watched")):
+        books, _ = pool()
+        put(books, ask(0))
+        getattr(books, place)[7] = 1.0
+        with pytest.raises(AssertionError, match=message):
+            books.check()
+    books, _ = pool()
+    books.late = 1
+    with pytest.raises(AssertionError, match="late"):
+        books.check()

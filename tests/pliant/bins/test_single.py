@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.bins.knowledge import PLANS
-from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Launch, Woke
+from pliant.bins.knowledge import PLANS, Config, Knowledge
+from pliant.bins.single import SinglePool
+from pliant.bins.work import Work
+from pliant.devices import Devices
+from pliant.fairness import Fairness, FairnessConfig
+from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Launch, Request, Woke
+from pliant.retries import Retries
 from tests.fixtures.bins.loads import LOAD, SLOS, World, ask, bursty, done, known, launches, reasons, run, scheduler
 
 PERIOD = 0.1
@@ -207,3 +214,174 @@ def test_a_device_that_fails_before_its_turn_runs_only_what_it_has_loaded():
     ran = [launches(fresh.handle(Arrived(ask(i, 0.2, 400)), 0.2)) for i in range(200, 204)]
     assert all(held[launch.worker] == launch.setting for launches_at in ran for launch in launches_at)
     assert list(held.values()).count(LONGEST) == 1
+
+
+# The pool by itself
+
+
+def pool(held: tuple[int, ...], knowledge: Knowledge | None = None, **config) -> SinglePool:
+    """Return a pool of devices that hold these runtimes."""
+    settings = Config(**{"workers": len(held), "deployed": held, "margin": 0.0, "period": PERIOD, **config})
+    devices: Devices[Request] = Devices(len(held), 1.0)
+    return SinglePool(knowledge or known(), settings, devices, Fairness(settings.fairness), Retries(settings.attempts))
+
+
+def joined(books: SinglePool, *numbers: int, now: float = 0.0, length: int = 20) -> list[int | None]:
+    """Let requests with these numbers arrive, and return whose queues they join."""
+    workers = [books.add(ask(number, now, length), now) for number in numbers]
+    books.check()
+    return workers
+
+
+@pytest.mark.parametrize("dispatch", ["completion", "intra"])
+def test_who_leaves_makes_room_for_another_on_the_same_device(dispatch):
+    books = pool((3, 3), dispatch=dispatch)
+    assert joined(books, 0, 1, 2, 3) == [0, 1, 0, 1]
+    books.cancel(2)
+    assert sorted(books.ids()) == [0, 1, 3] and books.waiting == 3
+    assert joined(books, 4, 5, 6) == [0, 0, 1]
+    assert [books.take(0, 0.0).requests[0].id for _ in range(3)] == [0, 4, 5]
+    assert (books.take(0, 0.0), books.waiting) == (None, 3)
+
+
+def test_who_leaves_while_no_device_would_do_is_not_dropped_later():
+    books = pool((0, 0))
+    assert joined(books, 0, 1, 2, length=500) == [None, None, None]
+    assert (books.waiting, books.ids()) == (3, [0, 1, 2])
+    books.cancel(1)
+    assert (books.waiting, books.late) == (2, 0)
+    assert books.expire(SLOS["mail"] - 1e-9) == []
+    assert [request.id for request in books.expire(SLOS["mail"])] == [0, 2]
+    assert (books.waiting, books.expire(9.0)) == (0, [])
+    books.check()
+
+
+@pytest.mark.parametrize("runtimes", ["static", "dynamic"])
+def test_a_launch_takes_those_that_came_first_and_their_longest_text_says_what_it_takes(runtimes):
+    knowledge = known("single", batches=(1, 4), runtimes=runtimes)
+    last = len(knowledge.runtimes) - 1
+    books = pool((last,), knowledge, period=1e6)
+    lengths = (300, 400, 300, 350, 300)
+    for number, length in enumerate(lengths):
+        books.add(ask(number, 0.0, length, within=9.0), 0.0)
+    works = [books.take(0, 0.0), books.take(0, 0.0)]
+    if runtimes == "dynamic":
+        works.append(books.take(0, 0.0))
+    sizes = {"static": [4, 1], "dynamic": [1, 2, 2]}[runtimes]
+    assert [request.id for work in works for request in work.requests] == list(range(5))
+    assert [len(work.requests) for work in works] == sizes
+    for work in works:
+        longest = max(request.length for request in work.requests)
+        assert work[1:] == (*knowledge.runtimes[last].cost(longest, len(work.requests)), "run")
+    assert books.waiting == 0
+    books.check()
+
+
+@pytest.mark.parametrize("runtimes", ["static", "dynamic"])
+def test_a_device_that_is_done_early_is_free_as_soon_as_what_waits_for_it_is_served(runtimes):
+    knowledge = known(batches=(), runtimes=runtimes)  # the longest take one text
+    last = len(knowledge.runtimes) - 1
+    books = pool((last, last), knowledge)
+    assert joined(books, 0, 1, 2, 3) == [0, 1, 0, 1]
+    assert [request.id for request in books.take(0, 0.0).requests] == [0]
+    assert books.ended(0, "run", 1, 0.0001) == [0]
+    assert joined(books, 4, 5, 6, now=0.0001) == [0, 1, 0]
+
+
+def test_a_device_that_comes_back_has_nothing_to_do_and_loads_what_it_held():
+    books = pool((3, 3), dispatch="intra")
+    assert joined(books, 0, 1, 2, 3) == [0, 1, 0, 1]
+    books.take(0, 0.0)
+    assert books.lost(0, 0.0) == [1], "request 2 is with the other device now"
+    assert (books.waiting, books.take(0, 0.0)) == (3, None)
+    assert books.ended(0, "restart", 0, 0.01) == [0]
+    assert books.take(0, 0.01) == Work((), LONGEST, LOAD, "load")
+    assert joined(books, 10, now=0.01) == [1], "not before it has loaded"
+    assert books.ended(0, "load", 0, 0.03) == [0]
+    assert joined(books, 4, 5, 6, 7, 8, 9, now=0.03) == [0, 0, 0, 0, 0, 1]
+
+
+def test_a_device_that_has_loaded_is_free_from_then_on():
+    books = pool((3, 3))
+    joined(books, 0, 1, 2, 3)
+    books.lost(0, 0.0)
+    books.ended(0, "restart", 0, 0.0)
+    assert books.ended(0, "load", 0, 1.0) == [0]
+    assert joined(books, 4, 5, now=1.0) == [1, 0], "the other one has been free for longer"
+
+
+def test_the_least_busy_device_is_given_back_but_none_that_its_stream_needs_or_that_loads():
+    books = pool((0, 3, 3))
+    joined(books, 0)
+    assert books.retire([0, 1, 2]) == 1
+    assert books.retire([0, 2]) == 0, "the only one for long texts stays"
+    assert books.retire([2]) is None
+    assert joined(books, 1, 2) == [2, 2]
+    assert books.enlist(1) == [1]
+    assert books.retire([1, 2]) is None, "one loads, the other is the only one for long texts"
+    assert books.take(1, 0.0) == Work((), LONGEST, LOAD, "load")
+    assert books.ended(1, "load", 0, 0.0) == [1]
+    assert books.retire([1, 2]) == 1, "it has less to do"
+
+
+def test_a_plan_is_made_when_it_is_time_and_gives_no_device_back_meanwhile():
+    books = pool((LONGEST,) * 4, plan="published", swaps=0.3)
+    joined(books, *range(40))
+    assert books.wake_at() == PERIOD
+    assert books.woken(PERIOD - 1e-9) == []
+    (first,) = books.woken(PERIOD)
+    assert books.wake_at() is None, "the plan was made"
+    assert books.retire([0, 1, 2, 3]) is None, "more devices are to swap"
+    queue = [books.take(first, PERIOD) for _ in range(11)]
+    assert [work.kind for work in queue] == ["run"] * 10 + ["load"]
+    assert (queue[-1].requests, queue[-1].seconds) == ((), LOAD)
+    (again, *_, second) = books.ended(first, "load", 0, PERIOD + LOAD)
+    assert again == first != second
+    assert books.woken(9.0) == [], "nobody wants another plan"
+    books.check()
+
+
+@pytest.mark.parametrize("now", [0.5, 0.9])
+def test_the_next_plan_is_later_than_now_also_where_periods_are_rounded(now):
+    books = pool((3,))
+    assert now // PERIOD * PERIOD < now == (now // PERIOD + 1) * PERIOD
+    books.add(ask(0, now), now)
+    assert books.wake_at() == pytest.approx(now + PERIOD)
+
+
+def test_with_fewer_devices_than_streams_nothing_is_planned():
+    books = pool((3, 5), known(streams=2), plan="published")
+    joined(books, *range(20))
+    books.lost(1, 0.0)
+    assert books.woken(PERIOD) == []
+    assert books.held == [3, 5]
+
+
+def test_a_pool_that_contradicts_itself_is_noticed():
+    twice, loads = pool((3, 3)), pool((3, 3))
+    joined(twice, 0)
+    twice._unassigned[0] = ask(0)
+    with pytest.raises(AssertionError, match="two places"):
+        twice.check()
+    loads._loading[1] = 0
+    with pytest.raises(AssertionError, match="while it loads"):
+        loads.check()
+
+
+def test_in_a_queue_the_tenant_that_has_received_less_comes_first_and_each_keeps_its_order():
+    config = FairnessConfig(burst=0.0, slack=0.0)
+    fresh = scheduler(known(runtimes="longest"), fairness=config, deployed=(0,))
+
+    def comes(number: int, tenant: str) -> list[Launch]:
+        return launches(fresh.handle(Arrived(replace(ask(number, within=9.0), tenant=tenant)), 0.0))
+
+    (launch,) = comes(0, "busy")
+    assert [comes(number, tenant) for number, tenant in ((1, "busy"), (2, "busy"), (3, "calm"), (4, "calm"))] == [
+        []
+    ] * 4
+    ran = []
+    while launch:
+        (launch,) = launches(fresh.handle(done(launch, launch.expected), 0.0)) or (None,)
+        ran += launch.requests if launch else []
+        fresh.check()
+    assert ran == [1, 3, 2, 4]
