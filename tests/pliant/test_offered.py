@@ -46,3 +46,9 @@ def test_importing_it_loads_nothing_else_of_ours():
     code = "import sys, pliant; print([name for name in sys.modules if name.startswith('pliant.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_is_offered_is_listed_beside_what_is_there_already():
+    listed = dir(pliant)
+    assert listed == sorted(set(listed))
+    assert {*pliant.__all__, "import_module"} <= set(listed)

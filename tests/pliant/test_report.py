@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, JournalEntry, Launch, Request, Result
+from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, JournalEntry, Launch, Request, Result
 from pliant.report import Observation, batch_accuracies, observations, report, summarise
 
 
@@ -96,3 +96,50 @@ def test_a_launchs_share_of_correct_answers_counts_known_labels_alone():
     unknown = JournalEntry(5.0, Finished(2, 1.0, (Result(3, None), Result(4, True))), ())
     empty = JournalEntry(6.0, Finished(3, 1.0, (Result(3, None),)), ())
     assert batch_accuracies([*JOURNAL, unknown, empty]) == [0.5, 1.0, 1.0]
+
+
+def test_all_figures_of_a_load_whose_requests_fared_in_every_way():
+    requests = [ask(i, float(i), i + 2.0, utility=2.0**i) for i in range(7)]
+    observed = [
+        Observation(requests[0], answered=1.0, correct=True, setting=3, batch=2),
+        Observation(requests[1], answered=2.5, correct=False, setting=3, batch=2),
+        Observation(requests[2], answered=5.0, correct=True, setting=0, batch=1),
+        Observation(requests[3], dropped="late"),
+        Observation(requests[4], cancelled=True, dropped="full"),
+        Observation(requests[5], answered=5.5, setting=0),
+        Observation(requests[6]),
+    ]
+    figures = summarise(iter(observed))
+    outcomes = ["accurate", "wrong", "late", "evicted", "cancelled", "unlabelled", "waiting"]
+    assert [each.outcome for each in observed] == outcomes
+    assert (figures.requests, figures.offered, figures.utility) == (7, 127.0, 1.0)
+    assert (figures.outcomes, figures.drops) == (dict.fromkeys(outcomes, 1), {"full": 1, "late": 1})
+    assert list(figures.outcomes) == sorted(outcomes)
+    assert figures.attainment == 3 / 6
+    assert figures.accuracy == pytest.approx(2 / 3)
+    assert figures.goodput == pytest.approx(1 / 6), "the last one came at 6 s"
+    assert (figures.p50, figures.p98) == pytest.approx((1.25, 1.5 + 0.94 * 1.5))
+    assert (figures.settings, list(figures.settings)) == ({0: 2, 3: 2}, [0, 3])
+    assert figures.batch == pytest.approx(5 / 3)
+
+
+def test_where_nothing_was_answered_figures_of_answers_are_missing_and_where_all_left_none_was_missed():
+    figures = summarise([Observation(ASKED[0], cancelled=True)])
+    assert [math.isnan(value) for value in (figures.attainment, figures.p50, figures.p98, figures.batch)] == [True] * 4
+    assert (figures.goodput, figures.settings, figures.drops) == (0.0, {}, {})
+
+
+def test_an_answer_at_the_moment_of_its_arrival_is_worth_a_billion_a_second():
+    assert summarise([Observation(ask(0, 1.0, 2.0), answered=1.0, correct=True)]).goodput == pytest.approx(1e9)
+
+
+def test_a_client_that_left_is_observed_as_gone():
+    journal = [
+        JournalEntry(0.0, Arrived(ASKED[0]), (Launch(0, 0, (0,), 4),)),
+        JournalEntry(0.5, Arrived(ASKED[1]), (Launch(1, 1, (1,), 4),)),
+        JournalEntry(1.0, Cancelled(0), ()),
+        JournalEntry(2.0, Finished(1, 1.0, (Result(1),)), (Answer(1, 1),)),
+    ]
+    gone, stays = observations(iter(journal))
+    assert gone == Observation(ASKED[0], cancelled=True)
+    assert stays == Observation(ASKED[1], 2.0, None, 4, 1)

@@ -136,3 +136,33 @@ def test_requests_that_failed_run_with_their_own_half_and_first():
     retries.check({1, 2})
     with pytest.raises(AssertionError, match="gone"):
         retries.check({1})
+
+
+def test_halves_are_halved_again_until_each_runs_alone_and_those_given_up_are_forgotten():
+    retries = Retries(attempts=2)
+    assert not retries
+    assert retries.failed([1, 2, 3, 4, 5], alone=False, lost=False) == []
+    assert retries and [retries.together([n, *range(1, 6)])[-1] for n in (1, 3, 5)] == [2, 4, 5]
+    assert retries.failed([1, 2], alone=False, lost=False) == []
+    assert (retries.together([1, 2]), retries.together([2, 1])) == ([1], [2])
+    assert retries.failed([2], alone=True, lost=False) == [2]
+    assert 2 not in retries and 1 in retries
+    retries.check({1, 3, 4, 5})
+    for request in (1, 3, 4, 5, 99):
+        retries.forget(request)
+    assert not retries and retries.together([7, 1]) == [7, 1]
+    retries.check(set())
+
+
+def test_who_has_attempts_left_runs_again_alone():
+    retries = Retries(attempts=3)
+    assert [retries.failed([1], alone=True, lost=True) for _ in range(3)] == [[], [], [1]]
+    assert not retries
+
+
+def test_tries_without_a_group_are_noticed():
+    retries = Retries(attempts=3)
+    retries.failed([1], alone=True, lost=True)
+    retries._group.clear()
+    with pytest.raises(AssertionError, match="without a group"):
+        retries.check({1})

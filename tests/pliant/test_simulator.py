@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import SchedulerError
-from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Launch, Request, Woke, replay
+from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, Launch, Request, Woke, replay
 from pliant.simulator import simulate
 
 
@@ -115,3 +115,28 @@ def test_the_observer_sees_every_entry_as_it_is_made():
 def test_a_simulated_journal_replays_to_itself():
     journal = simulate(Single(), [ask(i, i / 3, deadline=i / 3 + 1) for i in range(20)], takes(0.7))
     assert replay(Single(), journal) == journal
+
+
+class Leaving(Single):
+    """Forgets who has left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = []
+
+    def handle(self, event, now):
+        if isinstance(event, Cancelled):
+            self.left.append((event.request, now))
+            self.waiting = [request for request in self.waiting if request.id != event.request]
+            return []
+        return super().handle(event, now)
+
+
+def test_a_client_leaves_after_all_else_of_its_instant_and_only_where_it_still_waits():
+    scheduler = Leaving()
+    leaving = [(0.0, 7), (1.0, 1), (1.0, 1), (2.0, 0), (3.0, 5), (9.0, 2), (9.0, 42)]
+    asked = [ask(0, 0.0), ask(1, 1.0), ask(2, 1.0), ask(3, 1.0, deadline=1.5), ask(5, 3.0)]
+    journal = simulate(scheduler, asked, takes(2.0), leaving=leaving)
+    assert scheduler.left == [(1, 1.0), (5, 3.0)], "0 had its answer at that moment, 2 before, 7 and 42 never came"
+    assert story(journal)[-2:] == [(3.0, "Cancelled", []), (4.0, "Finished", ["Answer"])]
+    assert (1.5, "Woke", ["Drop"]) in story(journal)

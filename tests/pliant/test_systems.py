@@ -128,3 +128,13 @@ def test_the_systems_scheduler_is_the_maker_of_all_policies():
     for policy in POLICIES:
         if policy != "infaas":  # which needs variants, not gammas
             make(policy, known).check()
+
+
+def test_a_system_has_the_roles_that_its_folders_hold():
+    bins_system = systems.system("bins")
+    assert bins_system.has("pliant", "replay") and not bins_system.has("pliant", "poetry")
+    assert not bins_system.has("pliant", "search") and systems.system("cascade").has("pliant", "search")
+    assert systems.names() == ("tokens", "bins", "cascade", "packing")
+    assert all(each.summary and each.requires for each in systems.SYSTEMS)
+    with pytest.raises(ModuleNotFoundError, match=r"pliant\.bins\.poetry"):
+        bins_system.part("pliant", "poetry")
