@@ -19,6 +19,7 @@ DYNAMIC = Shape(64, 4, True)
     ("changes", "field"),
     [
         ({"head": "poetry"}, "head"),
+        ({"head": "poetry", "pooling": "max"}, "head"),
         ({"pooling": "max"}, "pooling"),
         ({"pooling": ""}, "pooling"),
         ({"head": "classification", "pooling": ""}, None),
@@ -89,3 +90,19 @@ def test_engines_and_placements_are_those_that_there_are():
         some_bins(engine="steam")
     with pytest.raises(InputError, match=r"^placement is nowhere, but must be one of .*shared"):
         some_bins(placement="nowhere")
+
+
+def test_values_that_contradict_each_other_are_refused_with_what_they_must_be():
+    for call, words in (
+        (lambda: replace(ENCODER, head="x"), "head is x, but must be one of ('classification', 'embedding')"),
+        (lambda: replace(ENCODER, pooling="max"), "pooling is max, but must be mean or cls"),
+        (lambda: some_bins(engine="x"), "engine is x, but must be one of ('onnx', 'aot', 'graphs', 'eager')"),
+        (lambda: some_bins(placement="x"), "placement is x, but must be one of ('shared', 'single')"),
+        (
+            lambda: some_bins(shapes=(DYNAMIC,), seconds=(0.1,)),
+            "seconds is (0.1,), but must be one a static shape, positive and finite",
+        ),
+    ):
+        with pytest.raises(InputError) as caught:
+            call()
+        assert str(caught.value) == words

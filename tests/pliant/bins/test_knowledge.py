@@ -168,3 +168,76 @@ def test_a_share_is_from_0_to_1(name):
     for share in (-0.1, 1.1, float("nan")):
         with pytest.raises(InputError, match=f"{name} is .*, but must be a share from 0 to 1"):
             Config(**{name: share})
+
+
+def test_what_is_refused_is_refused_with_the_limit_in_words():
+    def words(call) -> str:
+        with pytest.raises(InputError) as caught:
+            call()
+        return str(caught.value)
+
+    (stream,) = knowledge_of([MAIL], "static").streams
+    assert words(lambda: stream.cost(513)) == "texts is 1 of 513 tokens, but must be at most 4 of 512"
+    assert words(lambda: stream.runtimes[0].cost(64, 5)) == "texts is 5 of 64 tokens, but must be at most 4 of 64"
+    assert words(lambda: knowledge_of([MAIL, CHAT]).stream("x")) == "task is x, but must be one of ('mail', 'chat')"
+    assert words(lambda: knowledge_of([MAIL, MAIL])).startswith("streams is ('mail', 'mail'), but must be at least one")
+    assert words(lambda: knowledge_of([MAIL], "quick")) == f"runtimes is quick, but must be one of {RUNTIMES}"
+    assert words(lambda: Config(plan="best")) == "plan is best, but must be one of published, queueing, better"
+    assert words(lambda: Config(dispatch="x")).startswith("dispatch is x, but must be one of completion, published, ")
+    assert words(lambda: Config(2, deployed=(1,))) == "deployed is (1,), but must be one runtime a worker, 2"
+
+
+@pytest.mark.parametrize("placement", ["shared", "single"])
+def test_all_that_is_known_of_two_streams_is_what_their_artifacts_say(placement):
+    known = knowledge_of([MAIL, CHAT], placement=placement)
+    assert (known.placement, known.load_seconds) == (placement, 1.0)
+    dynamic = placement == "shared"
+    mail, chat = known.streams
+    assert [(s.name, s.slo, s.first, len(s.runtimes)) for s in known.streams] == [
+        ("mail", 0.15, 0, 4 + dynamic),
+        ("chat", 0.05, 4 + dynamic, 2 + dynamic),
+    ]
+    assert known.runtimes == mail.runtimes + chat.runtimes
+    assert [(r.stream, r.length, r.batches, r.settings, r.seconds) for r in mail.runtimes[:4]] == [
+        (0, length, (1, 4), (2 * at, 2 * at + 1), (cost(length, 1), cost(length, 4)))
+        for at, length in enumerate((64, 128, 256, 512))
+    ]
+    assert [(r.stream, r.length, r.batches, r.settings, r.seconds) for r in chat.runtimes[:2]] == [
+        (1, length, (2,), (9 + at,), (cost(length, 2),)) for at, length in enumerate((32, 128))
+    ]
+    if dynamic:
+        assert [(s.runtimes[-1].batches, s.runtimes[-1].settings) for s in known.streams] == [
+            ((1, 2, 4, 8), (8,)),
+            ((1, 2, 4, 8), (11,)),
+        ]
+    assert (mail.max_length, chat.max_length) == (512, 128)
+    assert (mail.max_batch, chat.max_batch) == ((8, 8) if dynamic else (4, 2))
+    assert (mail.batches, chat.batches) == (((1, 2, 4, 8), (1, 2, 4, 8)) if dynamic else ((1, 4), (2,)))
+    assert known.stream("chat") is chat
+
+
+def test_a_dynamic_runtime_takes_no_larger_batches_than_its_shape():
+    (runtime,) = knowledge_of([bins(most=5)], "dynamic").runtimes
+    assert runtime.batches == (1, 2, 4)
+
+
+def test_a_text_of_full_length_alone_says_how_long_a_runtime_takes():
+    static, dynamic = (knowledge_of([MAIL], which).runtimes[-1] for which in ("static", "dynamic"))
+    assert static.alone == cost(512, 1)
+    assert dynamic.alone == pytest.approx(1.5 * cost(512, 1))
+
+
+def test_shares_are_those_of_the_observed_lengths_by_the_shortest_runtime_that_is_long_enough():
+    seen = np.zeros(513, np.int64)
+    seen[[0, 64, 65, 512]] = 1, 2, 3, 2
+    (stream,) = knowledge_of([replace(MAIL, lengths=seen)], "static").streams
+    assert stream.shares == (3 / 8, 3 / 8, 0.0, 2 / 8)
+    (unseen,) = knowledge_of([replace(MAIL, lengths=np.zeros(513, np.int64))], "static").streams
+    assert unseen.shares == (0.25,) * 4
+
+
+def test_a_single_observed_length_without_tokens_costs_as_much_as_one_token():
+    seen = np.zeros(513, np.int64)
+    seen[0] = 1
+    (stream,) = knowledge_of([replace(MAIL, lengths=seen)], "dynamic").streams
+    assert stream.mean_seconds == stream.cost(1)[1] > 0

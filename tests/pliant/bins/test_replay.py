@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.planning.plan import Window, published, swaps
-from pliant.bins.replay import Pool, Replay, shared
+from pliant.bins.replay import Pool, Replay, replay, shared
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
 from pliant.report import observations
@@ -58,11 +58,11 @@ def test_swaps_between_periods(seed, dispatch, at_once):
     times = np.array([request.arrival for request in trace])
     first = np.array([np.searchsorted([64, 128, 256, 512], request.length) for request in trace])
     cut = int(np.searchsorted(times, period, side="right"))
-    replay = Replay(Pool.of(known, dispatch), held, len(trace))
-    done = [replay.serve(times[:cut], first[:cut])]
+    books = Replay(Pool.of(known, dispatch), held, len(trace))
+    done = [books.serve(times[:cut], first[:cut])]
     window = Window(period, times[:cut].tolist(), first[:cut].tolist())
-    changes = swaps(held, published(known, window, 6), replay.free_at)
-    late = replay.serve(times[cut:], first[cut:], None, changes, period, max(1, int(at_once * 6)), 0.02)
+    changes = swaps(held, published(known, window, 6), books.free_at)
+    late = books.serve(times[cut:], first[cut:], None, changes, period, max(1, int(at_once * 6)), 0.02)
     assert np.allclose(np.concatenate([*done, late]), ends(journal, len(trace)), atol=1e-7)
 
 
@@ -85,3 +85,68 @@ def test_a_request_that_no_device_takes_never_ends():
     pool = Pool.of(knowledge_of([bins()]), "completion")
     done = Replay(pool, [0, 1], 2).serve(np.array([0.0, 0.1]), np.array([3, 0]))
     assert done[0] == np.inf and done[1] == pytest.approx(0.1 + pool.seconds[0])
+
+
+def test_without_requests_the_mean_latency_is_nothing_and_devices_are_idle_at_the_start():
+    pool = Pool.of(knowledge_of([bins()]), "completion")
+    assert replay(pool, np.zeros(0), np.zeros(0, np.int64), (1, 0, 0, 1)) == 0.0
+    times, firsts = np.array([1.0, 1.0, 1.0]), np.array([0, 3, 3])
+    own = pool.seconds
+    assert replay(pool, times, firsts, (1, 0, 0, 1)) == pytest.approx((own[0] + 3 * own[3]) / 3)
+    assert replay(pool, times, firsts, (1, 0, 0, 0)) == np.inf
+
+
+def test_a_pool_is_what_is_known_of_runtimes_and_the_policy():
+    known = knowledge_of([bins("mail"), bins("chat", (32, 128), slo=0.001)], "all", "shared")
+    pool = Pool.of(known, "inter")
+    assert pool.seconds.tolist() == [runtime.alone for runtime in known.runtimes]
+    assert pool.capacity.tolist() == [0.15 // s for s in pool.seconds[:5]] + [1.0] * 3
+    assert pool.end.tolist() == [5] * 5 + [8] * 3
+    assert pool.dynamic.tolist() == [False] * 4 + [True] + [False] * 2 + [True]
+    assert DISPATCHES[pool.policy] == "inter"
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_on_a_dynamic_runtime_each_request_takes_its_own_seconds(dispatch):
+    pool = Pool.of(knowledge_of([bins()], "dynamic"), dispatch)
+    done = Replay(pool, [0], 3).serve(np.array([0.0, 0.0, 1.0]), np.zeros(3, np.int64), np.array([0.25, 0.5, 0.125]))
+    assert done.tolist() == [0.25, 0.75, 1.125]
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_devices_swap_in_turn_each_after_what_it_has_to_do(dispatch):
+    pool = Pool.of(knowledge_of([bins()]), dispatch)
+    books = Replay(pool, [3, 3, 3], 10)
+    own = pool.seconds
+    first = books.serve(np.array([0.0]), np.array([3]))
+    assert first.tolist() == [own[3]]
+    done = books.serve(
+        np.array([0.6, 1.2, 1.7, 2.6]), np.zeros(4, np.int64), None, [(0, 0), (1, 0)], 0.5, load_seconds=1.0
+    )
+    assert done == pytest.approx([0.6 + own[3], 1.2 + own[3], 1.7 + own[0], 2.6 + own[0]])
+    assert books.held.tolist() == [0, 0, 3]
+    assert books.free_at[:2] == pytest.approx([2.6 + own[0], 2.5])
+    again = books.serve(np.array([5.0, 6.0, 7.0]), np.array([3, 3, 0]), None, [(1, 3)], 3.0, load_seconds=0.25)
+    assert again == pytest.approx([5 + own[3], 6 + own[3], 7 + own[0]])
+    assert books.held.tolist() == [0, 3, 3]
+
+
+def test_swaps_that_begin_after_the_last_request_are_through_for_the_next_part():
+    pool = Pool.of(knowledge_of([bins()]), "completion")
+    books = Replay(pool, [3, 3], 10)
+    books.serve(np.array([0.0]), np.array([0]), None, [(0, 0), (1, 1)], 1.0)
+    assert books.held.tolist() == [0, 1]
+    assert books.free_at == pytest.approx([2.0, 3.0])
+    done = books.serve(np.array([9.0, 9.0, 9.0]), np.array([0, 1, 2]))
+    assert done == pytest.approx([9 + pool.seconds[0], 9 + pool.seconds[1], np.inf])
+
+
+def test_in_one_queue_who_is_late_goes_behind_all_others_and_patience_lets_shorter_ones_pass():
+    times, seconds = np.array([0.0, 0.1, 0.2, 0.3]), np.array([1.0, 0.5, 0.25, 0.125])
+    still, never = np.full(4, 99.0), np.array([99.0, 1.4, 99.0, 99.0])
+    assert shared(times, seconds, np.zeros(4), still, 1).tolist() == [1.0, 1.5, 1.75, 1.875]
+    assert shared(times, seconds, np.full(4, 10.0), still, 1).tolist() == [1.0, 1.875, 1.375, 1.125]
+    assert shared(times, seconds, np.zeros(4), never, 1).tolist() == [1.0, 1.875, 1.25, 1.375]
+    assert shared(times, seconds, np.zeros(4), still, 2).tolist() == pytest.approx([1.0, 0.6, 0.85, 0.975])
+    exactly = np.array([99.0, 1.5, 99.0, 99.0])
+    assert shared(times, seconds, np.zeros(4), exactly, 1).tolist() == [1.0, 1.875, 1.25, 1.375]

@@ -75,3 +75,10 @@ def test_the_reference_loads_loud_half_is_loud():
     assert [segment.rate for segment in load.segments] == [100.0, 400.0]
     loud = sum(request.arrival >= 4.0 for request in load.requests)
     assert loud / (len(load.requests) - loud) == pytest.approx(4.0, rel=0.15)
+
+
+def test_without_a_source_of_chance_a_launch_takes_exactly_what_the_profile_says():
+    seconds, end = SimulatedBins(KNOWN, TEXTS, None, jitter=0.5)(Launch(7, 0, (0,), 0))
+    assert seconds == end.seconds == KNOWN.runtimes[0].cost(20, 1)[1]
+    plain = SimulatedBins(KNOWN, TEXTS)
+    assert plain(Launch(7, 0, (0,), 0)) == (seconds, end)

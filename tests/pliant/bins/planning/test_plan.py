@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -157,3 +158,60 @@ def test_swaps_are_the_fewest_that_lead_to_the_plan_and_of_these_on_the_least_lo
     ]
     costs = [(len(some), sum(load[d] for d in some)) for some in changed]
     assert (len(swapped), sum(load[device] for device, _ in swapped)) == min(costs)
+
+
+def test_a_window_has_64_intervals_from_its_first_request_on_and_the_end_falls_into_the_last():
+    some = Window(64.0, [10.0, 10.999, 11.0, 73.9, 74.0, 99.0], [0, 1, 1, 0, 1, 0])
+    counts = some.counts(3)
+    assert (some.interval, counts.shape) == (1.0, (3, 64))
+    assert {(int(i), int(t)): counts[i, t] for i, t in zip(*np.nonzero(counts), strict=True)} == {
+        (0, 0): 1.0,
+        (1, 0): 1.0,
+        (1, 1): 1.0,
+        (0, 63): 2.0,
+        (1, 63): 1.0,
+    }
+    assert Window(64.0).counts(2).tolist() == np.zeros((2, 64)).tolist()
+
+
+def test_latencies_are_given_for_512_requests_and_a_device_has_room_for_one_at_least():
+    knowledge = known(streams=2)
+    mail, chat = demands(knowledge, [float(n) for n in range(6)])
+    assert [demand.requests for demand in (*mail, *chat)] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert {len(demand.latency) for demand in (*mail, *chat)} == {512}
+    assert mail[0].latency[-1] == pytest.approx(knowledge.runtimes[0].alone * 256)
+    slow = replace(knowledge, streams=tuple(replace(stream, slo=1e-6) for stream in knowledge.streams))
+    assert {demand.capacity for stream in demands(slow, [0.0] * 6) for demand in stream} == {1.0}
+
+
+def test_of_a_long_window_only_the_latest_20000_requests_are_replayed(monkeypatch):
+    replayed = []
+    monkeypatch.setattr("pliant.bins.planning.plan.replay", lambda pool, times, *_: replayed.append(times) or 1.0)
+    some = Window(20.001, [i / 1000 for i in range(20_001)], [0] * 20_001)
+    plan(known(), some, 4, "better", "completion", [3] * 4)
+    assert replayed and {(len(times), times[0]) for times in replayed} == {(20_000, 0.001)}
+
+
+def test_what_is_in_place_stays_where_another_plan_is_better_by_a_fiftieth_alone(monkeypatch):
+    knowledge, some = known(), window(0)
+    both = {tuple(objective(knowledge, some, 6)) for objective in (published, queueing)}
+    present = (0, 0, 0, 6)
+    assert present not in both
+    for kept, stays in ((1.02, True), (1.0201, False)):
+        monkeypatch.setattr(
+            "pliant.bins.planning.plan.replay", lambda *args, kept=kept: kept if args[3] == present else 1.0
+        )
+        chosen = tuple(plan(knowledge, some, 6, "better", "completion", [3] * 6))
+        assert (chosen == present) == stays and (stays or chosen in both)
+
+
+def test_at_the_start_devices_are_planned_for_half_of_what_they_could_do_of_all_streams_alike():
+    knowledge = known(streams=2)
+    shares = [share / 2 for stream in knowledge.streams for share in stream.shares]
+    work = sum(share * runtime.alone for share, runtime in zip(shares, knowledge.runtimes, strict=True))
+    seconds, rate = 1000.0, 0.5 * 9 / work
+    firsts = [runtime for runtime, share in enumerate(shares) for _ in range(round(share * rate * seconds))]
+    counts = published(knowledge, Window(seconds, np.zeros(len(firsts)), firsts), 9)
+    held = start_plan(knowledge, 9)
+    assert [held.count(runtime) for runtime in range(6)] == counts and held == sorted(held)
+    assert start_plan(knowledge, 9, shares) == held

@@ -79,6 +79,35 @@ def test_in_silence_the_rule_sleeps():
     assert looks == RULE.window // RULE.pause + 2
 
 
+def test_what_was_answered_exactly_a_pause_or_a_window_ago_still_counts():
+    for ago, more in ((1.0, 1), (1.001, 0)):
+        scaler = Scaler(Scaling(pause=1.0, window=8.0))
+        scaler.answered(10.0 - ago, 2.0)
+        scaler.answered(10.0, 0.6)
+        assert scaler.decide(10.0) == more
+    for ago, more in ((8.0, 0), (8.001, -1)):
+        scaler = Scaler(Scaling(pause=1.0, window=8.0))
+        scaler.answered(0.5, 0.1)
+        assert scaler.decide(0.5) == 0, "the rule waits for a whole window first"
+        scaler.answered(10.0 - ago, 0.7)
+        scaler.answered(10.0, 0.1)
+        assert scaler.decide(10.0) == more
+
+
+def test_between_two_decisions_a_pause_passes_and_a_decision_waits_for_the_window():
+    scaler = Scaler(Scaling(pause=1.0, window=2.0))
+    assert scaler.decide(5.0) == 0 and scaler.wake_at() is None
+    scaler.answered(5.0, 2.0)
+    assert (scaler.decide(5.0), scaler.wake_at()) == (1, 6.0)
+    scaler.answered(5.5, 2.0)
+    assert scaler.decide(5.999) == 0
+    assert scaler.decide(6.0) == 1, "at most every pause"
+    for now in (8.1, 9.2, 10.3, 11.4):
+        scaler.answered(now, 0.1)
+    assert [scaler.decide(now) for now in (8.1, 9.2)] == [-1, 0]
+    assert [scaler.decide(10.1), scaler.decide(10.2)] == [0, -1]
+
+
 # Devices that come and go
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import platform
+import re
 import time
 from pathlib import Path
 
 import pytest
 
+from pliant.bins.runtimes import cache
 from pliant.bins.runtimes.cache import PARTIAL, VERSIONS, cache_folder, check_versions, store, verify, versions
 from pliant.errors import ArtifactError, DeviceError, DigestError
 
@@ -102,3 +106,80 @@ def test_files_tell_their_versions_and_processor(tmp_path, monkeypatch):
     monkeypatch.setattr("pliant.bins.runtimes.cache._version", lambda package: "0.1")
     with pytest.raises(DeviceError, match=r"compiled with onnxruntime .*, but here is 0\.1; `pliant profile bins`"):
         check_versions(tmp_path, files, "onnx")
+
+
+def test_a_name_of_a_device_loses_all_that_is_no_letter_or_digit():
+    assert cache_folder(Path("h"), "a" * 64, "_CPU (x86_64)  8t!") == Path("h/compiled") / ("a" * 16) / "cpu-x86-64-8t"
+
+
+def test_what_is_stored_stands_in_one_folder_named_by_engine_and_content_beside_its_versions(tmp_path):
+    files = store(tmp_path, "aot", write())
+    names = {name.partition("/")[0] for name in files}
+    assert len(names) == 1 and re.fullmatch("aot-[0-9a-f]{16}", names.pop())
+    assert sorted(name.partition("/")[2] for name in files) == [VERSIONS, "model.bin"]
+    record = next(tmp_path.glob(f"*/{VERSIONS}")).read_text()
+    assert record.endswith("}\n") and list(json.loads(record).items()) == sorted(versions("aot").items())
+    assert set(store(tmp_path, "onnx", write())).isdisjoint(files)
+
+
+def test_each_version_and_the_processor_must_be_those_of_then(tmp_path):
+    files = store(tmp_path, "eager", write())
+    record = next(tmp_path.glob(f"*/{VERSIONS}"))
+    assert check_versions(tmp_path, files, "eager") == record.parent
+    for name, present in versions("eager").items():
+        record.write_text(json.dumps({**versions("eager"), name: "0.0"}))
+        words = f"compiled with {name} 0.0, but here is {present}; `pliant profile bins` compiles again"
+        with pytest.raises(DeviceError) as caught:
+            check_versions(tmp_path, files, "eager")
+        assert str(caught.value) == words
+    record.write_text(json.dumps({**versions("eager"), "more": "1"}))
+    assert check_versions(tmp_path, files, "eager") == record.parent
+
+
+def test_files_without_a_record_of_their_versions_are_refused(tmp_path):
+    with pytest.raises(
+        ArtifactError, match=rf"^{VERSIONS} is not among the compiled files; `pliant profile bins` comp"
+    ):
+        check_versions(tmp_path, {"x/model.bin": "0"}, "onnx")
+
+
+def test_a_package_that_is_not_installed_is_recorded_as_missing(monkeypatch):
+    monkeypatch.setitem(cache.PACKAGES, "onnx", ("no-such-package-anywhere",))
+    assert versions("onnx") == {"no-such-package-anywhere": "missing", "processor": versions("eager")["processor"]}
+
+
+def test_a_processor_is_known_by_its_instructions_in_any_order(tmp_path, monkeypatch):
+    listing = tmp_path / "cpuinfo"
+    monkeypatch.setattr(cache, "Path", lambda _: listing)
+    monkeypatch.setattr(platform, "processor", lambda: "some chip")
+    seen = {}
+    for name, text in {
+        "x86": "processor : 0\nflags : sse avx\nprocessor : 1\nflags : other",
+        "x86 again": "model : b\nflags : avx sse",
+        "x86 more": "flags : sse avx avx2",
+        "arm": "processor : 0\nFeatures : sse avx",
+        "none": "processor : 0\nmodel : b",
+        "none again": "processor : 0\nmodel : c",
+        "empty": "",
+    }.items():
+        listing.write_text(text)
+        seen[name] = versions("eager")["processor"]
+    listing.unlink()
+    seen["by name"] = versions("eager")["processor"]
+    assert seen["x86"] == seen["x86 again"] and seen["none"] == seen["none again"]
+    assert len(set(seen.values())) == 6
+    assert all(re.fullmatch(rf"{platform.machine()}-[0-9a-f]{{12}}", digest) for digest in seen.values())
+
+
+def test_a_day_is_86400_seconds_for_what_a_killed_process_left(tmp_path):
+    old = tmp_path / f"{PARTIAL}old"
+    old.mkdir()
+    for seconds, left in ((86_000, True), (86_800, False)):
+        os.utime(old, (time.time() - seconds,) * 2)
+        store(tmp_path, "onnx", write(str(seconds)))
+        assert old.exists() == left
+
+
+def test_a_missing_folder_is_made_with_those_above_it(tmp_path):
+    files = store(tmp_path / "a" / "b", "onnx", write())
+    verify(tmp_path / "a" / "b", files)

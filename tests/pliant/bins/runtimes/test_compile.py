@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import resource
+import warnings
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from pliant.bins.artifact import Shape
-from pliant.bins.runtimes.cache import verify
-from pliant.bins.runtimes.compile import compile_shapes
+from pliant.bins.runtimes.cache import VERSIONS, verify
+from pliant.bins.runtimes.compile import compile_shapes, package
+from pliant.bins.runtimes.graphs import EagerEngine
+from pliant.bins.runtimes.model import load_model
 from pliant.bins.runtimes.onnx_export import MODEL
 from pliant.bins.runtimes.onnx_session import OnnxEngine
 from pliant.bins.runtimes.padding import padded
@@ -83,3 +88,125 @@ def test_a_model_that_cannot_be_exported_is_told_with_its_name(tmp_path, monkeyp
     with pytest.raises(ArtifactError, match=r"^tiny could not be compiled for onnx: .*no such operator$"):
         compile_shapes(tiny_encoder(), SHAPES, "onnx", tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+class Exporting:
+    """Exports that write nothing, and a runtime whose outputs are off by a share. Some opsets cannot be exported."""
+
+    def __init__(self, monkeypatch, off: float = 0.0, unable: tuple[int, ...] = ()) -> None:
+        self.tried, self.reported = [], []
+
+        def export(model, opset, path) -> None:
+            self.tried.append((opset, model.model.config._attn_implementation))
+            if opset in unable:
+                raise NotImplementedError(f"opset {opset}")
+
+        class Off:
+            def __init__(self, target, threads) -> None: ...
+
+            def open(self, shape):
+                eager = EagerEngine(load_model(tiny_encoder()), torch.device("cpu")).open(shape)
+                return lambda batch: eager(batch) * np.float32(1 + off)
+
+        monkeypatch.setattr("pliant.bins.runtimes.compile._export", export)
+        monkeypatch.setattr(
+            "pliant.bins.runtimes.onnx_export.optimise", lambda exported, target: (target / MODEL).touch()
+        )
+        monkeypatch.setattr("pliant.bins.runtimes.onnx_session.OnnxEngine", Off)
+
+    def compile(self, folder, family: str = "bert") -> dict[str, str]:
+        report = lambda *at: self.reported.append(at)  # noqa: E731
+        return compile_shapes(tiny_encoder(family), SHAPES, "onnx", folder, progress=report)
+
+
+def test_the_first_export_that_gives_the_models_outputs_is_kept(tmp_path, monkeypatch):
+    exporting = Exporting(monkeypatch)
+    files = exporting.compile(tmp_path)
+    assert exporting.tried == [(23, "sdpa")]
+    assert exporting.reported == [(16, 100), (33, 100), (100, 100)]
+    assert sorted(name.partition("/")[2] for name in files) == [MODEL, VERSIONS]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
+        [next(iter(files)).partition("/")[0], MODEL, VERSIONS]
+    )
+
+
+def test_a_second_export_is_tried_where_the_first_one_fails(tmp_path, monkeypatch):
+    exporting = Exporting(monkeypatch, unable=(23,))
+    assert exporting.compile(tmp_path)
+    assert exporting.tried == [(23, "sdpa"), (20, "eager")]
+    assert exporting.reported == [(66, 100), (83, 100), (100, 100)]
+
+
+def test_a_model_with_rotary_embeddings_is_exported_in_one_way_alone(tmp_path, monkeypatch):
+    exporting = Exporting(monkeypatch, unable=(20,))
+    with pytest.raises(ArtifactError, match="tiny could not be compiled for onnx: NotImplementedError: opset 20"):
+        exporting.compile(tmp_path, "modernbert")
+    assert exporting.tried == [(20, "eager")]
+
+
+@pytest.mark.parametrize(("off", "kept"), [(0.0005, True), (-0.0005, True), (0.002, False), (-0.02, False)])
+def test_an_export_whose_outputs_are_off_by_more_than_a_thousandth_is_refused(tmp_path, monkeypatch, off, kept):
+    exporting = Exporting(monkeypatch, off)
+    if kept:
+        assert exporting.compile(tmp_path)
+        return
+    with pytest.raises(ArtifactError, match=f"for onnx: outputs differ from the model's by {abs(off):.1%}$"):
+        exporting.compile(tmp_path)
+    assert exporting.tried == [(23, "sdpa"), (20, "eager")]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_is_written_for_each_shape_and_a_dynamic_one_is_traced_at_free_sizes(tmp_path, monkeypatch):
+    traced, written, reported = [], [], []
+
+    def export(model, example, dynamic_shapes):
+        assert not torch.is_grad_enabled()
+        traced.append(([tuple(each.shape) for each in example], dynamic_shapes))
+        return f"program {len(traced)}"
+
+    def compile_and_package(program, package_path, inductor_configs) -> None:
+        written.append((program, inductor_configs))
+        Path(package_path).write_text(program)
+
+    monkeypatch.setattr(torch.export, "export", export)
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", compile_and_package)
+    shapes = (Shape(8, 1), Shape(8, 4), Shape(40, 2, dynamic=True))
+    files = compile_shapes(tiny_encoder(), shapes, "aot", tmp_path, progress=lambda *at: reported.append(at))
+    free = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    assert traced == [([(1, 8)] * 3, None), ([(4, 8)] * 3, None), ([(2, 16)] * 3, (free,) * 3)]
+    options = {"aot_inductor.package_constants_in_so": False, "cpp.dynamic_threads": True}
+    assert written == [(f"program {number}", options) for number in (1, 2, 3)]
+    assert reported == [(1, 3), (2, 3), (3, 3)]
+    names = ["8x1.pt2", "8x4.pt2", "dynamic.pt2"]
+    assert [package(shape) for shape in shapes] == names
+    assert sorted(name.partition("/")[2] for name in files) == sorted([*names, VERSIONS])
+    verify(tmp_path, files)
+
+
+def test_a_compiler_that_says_nothing_is_named_by_its_kind_of_error(tmp_path, monkeypatch):
+    def refuse(*args, **options) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(torch.export, "export", refuse)
+    with pytest.raises(ArtifactError, match=r"^tiny could not be compiled for aot: RuntimeError: $"):
+        compile_shapes(tiny_encoder(), SHAPES, "aot", tmp_path)
+
+
+def test_warnings_of_compilers_are_not_shown(tmp_path, monkeypatch, recwarn):
+    def export(*args, **options) -> None:
+        warnings.warn("for those who write models", stacklevel=1)
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(torch.export, "export", export)
+    with pytest.raises(ArtifactError, match="planted"):
+        compile_shapes(tiny_encoder(), SHAPES, "aot", tmp_path)
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_a_session_takes_its_threads_and_none_that_spin(tmp_path):
+    engine = OnnxEngine(tmp_path, threads=3)
+    options = engine._options(Shape(8, 2))
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (3, 1)
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert options.get_session_config_entry("session.use_env_allocators") == "1"
+    assert not options.enable_mem_pattern

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -70,3 +71,20 @@ def test_weights_that_do_not_fit_are_told_by_name(head):
     for weights in (lacking, {**encoder.weights, name: np.zeros((2, 2), np.float32)}):
         with pytest.raises(ArtifactError, match=f"the weights of tiny do not fit its configuration: .*{name}"):
             load_model(replace(encoder, weights=weights))
+
+
+def test_a_model_of_one_type_of_token_is_given_no_types_and_one_without_padding_is_padded_by_0():
+    config = json.loads(tiny_encoder("bert", "embedding").config)
+    for changes, inputs, pad in (
+        ({"type_vocab_size": 2, "pad_token_id": 7}, ("input_ids", "attention_mask", "token_type_ids"), 7),
+        ({"type_vocab_size": 1, "pad_token_id": None}, ("input_ids", "attention_mask"), 0),
+    ):
+        described = describe(replace(tiny_encoder("bert", "embedding"), config=json.dumps({**config, **changes})))
+        assert (described.inputs, described.typed, described.pad) == (inputs, len(inputs) == 3, pad)
+
+
+@pytest.mark.parametrize("head", ["classification", "embedding"])
+def test_a_loaded_encoder_only_answers(head):
+    model = load_model(tiny_encoder("bert", head))
+    assert not model.training and not model.model.training
+    assert not any(weight.requires_grad for weight in model.parameters())

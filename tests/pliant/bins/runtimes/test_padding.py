@@ -51,3 +51,20 @@ def test_what_is_too_long_or_too_many_or_empty_is_refused(data, shape):
     for wrong in ([*payloads[1:], long], [*payloads[1:], empty], payloads[:1] * (shape.batch + 1), []):
         with pytest.raises(InputError):
             check(shape, wrong)
+
+
+@pytest.mark.parametrize(
+    ("shape", "payloads", "words"),
+    [
+        (Shape(8, 2), [], "payloads is 0 texts, but must be 1 to 2 for 2 x 8"),
+        (Shape(8, 1, True), [(8, 8)] * 2, "payloads is 2 texts, but must be 1 to 1 for at most 1 x 8"),
+        (Shape(8, 2), [(8, 8), (9, 9)], "text is 9 tokens long, but must be 1 to 8 for 2 x 8"),
+        (Shape(8, 2, True), [(0, 0)], "text is 0 tokens long, but must be 1 to 8 for at most 2 x 8"),
+        (Shape(8, 2), [((2, 3), (2, 3))], "text is 6 tokens long, but must be 1 to 8 for 2 x 8"),
+        (Shape(8, 2), [(4, 5)], "types is of shape (5,), but must be one a token, (4,)"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_size_and_the_shapes(shape, payloads, words):
+    with pytest.raises(InputError) as caught:
+        check(shape, [(np.ones(ids, np.int32), np.zeros(types, np.int8)) for ids, types in payloads])
+    assert str(caught.value) == words

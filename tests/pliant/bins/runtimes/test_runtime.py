@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.artifact import Encoder, Shape
-from pliant.bins.runtimes.cache import VERSIONS
-from pliant.bins.runtimes.compile import compile_shapes
+from pliant.bins.runtimes.cache import VERSIONS, store
+from pliant.bins.runtimes.compile import compile_shapes, package
 from pliant.bins.runtimes.model import load_model
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import ArtifactError, DeviceError, DigestError, InputError
@@ -222,3 +223,129 @@ def test_torchs_threads_are_left_as_they_were(bench):
     _, runtime = bench.of("eager", *PAIRS[0])
     runtime.run(0, [random_payload(np.random.default_rng(0), 3)])
     assert torch.get_num_threads() == before
+
+
+class Noting:
+    """An engine that notes which shapes are opened, and how many threads torch has when one of them runs."""
+
+    def __init__(self, *_) -> None:
+        self.opened, self.threads = [], []
+
+    def open(self, shape: Shape):
+        self.opened.append(shape)
+
+        def call(batch):
+            self.threads.append(torch.get_num_threads())
+            return np.arange(3.0 * len(batch["input_ids"]), dtype=np.float32).reshape(-1, 3)
+
+        return call
+
+
+@pytest.fixture
+def noting(monkeypatch) -> Noting:
+    """The engine that takes the place of plain torch."""
+    engine = Noting()
+    monkeypatch.setattr("pliant.bins.runtimes.runtime.EagerEngine", lambda *_: engine)
+    return engine
+
+
+def test_all_shapes_are_loaded_the_largest_first_or_those_of_one_length_when_asked(noting):
+    shared = BinsRuntime(tiny_encoder(), SHAPES, "eager")
+    assert noting.opened == [SHAPES[4], SHAPES[3], SHAPES[2], SHAPES[1], SHAPES[0]]
+    shared.load(1)
+    assert len(noting.opened) == 5, "all of them stay"
+    with pytest.raises(InputError, match="setting is 5, but must be 0 to 4"):
+        shared.load(5)
+    noting.opened.clear()
+    single = BinsRuntime(tiny_encoder(), SHAPES, "eager", placement="single")
+    assert noting.opened == []
+    single.load(2)
+    single.load(4)
+    assert noting.opened == [SHAPES[3], SHAPES[2], SHAPES[4]]
+
+
+def test_a_launch_has_its_own_threads_its_seconds_and_an_output_per_text(noting):
+    before = torch.get_num_threads()
+    runtime = BinsRuntime(tiny_encoder(), SHAPES, "eager", threads=before + 2)
+    text = random_payload(np.random.default_rng(0), 3)
+    result = runtime.run(1, [text, text])
+    assert [output.tolist() for output in result.outputs] == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    assert 0.0 < result.seconds < 60.0
+    assert (noting.threads, torch.get_num_threads()) == ([before + 2], before)
+
+
+def test_threads_are_as_before_also_after_a_launch_that_failed(monkeypatch):
+    class Failing(Noting):
+        def open(self, shape):
+            def call(batch):
+                raise RuntimeError("planted")
+
+            return call
+
+    monkeypatch.setattr("pliant.bins.runtimes.runtime.EagerEngine", Failing)
+    before = torch.get_num_threads()
+    runtime = BinsRuntime(tiny_encoder(), SHAPES, "eager", threads=before + 2)
+    with pytest.raises(RuntimeError, match="planted"):
+        runtime.run(0, [random_payload(np.random.default_rng(0), 3)])
+    assert torch.get_num_threads() == before
+
+
+def test_a_shape_as_long_as_the_encoder_and_the_positions_of_its_model_is_taken():
+    assert BinsRuntime(tiny_encoder(), (Shape(40, 1),), "eager").shapes == (Shape(40, 1),)
+    with pytest.raises(InputError, match="shape is 1 x 31, but must be at most 30 tokens long for tiny"):
+        BinsRuntime(tiny_encoder(max_length=30), (Shape(30, 1), Shape(31, 1)), "eager")
+    with pytest.raises(InputError, match="shape is 2 x 41, but must be at most 40 tokens long for tiny"):
+        BinsRuntime(tiny_encoder(max_length=99), (Shape(41, 2),), "eager")
+
+
+@pytest.mark.parametrize("engine", ["onnx", "aot"])
+def test_engines_with_files_want_their_folder(engine):
+    with pytest.raises(InputError, match=f"folder is None, but must be where compiled files are, for engine {engine}"):
+        BinsRuntime(tiny_encoder(), SHAPES, engine)
+
+
+def test_without_onnx_runtime_the_other_engines_are_named(monkeypatch, tmp_path):
+    files = store(tmp_path, "onnx", lambda target: None)
+    monkeypatch.setitem(sys.modules, "pliant.bins.runtimes.onnx_session", None)
+    with pytest.raises(InputError, match=r"engine is onnx, but must be aot, graphs or eager: .* is not installed here"):
+        BinsRuntime(tiny_encoder(), SHAPES, "onnx", tmp_path, files)
+
+
+class Package:
+    """What AOTInductor loads, with constants of these names; it gives how many tokens each text has."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names, self.loaded = names, {}
+
+    def get_constant_fqns(self) -> list[str]:
+        return self._names
+
+    def load_constants(self, constants, **options) -> None:
+        self.loaded, self.options = constants, options
+
+    def __call__(self, ids, mask, types):
+        assert torch.is_inference_mode_enabled()
+        return mask.sum(1, keepdim=True).half()
+
+
+def test_a_compiled_package_shares_the_encoders_weights_and_is_refused_where_it_wants_others(monkeypatch, tmp_path):
+    shapes = SHAPES[1:2]
+    files = store(tmp_path, "aot", lambda target: (target / package(shapes[0])).touch())
+    (folder,) = tmp_path.iterdir()
+    name = next(name for name in tiny_encoder().weights if name.endswith("word_embeddings.weight"))
+    packages, paths = [Package([f"model.{name}"]), Package([f"model.{name}", "lost", "gone"])], []
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda path: paths.append(path) or packages.pop(0))
+    good, bad = packages
+    runtime = BinsRuntime(tiny_encoder(), shapes, "aot", tmp_path, files)
+    assert paths == [str(folder / "8x4.pt2")]
+    assert list(good.loaded) == [f"model.{name}"]
+    np.testing.assert_array_equal(good.loaded[f"model.{name}"].numpy(), tiny_encoder().weights[name])
+    assert good.options == {"check_full_update": True, "user_managed": True}
+    texts = [random_payload(np.random.default_rng(0), length) for length in (3, 8)]
+    outputs = runtime.run(0, texts).outputs
+    assert [(output.tolist(), output.dtype) for output in outputs] == [([3.0], np.float32), ([8.0], np.float32)]
+    with pytest.raises(
+        ArtifactError, match=r"the compiled 4 x 8 wants weights that the encoder lacks: .'lost', 'gone'."
+    ):
+        BinsRuntime(tiny_encoder(), shapes, "aot", tmp_path, files)
+    assert bad.loaded == {}
