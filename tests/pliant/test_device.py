@@ -38,3 +38,13 @@ def test_threads_are_as_before_also_after_an_error():
 def test_less_than_one_thread_is_refused():
     with pytest.raises(InputError, match="threads is 0, but must be at least 1"), threads(0):
         pass
+
+
+def test_a_gpu_is_called_by_its_model(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Some GPU {device.index}")
+    assert device_class("cuda:1") == "Some GPU 1"
+
+
+def test_one_thread_is_the_least():
+    with threads(1):
+        assert torch.get_num_threads() == 1

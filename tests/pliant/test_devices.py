@@ -146,3 +146,53 @@ def test_a_cancelled_request_is_carried_no_more_and_its_launch_goes_on():
     assert not books.cancel(6)
     books.check()
     assert books.finish(Finished(launch.id, 2.0), 12.0).carried == (Cargo(5),)
+
+
+def test_each_launch_moves_predictions_by_a_tenth_and_an_odd_one_counts_as_four_times_too_long_or_short():
+    for seconds, slowdown in ((2.0, 1.1), (4.0, 1.3), (9.0, 1.3), (0.5, 0.95), (0.25, 0.925), (0.1, 0.925)):
+        books = devices()
+        ran(books, seconds)
+        assert books.slowdown == pytest.approx(slowdown)
+    for beyond, turnaround in ((0.05, 0.005), (0.1, 0.01), (3.0, 0.01), (-0.5, 0.0)):
+        books = devices()
+        ran(books, 1.0, beyond=beyond)
+        assert books.turnaround == pytest.approx(turnaround)
+
+
+def test_a_launch_whose_model_failed_leaves_its_worker_free_but_a_failed_load_does_not():
+    books = devices(2)
+    run, load = books.launch(0, (Cargo(1),), 1.0, 0.0), books.launch(1, (), 1.0, 0.0, 2, "load")
+    assert (load.setting, load.kind, load.requests) == (2, "load", ())
+    assert books.fail(Failed(run.id, "planted", lost=False), 1.0).launch == run
+    assert (list(books.free), books.wake_at()) == ([0], None)
+    books.fail(Failed(load.id, "planted", lost=False), 2.0)
+    assert (list(books.free), books.wake_at()) == ([0], 3.0), "after the pause, as it may not hold any model now"
+    assert (books.slowdown, books.turnaround) == (1.0, 0.0)
+    books.check()
+
+
+def test_of_several_broken_workers_those_restart_that_are_due():
+    books = devices(3, pause=0.5)
+    for worker, at in ((0, 1.0), (1, 2.0), (2, 1.0)):
+        books.fail(Failed(books.launch(worker, (), 1.0, 0.0).id, "planted"), at)
+    assert [(launch.worker, launch.kind) for launch in books.restarts(1.0)] == [(0, "restart"), (2, "restart")]
+    assert books.wake_at() == 2.0
+    books.check()
+
+
+def test_workers_are_free_in_the_order_in_which_they_became_so():
+    books = devices(3)
+    assert list(books.free) == [0, 1, 2]
+    first, second = books.launch(0, (), 1.0, 0.0, kind="load"), books.launch(1, (), 1.0, 0.0, kind="load")
+    for launch in (second, first):
+        books.finish(Finished(launch.id, 1.0), 1.0)
+    assert list(books.free) == [2, 1, 0]
+    assert books.running == []
+
+
+def test_a_client_of_the_second_launch_leaves_only_that_one():
+    books = devices()
+    launches = [books.launch(worker, (Cargo(worker),), 2.0, 0.0) for worker in range(2)]
+    assert books.cancel(1)
+    assert [running.carried for running in books.running] == [(Cargo(0),), ()]
+    assert [running.launch for running in books.running] == launches

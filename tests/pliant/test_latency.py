@@ -87,3 +87,23 @@ def test_a_setting_that_was_not_measured_is_refused_with_those_that_were():
 def test_more_requests_never_take_less_time_if_none_was_measured_so():
     seconds = [TABLE.at(-5, n) for n in range(1, 20)]
     assert np.all(np.diff(seconds) >= 0)
+
+
+def test_one_item_at_a_time_may_be_the_fastest_and_the_first_batch_counts():
+    slowing = LatencyTable((0,), (1, 2), ((0.1, 0.3),))
+    assert slowing.throughput(0, 2) == pytest.approx(10)
+    assert slowing.throughput(0, 4, within=0.3) == pytest.approx(10)
+    assert TABLE.throughput(0, 16) == pytest.approx(4 / 0.3), "beyond the batches each item takes as long"
+    assert TABLE.throughput(0, 4, within=0.3) == pytest.approx(4 / 0.3), "exactly within the limit"
+
+
+def test_tables_are_refused_in_words():
+    for args, words in (
+        (((1, 0), (1,), ()), "settings is (1, 0), but must be ascending, without repeats and at least one"),
+        (((0,), (0,), ()), "batches is (0,), but must be ascending, without repeats and at least 1"),
+        (((0,), (1, 2), ((1.0,),)), "seconds is of shape [1], but must be 1 rows of 2"),
+        (((0,), (1,), ((0.0,),)), "seconds is ((0.0,),), but must be positive and finite"),
+    ):
+        with pytest.raises(InputError) as caught:
+            LatencyTable(*args)
+        assert str(caught.value) == words

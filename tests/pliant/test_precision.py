@@ -84,3 +84,29 @@ def test_bfloat16_is_accepted_where_it_is_there(monkeypatch):
 def test_where_bfloat16_is_there_weights_can_be_packed():
     layer = PackedLinear(torch.nn.Linear(64, 64).bfloat16())
     assert layer(torch.ones(64, 64, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+def test_a_gpu_is_asked_for_instructions_of_its_own(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **options: asked.append(options) or len(asked) == 1)
+    assert (has_bfloat16("cuda"), has_bfloat16("cuda:0")) == (True, False)
+    assert asked == [{"including_emulation": False}] * 2
+
+
+@pytest.mark.parametrize("lacking", ["onednn", "the question", "the answer"])
+def test_without_onednn_there_is_no_bfloat16(capable, monkeypatch, lacking):
+    if lacking == "onednn":
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    else:
+        answer = None if lacking == "the question" else lambda: False
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", answer)
+    assert has_bfloat16("cpu") is False
+
+
+def test_instructions_for_tiles_are_enough(capable, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    assert has_bfloat16("cpu") is True
+    monkeypatch.setattr(precision.platform, "machine", lambda: "AMD64")
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    assert has_bfloat16("cpu") is False

@@ -183,3 +183,8 @@ def test_a_record_of_a_mapping_becomes_one_text_where_it_holds_a_secret():
         logging.LogRecord("n", logging.INFO, "p", 1, "at %(url)s", ({"url": "http://a:hidden@h"},), None)
     )
     assert (masked.getMessage(), masked.args) == ("at http://***@h", ())
+
+
+def test_a_hundred_thousand_characters_are_looked_through():
+    assert len(redact("a" * 100_000)) == 100_000
+    assert redact(" " * 100_001) == " " * 100_000 + "..."

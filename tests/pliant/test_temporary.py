@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,3 +52,42 @@ def test_the_folder_of_a_killed_process_goes_with_the_next_one_and_that_of_a_liv
     (temporary / "pliant-owned-somebody").mkdir()  # without a lock: being made, or not ours
     mine = OwnedFolder()
     assert {path.name for path in temporary.iterdir()} == {mine.path.name, "pliant-owned-somebody"}
+
+
+def test_only_its_owner_may_read_the_lock_and_it_is_given_back_with_the_folder(temporary):
+    free = os.dup(0)
+    os.close(free)
+    owned = OwnedFolder()
+    assert owned.path.parent == temporary and owned.path.name.startswith("pliant-owned-")
+    assert (owned.path / ".lock").stat().st_mode & 0o777 == 0o600
+    owned.remove()
+    again = os.dup(0)
+    os.close(again)
+    assert again == free, "no file of it is open any more"
+
+
+def test_a_folder_that_somebody_removed_is_no_hindrance(temporary, monkeypatch):
+    owned = OwnedFolder()
+    shutil.rmtree(owned.path)
+    owned.remove()
+    monkeypatch.setattr("pliant.temporary.abandoned", lambda: iter([temporary / "pliant-owned-gone"]))
+    remove_abandoned()
+
+
+def test_a_forked_child_leaves_the_folder_of_its_parent(temporary, monkeypatch):
+    owned = OwnedFolder()
+    parent = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+    owned.remove()
+    assert owned.path.is_dir()
+
+
+def test_folders_without_a_lock_hide_none_that_were_abandoned(temporary):
+    for name, locked in (("a", False), ("b", True), ("c", False), ("d", True)):
+        (temporary / f"pliant-owned-{name}").mkdir()
+        if locked:
+            (temporary / f"pliant-owned-{name}" / ".lock").touch()
+    (temporary / "another").mkdir()
+    assert [path.name for path in abandoned()] == ["pliant-owned-b", "pliant-owned-d"]
+    remove_abandoned()
+    assert sorted(path.name for path in temporary.iterdir()) == ["another", "pliant-owned-a", "pliant-owned-c"]

@@ -168,3 +168,48 @@ def test_a_heap_of_a_runtime_does_not_grow_with_every_request():
 def test_where_no_instance_would_do_none_is_chosen():
     for name in DISPATCHES:
         assert policy(name, Instances(2, 2, name == "completion"), [1.0, 2.0], [1.0, 1.0], [2, 2])(0, 2, 0.0) == -1
+
+
+def test_a_change_by_rounding_alone_counts_requests_and_moves_nobody():
+    instances = Instances(2, 1, True)
+    for worker in (0, 1):
+        instances.join(worker, 0)
+    instances.change(0, 1e-10, 1)
+    assert (instances.free_at[0], instances.outstanding[0], instances.least(0)) == (0.0, 1, 0)
+    instances.change(0, 2e-9, 1)
+    assert (instances.free_at[0], instances.outstanding[0], instances.least(0)) == (2e-9, 2, 1)
+    instances.check()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda instances: instances.members[1].add(0), "membership"),
+        (lambda instances: instances.members[0].discard(1), "membership"),
+        (lambda instances: instances.runtime.__setitem__(2, 1), "membership"),
+        (lambda instances: instances.free_at.__setitem__(1, -9.0), "the least loaded instance"),
+        (lambda instances: instances.outstanding.__setitem__(0, -1), "outstanding"),
+    ],
+)
+def test_heaps_that_contradict_their_members_are_noticed(spoil, message):
+    instances = Instances(3, 2, True)
+    for worker in (0, 1):
+        instances.join(worker, 0)
+    instances.check()
+    spoil(instances)
+    with pytest.raises(AssertionError, match=message):
+        instances.check()
+
+
+def test_who_leaves_twice_or_joins_another_runtime_is_no_longer_where_it_was():
+    instances = Instances(2, 2, False)
+    for worker in (0, 1):
+        instances.join(worker, 0)
+    instances.join(0, 1)
+    assert (instances.least(0), instances.least(1), instances.members) == (1, 0, [{1}, {0}])
+    for _ in range(2):
+        instances.leave(1)
+    assert (instances.least(0), instances.runtime) == (-1, [1, NO_RUNTIME])
+    instances.change(1, 5.0, 2)
+    assert (instances.free_at[1], instances.outstanding[1], instances.least(0)) == (5.0, 2, -1)
+    instances.check()

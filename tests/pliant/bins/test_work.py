@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.bins.work import MIN_GAIN, batch_size, latest_end
+from pliant.bins.work import MIN_GAIN, Work, batch_size, latest_end
 from tests.fixtures.bins.loads import ask
 
 LADDER = (1, 2, 4, 8)  # 4 is a size of another length only
@@ -104,3 +104,24 @@ def test_a_share_of_the_time_is_kept_for_the_way_back():
 
 def test_a_text_that_alone_would_end_exactly_in_time_still_counts():
     assert size([*alike(7), ask(9, length=10, within=cost(10, 1)[1])]) == 4
+
+
+def test_a_batch_must_gain_a_twentieth():
+    for gain, chosen in ((1.04, 1), (1.06, 2)):
+        assert (
+            size(alike(2), lambda length, texts, gain=gain: (0, 1.0 if texts == 1 else 2 / gain), waiting=40) == chosen
+        )
+
+
+def test_a_batch_that_ends_exactly_at_a_deadline_or_with_the_mean_is_made():
+    def halves(length: int, texts: int) -> tuple[int, float]:
+        return 0, {1: 0.5, 2: 0.75}[texts]
+
+    assert size(alike(2, within=0.75), halves) == 2
+    assert size(alike(2, within=0.74), halves) == 1
+    assert size(alike(2, within=1.0), halves, now=0.25) == 2
+    assert size(alike(2, within=1.0), halves, now=0.26) == 1
+
+
+def test_a_launch_without_another_kind_runs():
+    assert Work((), 3, 0.5) == ((), 3, 0.5, "run")

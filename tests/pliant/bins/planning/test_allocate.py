@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.bins.planning.allocate import Demand, allocate, allocate_streams, least_counts, published_cost
+from pliant.bins.planning.allocate import Allocation, Demand, allocate, allocate_streams, least_counts, published_cost
 from pliant.errors import InputError
 from tests.fixtures.bins.allocate_reference import (
     all_streams_tried,
@@ -217,3 +217,57 @@ def test_a_runtime_without_devices_carries_all_on_and_costs_nothing():
 def test_what_is_no_demand_or_has_no_device_is_refused(call):
     with pytest.raises(InputError):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Demand(-0.5, 1.0, (1.0,)), "requests is -0.5, but must be finite and not negative"),
+        (lambda: Demand(np.inf, 1.0, (1.0,)), "requests is inf, but must be finite and not negative"),
+        (lambda: Demand(1.0, 0.0, (1.0,)), "capacity is 0.0, but must be finite and positive"),
+        (lambda: Demand(1.0, np.inf, (1.0,)), "capacity is inf, but must be finite and positive"),
+        (lambda: Demand(1.0, 1.0, ()), "latency is (), but must be at least one value"),
+        (
+            lambda: Demand(1.0, 1.0, (2.0, 1.0)),
+            "latency at 1 is 1.0, but must be finite and at least the one before, 2.0",
+        ),
+        (
+            lambda: Demand(1.0, 1.0, (-1.0,)),
+            "latency at 0 is -1.0, but must be finite and at least the one before, 0.0",
+        ),
+        (
+            lambda: Demand(1.0, 1.0, (np.inf,)),
+            "latency at 0 is inf, but must be finite and at least the one before, 0.0",
+        ),
+        (lambda: allocate_streams([], 3), "streams is [], but must be at least one, each of at least one runtime"),
+        (
+            lambda: allocate_streams([[FLAT], []], 3),
+            "streams is [1, 0], but must be at least one, each of at least one ru",
+        ),
+        (lambda: allocate_streams([[FLAT], [FLAT]], 1), "devices is 1, but must be at least one a stream, 2"),
+    ],
+)
+def test_what_is_refused_is_refused_with_its_name_and_limit(call, words):
+    with pytest.raises(InputError) as caught:
+        call()
+    assert str(caught.value).startswith(words)
+
+
+FLAT = Demand(0.0, 1.0, (0.0,))
+
+
+def test_the_least_demand_and_as_many_devices_as_streams_are_allowed():
+    assert allocate_streams([[FLAT], [FLAT, FLAT]], 2) == (
+        Allocation((1,), 0.0, True, 0.0),
+        Allocation((0, 1), 0.0, True, 0.0),
+    )
+    assert Demand(3.0, 2.0, (2.0,)).latency_at(9.0) == 2.0
+
+
+def test_an_allocation_by_hand_and_one_with_too_few_devices():
+    demands = [Demand(4.0, 2.0, (1.0, 1.0, 2.0)), Demand(2.0, 1.0, (3.0,))]
+    assert least_counts(demands) == [2, 2] and least_counts([FLAT, FLAT]) == [0, 1]
+    assert allocate(demands, 4) == Allocation((2, 2), 4 * 2.0 + 2 * 3.0, True, 0.0)
+    assert allocate(demands, 6) == Allocation((4, 2), 4 * 1.0 + 2 * 3.0, True, 0.0)
+    assert allocate(demands, 3) == Allocation((2, 1), 14.0, False, 0.0)
+    assert published_cost(demands, (1, 2)) == 2 * 2.0 + 4 * 3.0
