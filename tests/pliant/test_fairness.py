@@ -380,3 +380,26 @@ def test_counters_that_contradict_themselves_are_noticed(spoil, message):
     spoil(fairness)
     with pytest.raises(AssertionError, match=message):
         fairness.check([0, 1, 2, 3])
+
+
+def test_who_owes_is_remembered_however_long_it_is_away_and_who_was_there_of_late_although_it_owes_nothing():
+    fairness = Fairness(FairnessConfig(burst=0.0, slack=0.0, absence=1.0))
+    waiting(fairness, {"owes": 1, "busy": 20, "other": 1}, {"busy": 100.0})
+
+    def others_come_and_go(first: int) -> None:
+        for request in range(first, first + 10):
+            fairness.join(request, "guest", 1.0)
+            fairness.leave(request)
+
+    fairness.launch(0, (0,), 3.0)
+    for number in range(1, 6):
+        fairness.launch(number, (number,), 1.0)
+    fairness.leave(21)
+    others_come_and_go(50)
+    assert fairness.received("owes") == 3.0, "it has been away for 5 s of service"
+    fairness.launch(6, (6,), 0.5)
+    assert fairness.behind() == {"guest", "other"}
+    fairness.launch(7, (7,), 2.0)
+    others_come_and_go(70)
+    assert fairness.received("owes") == 3.0
+    assert fairness.received("other") == fairness.received("nobody"), "it owed nothing, and so it is forgotten"
