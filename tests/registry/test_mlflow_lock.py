@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import socket
 from types import SimpleNamespace
 
 import pytest
 from mlflow.exceptions import MlflowException
 
 from pliant.errors import RegistryError
-from registry.mlflow_lock import LEASE_SECONDS, SAFE_SECONDS, Lease, file_lock, lease
+from registry import mlflow_lock
+from registry.mlflow_lock import LEASE_SECONDS, OWNER, SAFE_SECONDS, UNTIL, Lease, file_lock, lease
 from registry.mlflow_store import MlflowRegistry
 from tests.registry.conftest import PROFILE
 
@@ -119,3 +123,104 @@ def test_a_lock_that_somebody_removed_is_gone_and_one_that_cannot_be_removed_is_
     client.models.clear()
     with pytest.raises(MlflowException), lease(client, "bins"):
         pass
+
+
+OURS = f"process {os.getpid()} of {socket.gethostname()}"
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now, self.slept = 50.0, []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(mlflow_lock, "time", clock := Clock())
+    return clock
+
+
+def test_the_file_of_a_lock_lies_beside_the_database_and_holds_its_owner_alone(tmp_path):
+    path = tmp_path / "mlflow.db.bins.lock"
+    path.write_text("process 1234567890 of a host with a name that is much longer than that of this one " * 3)
+    with file_lock(tmp_path / "mlflow.db", "bins") as check:
+        assert path.read_text() == OURS
+        check()
+    assert [file.name for file in tmp_path.iterdir()] == ["mlflow.db.bins.lock"]
+
+
+@pytest.mark.parametrize(("content", "holder"), [("", "another process"), ("x" * 300, "x" * 200)])
+def test_who_comes_too_late_is_told_what_the_file_says_of_its_owner(tmp_path, clock, content, holder):
+    path = tmp_path / "mlflow.db.bins.lock"
+    path.write_text(content)
+    with path.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        why = f"{path} is held by {holder}: another release is being published; try again when it is done"
+        with pytest.raises(RegistryError) as caught, file_lock(tmp_path / "mlflow.db", "bins"):
+            pass
+    assert str(caught.value) == why
+    assert path.read_text() == content
+
+
+def test_a_lock_that_cannot_be_opened_is_a_sentence(tmp_path):
+    path = tmp_path / "none" / "mlflow.db.bins.lock"
+    with pytest.raises(RegistryError) as caught, file_lock(tmp_path / "none" / "mlflow.db", "bins"):
+        pass
+    assert str(caught.value) == f"the lock {path} cannot be opened: No such file or directory"
+
+
+@pytest.mark.parametrize("hold", [lambda folder: file_lock(folder / "m.db", "bins"), lambda _: lease(Client(), "bins")])
+def test_a_publisher_looks_again_some_times_a_second_for_a_minute(tmp_path, clock, monkeypatch, hold):
+    monkeypatch.setattr(mlflow_lock, "_lock_file", lambda file: False)
+    monkeypatch.setattr(Lease, "take", lambda self: False)
+    with pytest.raises(RegistryError, match="another release is being published"), hold(tmp_path):
+        pass
+    assert 60.0 < sum(clock.slept) <= 60.3
+    assert 0.05 <= min(clock.slept) < 0.1 and 0.25 < max(clock.slept) <= 0.3
+
+
+def test_a_publisher_goes_on_as_soon_as_the_lock_is_free(tmp_path, clock, monkeypatch):
+    answers = [False, False, True]
+    monkeypatch.setattr(mlflow_lock, "_lock_file", lambda file: answers.pop(0))
+    with file_lock(tmp_path / "m.db", "bins"):
+        assert len(clock.slept) == 2 and not answers
+
+
+def test_a_lease_says_who_holds_it_until_when_and_ends_at_that_second():
+    client, clock = Client(), SimpleNamespace(now=100.0)
+    held, other = (Lease(client, "bins", clock=lambda: clock.now) for _ in range(2))
+    assert held.take() and held.name.startswith("pliant-lock-bins-") and len(held.name) == len("pliant-lock-bins-") + 32
+    assert client.models[held.name].tags == {OWNER: OURS, UNTIL: "220.000"}
+    clock.now = 220.0 - SAFE_SECONDS
+    held.check()
+    clock.now = 219.999
+    assert other.holder() == OURS
+    clock.now = 220.0
+    assert other.holder() == "another publisher" and not client.models
+
+
+def test_a_lock_without_an_end_holds_nobody_up_and_one_without_an_owner_goes_by_its_name():
+    client = Client()
+    client.create_registered_model("pliant-lock-bins-1", {OWNER: "somebody"})
+    client.create_registered_model("pliant-lock-bins-2", {UNTIL: "1e12"})
+    assert Lease(client, "bins").holder() == "pliant-lock-bins-2"
+    assert list(client.models) == ["pliant-lock-bins-2"]
+
+
+def test_a_lease_is_given_back_also_where_its_holder_fails():
+    client = Client()
+    with pytest.raises(ZeroDivisionError), lease(client, "bins") as check:
+        check()
+        assert len(client.models) == 1
+        raise ZeroDivisionError
+    assert not client.models
