@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
+from http.client import BadStatusLine
 from pathlib import Path
+from urllib.error import HTTPError, URLError
 
 import pytest
 
@@ -110,3 +114,97 @@ def test_mlflows_own_settings_of_the_user_are_kept(monkeypatch):
     address.set_defaults()
     assert address.os.environ["MLFLOW_LOGGING_LEVEL"] == "INFO"
     assert address.os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "2"
+
+
+def test_mlflow_is_made_quiet_and_quick_to_give_up(monkeypatch):
+    monkeypatch.setattr(address.os, "environ", environment := {})
+    logger = logging.getLogger("mlflow")
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        address.set_defaults()
+        warnings.warn_explicit("deprecated", UserWarning, "file.py", 1, module="mlflow.models")
+        warnings.warn_explicit("ours", UserWarning, "file.py", 1, module="pliant.models")
+    assert [str(warning.message) for warning in seen] == ["ours"]
+    assert logger.level == logging.ERROR
+    assert environment == {
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_LOGGING_LEVEL": "ERROR",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    }
+
+
+class Probe:
+    """In place of `urlopen`: keeps what was asked, and answers, or fails."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.asked, self.closed, self._error = [], 0, error
+
+    def __call__(self, url, timeout):
+        self.asked.append((url, timeout))
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.mark.parametrize(
+    ("uri", "asked"),
+    [
+        ("http://host:5000", "http://host:5000/health"),
+        ("https://me:hidden@host/deep/", "https://host/deep/health"),
+        ("sqlite:///m.db", None),
+        ("postgresql://host/db", None),
+    ],
+)
+def test_only_a_server_is_asked_whether_it_is_well_without_a_password(monkeypatch, tmp_path, uri, asked):
+    monkeypatch.setattr(address, "urlopen", probe := Probe())
+    monkeypatch.chdir(tmp_path)
+    check_reachable(uri, create=True)
+    assert probe.asked == ([] if asked is None else [(asked, 3.0)])
+    assert probe.closed == len(probe.asked)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (URLError("no route"), "no route"),
+        (TimeoutError("timed out"), "timed out"),
+        (ValueError("no host given"), "no host given"),
+        (BadStatusLine("SSH-2.0"), "SSH-2.0"),
+    ],
+)
+def test_a_server_that_does_not_answer_is_named_with_the_reason_and_what_to_do(monkeypatch, error, reason):
+    monkeypatch.setattr(address, "urlopen", Probe(error))
+    with pytest.raises(UnreachableError) as caught:
+        check_reachable("http://me:hidden@host:5000", create=False)
+    assert str(caught.value) == (
+        f"no MLflow server answers at http://host:5000 ({reason}): "
+        "start it, or set MLFLOW_TRACKING_URI to the registry in use"
+    )
+
+
+def test_a_server_that_answers_with_an_error_is_there(monkeypatch):
+    monkeypatch.setattr(address, "urlopen", probe := Probe(HTTPError("http://host", 404, "no such page", {}, None)))
+    check_reachable("http://host", create=False)
+    assert probe.asked
+
+
+def test_a_database_of_another_driver_is_left_to_mlflow_and_a_missing_one_says_which(monkeypatch):
+    monkeypatch.setattr(address, "find_spec", lambda name: None)
+    assert driver_address("mysql+pymysql://host/db") == "mysql+pymysql://host/db"
+    with pytest.raises(RegistryError) as raised:
+        driver_address("postgresql://host/db")
+    assert str(raised.value) == (
+        "the registry at postgresql://host/db is a Postgres database, and its driver psycopg is missing here: "
+        "pip install -e '.[postgres]'"
+    )
+
+
+def test_only_the_servers_part_of_an_address_loses_its_name_and_password():
+    assert shown("http://a@host/a/b") == "http://host/a/b"
+    assert shown("relative/m.db") == "relative/m.db"

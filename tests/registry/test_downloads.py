@@ -35,3 +35,11 @@ def test_the_root_itself_is_no_download():
     folder = downloads.fresh()
     downloads.remove(folder.parent)
     assert folder.is_dir()
+
+
+def test_a_download_that_has_gone_already_can_be_removed_again():
+    downloads = Downloads()
+    folder = downloads.fresh()
+    downloads.remove(folder / "bundle")
+    downloads.remove(folder / "bundle")
+    assert not folder.exists() and downloads.fresh().parent == folder.parent

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pliant.errors import RegistryError
-from registry.folder import replace_folder
+from registry.folder import replace_folder, sync_tree
 
 OLD, NEW = {"a": b"old", "b": b"old"}, {"a": b"new", "b": b"new"}
 
@@ -49,3 +49,84 @@ def test_every_file_is_on_the_disk_before_the_folder_is_renamed_and_the_rename_a
     replace_folder(tmp_path / "kept", NEW)
     assert sorted(events[:3]) == [".kept", "a", "b"] and events[2] == ".kept"
     assert events[-1] == tmp_path.name and set(events[3:-1]) == {"rename"}
+
+
+def test_a_folder_is_made_with_all_that_it_lies_in_and_replaced_where_it_is(tmp_path):
+    folder = tmp_path / "a" / "b" / "kept"
+    for files in (OLD, NEW):
+        replace_folder(folder, files)
+        assert content(folder) == files
+    assert [path.name for path in folder.parent.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError("ill"), KeyboardInterrupt()])
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypatch, error):
+    folder = tmp_path / "kept"
+    replace_folder(folder, OLD)
+
+    def fail(descriptor):
+        raise error
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else RegistryError) as caught:
+        replace_folder(folder, NEW)
+    if isinstance(error, OSError):
+        assert str(caught.value) == f"{folder} cannot be written: {error.strerror or 'ill'}"
+    assert content(folder) == OLD
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_file_that_is_no_artifacts_is_named_and_stays(tmp_path):
+    for name in ("zebra", "apple", "a"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(RegistryError) as caught:
+        replace_folder(tmp_path, NEW)
+    assert str(caught.value) == f"{tmp_path} holds apple, which is no artifact's: choose another folder"
+    assert (tmp_path / "a").read_text() == "mine"
+
+
+def test_a_tree_is_written_to_the_disk_with_the_names_of_the_four_folders_above_it(tmp_path, monkeypatch):
+    folder = tmp_path / "1" / "2" / "3" / "4" / "tree"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "file").write_text("x")
+    (folder / "link").symlink_to(tmp_path / "nowhere")
+    opened, closed, synced = {}, [], []
+    real = os.open, os.close
+
+    def note_open(path, flags):
+        descriptor = real[0](path, flags)
+        opened[descriptor] = Path(path)
+        return descriptor
+
+    def note_close(descriptor):
+        closed.append(opened.pop(descriptor))
+        real[1](descriptor)
+
+    monkeypatch.setattr(os, "open", note_open)
+    monkeypatch.setattr(os, "close", note_close)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(opened[descriptor]))
+    sync_tree(folder)
+    above = [folder, *folder.parents[:4]]
+    assert synced == [folder / "deep", folder / "deep" / "file", *above] and above[-1] == tmp_path / "1"
+    assert closed == synced and not opened
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(OSError(5, "Input/output error"), "Input/output error"), (OSError("ill"), "ill")]
+)
+def test_a_tree_that_the_disk_refuses_is_named_and_its_file_closed(tmp_path, monkeypatch, error, why):
+    closed, close = [], os.close
+
+    def fail(descriptor):
+        raise error
+
+    def note_close(descriptor):
+        closed.append(descriptor)
+        close(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "close", note_close)
+    with pytest.raises(RegistryError) as caught:
+        sync_tree(tmp_path)
+    assert str(caught.value) == f"{tmp_path} cannot be written to the disk: {why}"
+    assert len(closed) == 1

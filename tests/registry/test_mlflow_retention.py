@@ -19,6 +19,7 @@ from registry import mlflow_retention
 from registry.mlflow_package import log_model
 from registry.mlflow_retention import DAY, Contents, Unneeded, needed_versions, remove, unneeded
 from registry.mlflow_store import DIGEST, MlflowRegistry
+from registry.releases import FORMER
 from tests.registry.conftest import BACKBONE, TASK, publish_all
 
 PREFIX = "pliant-tokens-"
@@ -203,7 +204,7 @@ def test_of_an_old_version_its_logged_models_go_unless_a_needed_one_has_the_same
     assert {item.reason for item in items} == {"old, without an alias"}
 
 
-@pytest.mark.parametrize(("days", "goes"), [(0.9, False), (1.1, True)])
+@pytest.mark.parametrize(("days", "goes"), [(0.9, False), (1, False), (1.1, True)])
 def test_a_logged_model_goes_after_a_day_if_nobody_registered_it(today, days, goes):
     registered = version(1, "file:///x/m-1/artifacts")
     items = list(mlflow_retention._logged(contents([registered], [logged("m-1", days=days), logged("m-2", days=days)])))
@@ -214,8 +215,10 @@ def test_a_logged_model_goes_after_a_day_if_nobody_registered_it(today, days, go
     ("status", "versioned", "days", "goes"),
     [
         ("FINISHED", False, 29, None),
+        ("FINISHED", False, 30, None),
         ("FINISHED", False, 31, "older than 30 days, without a version"),
         ("FAILED", False, 0.9, None),
+        ("FAILED", False, 1, None),
         ("FAILED", False, 1.1, "failed, published nothing"),
         ("RUNNING", False, 1.1, "running, published nothing"),
         ("FAILED", True, 29, None),  # a version that is not needed any more is still there
@@ -235,7 +238,7 @@ def test_the_run_of_a_needed_version_stays_however_old_it_is(today):
     assert [item.name for item in mlflow_retention._runs(held, frozenset({("a", 1)}), 30)] == ["run other"]
 
 
-@pytest.mark.parametrize(("days", "young"), [(0.9, True), (1.1, False)])
+@pytest.mark.parametrize(("days", "young"), [(0.9, True), (1, False), (1.1, False)])
 def test_a_version_is_young_for_a_day(today, days, young):
     assert mlflow_retention._young(contents([version(1, "x", days=days)])) == ({("a", 1)} if young else set())
 
@@ -306,3 +309,154 @@ def test_a_model_that_somebody_removed_meanwhile_is_no_failure_and_any_other_fai
 
 def test_a_run_goes_with_its_files(monkeypatch):
     assert removing(monkeypatch, Removing(), ("r1",), "run") == [("delete_run", "r1"), ("files", "")]
+
+
+def test_a_run_whose_files_cannot_be_removed_where_they_are_still_goes(monkeypatch):
+    """The stores of some clouds have no way to remove what they hold."""
+    client, asked = Removing(), []
+
+    def delete():
+        asked.append("delete")
+        raise NotImplementedError
+
+    monkeypatch.setattr(
+        "mlflow.store.artifact.artifact_repository_registry.get_artifact_repository",
+        lambda address: asked.append(address) or SimpleNamespace(delete_artifacts=delete),
+    )
+    monkeypatch.setattr(Removing, "get_run", lambda self, run: SimpleNamespace(info=SimpleNamespace(artifact_uri="x")))
+    remove(
+        SimpleNamespace(tracking_uri="sqlite:///x.db", connect=lambda: client), Unneeded("run", "it", ("r1",), 0, "")
+    )
+    assert client.removed == [("delete_run", "r1")] and asked == ["x", "delete"]
+
+
+TAGS = {
+    "a digest": ({"pliant.level": "d-a2"}, {("a", 2)}),
+    "a digest in a tag of somebody else": ({"level": "d-a2"}, set()),
+    "a number": ({"pliant.level": "2"}, {("a", 2), ("b", 2)}),
+    "the release before": ({FORMER: "2"}, set()),
+    "a release": ({"pliant.models": '{"a": [2, "d"], "b": [], "c": [1]}'}, {("a", 2)}),
+    "numbers as texts, deep within": ({"pliant.x": '{"part": {"more": {"b": "2"}}}'}, {("b", 2)}),
+    "what is no number": ({"pliant.x": '{"a": "x", "b": 2.0}'}, set()),
+    "what is no version": ({"pliant.x": '{"a": 9}'}, set()),
+    "a text that only looks like an object": ({"pliant.x": "{a}"}, set()),
+    "a list": ({"pliant.x": '["a", 2]'}, set()),
+}
+
+
+@pytest.mark.parametrize("tags", TAGS)
+def test_a_tag_of_ours_names_versions_by_digest_by_number_or_in_an_object(tags):
+    known, named = TAGS[tags]
+    keys = [(name, number) for name in "ab" for number in (1, 2, 3)]
+    versions = {key: {DIGEST: f"d-{key[0]}{key[1]}"} for key in keys}
+    versions["b", 3] = {}  # published by somebody else
+    versions["a", 1] |= known
+    assert needed_versions({"a": {"champion": "1"}}, versions, 0) == {("a", 1)} | named
+
+
+def test_the_newest_are_kept_of_each_model_and_none_where_none_are_asked_for():
+    versions = {(name, number): {} for name in "ab" for number in (9, 10, 2)}
+    assert needed_versions({}, versions, 0) == set()
+    assert needed_versions({}, versions, 1) == {("a", 10), ("b", 10)}
+    assert needed_versions({}, versions, 2) == {("a", 9), ("a", 10), ("b", 9), ("b", 10)}
+    assert needed_versions({"a": {"champion": "2", "gone": "1"}}, versions, 0) == {("a", 2)}
+
+
+class Page(list):
+    token = None
+
+
+class Listing:
+    """What MLflow answers of a registry: in pages of two, and only for the questions that are put to it here."""
+
+    def __init__(self, versions, models, runs) -> None:
+        self.versions, self.models, self.runs, self.experiment = (
+            versions,
+            models,
+            runs,
+            SimpleNamespace(experiment_id="7"),
+        )
+
+    @staticmethod
+    def _page(items, token) -> Page:
+        start = int(token or 0)
+        page = Page(items[start : start + 2])
+        page.token = str(start + 2) if start + 2 < len(items) else None
+        return page
+
+    def search_model_versions(self, wanted, page_token):
+        return self._page(self.versions[wanted], page_token)
+
+    def get_experiment_by_name(self, name):
+        return self.experiment if name == "pliant-tokens" else None
+
+    def search_logged_models(self, ids, page_token):
+        assert ids == ["7"]
+        return self._page(self.models, page_token)
+
+    def search_runs(self, ids, run_view_type, page_token):
+        assert ids == ["7"] and run_view_type == 1, "what was removed before is not looked at again"
+        return self._page(self.runs, page_token)
+
+
+@pytest.fixture
+def listing(tmp_path, monkeypatch):
+    """Five versions of a backbone of which the third is champion, a release, a model nobody registered, two runs."""
+    monkeypatch.setattr(mlflow_retention.time, "time", lambda: NOW)
+    (tmp_path / "m-1").mkdir()
+    (tmp_path / "m-1" / "weights").write_bytes(b"123")
+    versions = [version(n, (tmp_path / f"m-{n}").as_uri(), run=f"r-{n}") for n in (5, 4, 3, 2, 1)]
+    release = version(1, "", run="r-9")
+    release.tags = {"pliant.models": f'{{"{BACKBONE}": [2, "d"]}}'}
+    client = Listing(
+        {f"name='{BACKBONE}'": versions, "name='pliant-release-tokens'": [release]},
+        [logged("m-1"), logged("m-0", (tmp_path / "m-1").as_uri()), logged("m-3")],
+        [started("r-1", 100), started("r-2", 100), started("r-8", 2, "FAILED")],
+    )
+    named = [
+        SimpleNamespace(name=name, aliases=aliases)
+        for name, aliases in ((BACKBONE, {"champion": "3"}), ("pliant-release-tokens", {}), ("pliant-bins-x", {}))
+    ]
+    registry = SimpleNamespace(
+        tracking_uri="sqlite:///x.db",
+        experiment="pliant-tokens",
+        exists=lambda: True,
+        connect=lambda: client,
+        models=lambda: named,
+    )
+    return registry, client
+
+
+def test_what_can_go_is_listed_with_its_size_and_reason_the_versions_first(listing):
+    registry, client = listing
+    runs = (
+        Unneeded("run", "run r-1", ("r-1",), 0, "older than 90 days, without a version"),
+        Unneeded("run", "run r-8", ("r-8",), 0, "failed, published nothing"),
+    )
+    assert unneeded(registry, PREFIX, 1, 90.0) == (
+        Unneeded("version", f"{BACKBONE} version 1", (BACKBONE, "1", "m-1"), 3, "old, without an alias"),
+        Unneeded("version", f"{BACKBONE} version 4", (BACKBONE, "4"), 0, "old, without an alias"),
+        Unneeded("model", "logged model m-0", ("m-0",), 3, "never registered"),
+        *runs,
+    )
+    client.experiment = None
+    assert [item.kind for item in unneeded(registry, PREFIX, 1, 90.0)] == ["version", "version"]
+
+
+def test_a_prefix_of_no_system_has_no_releases_and_a_registry_that_fails_is_named(listing):
+    registry, client = listing
+    client.versions = {f"name='{BACKBONE}'": []}
+    names = [item.name for item in unneeded(registry, "pliant-tok", 1, 90.0)]
+    assert names == ["logged model m-1", "logged model m-0", "logged model m-3", "run r-1", "run r-2", "run r-8"]
+
+    def fail():
+        raise MlflowException("ill")
+
+    registry.models = fail
+    with pytest.raises(RegistryError, match=r"^the registry could not be looked through at sqlite:///x.db: ill$"):
+        unneeded(registry, PREFIX, 1, 90.0)
+
+
+def test_what_has_no_date_is_old(today):
+    undated = SimpleNamespace(**{**vars(version(1, "x")), "creation_timestamp": None})
+    assert mlflow_retention._young(contents([undated])) == set()

@@ -42,3 +42,16 @@ def test_names_of_different_models_never_meet():
 
 def test_a_level_is_named_by_its_task_and_itself():
     assert names.cascade_level("mails", "small") == "pliant-cascade-model-mails-small"
+
+
+def test_names_are_those_that_registries_hold_by_now():
+    """Another name would leave what was published under the former one behind."""
+    assert (names.experiment("bins"), names.prefix("bins")) == ("pliant-bins", "pliant-bins-")
+    assert (names.release("bins"), names.lock("bins")) == ("pliant-release-bins", "pliant-lock-bins-")
+    assert (names.TOKENS_BACKBONE, names.TOKENS_PROFILE) == ("pliant-tokens-backbone", "pliant-tokens-profile")
+    assert (names.TOKENS_TASK, names.TOKENS_VARIANT) == ("pliant-tokens-task-", "pliant-tokens-variant-")
+    assert (names.BINS_PREFIX, names.BINS_ENCODER) == ("pliant-bins-", "pliant-bins-encoder-")
+    assert (names.CASCADE_TASK, names.CASCADE_MODEL) == ("pliant-cascade-task-", "pliant-cascade-model-")
+    assert names.PACKING_GENERATOR == "pliant-packing-generator-"
+    assert names.PACKING_PREDICTOR == "pliant-packing-predictor-"
+    assert names.LEVEL_TAG == "pliant.model."

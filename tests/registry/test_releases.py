@@ -105,5 +105,25 @@ def test_writing_makes_a_version_with_all_tags_of_the_systems_model():
 
     wanted = RegistryRelease("bins", 0, 6, VERSIONS, DIGESTS, "place", "run")
     assert write(Client(), wanted, lambda _client, name, about: calls.append((name, about))) == 7
-    assert calls[0][0] == "pliant-release-bins" and "bins" in calls[0][1]
+    about = "Releases of bins: each names the versions that are served together. Its alias champion is what is served."
+    assert calls[0] == ("pliant-release-bins", about)
     assert calls[1] == ("pliant-release-bins", "place", "run", to_tags(VERSIONS, DIGESTS, 6))
+
+
+def test_tags_hold_number_and_digest_of_each_model_and_the_release_before():
+    assert to_tags(VERSIONS, DIGESTS, 6) == {
+        "pliant.models": '{"pliant-bins-a": [3, "x"], "pliant-bins-encoder-a": [2, "y"]}',
+        "pliant.former": "6",
+    }
+    assert to_tags({}, {}, None) == {"pliant.models": "{}", "pliant.former": ""}
+
+
+def test_a_release_without_a_run_has_none_and_is_the_same_whoever_made_it():
+    read = from_version("bins", SimpleNamespace(version="2", tags={}, source="", run_id=""))
+    assert (read.run, read.source) == (None, "")
+    assert read == from_version("bins", SimpleNamespace(version="2", tags={}, source="here", run_id="r1"))
+
+
+def test_a_model_that_the_release_does_not_name_is_still_fetched_by_its_number():
+    shown, registry = view()
+    assert shown.fetch("pliant-bins-b", 5)[1].version == 5 and not registry.discarded

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from pliant.errors import InputError, RegistryError
@@ -28,3 +30,21 @@ def test_a_key_that_was_never_saved_is_a_sentence(tmp_path):
 def test_a_key_that_could_leave_the_root_is_refused(tmp_path, key):
     with pytest.raises(InputError, match="key is"):
         FolderStore(tmp_path).path(key)
+
+
+@pytest.mark.parametrize("key", ["a", "A_1", "9/b-c.d", "_x/y"])
+def test_a_key_of_plain_names_is_a_folder_under_the_root(tmp_path, key):
+    assert FolderStore(tmp_path).path(key) == tmp_path / key
+
+
+def test_what_is_read_or_touched_is_noted_as_in_use_and_what_is_not_there_is_not(tmp_path):
+    store = FolderStore(tmp_path)
+    store.touch("tokens/backbone")
+    assert not list(tmp_path.iterdir())
+    store.save("tokens/backbone", tiny_backbone())
+    listed = tmp_path / "tokens" / "backbone" / "digests.json"
+    for use in (lambda: store.touch("tokens/backbone"), lambda: store.load(Backbone, "tokens/backbone")):
+        os.utime(listed, (1000, 1000))
+        assert store.has("tokens/backbone") and listed.stat().st_mtime == 1000
+        use()
+        assert listed.stat().st_mtime > 1000
