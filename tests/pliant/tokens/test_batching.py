@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.protocol import Request
-from pliant.tokens.batching import BatchingConfig, Queue
+from pliant.tokens.batching import Batch, BatchingConfig, Queue
 
 
 def ask(number: int, at: float = 0.0, deadline: float = 1.0, utility: float = 1.0, task: str = "a") -> Request:
@@ -156,3 +156,41 @@ def test_gaps_are_measured_from_the_opener_even_when_it_has_left():
 )
 def test_the_defaults_are_the_published_ones(field, value):
     assert getattr(BatchingConfig(), field) == value
+
+
+def test_a_gap_may_be_as_large_as_configured_to_either_side():
+    assert batches(ask(0), ask(1, deadline=0.5), ask(2, deadline=0.49), ask(3, deadline=1.5)) == [[2], [0, 1, 3]]
+    assert batches(ask(0, utility=1.0), ask(1, utility=0.25), ask(2, utility=0.125)) == [[0, 1], [2]]
+
+
+def test_a_batch_knows_its_earliest_deadline_and_is_stale_after_every_change():
+    batch = Batch(ask(0))
+    assert batch.earliest == float("inf")
+    for request in (ask(0, deadline=2.0), ask(1, deadline=1.0), ask(2, deadline=3.0)):
+        batch.worth = np.ones(1)
+        batch.add(request)
+        assert batch.worth is None
+    assert batch.earliest == 1.0
+    batch.worth = np.ones(1)
+    batch.remove(1)
+    assert (batch.earliest, batch.worth) == (2.0, None)
+    batch.remove(0)
+    batch.remove(2)
+    assert batch.earliest == float("inf")
+
+
+def test_queues_that_do_not_balance_are_noticed():
+    def broken(change) -> None:
+        queue = Queue(BatchingConfig(max_batch=2))
+        for i in range(3):
+            queue.add(ask(i))
+        queue.check()
+        change(queue, queue.batches[0])
+        with pytest.raises(AssertionError):
+            queue.check()
+
+    broken(lambda queue, batch: queue._home.pop(0))
+    broken(lambda queue, batch: batch.requests.pop(0))
+    broken(lambda queue, batch: queue._batches.append(Batch(ask(9))))
+    broken(lambda queue, batch: setattr(batch, "earliest", 0.5))
+    broken(lambda queue, batch: (batch.requests.update({7: ask(7)}), queue._home.update({7: batch})))

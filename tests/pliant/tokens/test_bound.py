@@ -15,6 +15,7 @@ from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.protocol import Request
 from pliant.tokens.bound import MAX_KINDS, Devices, fluid
+from pliant.workload import RequestKind
 
 TASKS = ("easy", "hard")
 TABLE = LatencyTable((-5, 0), (1, 2, 4), ((0.5, 0.75, 1.0), (1.0, 1.5, 2.5)))
@@ -182,3 +183,52 @@ def test_what_cannot_be_bounded_is_refused():
         fluid([Request(0, 0.0, 1.0, "easy")], ONE, width=0.0)
     with pytest.raises(InputError, match="kinds of request"):
         fluid([Request(i, 0.0, 1.0 + i, "easy") for i in range(MAX_KINDS + 1)], ONE)
+
+
+def test_the_bound_says_what_time_is_spent_and_who_is_served_at_which_gamma():
+    """Two devices have 3 s until the deadline: enough for everybody at gamma -5, or at gamma 0 if twice as fast."""
+    easy = [Request(i, 0.0, 1.5, "easy", 0.5) for i in range(4)]
+    hard = [Request(i, 0.0, 1.5, "hard", 2.0) for i in range(4, 8)]
+    kinds = RequestKind("easy", 1.5, 0.5), RequestKind("hard", 1.5, 2.0)
+    slow = Devices(LatencyTable((-5, 0), (4,), ((1.0,), (2.5,))), ACCURACY, workers=2, max_batch=4)
+    fast = Devices(LatencyTable((-5, 0), (4,), ((0.5,), (1.25,))), ACCURACY, workers=2, max_batch=4)
+    bound = clairvoyant(easy + hard, slow)
+    assert bound.served == {kinds[0]: {-5: 4.0}, kinds[1]: {-5: 4.0}}
+    assert (bound.utility, bound.seconds) == (pytest.approx(4 * 0.9 * 0.5 + 4 * 0.25 * 2), pytest.approx(8 * 0.25))
+    bound = clairvoyant(easy + hard, fast)
+    assert bound.served == {
+        kinds[0]: {-5: pytest.approx(0), 0: pytest.approx(4)},
+        kinds[1]: {0: pytest.approx(4)},
+    }
+    assert (bound.utility, bound.seconds) == (pytest.approx(4 * 0.5 + 4 * 0.75 * 2), pytest.approx(8 * 0.3125))
+
+
+@pytest.mark.parametrize(("last", "served"), [(0.049, 3.0), (0.051, 2.0)])
+def test_requests_of_a_twentieth_of_a_second_share_a_window_on_one_device(last, served):
+    """The first two come together and have time for one of them."""
+    table = LatencyTable((0,), (1,), ((0.01,),))
+    load = [Request(i, at, at + 0.01, "easy", 1.0) for i, at in enumerate((0.0, 0.0, last))]
+    assert fluid(load, Devices(table, {"easy": {0: 1.0}})).utility == pytest.approx(served)
+
+
+def test_a_request_costs_its_part_of_a_batch_of_at_most_64():
+    table = LatencyTable((0,), (1, 64, 65), ((64.0, 64.0, 32.5),))
+    assert fluid([Request(0, 0.0, 100.0, "easy")], Devices(table, ACCURACY)).seconds == pytest.approx(1.0)
+
+
+def test_as_many_kinds_as_are_allowed_can_be_bounded():
+    load = [Request(i, 0.0, 1.0 + i, "easy", 1.0) for i in range(MAX_KINDS)]
+    assert fluid(load, ONE).utility == pytest.approx(MAX_KINDS)
+    with pytest.raises(InputError) as refused:
+        fluid([*load, Request(999, 0.0, 1e4, "easy", 1.0)], ONE)
+    kinds = "kinds of request (task, time to deadline, utility) is 257, but must be at most 256"
+    assert str(refused.value) == kinds
+    with pytest.raises(InputError, match=r"^width is 0\.0, but must be above 0 seconds$"):
+        fluid(load[:1], ONE, 0.0)
+    with pytest.raises(InputError, match=r"^task is other, but must be one of easy, hard$"):
+        fluid([Request(0, 0.0, 1.0, "other")], ONE)
+
+
+def test_deadlines_are_told_apart_by_the_microsecond():
+    load = [Request(0, 0.0, 1.0, "easy"), Request(1, 0.0, 1.0000001, "easy"), Request(2, 0.0, 1.00001, "easy")]
+    assert [kind.deadline for kind in fluid(load, ONE).served] == [1.0, 1.00001]

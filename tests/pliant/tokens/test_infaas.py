@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from pliant.errors import InputError
+from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Arrived, Changed, Failed, Finished, Launch
 from pliant.tokens.batching import BatchingConfig, Queue
 from pliant.tokens.infaas import InfaasChooser, InfaasConfig
@@ -142,3 +144,26 @@ def test_a_change_to_gammas_is_refused_and_changes_nothing():
         fresh.handle(Changed(KNOWN.plain()), 0.001)
     assert fresh.wake_at() == wake
     fresh.check()
+
+
+def test_a_variant_whose_loading_time_is_unknown_is_loaded_in_no_time():
+    infaas = InfaasChooser(replace(VARIANTS, loading={}), 1)
+    infaas.arrived(ask(0), 0.0)
+    assert loaded(infaas, 1, 10.0) == (2, 0.0)
+
+
+@pytest.mark.parametrize(("now", "variant"), [(4.999, 0), (5.0, 2)])
+def test_by_default_the_first_larger_variant_comes_after_five_seconds(now, variant):
+    infaas = InfaasChooser(VARIANTS, 1)
+    infaas.arrived(ask(0), 0.0)
+    assert choose(infaas, now).setting == variant
+
+
+@pytest.mark.parametrize(("share", "variant"), [(0.89, 2), (0.91, 1)])
+def test_by_default_a_tenth_of_the_capacity_is_left(share, variant):
+    many = replace(
+        VARIANTS, latency=LatencyTable((0, 1, 2), (1, 64), tuple((s / 64, s) for s in (0.016, 0.032, 0.064)))
+    )
+    infaas = InfaasChooser(many, 1)
+    infaas.arrived(ask(0), 0.0)
+    assert loaded(infaas, 1000 * share, 10.0)[0] == variant

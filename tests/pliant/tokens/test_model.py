@@ -9,7 +9,7 @@ from timm.models.vision_transformer import ParallelScalingBlock
 
 from pliant.errors import BackboneError
 from pliant.tokens.merge import match, merge
-from pliant.tokens.model import AdaptiveViT, create_vit
+from pliant.tokens.model import AdaptiveViT, _attend_in_half, _over_heads, create_vit
 from pliant.tokens.packed import pack
 from pliant.tokens.runtime import load_model
 from tests.fixtures.tokens.merging import tokens_per_layer
@@ -178,3 +178,63 @@ def test_blocks_that_compute_more_than_the_plain_ones_are_refused(options):
 def test_relative_positions_are_refused_and_not_left_out():
     with pytest.raises(BackboneError, match="plain transformer blocks"):
         AdaptiveViT(create_vit("vit_relpos_base_patch16_cls_224", {"depth": 1}))
+
+
+def test_a_net_is_named_with_its_tokens_and_pooling_and_a_block_with_its_attention():
+    net = timm.create_model("vit_tiny_patch16_224", num_classes=0, global_pool="avg", depth=1)
+    with pytest.raises(BackboneError) as caught:
+        AdaptiveViT(net)
+    assert str(caught.value) == (
+        "VisionTransformer has 1 tokens in front of the patches and pools by 'avg', "
+        "but must be a vision transformer with a class token alone, pooled by 'token'"
+    )
+    with pytest.raises(
+        BackboneError, match=r"^Identity has 0 tokens in front of the patches and pools by 'nothing', but"
+    ):
+        AdaptiveViT(torch.nn.Identity())
+    with pytest.raises(BackboneError) as caught:
+        AdaptiveViT(create_vit("vit_tiny_patch16_224", {"depth": 1, "block_fn": ParallelScalingBlock}))
+    assert str(caught.value).startswith("blocks of type ParallelScalingBlock with ")
+    assert str(caught.value).endswith(", but must be timm's plain transformer blocks")
+
+
+@pytest.mark.parametrize(
+    ("part", "value"), [("gate", torch.nn.Identity()), ("norm", torch.nn.LayerNorm(24)), (None, None)]
+)
+def test_attention_that_does_more_than_the_plain_one_is_refused(part, value):
+    vit = create_vit(
+        "vit_tiny_patch16_224", {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 2}
+    )
+    if part is None:
+        del vit.blocks[1].attn
+    else:
+        setattr(vit.blocks[1].attn, part, value)
+    with pytest.raises(BackboneError, match="plain transformer blocks"):
+        AdaptiveViT(vit)
+
+
+@pytest.mark.parametrize("pretrained", [False, True])
+def test_a_net_has_no_classifier_and_no_downloaded_weights_unless_asked_for(monkeypatch, pretrained):
+    monkeypatch.setattr("timm.create_model", lambda *given, **more: (given, more))
+    created = create_vit("vit", {"depth": 3}, **({"pretrained": True} if pretrained else {}))
+    assert created == (("vit",), {"pretrained": pretrained, "num_classes": 0, "depth": 3})
+
+
+def test_depth_and_width_are_those_of_the_net(model):
+    assert (model.depth, model.width) == (DEPTH, WIDTH)
+
+
+@torch.no_grad()
+def test_attention_written_out_is_torchs_own_with_and_without_a_mask():
+    query, key, value = torch.randn(3, 2, 4, 7, 6, generator=torch.Generator().manual_seed(0))
+    mask = torch.randn(2, 1, 1, 7, generator=torch.Generator().manual_seed(1))
+    for used in (None, mask):
+        expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=used, scale=0.3)
+        assert torch.allclose(_attend_in_half(query, key, value, used, 0.3), expected, atol=1e-5)
+
+
+def test_keys_are_summed_over_heads_in_full_precision():
+    keys = torch.randn(2, 3, 5, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
+    summed = _over_heads(keys)
+    assert summed.dtype == torch.float32
+    assert torch.allclose(summed, keys.float().sum(1), atol=1e-5)

@@ -197,3 +197,29 @@ def test_a_gamma_that_was_not_profiled_gives_way_to_the_nearest():
     otas = OtasChooser(profile(TABLE_I, (-10, 0, 4)), 1)
     (batch,) = batches((1, 9.0, 0.1))
     assert otas.choose([batch], pool_state(5.0), 5.0).setting == 4  # the table says 8
+
+
+def test_a_plan_that_is_carried_out_loses_the_batches_that_have_left_the_queue():
+    waiting = batches(*FIVE)
+    now = 2.45
+    otas = chooser(200, now, keeps=True)
+    first = otas.choose(waiting, pool_state(now), now)
+    left = [batch for batch in waiting if batch is not first.batch]
+    plan = [gamma for gamma in planned(waiting, now) if gamma is not None]
+    second = otas.choose(left[1:], pool_state(now), now)
+    assert second.batch in left[1:]
+    assert len(plan) > 2 and second.setting == plan[2]
+
+
+def test_what_a_batch_is_worth_is_computed_once_and_its_time_grows_with_the_slowdown():
+    waiting = batches(*FIVE)
+    otas = chooser(200, 2.45)
+    fast = otas.choose(waiting, pool_state(2.45), 2.45)
+    assert all(batch.worth is not None for batch in waiting)
+    for batch in waiting:
+        batch.worth = np.zeros(len(GAMMAS))  # what is cached is used
+    assert otas.choose(waiting, pool_state(2.45), 2.45).evict == tuple(waiting)
+    for batch in waiting:
+        batch.worth = None
+    slow = otas.choose(waiting, pool_state(2.45, slowdown=1.5), 2.45)
+    assert (fast.batch, fast.setting, slow.batch, slow.setting) == (waiting[0], -5, waiting[0], -15)

@@ -231,3 +231,33 @@ def test_a_utilisation_below_one_moves_every_threshold_down():
     half = rate_rule(table, {-5: 0.5, 0: 0.9}, 1, 10.0, utilisation=0.5)
     assert full.gammas == half.gammas == (0, -5)
     assert full.below[0] == pytest.approx(2 * half.below[0]) == pytest.approx(9.0)
+
+
+def test_a_rule_of_capacities_and_crossings_by_hand():
+    """At -5 10 a second at 0.5, at 0 5 a second at 0.8, at 2 2 at 0.9: each leads until the next one earns as much."""
+    table = LatencyTable((-5, 0, 2), (1, 2), ((0.1, 0.2), (0.2, 0.4), (0.5, 1.0)))
+    accuracy = {-5: 0.5, 0: 0.8, 2: 0.9}
+    rule = rate_rule(table, accuracy, 2, 10.0)
+    assert rule.gammas == (2, 0, -5)
+    assert rule.below == pytest.approx((2 * 0.9 / 0.8, 5 * 0.8 / 0.5))
+
+
+def test_of_gammas_that_earn_the_same_the_faster_one_leads():
+    table = LatencyTable((-5, 0), (1,), ((0.1,), (0.2,)))
+    assert rate_rule(table, {-5: 0.8, 0: 0.8}, 1, 10.0).gammas == (-5,)
+
+
+@pytest.mark.parametrize(("within", "capacity"), [(0.2, 1 / 0.16), (0.25, 2 / 0.25)])
+def test_only_batches_that_end_in_time_count_for_the_capacity(within, capacity):
+    table = LatencyTable((-5, 0), (1, 2), ((0.1, 0.11), (0.16, 0.25)))
+    rule = rate_rule(table, {-5: 0.5, 0: 0.8}, 2, within)
+    assert rule.gammas == (0, -5)
+    assert rule.below == (pytest.approx(capacity * 0.8 / 0.5),)
+
+
+def test_a_batch_of_several_requests_has_its_size_and_earns_less_the_later_it_ends():
+    batch = planned_batch(np.array([1.0, 2.0]), np.array([[1.0, 2.0], [3.0, 4.0]]))
+    assert batch.size == 2 and batch.earned_after.tolist() == [[3.0, 2.0, 0.0], [7.0, 4.0, 0.0]]
+    seconds = np.array([[0.0, 1.0, 1.5], [0.0, 9.0, 9.0]])
+    assert plan([batch], seconds, [0.0]).utility == 2.0
+    assert plan([batch], seconds, [0.0]).choices == (0,)

@@ -115,3 +115,36 @@ def test_variants_are_numbered_from_the_cheapest_and_take_time_to_load():
     assert all(known.accuracy[task][1] == ACCURACY[task][0] for task in ACCURACY)
     assert all(list(shares.values()) == sorted(shares.values()) for shares in known.accuracy.values())
     assert list(known.loading) == [0, 1, 2] and min(known.loading.values()) > 0
+
+
+def test_throughputs_and_rates_are_those_that_were_read_off():
+    assert FIGURE_4B == {-25: 1500, -15: 1000, 0: 580, 32: 220}
+    halfway = (1 / 1500 + 1 / 1000) / 2
+    assert profile(FIGURE_4B).latency.at(-20, 1) == pytest.approx(halfway), "seconds lie between, not rates"
+    assert profile(FIGURE_4B).latency.batches == (1, 64)
+    assert profile(FIGURE_4B).latency.settings == (-20, -15, -10, -5, 0, 2, 4, 8) == GAMMAS
+    assert profile(FIGURE_4B).loading == {} and profile(FIGURE_4B).rule == RULE
+
+
+def test_accuracies_are_shares_and_easier_tasks_have_higher_ones():
+    assert all(0.5 <= share < 1 for shares in ACCURACY.values() for share in shares.values())
+    for gamma in GAMMAS:
+        assert ACCURACY["cifar100"][gamma] < ACCURACY["eurosat"][gamma] < ACCURACY["cifar10"][gamma]
+
+
+def test_variants_differ_as_small_base_and_large_do():
+    known = variants(FIGURE_4B)
+    rates = [known.latency.throughput(variant, 64) / 580 for variant in (0, 1, 2)]
+    assert rates == pytest.approx([2.6, 1.0, 0.31])
+    assert known.loading == {0: 0.4, 1: 0.8, 2: 2.0}
+    assert known.accuracy["cifar10"] == pytest.approx({0: 0.92, 1: 0.95, 2: 0.965})
+    assert known.accuracy["cifar100"] == pytest.approx({0: 0.755, 1: 0.785, 2: 0.8})
+
+
+def test_by_default_a_trace_has_350_requests_a_second_on_average():
+    assert len(compressed([1.0] * 20, 1.0, 0)) == 3500
+
+
+def test_a_load_shorter_than_one_stretch_still_has_a_rate():
+    load = synthetic(1.0, 0, SyntheticConfig(seconds=2.0))
+    assert len(load) == pytest.approx(700, abs=150) and load[-1].arrival < 2.0

@@ -30,3 +30,15 @@ def test_rates_are_shares_of_the_capacity_quiet_and_loud_in_turn():
 def test_half_the_capacity_is_half_the_requests():
     counts = [len(reference_load(TASKS, capacity, 1).requests) for capacity in (100.0, 50.0)]
     assert counts[1] == pytest.approx(counts[0] / 2, rel=0.1)
+
+
+def test_the_gates_load_is_what_it_was_when_systems_were_first_judged_by_it():
+    load = reference_load(TASKS, 100.0, 0)
+    rates = [segment.rate for segment in load.segments]
+    assert [segment.seconds for segment in load.segments] == [4.0] * 8
+    assert sorted(rates[::2]) == pytest.approx([50, 65, 80, 95])
+    assert sorted(rates[1::2]) == pytest.approx([125, 150, 175, 200])
+    assert {(r.task, round(r.deadline - r.arrival, 6), r.utility) for r in load.requests} == {
+        (task, *kind) for task in TASKS for kind in ((0.6, 1.0), (1.0, 0.3))
+    }
+    assert load.loud == {r.id for r in load.requests if r.arrival // 4 % 2 == 1} != set()

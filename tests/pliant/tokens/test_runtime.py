@@ -10,8 +10,9 @@ import torch
 
 from pliant.device import device_class, threads
 from pliant.errors import BackboneError, InputError
-from pliant.tokens.runtime import Execution, Payload, TokensRuntime
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime, load_model
 from tests.fixtures.processor import NEEDS_BFLOAT16
+from tests.fixtures.tokens.captures import Recorded
 from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
 
 TASKS = [tiny_task("a", "xyz", "digest"), tiny_task("b", "vwxyz", "digest", seed=1)]
@@ -173,3 +174,76 @@ def test_a_thread_count_is_put_back_even_after_an_error():
         raise KeyError
     with threads(None):
         assert torch.get_num_threads() == before
+
+
+def test_a_run_says_how_long_it_took(runtime, monkeypatch):
+    times = iter([10.0, 10.25])
+    monkeypatch.setattr("pliant.tokens.runtime.time.perf_counter", lambda: next(times))
+    assert runtime.run(0, payloads("a")).seconds == 0.25
+
+
+def test_features_are_those_of_the_normalised_image_and_of_no_task(runtime):
+    backbone = replace(tiny_backbone(), mean=(0.1, 0.2, 0.3), std=(0.5, 1.0, 2.0))
+    plain = TokensRuntime(backbone, "digest", [])
+    turned = np.asfortranarray(IMAGES[:2])
+    scaled = (IMAGES[:2].astype(np.float64) / 255 - [0.1, 0.2, 0.3]) / [0.5, 1.0, 2.0]
+    with torch.inference_mode():
+        expected = load_model(backbone)(torch.tensor(scaled.transpose(0, 3, 1, 2), dtype=torch.float32)).numpy()
+    np.testing.assert_allclose(plain.features(turned), expected, atol=1e-5)
+    assert plain.features(turned).dtype == np.float32
+    assert plain.width == plain.features(turned).shape[1] == 24
+    assert np.abs(runtime.features(turned) - expected).max() > 1e-3
+
+
+def test_graphs_are_captured_ahead_the_largest_first_and_not_again_by_a_run():
+    sizes = []
+
+    def note(call):
+        sizes.append(len(call()))
+        return call
+
+    graphed = TokensRuntime(tiny_backbone(), "digest", TASKS, execution=Execution(capture=note, buckets=(1, 2)))
+    graphed.warm([0, -5])
+    assert sizes == [2, 2, 1, 1]
+    graphed.run(0, payloads("a"))
+    graphed.run(-5, payloads("ab"))
+    assert sizes == [2, 2, 1, 1]
+    graphed.update([tiny_task("c", "xy", "digest", seed=5)])
+    assert sizes == [2, 2, 1, 1], "there is room for a third task"
+    graphed.update([tiny_task("d", "abcdefghij", "digest", seed=6)])
+    assert len(sizes) == 8, "ten classes need other tensors"
+
+
+def test_without_buckets_there_are_no_graphs_and_nothing_to_capture_ahead(runtime):
+    runtime.warm([0])
+    capture = Recorded()
+    plain = TokensRuntime(tiny_backbone(), "digest", TASKS, execution=Execution(capture=capture, buckets=()))
+    plain.warm([0])
+    assert close(plain.run(0, payloads("ab")).probabilities, runtime.run(0, payloads("ab")).probabilities)
+    assert capture.recorded == 0
+
+
+@pytest.mark.parametrize(
+    ("packed", "capable", "graphs", "packs"),
+    [(True, True, False, 1), (False, True, False, 0), (True, False, False, 0), (True, True, True, 0)],
+)
+def test_weights_are_packed_where_it_is_wanted_and_possible_and_no_graph_holds_them(
+    monkeypatch, packed, capable, graphs, packs
+):
+    calls = []
+    monkeypatch.setattr("pliant.tokens.runtime.pack", calls.append)
+    monkeypatch.setattr("pliant.tokens.runtime.can_pack", lambda: capable)
+    execution = Execution(packed=packed, capture=Recorded() if graphs else None)
+    TokensRuntime(tiny_backbone(), "digest", TASKS, execution=execution)
+    assert len(calls) == packs
+
+
+def test_a_refusal_names_backbones_by_their_first_twelve_digits():
+    with pytest.raises(BackboneError) as caught:
+        TokensRuntime(tiny_backbone(), "0123456789abcdef", [tiny_task("a", "xy", "fedcba9876543210")])
+    assert str(caught.value) == "task a was made for backbone fedcba987654, but the one loaded is 0123456789ab"
+
+
+def test_the_model_is_frozen_and_in_evaluation_mode():
+    model = load_model(tiny_backbone())
+    assert not model.training and not any(parameter.requires_grad for parameter in model.parameters())

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.journal import decode
-from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Launch, Woke, replay
+from pliant.protocol import Answer, Arrived, Cancelled, Changed, Drop, Failed, Finished, Launch, Woke, replay
 from pliant.report import observations, report
 from pliant.simulator import simulate
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.scheduler import Options
-from tests.fixtures.tokens.loads import KINDS, TRIMMING, World, ask, bursty, known, run, scheduler, text
+from tests.fixtures.tokens.loads import KINDS, KNOWN, TABLE, TRIMMING, World, ask, bursty, known, run, scheduler, text
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 
@@ -287,3 +287,80 @@ def containers_of(policy) -> list:
             containers.append(item)
         todo += get_referents(item)
     return containers
+
+
+# Exact sequences of events
+
+
+def of(name: str, request):
+    return replace(request, tenant=name)
+
+
+def test_a_full_queue_gives_up_the_newest_request_of_whom_most_wait_for():
+    fresh = scheduler(max_waiting=3)
+    (launch,) = fresh.handle(Arrived(of("ann", ask(0, within=9.0))), 0.0)
+    for i in (1, 2, 3):
+        assert fresh.handle(Arrived(of("ann", ask(i, within=9.0))), 0.0) == []
+    assert fresh.handle(Arrived(of("ann", ask(4, within=9.0))), 0.0) == [Drop(4, "full")]
+    assert fresh.handle(Arrived(of("ben", ask(5, within=9.0))), 0.0) == [Drop(3, "full")]
+    assert fresh.handle(Arrived(of("ben", ask(6, within=9.0))), 0.0) == [Drop(6, "full")]
+    assert (fresh.waiting, fresh.batches_waiting) == (3, 1)
+    fresh.check()
+    assert fresh.handle(Cancelled(1), 0.0) == [] and fresh.waiting == 2
+    answer, following = fresh.handle(Finished(launch.id, 0.02), 0.02)
+    assert (answer, following.requests) == (Answer(0, launch.id), (2, 5))
+    fresh.check()
+
+
+def test_each_worker_adds_room_for_as_many_waiting_requests():
+    fresh = scheduler("pets", workers=2, max_waiting=2)
+    actions = [fresh.handle(Arrived(ask(i, within=9.0)), 0.0) for i in range(7)]
+    assert [bool(done) for done in actions] == [True, True, False, False, False, False, True]
+    assert actions[6] == [Drop(6, "full")]
+    assert [launch.launch.worker for launch in fresh.running] == [0, 1]
+
+
+def test_by_default_an_eighth_and_a_little_more_of_the_time_is_left_for_the_way_back():
+    fresh = scheduler("pets", margin=Options().margin)
+    fresh.handle(Arrived(ask(0, within=9.0)), 0.0)
+    fresh.handle(Arrived(ask(1, at=1.0, within=2.0)), 1.0)
+    assert fresh.wake_at() == pytest.approx(1.0 + 2.0 * 0.85 - fastest("pets"))
+
+
+def test_after_a_failure_requests_run_apart_and_are_expected_to_take_as_long_as_each_alone():
+    fresh = scheduler("pets")
+    fresh.handle(Changed(KNOWN.plain()), 0.0)
+    (first,) = fresh.handle(Arrived(ask(0, within=9.0)), 0.0)
+    for i in (1, 2):
+        fresh.handle(Arrived(ask(i, within=9.0)), 0.0)
+    _, both = fresh.handle(Finished(first.id, 0.016), 0.016)
+    assert both.requests == (1, 2)
+    (running,) = fresh.running
+    assert running.expected == pytest.approx(TABLE.at(0, 2))
+    (restart,) = fresh.handle(Failed(both.id, "crash"), 0.02)
+    (alone,) = fresh.handle(Finished(restart.id, 0.01), 0.03)
+    (running,) = fresh.running
+    assert (alone.requests, running.expected) == ((1,), TABLE.at(0, 1))
+    assert (fresh.waiting, fresh.wake_at()) == (1, pytest.approx(9.0 - fastest("pets")))
+    fresh.check()
+    answer, other = fresh.handle(Finished(alone.id, 0.016), 0.05)
+    assert (answer, other.requests) == (Answer(1, alone.id), (2,))
+    assert fresh.handle(Failed(other.id, "crash"), 0.06)[0] == Drop(2, "failed")
+    fresh.check()
+
+
+def test_a_client_that_leaves_while_its_request_runs_gets_no_answer():
+    fresh = scheduler("pets")
+    (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
+    assert fresh.handle(Cancelled(0), 0.001) == []
+    assert fresh.handle(Finished(launch.id, 0.016), 0.016) == []
+    fresh.check()
+
+
+def test_a_request_that_is_in_two_places_is_noticed():
+    fresh = scheduler("pets")
+    fresh.handle(Arrived(ask(0, within=9.0)), 0.0)
+    fresh._policy.add(ask(0, within=9.0), 0.0)
+    fresh._fairness.join(0, "", 1.0)
+    with pytest.raises(AssertionError, match="in two places"):
+        fresh.check()

@@ -26,3 +26,12 @@ def test_a_further_batch_comes_to_the_same_place():
     assert (staging.pixel_BHWC.data_ptr(), staging.task_B.data_ptr()) == addresses
     assert np.array_equal(staging.pixel_BHWC[:2].numpy(), random_images(2, seed=5))
     assert staging.task_B.tolist() == [7, 8, 2, 3]
+
+
+def test_a_batch_that_is_copied_in_leaves_what_lies_behind_it():
+    staging = Staging(3, IMAGE_SIZE, torch.device("cpu"))
+    assert (staging.pixel_BHWC.shape, staging.pixel_BHWC.dtype) == ((3, IMAGE_SIZE, IMAGE_SIZE, 3), torch.uint8)
+    assert staging.task_B.dtype == torch.int64
+    assert not staging.pixel_BHWC.any() and not staging.task_B.any()
+    staging.load(list(random_images(2)), [1, 2])
+    assert not staging.pixel_BHWC[2].any() and staging.task_B.tolist() == [1, 2, 0]
