@@ -104,7 +104,7 @@ class TokensScheduler:
         inner = request.arrival + (1 - self._options.margin) * (request.deadline - request.arrival)
         surplus = None
         if len(self._policy) >= self._options.max_waiting * self._workers:
-            surplus = self._fairness.surplus(request.tenant, request.weight)
+            surplus = self._fairness.surplus(*self._tenant(request))
             if surplus is None:
                 return [Drop(request.id, "full")]
         self._add(replace(request, deadline=min(request.deadline, inner), utility=self._value(request)), now)
@@ -121,8 +121,11 @@ class TokensScheduler:
     def _add(self, request: Request, now: float, again: bool = False) -> None:
         """Raises `InputError` for an unknown task; nothing has changed then."""
         self._policy.add(request, now, again)
-        tenant, weight = (request.tenant, request.weight) if self._policy.fair else ("", 1.0)
-        self._fairness.join(request.id, tenant, weight)
+        self._fairness.join(request.id, *self._tenant(request))
+
+    def _tenant(self, request: Request) -> tuple[str, float]:
+        """Return whose request it is, and with which weight: to a policy that is not fair all are of one tenant."""
+        return (request.tenant, request.weight) if self._policy.fair else ("", 1.0)
 
     def _drop(self, requests: Sequence[int], reason: str) -> list[Action]:
         for request in requests:

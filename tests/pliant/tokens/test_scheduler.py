@@ -312,6 +312,17 @@ def test_a_full_queue_gives_up_the_newest_request_of_whom_most_wait_for():
     fresh.check()
 
 
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "default"])
+def test_to_a_policy_that_knows_no_tenants_a_name_makes_no_room_in_a_full_queue(policy):
+    """A request with a tenant's name once took the place of the newest that waited."""
+    fresh = scheduler(policy, max_waiting=2)
+    for i in range(3):
+        fresh.handle(Arrived(of("ann", ask(i, within=9.0))), 0.0)
+    assert fresh.waiting == 2
+    assert fresh.handle(Arrived(of("ben", ask(3, within=9.0))), 0.0) == [Drop(3, "full")]
+    fresh.check()
+
+
 def test_each_worker_adds_room_for_as_many_waiting_requests():
     fresh = scheduler("pets", workers=2, max_waiting=2)
     actions = [fresh.handle(Arrived(ask(i, within=9.0)), 0.0) for i in range(7)]
