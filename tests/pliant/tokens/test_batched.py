@@ -232,3 +232,13 @@ def test_the_rate_is_that_of_the_last_second_its_beginning_included():
     half = ArrivalRate(0.5)
     half.add(0.0)
     assert half.at(0.25) == 2.0
+
+
+def test_whose_request_it_is_changes_neither_its_worth_nor_its_turn():
+    batched = policy()
+    tokens_scheduler = TokensScheduler(batched, 1, Options(margin=0.0))
+    for i, (name, utility) in enumerate((("ann", 4.0), ("ann", 3.0), ("ben", 2.0), ("ben", 2.5))):
+        tokens_scheduler.handle(Arrived(replace(ask(i, within=9.0, utility=utility), tenant=name)), 0.0)
+    kept = [[request.utility for request in batch.requests.values()] for batch in batched._queue.batches]
+    assert kept == [[3.0], [2.0, 2.5]]
+    tokens_scheduler.check()

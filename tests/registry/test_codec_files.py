@@ -1,0 +1,174 @@
+"""The files of an artifact, byte by byte, as its digest identifies it; what they cannot hold; what is wrong with others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pliant.errors import ArtifactError, DigestError, RegistryError
+from registry import codec
+
+FILES = ("artifact.json", "tensors.safetensors", "digests.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    weight: NDArray[Any]
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    KIND: ClassVar[str] = "sample"
+    SCHEMA: ClassVar[int] = 3
+
+    name: str
+    parts: Mapping[int, Part]
+    arrays: Mapping[str, NDArray[Any]]
+    options: Mapping[str, int | float | str | bool]
+    rows: tuple[tuple[float, ...], ...]
+    note: str | None = None
+
+
+def _sample(array):
+    return Sample("s", {}, {"array": array}, {}, ())
+
+
+def _sign(folder, file, content):
+    """Write a file and its digest, as a faulty writer would."""
+    (folder / file).write_bytes(content)
+    digests = json.loads((folder / "digests.json").read_text())
+    (folder / "digests.json").write_text(json.dumps(digests | {file: sha256(content).hexdigest()}))
+
+
+def test_an_artifact_is_written_as_every_version_wrote_it(tmp_path):
+    rows = np.arange(3, dtype=np.int16)
+    sample = Sample("grün", {2: Part(np.float64(0.5) * np.ones(1), 1), 10: Part(rows, 2.5)}, {"a/b": rows}, {}, ((1,),))
+    codec.save(sample, tmp_path)
+    assert (
+        (tmp_path / "artifact.json").read_text(encoding="utf-8")
+        == """{
+ "kind": "sample",
+ "schema": 3,
+ "values": {
+  "name": "grün",
+  "parts": {
+   "2": {
+    "weight": {
+     "$tensor": "parts/2/weight"
+    },
+    "share": 1.0
+   },
+   "10": {
+    "weight": {
+     "$tensor": "parts/10/weight"
+    },
+    "share": 2.5
+   }
+  },
+  "arrays": {
+   "a/b": {
+    "$tensor": "arrays/a~1b"
+   }
+  },
+  "options": {},
+  "rows": [
+   [
+    1.0
+   ]
+  ],
+  "note": null
+ }
+}
+"""
+    )
+    listed = {file: sha256((tmp_path / file).read_bytes()).hexdigest() for file in FILES[:2]}
+    assert (tmp_path / "digests.json").read_text() == json.dumps(listed, indent=1) + "\n"
+    assert codec.digest(tmp_path) == sha256((tmp_path / "digests.json").read_bytes()).hexdigest()
+    assert codec.kind(tmp_path) == "sample"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"options": {1: 2, "a": 3}}, "the keys of options must all be integers or all strings, and none $tensor"),
+        ({"options": {1.5: 2}}, "the keys of options must all be integers or all strings, and none $tensor"),
+        ({"options": {True: 2}}, "the keys of options must all be integers or all strings, and none $tensor"),
+        ({"arrays": {"x": np.zeros(1, complex)}}, "arrays/x is an array of complex128, which an artifact cannot hold"),
+        ({"arrays": {"x": np.array(["a"])}}, "arrays/x is an array of <U1, which an artifact cannot hold"),
+        ({"rows": ((1.0,), ({2.0},))}, "rows/1/0 is a set, which an artifact cannot hold"),
+    ],
+)
+def test_what_an_artifact_cannot_hold_is_named_by_its_path(changes, sentence):
+    with pytest.raises(ArtifactError) as caught:
+        codec.encode(replace(_sample(np.zeros(1)), **changes))
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.skipif(np.dtype(np.longdouble).itemsize <= 8, reason="no longer numbers here")
+def test_numbers_of_more_than_eight_bytes_are_refused():
+    with pytest.raises(ArtifactError, match="arrays/array is an array of float128, which"):
+        codec.encode(_sample(np.zeros(1, np.longdouble)))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.float64, np.bool_, np.float16])
+def test_numbers_of_up_to_eight_bytes_are_kept(dtype):
+    files = codec.encode(_sample(np.ones(2, dtype)))
+    assert codec.decode(Sample, files, Path("x")).arrays["array"].dtype == dtype
+
+
+def test_a_number_of_numpy_is_written_as_a_number():
+    sample = replace(_sample(np.zeros(1)), options={"a": np.float32(0.5), "b": np.int64(3), "c": np.bool_(True)})
+    assert codec.decode(Sample, codec.encode(sample), Path("x")).options == {"a": 0.5, "b": 3, "c": True}
+
+
+def test_a_file_that_cannot_be_read_and_one_that_is_not_there_are_told_apart(tmp_path):
+    codec.save(_sample(np.zeros(1)), tmp_path)
+    (tmp_path / "digests.json").unlink()
+    for read, expected in ((codec.digest, "a list of digests"), (codec.kind, "a list of digests")):
+        with pytest.raises(DigestError) as missing:
+            read(tmp_path)
+        assert (missing.value.expected, missing.value.actual) == (expected, "no such file")
+    with pytest.raises(DigestError) as missing:
+        codec.load(Sample, tmp_path, "0" * 64)
+    assert missing.value.expected == "0" * 64
+    (tmp_path / "digests.json").mkdir()
+    with pytest.raises(RegistryError) as caught:
+        codec.digest(tmp_path)
+    assert str(caught.value) == f"{tmp_path / 'digests.json'} cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[]", b'{"schema": 3, "values": {}}', b'{"kind": "x", "values": {}}', b'{"kind": "x", "schema": 3, "values": 0}'],
+)
+def test_a_document_without_its_three_parts_is_no_artifact(tmp_path, content):
+    codec.save(_sample(np.zeros(1)), tmp_path)
+    _sign(tmp_path, "artifact.json", content)
+    sentence = "lacks kind, schema or values: it is no artifact of ours"
+    for read in (codec.kind, lambda folder: codec.load(Sample, folder)):
+        with pytest.raises(ArtifactError, match=rf"artifact\.json {sentence}$"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("listed", ["[]", "{}", '{"artifact.json": "0"}', '["artifact.json", "tensors.safetensors"]'])
+def test_a_list_of_digests_names_both_files(tmp_path, listed):
+    codec.save(_sample(np.zeros(1)), tmp_path)
+    (tmp_path / "digests.json").write_text(listed)
+    with pytest.raises(ArtifactError, match=r"must name .* and nothing else"):
+        codec.kind(tmp_path)
+
+
+def test_what_is_nested_too_deeply_is_a_sentence(tmp_path):
+    codec.save(_sample(np.zeros(1)), tmp_path)
+    _sign(tmp_path, "artifact.json", b"[" * 200_000)
+    with pytest.raises(ArtifactError, match=r"artifact\.json is no JSON"):
+        codec.load(Sample, tmp_path)
