@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.packing.scheduling.forecast import QUANTILES, Grid, mean, ordered
+from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER, Grid, mean, ordered
+from tests.fixtures.packing.values import is_frozen
 
 KNOTS = np.array([0.0, *QUANTILES, 1.0])
 forecasts = st.lists(st.floats(1.0, 900.0), min_size=8, max_size=8).map(lambda x: tuple(sorted(x)))
@@ -81,3 +82,49 @@ def test_equal_quantiles_put_all_in_one_place(certain):
 def test_the_shortest_context_has_a_grid():
     grid = Grid(1)
     assert np.isfinite(grid.row((1.0,) * 8, 1)).all() and np.isfinite(grid.tokens).all() and grid.step > 0
+
+
+def test_lengths_that_are_uniform_in_their_logs_are_known_by_heart():
+    """With quantiles at 1024^level an output has at most n tokens with probability log n / log 1024."""
+    grid = Grid(1024)
+    row = grid.row(tuple(1024.0**level for level in QUANTILES), 1024)
+    assert row == pytest.approx(np.linspace(0, 1, len(grid.tokens)))
+    tokens_1T = np.array([[0.5, 1.0, 2.0, 32.0, 512.0, 1024.0, 5000.0]])
+    assert grid.below(row[None], tokens_1T)[0] == pytest.approx([0, 0, 0.1, 0.5, 0.9, 1, 1])
+    horizons_T = np.array([32.0, 480.0, 992.0, 2000.0])
+    assert grid.alive(row[None], np.array([32.0]), horizons_T)[0] == pytest.approx([0.8, 0.2, 0, 0], abs=1e-6)
+    assert grid.alive(row[None], np.array([0.0]), np.array([1.0, 32.0]))[0] == pytest.approx([1, 0.5])
+    assert grid.alive(row[None], np.array([1024.0]), horizons_T)[0].tolist() == [0, 0, 0, 0]
+
+
+def test_several_forecasts_are_looked_up_each_in_its_own_row():
+    grid = Grid(1024)
+    rows = np.array([grid.row((float(certain),) * 8, 900) for certain in (4, 64, 400)])
+    tokens_NT = np.array([[3.0, 5.0], [58.0, 70.0], [360.0, 440.0]])
+    assert grid.below(rows, tokens_NT).round(1).tolist() == [[0, 1]] * 3
+    alive = grid.alive(rows, np.array([1.0, 50.0, 1024.0]), np.array([1.0, 30.0]))
+    assert alive.round(1).tolist() == [[1, 0], [1, 0], [0, 0]]
+
+
+def test_a_grid_reaches_from_one_token_to_the_longest_and_ahead_by_few_whole_numbers():
+    grid = Grid(2048)
+    assert grid.tokens.shape == grid.logs.shape == (96,)
+    assert (grid.tokens[0], grid.logs[0]) == (1.0, 0.0)
+    assert grid.tokens[-1] == pytest.approx(2048) and np.diff(grid.logs) == pytest.approx(grid.step)
+    assert grid.horizons.tolist() == [
+        1, 2, 3, 5, 7, 11, 17, 25, 37, 55, 83, 123, 184, 275, 411, 614, 918, 1371, 2048
+    ]  # fmt: skip
+    assert Grid(8).horizons.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert Grid(2).horizons.tolist() == Grid(1).horizons.tolist() == [1, 2] and Grid(1).tokens[-1] == 2.0
+    assert is_frozen(grid)
+
+
+def test_a_limit_below_the_grid_bounds_the_row_however_long_the_forecast():
+    grid = Grid(1024)
+    row = grid.row((500.0,) * 8, 32)
+    assert (row[grid.tokens > 32.01] == 1.0).all() and (row[grid.tokens < 31.9] < 0.051).all()
+
+
+def test_the_median_and_the_upper_quantile_are_where_they_are_looked_for():
+    assert (QUANTILES[MEDIAN], QUANTILES[UPPER]) == (0.5, 0.9)
+    assert QUANTILES == (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
+from tests.fixtures.packing.values import is_frozen
 
 coefficient = st.floats(0.0, 1.0)
 
@@ -54,3 +55,16 @@ def test_seconds_of_many_iterations_are_those_of_each():
     assert steps.seconds(4, 4, cached).tolist() == [float(steps.seconds(4, 4, int(c))) for c in cached]
     assert steps.seconds(3, 2, 10) == pytest.approx(0.1 + 0.03 + 0.002 + 0.001 + 3e-5)
     assert steps.swap_seconds(4) == 2.0
+
+
+def test_without_a_measured_swap_it_takes_no_time_and_a_fit_is_exact_until_it_is_told():
+    assert LinearCost(0.1, 0.0, 0.0, 0.0, 0.0) == LinearCost(0.1, 0.0, 0.0, 0.0, 0.0, swap=0.0, error=0.0)
+    assert fit(points(LinearCost(0.1, 0.01, 0.0, 0.0, 0.0), 3)).swap == 0.0
+    assert is_frozen(LinearCost(0.1, 0.0, 0.0, 0.0, 0.0)) and is_frozen(Point(1, 1, 1, 1.0))
+
+
+def test_an_error_is_relative_so_that_a_short_iteration_counts_as_much_as_a_long_one():
+    """The sum of the squares of a/s - 1 is least where a is the sum of 1/s over that of 1/s^2."""
+    measured = [Point(1, 1, 1, seconds) for seconds in (0.01, 0.01, 0.01, 0.04)]
+    assert float(fit(measured).seconds(1, 1, 1)) == pytest.approx(325 / 30625, rel=1e-6)
+    assert fit(measured).error == pytest.approx(325 / 306.25 - 1, rel=1e-6)

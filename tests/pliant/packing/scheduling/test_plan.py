@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pliant.errors import InputError
 from pliant.packing.scheduling.iteration_cost import LinearCost
-from pliant.packing.scheduling.plan import WORTH, best_batch, swap_cost_ratio
+from pliant.packing.scheduling.plan import WORTH, best_batch, rules_of, swap_cost_ratio
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.simulated import simulate, summary
+from tests.fixtures.packing.tiny import some_packing
 
 PAIRS = LinearCost(base=4e-3, query=1e-4, sequence=1e-4, token=1e-6, pair=1e-7)
 OWN = LinearCost(base=4e-3, query=1e-4, sequence=1e-4, token=1e-6, pair=0.0)
@@ -80,3 +82,12 @@ def test_where_copies_are_cheap_weighing_them_so_makes_more_tokens_a_second_and_
 
     assert rate(1e-6, 0.01, -1.0) > 1.05 * rate(1e-6, 1.0, 1.0)
     assert rate(2e-3, 0.01, -1.0) < rate(2e-3, 1.0, 1.0)
+
+
+def test_the_rules_of_a_plan_are_its_level_its_patience_and_the_cost_of_its_swaps():
+    plan = some_packing(level=0.75, patience=2.5)
+    assert rules_of(plan, 300) == Rules("default", 300, 0.75, 0.05, swap_cost_ratio(plan.steps), 2.5, True)
+    assert swap_cost_ratio(plan.steps) == pytest.approx(0.1)
+    assert rules_of(plan, 300, "s3").policy == "s3"
+    with pytest.raises(InputError, match="policy is best"):
+        rules_of(plan, 300, "best")

@@ -69,6 +69,8 @@ def test_by_default_a_request_is_put_back_by_its_size_up_to_a_limit():
     assert default.priority(prompt(0, tokens=4, arrival=7.0), twice, 0, RECENT) == (0, 7.0 + 1.5 * 2.0 * 2.4, 0)
     assert default.priority(prompt(0, tokens=4), huge, 0, RECENT) == (0, 1.5 * 2.0 * LARGEST, 0)
     assert default.priority(prompt(0, tokens=4, utility=2.0), typical, 0, RECENT) == (0, 1.5, 0)
+    assert default.priority(prompt(0, utility=0.0), typical, 0, RECENT) == (0, 1.5 * 2.0 * 5.0, 0), "as the largest"
+    assert default.priority(prompt(9, offline=True, utility=2.0), typical, 0, RECENT) == (1, -0.5, 9)
 
 
 def test_by_default_offline_requests_come_last_the_largest_first():
@@ -115,3 +117,16 @@ def test_every_policy_has_a_name_a_sentence_and_its_own_needs():
     assert {name for name in POLICIES if policy(name).needs_exact} == {"oracle"}
     assert {name for name in POLICIES if policy(name).reserves} == {"s3", "orca", "oracle"}
     assert {name for name in POLICIES if policy(name).fair} == {"default"}
+
+
+def test_the_last_of_equal_keys_to_be_admitted_is_preempted_first():
+    running = Running(id=[4, 5, 6], turn=[2, 3, 1], group=[0, 0, 0], key=[7, 7, 7])
+    assert policy("default").last_first(running).tolist() == [1, 0, 2]
+    assert policy("paged").last_first(running).tolist() == [1, 0, 2]
+
+
+def test_a_reservation_is_outgrown_by_the_next_token_of_who_generates_and_s3_knows_of_no_other():
+    running = Running(id=[4, 5], cached=[9, 10], reserved=[10, 10], unread=[0, 1])
+    assert policy("s3").outgrown(running) == []
+    assert policy("s3").steps_until_outgrown(running) == 0
+    assert policy("oracle").outgrown(Running(id=[4], cached=[10], reserved=[10], unread=[0])) == []

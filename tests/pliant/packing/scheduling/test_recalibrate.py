@@ -13,6 +13,7 @@ from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.recalibrate import FORGET, MAX_SHIFT, Calibration
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.simulated import simulate
+from tests.fixtures.packing.values import is_frozen
 
 Z = np.array([-1.6449, -1.2816, -0.6745, 0.0, 0.6745, 1.2816, 1.6449, 2.3263])
 
@@ -126,3 +127,37 @@ def test_a_shift_is_enough_for_a_drift_and_not_for_another_model():
         shorter = shorter.after(shorter.apply((1000.0,) * 8, 1_000_000), 1)
     assert longer.apply((10.0,) * 8, 1_000_000) == pytest.approx([44.817] * 8, rel=1e-4)
     assert shorter.apply((1000.0,) * 8, 1_000_000)[0] == pytest.approx(223.13, rel=1e-4)
+
+
+def test_each_output_moves_each_quantile_by_its_share_of_a_fiftieth_and_the_coverage_by_its_share_of_what_was_seen():
+    none = Calibration()
+    assert (none.shifts, none.coverage, none.seen) == ((0.0,) * 8, QUANTILES, 0)
+    used = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
+    one = none.after(used, 4)  # within the median and those above it
+    within = (0, 0, 0, 1, 1, 1, 1, 1)
+    assert one.shifts == pytest.approx([0.02 * (level - x) for level, x in zip(QUANTILES, within, strict=True)])
+    assert (one.coverage, one.seen) == (within, 1)
+    two = one.after(used, 9, limit=8)  # beyond all; the last one is at the limit
+    assert two.coverage == pytest.approx((0, 0, 0, 0.5, 0.5, 0.5, 0.5, 1)) and two.seen == 2
+    moved = [before + 0.02 * level for before, level in zip(one.shifts, QUANTILES, strict=True)]
+    assert two.shifts == pytest.approx([*moved[:-1], one.shifts[-1]])
+    assert is_frozen(two)
+
+
+def test_after_two_hundred_outputs_each_replaces_one_in_two_hundred_of_the_coverage():
+    calibration = Calibration()
+    for _ in range(400):
+        calibration = calibration.after((10.0,) * 8, 5)
+    assert calibration.coverage == (1.0,) * 8
+    assert calibration.after((10.0,) * 8, 11).coverage == pytest.approx((0.995,) * 8)
+
+
+def test_a_forecast_is_shifted_in_its_logs_and_needs_all_its_quantiles():
+    calibration = Calibration(shifts=tuple(float(np.log(factor)) for factor in (4, 1, 1, 1, 2, 1, 1, 0.5)))
+    assert calibration.apply((1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 40.0), 15) == pytest.approx(
+        (4.0, 4.0, 4.0, 4.0, 10.0, 10.0, 10.0, 15.0)
+    )
+    with pytest.raises(ValueError, match="argument"):
+        calibration.apply((1.0,) * 7, 15)
+    with pytest.raises(ValueError, match="argument"):
+        calibration.after((1.0,) * 9, 15)

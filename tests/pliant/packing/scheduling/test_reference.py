@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from pliant.errors import InputError
+from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load
 from pliant.packing.scheduling.request import FOREVER, Memory
 from pliant.packing.scheduling.simulated import simulate, summary
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
+from tests.fixtures.packing.values import is_frozen
 
 
 def load(packing=None, seed: int = 0, **changes):
@@ -92,3 +94,63 @@ def test_twice_the_memory_bears_more_and_slower_steps_less():
 def test_a_load_of_nothing_is_refused(told):
     with pytest.raises(InputError, match="reference"):
         ReferenceConfig(**told)
+
+
+@pytest.mark.parametrize(
+    ("memory", "batch"),
+    [
+        (Memory(50, 8, 0, 128, 64), 16),  # 400 tokens by 25
+        (Memory(50, 8, 0, 128, 10), 10),  # places
+        (Memory(50, 8, 0, 7, 10), 7),  # tokens that an iteration reads
+        (Memory(1, 8, 0, 128, 64), 1),  # a sequence at least
+    ],
+)
+def test_the_capacity_is_that_of_paper_and_pencil(memory, batch):
+    """A sequence holds its prompt of 20 tokens and half of its output of 10."""
+    steps = LinearCost(base=0.5, query=0.01, sequence=0.002, token=0.0001, pair=0.0)
+    packing = some_packing(
+        count=2,
+        memory=memory,
+        steps=steps,
+        prompt_tokens=np.array([10, 30], np.int32),
+        output_tokens=np.array([4, 16], np.int32),
+    )
+    iteration = 0.5 + 0.01 * batch + 0.002 * batch + 0.0001 * 25 * batch
+    assert capacity(packing) == pytest.approx(1 / (10 * iteration / batch + 0.01 * 20))
+
+
+def test_a_load_begins_at_nothing_counts_its_prompts_and_keeps_the_order_of_time():
+    reference = load(requests=40, quiet=(0.5,), loud=(1.5,))
+    assert [prompt.id for prompt in reference.prompts] == list(range(len(reference.prompts)))
+    times = [prompt.arrival for prompt in reference.prompts]
+    assert times == sorted(times) and times[0] >= 0
+    seconds = 40 / capacity(some_packing())
+    assert [segment.seconds for segment in reference.segments] == pytest.approx([seconds] * 2)
+    assert times[-1] <= 2 * seconds
+    assert {type(row) for row in reference.rows} == {int} and set(reference.lengths) == set(range(len(times)))
+    assert is_frozen(reference) and is_frozen(ReferenceConfig())
+
+
+def test_an_observed_request_longer_than_the_context_is_cut_to_it_and_one_of_no_tokens_has_one():
+    packing = some_packing(
+        count=2,
+        prompt_tokens=np.array([500, 20], np.int32),
+        output_tokens=np.array([500, 0], np.int32),
+    )
+    prompts = {row: prompt for prompt, row in zip(load(packing).prompts, load(packing).rows, strict=True)}
+    assert [(prompts[row].tokens, prompts[row].limit, prompts[row].exact) for row in (0, 1)] == [
+        (CONTEXT - 1, 1, 1),
+        (20, CONTEXT - 20, 1),
+    ]
+
+
+def test_a_load_is_by_default_four_stretches_without_deadlines():
+    assert ReferenceConfig() == ReferenceConfig((0.5, 0.8), (1.2, 1.5), 80, False)
+    assert ReferenceConfig((1e-9,), (1e-9,), 1).requests == 1
+    with pytest.raises(InputError, match=r"^reference.requests is 0, but must be at least 1$"):
+        ReferenceConfig(requests=0)
+    sentence = (
+        r"^reference.quiet and loud is \(\(0.0,\), \(1.0,\)\), but must be equally many of each, at least one, above 0$"
+    )
+    with pytest.raises(InputError, match=sentence):
+        ReferenceConfig((0.0,), (1.0,))

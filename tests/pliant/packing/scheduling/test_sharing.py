@@ -5,6 +5,7 @@ Sequences of a tenant that is far ahead pause for others, keep their pages, and 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,7 @@ from pliant.packing.scheduling.journal import decode, encode, replay
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.scheduler import PackingScheduler
-from pliant.packing.scheduling.sharing import SHARING, in_turn, predicted, received, service
+from pliant.packing.scheduling.sharing import SHARING, in_turn, predicted, received, service, with_places
 from pliant.packing.scheduling.simulated import simulate
 from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
 from tests.fixtures.packing.samples import SECONDS, STEPS, Scene, play, prompt, scene, seeds
@@ -166,3 +167,64 @@ def test_whatever_tenants_ask_all_texts_end_and_pages_are_conserved(seed):
     )
     device, _ = play(load, fresh(load))
     assert device.ended.keys() == load.lengths.keys()
+
+
+class Counters:
+    """What tenants have received."""
+
+    def __init__(self, **received: float) -> None:
+        self._received = received
+
+    def received(self, name: str) -> float:
+        return self._received[name]
+
+
+@pytest.mark.parametrize(
+    ("flood", "running", "places", "taken"),
+    [
+        (0.0, {"flood": 2}, 4, [0, 1]),  # two places are free
+        (0.0, {"flood": 2}, 5, [0, 1, 2]),
+        (0.0, {"flood": 4}, 4, []),
+        (8.0, {"flood": 4}, 4, []),  # eight iterations of the device ahead are not too many
+        (8.1, {"flood": 4}, 4, [0, 1, 2]),  # more are: its sequences pause
+        (8.1, {"flood": 2, "ann": 2}, 4, [0, 1]),  # as many as it has
+        (8.1, {"flood": 2, "ann": 2}, 3, [0]),  # fewer if some pause already
+        (8.1, {"ann": 4}, 4, []),
+    ],
+)
+def test_who_waits_gets_the_free_places_and_those_of_tenants_that_are_eight_iterations_ahead(
+    flood, running, places, taken
+):
+    queue = WaitingQueue()
+    for id in range(3):
+        queue.add(waiting(id, "ann"))
+    chosen = with_places(queue, Counters(ann=0.0, flood=flood), MEMORY, Counter(running), places)
+    assert [item.prompt.id for item in chosen] == taken
+
+
+def test_no_more_are_looked_at_than_an_iteration_has():
+    queue = WaitingQueue()
+    for id in range(5):
+        queue.add(waiting(id, "ann"))
+    memory = replace(MEMORY, sequences=2)
+    assert len(with_places(queue, Counters(ann=0.0), memory, Counter(), 99)) == 2
+
+
+def test_service_is_that_of_paper_and_pencil():
+    """An iteration reads 16 tokens and holds 40 pages of 4 tokens."""
+    assert service(MEMORY, 8, 8, 8) == 8 / 16 + (4 * 1 + 4 * 2) / 40
+    assert service(MEMORY, 8, 0, 8) == 8 / 16
+    assert service(MEMORY, 3, 3, 9) == 3 / 16 + (2 + 2 + 3) / 40
+    assert service(MEMORY, 6, 4, 3) == 6 / 16 + 3 / 40, "what it held before cannot be less than nothing"
+    again = waiting(0, forecast=2.6, generated=3, cached=4, unread=2)
+    assert predicted(MEMORY, again) == service(MEMORY, 3, 1, 7)
+    assert received(MEMORY, again, {"cached": 9, "generated": 7}) == service(MEMORY, 5, 4, 9)
+    assert (SHARING.burst, SHARING.slack) == (16.0, 0.0)
+
+
+def test_a_weight_lets_a_tenant_take_as_many_turns_more():
+    queue = WaitingQueue()
+    for id in range(8):
+        queue.add(waiting(id, "a" if id % 2 else "b", weight=3.0 if id % 2 else 1.0))
+    order = [item.prompt.id for item in in_turn(queue, Counters(a=0.0, b=0.01), MEMORY)]
+    assert order == [1, 0, 3, 5, 7, 2, 4, 6]

@@ -15,6 +15,7 @@ from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.simulated import Fate, Run, simulate, summary
 from tests.fixtures.packing.samples import STEPS, Device, compare, policies, prompt, scene, seeds
+from tests.fixtures.packing.values import is_frozen
 
 TIMES = ("started", "first", "ended")
 
@@ -167,3 +168,80 @@ def test_a_summary_is_what_its_words_say():
     assert (figures.sequences_per_second, figures.tokens_per_second) == (0.2, 0.6)
     assert (figures.completion, figures.p50, figures.per_token) == (3.5, 3.5, 1.0)
     assert figures.p99 == pytest.approx(4.97) and figures.recomputed == 4 / (6 + 4 + 30)
+
+
+def test_a_run_of_two_is_told_to_the_last_token_whether_iterations_are_taken_at_once_or_not():
+    """Iterations of a second; the second prompt arrives in the middle of the fifth, and is read in the next."""
+    second, prompts = (
+        LinearCost(1.0, 0.0, 0.0, 0.0, 0.0),
+        [prompt(1, 4, 20, arrival=14.5), prompt(0, 4, 20, arrival=10.0)],
+    )
+    seen = []
+
+    def observe(now, step_input, plan, scheduler):
+        seen.append((now, [each.id for each in step_input.arrived], step_input.finished, plan.admitted))
+
+    for leaps, times in ((False, [10.0 + i for i in range(10)]), (True, [10.0, 15.0, 18.0, 19.0])):
+        seen.clear()
+        result = simulate(prompts, {0: 8, 1: 4}, Rules("paged", 64), Memory(20, 4), second, leaps, observe)
+        assert result.fates == (
+            Fate(0, 10.0, 10.0, 11.0, 18.0, 4, 8),
+            Fate(1, 14.5, 15.0, 16.0, 19.0, 4, 4),
+        )
+        assert (result.seconds, result.iterations, result.generated) == (9.0, 9, 12)
+        assert (result.batch, result.recomputed, result.swapped, result.safety) == ((5 + 2 * 3 + 1) / 9, 0, 0, 1.0)
+        assert [now for now, *_ in seen] == times
+        assert seen[0] == (10.0, [0], (), (0,)) and (15.0, [1], (), (1,)) in seen
+        assert seen[-2:] == [(18.0, [], (0,), ()), (19.0, [], (1,), ())]
+
+
+def test_prompts_of_the_same_time_come_in_the_order_of_their_ids_all_at_once():
+    arrived = []
+    simulate(
+        [prompt(2), prompt(0), prompt(1)],
+        dict.fromkeys(range(3), 1),
+        Rules("paged", 64),
+        Memory(20, 4),
+        STEPS,
+        observe=lambda now, step_input, plan, scheduler: arrived.append([each.id for each in step_input.arrived]),
+    )
+    assert arrived == [[0, 1, 2], []]
+
+
+def test_one_that_is_late_before_it_runs_has_no_beginning_and_no_token():
+    second = LinearCost(1.0, 0.0, 0.0, 0.0, 0.0)
+    load = [prompt(0, 4, 12), prompt(1, 4, 12, deadline=2.5)], {0: 6, 1: 6}, Rules("orca", 16), Memory(4, 4), second
+    for leaps in (True, False):
+        result = simulate(*load, leaps)
+        late = result.fates[1]
+        assert (late.ended, late.generated, late.dropped, late.preemptions) == (3.0, 0, "late", 0)
+        assert isnan(late.started) and isnan(late.first)
+        assert (result.iterations, result.batch, result.seconds) == (6, 1.0, 6.0)
+
+
+def test_an_arrival_at_the_end_of_an_iteration_is_in_the_next_one_and_a_deadline_then_has_not_passed():
+    second = LinearCost(1.0, 0.0, 0.0, 0.0, 0.0)
+    load = [prompt(0, 4, 12, deadline=6.0), prompt(1, 4, 4, arrival=3.0)], {0: 12, 1: 1}, Rules("paged", 64)
+    for leaps in (True, False):
+        fates = simulate(*load, Memory(20, 4), second, leaps).fates
+        assert (fates[1].started, fates[1].ended) == (3.0, 4.0)
+        assert (fates[0].ended, fates[0].generated, fates[0].dropped) == (7.0, 7, "late")
+
+
+def test_what_cannot_be_simulated_is_refused_in_a_sentence():
+    rules, memory = Rules("default", 64), Memory(8, 4)
+    with pytest.raises(InputError, match=r"^length of prompt 0 is 0, but must be at least 1 token$"):
+        simulate([prompt(0)], {1: 4}, rules, memory, STEPS)
+    with pytest.raises(InputError, match=r"^ids is 1 for 2 prompts, but must be all different$"):
+        simulate([prompt(0), prompt(0, arrival=9.0)], {0: 2}, rules, memory, STEPS)
+    result = simulate([prompt(0)], {0: 1}, rules, memory, STEPS)
+    assert is_frozen(result) and is_frozen(result.fates[0]) and is_frozen(summary(result))
+
+
+def test_a_summary_of_nothing_has_no_times_and_one_of_an_instant_divides_by_nothing():
+    figures = summary(simulate([], {}, Rules("default", 64), Memory(8, 4), STEPS))
+    assert (figures.preemptions, figures.recomputed, figures.sequences_per_second) == (0, 0.0, 0.0)
+    assert all(isnan(x) for x in (figures.completion, figures.p50, figures.p99, figures.per_token, figures.batch))
+    instant = summary(Run((Fate(0, 1.0, 1.0, 1.0, 1.0, 4, 2),), 0.0, 1, 1.0, 2, 0, 0, 0.0))
+    assert (instant.finished, instant.dropped, instant.completion, instant.p99, instant.per_token) == (1, 0, 0, 0, 0)
+    assert instant.sequences_per_second == 1 / 1e-12
