@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pliant.errors import InputError
 from pliant.packing.engine.hardware import (
     A100,
+    ALONE,
     GPT_3_175B,
     GPT_J_6B,
     GPT_NEOX_20B,
@@ -23,6 +24,8 @@ from pliant.packing.engine.hardware import (
     memory_of,
     spread,
 )
+from pliant.packing.scheduling.request import Memory
+from tests.fixtures.packing.values import is_frozen
 
 LARGE_MODELS = (GPT_J_6B, LLAMA_13B, GPT_NEOX_20B, LLAMA_33B, GPT_3_175B)
 ORCA = {GPT_J_6B: 72, LLAMA_13B: 32, GPT_NEOX_20B: 17, LLAMA_33B: 4}
@@ -152,3 +155,63 @@ def test_heads_are_as_wide_as_published_and_contexts_as_long(model, width):
 def test_a_spread_takes_the_devices_of_all_its_stages(stages, tensor, devices):
     assert Spread(stages, tensor).devices == devices
     assert Spread(stages, tensor).share(GPT_3_175B) == pytest.approx(1 / devices)  # 96 layers divide by all of these
+
+
+def test_models_and_the_accelerator_are_as_published():
+    figures = [(m.name, m.layers, m.hidden, m.heads, m.parameters, m.context) for m in LARGE_MODELS]
+    assert figures == [
+        ("GPT-J 6B", 28, 4096, 16, 6.051e9, 2048),
+        ("LLaMA-13B", 40, 5120, 40, 13.016e9, 2048),
+        ("GPT-NeoX 20B", 44, 6144, 64, 20.555e9, 2048),
+        ("LLaMA-33B", 60, 6656, 52, 32.529e9, 2048),
+        ("GPT-3 175B", 96, 12288, 96, 175.0e9, 2048),
+    ]
+    assert (A100.memory, A100.bandwidth, A100.flops, A100.peer, A100.host, A100.efficiency) == (
+        *(80e9, 2.0e12, 312e12, 300e9, 16e9),
+        0.6,
+    )
+    assert Roofline(LLAMA_13B, A100) == Roofline(LLAMA_13B, A100, Spread(1, 1), 0.0) and Spread(1, 1) == ALONE
+    assert all(map(is_frozen, (LLAMA_13B, A100, ALONE, Roofline(LLAMA_13B, A100))))
+
+
+def test_devices_that_share_layers_sum_each_twice_in_a_ring():
+    """An exchange takes 10 us to begin, and sends 14 of 16 halves of the activations over a link of 300 GB/s."""
+    seconds = float(Roofline(GPT_3_175B, A100, Spread(1, 8)).seconds(64, 64, 6400))
+    read = (350e9 + GPT_3_175B.kv_bytes * 6400) / 8 / 2.0e12
+    sums = 2 * 96 * (10e-6 + 2 * (7 / 8) * (2 * 12288 * 64) / 300e9)
+    assert seconds == pytest.approx(read + sums, rel=1e-12)
+    staged = float(Roofline(GPT_3_175B, A100, Spread(2, 4), 1e-3).seconds(64, 64, 6400))
+    read = (350e9 + GPT_3_175B.kv_bytes * 3200) / 4 / 2.0e12
+    sums = 2 * 96 * (10e-6 + 2 * (3 / 4) * (2 * 12288 * 32) / 300e9)
+    assert staged == pytest.approx(read + 2 * 1e-3 * 32 + sums, rel=1e-12)
+
+
+def test_memory_is_all_that_is_left_in_pages_of_sixteen_tokens_for_many_sequences():
+    pages = int((80e9 - LLAMA_13B.weight_bytes) / LLAMA_13B.kv_bytes) // 16
+    assert memory_of(LLAMA_13B, A100) == Memory(pages, 16, 0, 4096, 4096)
+    some = memory_of(
+        LLAMA_13B, A100, page_tokens=8, host_bytes=10.9 * 8 * LLAMA_13B.kv_bytes, step_tokens=7, sequences=5
+    )
+    assert some == Memory(int((80e9 - LLAMA_13B.weight_bytes) / LLAMA_13B.kv_bytes) // 8, 8, 10, 7, 5)
+
+
+def test_one_token_beside_the_weights_is_enough_and_stages_have_a_layer_at_least():
+    tight = replace(A100, memory=float(LLAMA_13B.weight_bytes + LLAMA_13B.kv_bytes))
+    assert capacity(LLAMA_13B, tight) == 1
+    with pytest.raises(InputError) as caught:
+        capacity(LLAMA_13B, replace(tight, memory=tight.memory - 1))
+    assert str(caught.value) == "devices is 1 x A100 80 GB, but must be enough for LLaMA-13B's 26 GB of weights"
+    assert capacity(LLAMA_13B, A100, Spread(40)) > 0
+    with pytest.raises(InputError, match=r"^devices is 41 x A100 80 GB"):
+        capacity(LLAMA_13B, A100, Spread(41))
+    with pytest.raises(InputError) as caught:
+        spread(GPT_3_175B, A100, 2)
+    assert str(caught.value) == "devices is 2 x A100 80 GB, but must be enough for GPT-3 175B's 350 GB of weights"
+
+
+def test_the_spread_is_chosen_for_sixty_four_sequences_of_half_the_context():
+    """So slow a link is worth it for few sequences only, where reading the weights takes longest."""
+    slow = replace(A100, peer=30e9)
+    few, many = (spread(GPT_3_175B, slow, 8, sequences) for sequences in (1, 4096))
+    assert few != many
+    assert spread(GPT_3_175B, slow, 8) == spread(GPT_3_175B, slow, 8, 64)

@@ -124,3 +124,64 @@ def test_nothing_is_done_to_scores_of_greedy_requests() -> None:
 def test_what_cannot_be_sampled_is_refused(field: str, value: float) -> None:
     with pytest.raises(InputError, match=field):
         Sampling(**{field: value})
+
+
+def test_the_noise_of_a_key_is_the_same_in_every_version() -> None:
+    noise = gumbel(torch.tensor([1, -7, 2**31 - 1], dtype=torch.int32), 4)
+    expected = [
+        [0.110225, -0.562425, -0.179732, -1.275962],
+        [0.853918, 0.906588, -1.035558, 0.120368],
+        [0.518766, -0.234277, 5.855206, -0.219936],
+    ]
+    np.testing.assert_allclose(noise.numpy(), expected, rtol=1e-4)
+    assert noise.dtype == torch.float32
+
+
+def test_a_key_of_any_seed_is_pinned() -> None:
+    keys = [key(seed, position) for seed, position in ((-1, 1), (2**63 - 1, 1), (12345, 678), (5, 0))]
+    assert keys == [
+        -1711775374,
+        393224418,
+        904481752,
+        -788417095,
+    ]
+
+
+def test_what_the_processors_read_is_within_the_vocabulary_and_nothing_for_greedy_requests() -> None:
+    assert arguments(Sampling(seed=3, top_k=5), 50) == {}
+    assert arguments(Sampling(1, seed=3), 50) == {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "seed": 3}
+    assert arguments(Sampling(0.5, 0.9, 49), 50) == {"temperature": 0.5, "top_k": 49, "top_p": 0.9, "seed": 0}
+    assert arguments(Sampling(0.5, 0.9, 51), 50)["top_k"] == 50
+
+
+def test_only_what_a_request_of_the_batch_asks_for_is_worked_on() -> None:
+    """Scores that nobody wants changed come back as the same object, also beside processors with work to do."""
+    for mine, busy in (
+        (Sampling(), [False] * 4),
+        (Sampling(1.0), [False, False, False, True]),
+        (Sampling(0.5), [True, False, False, True]),
+        (Sampling(1.0, top_k=VOCABULARY), [False, False, False, True]),
+        (Sampling(1.0, top_k=3), [False, True, False, True]),
+        (Sampling(1.0, top_p=0.5), [False, False, True, True]),
+    ):
+        requests: list[Any] = [SimpleNamespace(state=state(each, 4)) for each in (Sampling(), mine)]
+        for processor, works in zip(processors(VOCABULARY), busy, strict=True):
+            assert processor.busy, "as long as it does not know"
+            scores, argument = torch.stack([row(1), row(1)]), torch.empty(2, dtype=torch.int32)
+            processor.fill_defaults(argument)
+            argument[:] = processor.prepare_tensor_args(requests)
+            changed = processor(scores, argument)
+            assert (changed is not scores) == works
+            if works:
+                assert torch.equal(changed[0], scores[0]) and not torch.equal(changed[1], scores[1])
+
+
+def test_the_noise_takes_the_seed_alone_and_begins_with_none() -> None:
+    noise = processors(VOCABULARY)[-1]
+    assert (noise.supported_kwargs, noise.ignored_kwargs) == ({"seed": int}, ())
+    argument = torch.full((3,), 9, dtype=torch.int32)
+    noise.fill_defaults(argument)
+    assert argument.tolist() == [0, 0, 0]
+    request: Any = SimpleNamespace(state=state(Sampling(1.0, seed=7), 2))
+    prepared = noise.prepare_tensor_args([request])
+    assert prepared.tolist() == [key(7, 2)] and prepared.dtype == torch.int32

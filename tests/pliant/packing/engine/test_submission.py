@@ -8,8 +8,9 @@ from math import inf, nan
 import pytest
 
 from pliant.errors import InputError
-from pliant.packing.engine.submission import Sampling, Submission
+from pliant.packing.engine.submission import Progress, Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
+from tests.fixtures.packing.values import is_frozen
 
 PROMPT = Prompt(3, 1.0, 2, 10, (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0), bucket=6, exact=9, deadline=4.0, tenant="ann")
 
@@ -74,3 +75,28 @@ def test_a_text_that_outlasted_its_prediction_has_a_token_to_come_and_what_was_n
     assert (rest.bucket, rest.exact) == (1, 1)
     rest = Submission(replace(PROMPT, bucket=0, exact=0), ids, generated=8).remaining()
     assert (rest.bucket, rest.exact) == (0, 0)
+
+
+def test_who_says_nothing_more_takes_the_likeliest_tokens_up_to_the_limit():
+    assert Sampling() == Sampling(0.0, 1.0, 0, 0)
+    assert Submission(PROMPT, (5, 6)) == Submission(PROMPT, (5, 6), Sampling(0.0, 1.0, 0, 0), 0, 0)
+    assert Progress(1, (2,), "", 0.5, 0, 0, 1) == Progress(1, (2,), "", 0.5, 0, 0, 1, 0.0)
+    assert all(map(is_frozen, (Sampling(), Submission(PROMPT, (5, 6)), Progress(1, (), "", 0.0, 0, 0, 0))))
+
+
+def test_counts_that_do_not_fit_are_refused_in_whole_sentences():
+    for ids, more, sentence in (
+        ((5,), {}, "ids is 1 tokens, but must be the prompt's 2 and 0 made"),
+        ((5,), {"generated": -1}, "ids is 1 tokens, but must be the prompt's 2 and -1 made"),
+        ((5, 6), {"force": 11}, "tokens to make is 11, but must be above 0 and at most 10"),
+        ((5, 6, 7), {"generated": 1, "force": 1}, "tokens to make is 1, but must be above 1 and at most 10"),
+    ):
+        with pytest.raises(InputError) as caught:
+            Submission(PROMPT, ids, **more)
+        assert str(caught.value) == sentence
+
+
+def test_after_one_token_a_length_of_one_is_still_to_come():
+    rest = Submission(replace(PROMPT, bucket=1, exact=1), (5, 6, 7), generated=1).remaining()
+    assert (rest.tokens, rest.limit, rest.bucket, rest.exact) == (3, 9, 1, 1)
+    assert rest.forecast == (1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
