@@ -78,3 +78,32 @@ def test_special_tokens_are_looked_up_by_the_ids_of_the_configuration():
         "pad_token": "",
     }
     assert special_tokens({"eos_token_id": []}, tokenizer)["eos_token"] == ""
+
+
+def test_a_refusal_without_a_reason_is_told_by_its_kind():
+    with pytest.raises(InputError) as caught:
+        rendered("{{ raise_exception('') }}")
+    assert str(caught.value) == (
+        "messages is refused by the model's template (TemplateError), but must be a conversation that it takes"
+    )
+
+
+def test_what_a_block_leaves_before_and_behind_it_is_trimmed_and_a_newline_stays():
+    assert rendered("a\n  {% if true %}\nb\n  {% endif %}\nc") == "a\nb\nc"
+
+
+def test_special_tokens_belong_to_the_template_as_it_was_made_and_texts_are_not_escaped():
+    special = {"bos_token": "<s>"}
+    template = ChatTemplate("{{ bos_token }}{{ messages[0].content }}", special)
+    special["bos_token"] = "other"
+    assert template.render([{"content": "a<b> & 'c'"}]) == "<s>a<b> & 'c'"
+
+
+def test_json_is_on_one_line_unless_it_is_indented():
+    assert rendered("{{ [1, 2] | tojson }}") == "[1, 2]"
+
+
+def test_an_unknown_id_and_one_that_is_no_number_are_no_tokens():
+    tokenizer = SimpleNamespace(id_to_token=lambda number: {0: "<s>", 5: "<p>"}.get(number))
+    tokens = special_tokens({"bos_token_id": "0", "unk_token_id": None, "pad_token_id": [5]}, tokenizer)
+    assert tokens == {"bos_token": "", "eos_token": "", "unk_token": "", "pad_token": "<p>"}

@@ -16,10 +16,12 @@ from transformers.generation.continuous_batching import continuous_api as api
 from transformers.generation.continuous_batching import requests, scheduler
 
 from pliant.errors import InputError, SchedulerError
-from pliant.packing.engine.adapter import NAME, ContinuousBatchingEngine, kv_bytes
+from pliant.packing.engine import adapter
+from pliant.packing.engine.adapter import NAME, ContinuousBatchingEngine, StepResult, kv_bytes
 from pliant.packing.engine.model import load_generator
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from tests.fixtures.packing.generators import HOSTED, SCARCE, generated, prompts, tiny_generator
+from tests.fixtures.packing.values import is_frozen
 
 ROW = ["self", "requests_with_new_token"]
 METHODS: Mapping[Any, Mapping[str, list[str]]] = {
@@ -268,3 +270,121 @@ def test_a_token_takes_so_many_bytes() -> None:
     assert kv_bytes(model) == 2 * 2 * 2 * 8 * 4
     views = engine._cache.views()
     assert sum(view[0].numel() * view.element_size() for view in views) == kv_bytes(model) * SCARCE.page_tokens
+
+
+def outline(device: str = "cpu", dtype: torch.dtype = torch.float16, **sizes: Any) -> Any:
+    """Return what is read of a model before it runs: 3 layers of 4 heads of 16, unless told otherwise."""
+    config = SimpleNamespace(**{"num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 64} | sizes)
+    return SimpleNamespace(
+        config=SimpleNamespace(get_text_config=lambda: config), dtype=dtype, device=torch.device(device)
+    )
+
+
+def test_the_bytes_of_a_token_count_the_heads_that_have_keys_and_the_width_that_is_told() -> None:
+    assert kv_bytes(outline()) == 2 * 3 * 4 * 16 * 2
+    assert kv_bytes(outline(num_key_value_heads=None, head_dim=None)) == 2 * 3 * 4 * 16 * 2
+    assert kv_bytes(outline(num_key_value_heads=2)) == 2 * 3 * 2 * 16 * 2
+    assert kv_bytes(outline(head_dim=10, dtype=torch.float32)) == 2 * 3 * 4 * 10 * 4
+
+
+@pytest.mark.parametrize(
+    ("device", "margin", "graph", "space"),
+    [
+        ("cpu", None, False, 0.0),
+        ("cpu", 0.25, False, 0.0),
+        ("cuda", None, None, 0.0),
+        ("cuda", 0.25, None, 30 * 8 * 768 / 2**30),  # only transformers' own scheduler swaps by itself
+        ("cuda", 0.0, None, 30 * 8 * 768 / 2**30),
+    ],
+)
+def test_the_engine_is_set_up_for_the_memory_the_device_and_who_decides(device, margin, graph, space) -> None:
+    memory = Memory(pages=20, page_tokens=8, host_pages=30, step_tokens=64, sequences=100)
+    settings = adapter._settings(outline(device), memory, margin)
+    size = "page_size" if hasattr(settings, "page_size") else "block_size"
+    names = [name for name in SETTINGS if name != "cpu_offload_space"]
+    assert [getattr(settings, name) for name in (size, *names)] == [
+        8, 20, 64, 64, False, False, graph, NAME, margin or 0.0,
+    ]  # fmt: skip
+    assert settings.cpu_offload_space == pytest.approx(space)
+    assert adapter._settings(outline(device), replace(memory, sequences=9), margin).max_requests_per_batch == 9
+
+
+def read(*states: tuple[int, int, int], longest: int = 10, newer: bool = True) -> Any:
+    """Let the planned scheduler give its batch: of each request its tokens in the cache, to read later, and to read."""
+    holder = SimpleNamespace(max_decode_fast_path_length=longest)
+    batch = [
+        (SimpleNamespace(position_offset=offset, remaining_prefill_tokens=[0] * later), tokens)
+        for offset, later, tokens in states
+    ]
+    planned = SimpleNamespace(cache=holder, batch=batch) if newer else SimpleNamespace(cache=None, batch=batch)
+    if not newer:
+        planned.max_decode_fast_path_length = longest
+    futures, *rest = adapter._PlannedScheduler.schedule_batch(planned, 0, 0)
+    assert planned.batch == []
+    return [(future.has_new_token, future.query_length, future.complete_blocks) for future in futures], *rest
+
+
+@pytest.mark.parametrize("newer", [True, False])
+def test_the_planned_batch_is_what_the_engine_gets_whatever_it_asks_for(newer) -> None:
+    assert read((9, 0, 1), (3, 0, 1), newer=newer) == ([(True, 1, 0)] * 2, True, 2, 12)
+    assert read((9, 0, 1), (10, 0, 1), newer=newer)[1] is False, "one is too long for the fast path"
+    assert read((9, 0, 1), (0, 0, 2), newer=newer) == ([(True, 1, 0), (True, 2, 0)], False, 3, 9), "one reads a prompt"
+    assert read((0, 5, 7), newer=newer) == ([(False, 7, 0)], False, 7, 0), "and is not done with it"
+    assert read((0, 0, 1), longest=0, newer=newer)[1] is False
+    assert read(newer=newer) == ([], True, 0, 0)
+
+
+def test_pages_that_are_lost_or_belong_to_nobody_are_noticed() -> None:
+    def books(free: int = 1, used: int = 2, **pages: list[int]) -> Any:
+        cache = SimpleNamespace(free=free, used=used, pages=3, table={name[1:]: held for name, held in pages.items()})
+        return SimpleNamespace(_cache=cache, _states={7: None}, swap_space=SimpleNamespace(check=lambda: None))
+
+    ContinuousBatchingEngine.check(books(_7=[1, 2]))
+    ContinuousBatchingEngine.check(books(_7=[1, 2], _8=[]))
+    for wrong, sentence in (
+        (books(free=2, _7=[1, 2]), "pages of the cache"),
+        (books(free=0, _7=[1, 2]), "pages of the cache"),
+        (books(_8=[1]), "pages of nobody"),
+    ):
+        with pytest.raises(AssertionError, match=sentence):
+            ContinuousBatchingEngine.check(wrong)
+
+
+def test_the_thread_that_runs_iterations_is_prepared_for_its_device(monkeypatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(adapter.torch, "set_num_threads", lambda threads: seen.append(threads))
+    monkeypatch.setattr(adapter.torch.cuda, "set_device", lambda device: seen.append(str(device)))
+    for device, done in (("cpu", [3, "warm"]), ("cuda:1", ["cuda:1", "warm"]), ("cuda", ["warm"])):
+        seen.clear()
+        manager = SimpleNamespace(warmup=lambda: seen.append("warm"))
+        ContinuousBatchingEngine.enter(SimpleNamespace(device=torch.device(device), _manager=manager), 3)
+        assert seen == done
+
+
+def test_an_engine_counts_what_runs_and_goes_on_to_count_after_its_end() -> None:
+    engine = batching()
+    engine.add(0, range(6), 2, (), {})
+    assert (engine.running, engine.pages_used, engine.pages_of(0), engine.pages_of(9)) == (0, 0, 0, 0)
+    assert engine.step() == StepResult((), (), (), 0), "nothing was planned"
+    engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 4),)))
+    step = engine.step()
+    assert step == StepResult((), (0,), (), 1) and is_frozen(step)
+    assert (engine.running, engine.pages_used, engine.pages_of(0)) == (1, 1, 1)
+    engine.carry_out(StepPlan(prefill_chunks=(Chunk(0, 2),)))
+    ((id, _, last),) = engine.step().tokens
+    assert (id, last, engine.running, engine.pages_of(0)) == (0, False, 1, 2)
+    engine.cancel(5)
+    engine.cancel(0)
+    assert (engine.running, engine.pages_used, engine.scheduling) == (0, 0, 0.0)
+    engine.close()
+    assert (engine.running, engine.pages_used, engine.pages_of(0)) == (0, 0, 0)
+
+
+def test_transformers_own_scheduler_is_told_at_once_and_says_how_long_it_takes() -> None:
+    engine = batching(SCARCE, margin=0.0)
+    engine.add(3, range(6), 1, (), {})
+    assert engine.scheduling == 0.0 and engine.swap_space.pages == 0
+    step = engine.step()
+    assert step.started == (3,) and step.sequences == 1 and step.tokens[0][::2] == (3, True)
+    assert engine.scheduling > 0
+    assert engine.step() == StepResult()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from pliant.errors import InputError
-from pliant.packing.engine.complete import complete
+from pliant.errors import InputError, WorkerError
+from pliant.packing.engine import complete as module
+from pliant.packing.engine.complete import Completion, complete
+from pliant.packing.engine.submission import Progress, Sampling
+from pliant.packing.scheduling.policy import Rules
 from tests.fixtures.packing.generators import CONTEXT, ENDS, HOSTED, LIMIT, SCARCE, generated, prompts, tiny_generator
+from tests.fixtures.packing.values import is_frozen
 
 
 @pytest.mark.parametrize("memory", [SCARCE, HOSTED])
@@ -55,3 +61,93 @@ def test_progress_counts_what_is_done():
     complete(tiny_generator(), prompts(5), HOSTED, LIMIT, progress=lambda *done: seen.append(done))
     assert seen[-1] == (5, 5)
     assert seen == sorted(seen)
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """Stand in for the engine: it notes what it is made of and given, and reports what `news` says of it all."""
+    seen = SimpleNamespace(options=None, submitted=[], calls=[], news=[])
+
+    class Engine:
+        def __init__(self, *options):
+            seen.options, self._deliver = options, options[3]
+
+        def start(self):
+            seen.calls.append("start")
+
+        def submit(self, submission):
+            seen.submitted.append(submission)
+            if isinstance(seen.news, Exception):
+                raise seen.news
+            if len(seen.submitted) == 2:
+                for reports in seen.news:
+                    self._deliver(reports)
+
+        def stop(self):
+            seen.calls.append("stop")
+
+    monkeypatch.setattr(module, "Engine", Engine)
+    return seen
+
+
+def report(id: int, tokens: tuple[int, ...], finished: str = "") -> Progress:
+    return Progress(id, tokens, finished, 0.0, 0, 0, 0)
+
+
+def test_reports_are_gathered_by_prompt_until_all_have_ended(engine):
+    engine.news = [
+        [report(1, (5,)), report(0, (6,))],
+        [report(1, (7, 8), "stop")],
+        [report(0, (), "length")],
+        [report(0, (99,))],  # nobody reads on
+    ]
+    seen = []
+    completions = complete(
+        tiny_generator(), [(1, 2), (3,)], HOSTED, 7, 0.5, 40, "cuda", 3, progress=lambda *done: seen.append(done)
+    )
+    assert completions == [Completion((6,), "length"), Completion((5, 7, 8), "stop")]
+    assert seen == [(0, 2), (1, 2), (2, 2)] and engine.calls == ["start", "stop"]
+    generator, memory, rules, _, *rest = engine.options
+    assert (generator, memory) == (tiny_generator(), HOSTED) and rest == ["cuda", 3, True]
+    assert rules == Rules("paged", CONTEXT, recalibrate=False)
+    first, second = engine.submitted
+    assert (first.ids, first.sampling, first.prompt.limit) == ((1, 2), Sampling(0.5, seed=40), 7)
+    assert (second.ids, second.sampling, second.prompt.id) == ((3,), Sampling(0.5, seed=41), 1)
+    assert first.prompt.offline and first.prompt.forecast == (7.0,) * 8 and is_frozen(completions[0])
+
+
+def test_who_asks_for_no_temperature_gets_a_greedy_engine_on_one_thread(engine):
+    engine.news = [[report(0, (6,), "stop"), report(1, (6,), "stop")]]
+    complete(tiny_generator(), [(1, 2), (3,)], HOSTED)
+    assert engine.options[4:] == ("cpu", 1, False)
+    assert [each.sampling for each in engine.submitted] == [Sampling(), Sampling(seed=1)]
+    assert [each.prompt.limit for each in engine.submitted] == [CONTEXT - 2, CONTEXT - 1]
+
+
+def test_an_engine_that_ends_a_prompt_otherwise_or_falls_silent_or_dies_is_an_error_and_is_stopped(engine, monkeypatch):
+    engine.news = [[report(0, (6,), "failed"), report(1, (6,), "cancelled")]]
+    with pytest.raises(WorkerError, match=r"^the engine ended a prompt as cancelled, failed and not by itself$"):
+        complete(tiny_generator(), [(1, 2), (3,)], HOSTED)
+    engine.submitted.clear()
+    engine.news = [[report(0, (6,), "stop")]]
+    monkeypatch.setattr(module, "SILENCE", 0.01)
+    with pytest.raises(WorkerError, match=r"^the engine has made no token in 0 seconds and is given up$"):
+        complete(tiny_generator(), [(1, 2), (3,)], HOSTED)
+    engine.submitted.clear()
+    engine.news = WorkerError("the engine has stopped")
+    with pytest.raises(WorkerError, match="the engine has stopped"):
+        complete(tiny_generator(), [(1, 2), (3,)], HOSTED)
+    assert engine.calls == ["start", "stop"] * 3
+
+
+def test_a_prompt_may_leave_room_for_one_token_and_no_less(engine):
+    engine.news = [[report(0, (6,), "stop"), report(1, (6,), "stop")]]
+    complete(tiny_generator(), [(1,) * (CONTEXT - 1), (1,)], HOSTED)
+    assert engine.submitted[0].prompt.limit == 1
+    for ids, sentence in (
+        ((1,) * CONTEXT, f"prompt 1 is {CONTEXT} tokens, but must be from 1 to {CONTEXT - 1}"),
+        ((), f"prompt 1 is 0 tokens, but must be from 1 to {CONTEXT - 1}"),
+    ):
+        with pytest.raises(InputError) as caught:
+            complete(tiny_generator(), [(1,), ids], HOSTED)
+        assert str(caught.value) == sentence

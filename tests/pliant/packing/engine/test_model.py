@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,13 +16,17 @@ from pliant.packing.artifact import BUCKETS, Generator, Predictor
 from pliant.packing.engine.model import (
     LengthModel,
     PredictorModel,
+    cutting,
     load_generator,
     new_encoder,
     tensors,
     tokenizer_of,
+    vocabulary,
     weights,
+    without_pooler,
 )
 from pliant.packing.scheduling.forecast import QUANTILES
+from tests.fixtures.packing.values import is_frozen
 from training.starts import new_tokenizer
 
 TEXTS = ["write a word about dogs", "write an essay on the old sea", "say a sentence", ""]
@@ -131,3 +137,99 @@ def test_rows_are_padded_behind_and_masked():
     ids, mask = tensors([[5, 6, 7], [8], []])
     assert ids.tolist() == [[5, 6, 7], [8, 0, 0], [0, 0, 0]]
     assert mask.tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
+
+
+@pytest.mark.parametrize(("padding", "used"), [(None, 3), (2, 2)])
+def test_padding_is_what_the_model_says_or_else_an_end(padding, used):
+    stored, _ = generator(tied=True)
+    config = json.loads(stored.config) | {"pad_token_id": padding}
+    loaded = load_generator(replace(stored, config=json.dumps(config)))
+    assert loaded.generation_config.pad_token_id == used
+    assert loaded.dtype == torch.float32 and loaded.config._attn_implementation == "sdpa"
+    assert vocabulary(stored) == 40
+
+
+def test_stored_weights_are_whole_numbers_of_single_precision_that_the_model_does_not_change():
+    _, model = generator(tied=True)
+    model.half()
+    kept = weights(model)
+    before = {name: array.copy() for name, array in kept.items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1)
+    assert all(array.dtype == np.float32 and (array == before[name]).all() for name, array in kept.items())
+
+
+def test_of_many_weights_that_do_not_fit_four_are_named():
+    stored, _ = generator(tied=True)
+    extra = {f"extra {number}": np.zeros(1, np.float32) for number in range(5)}
+    with pytest.raises(ArtifactError) as caught:
+        load_generator(replace(stored, weights={**stored.weights, **extra}))
+    assert str(caught.value) == ("the weights of g do not fit its configuration: extra 0, extra 1, extra 2, extra 3")
+
+
+class Given(torch.nn.Module):
+    """An encoder of two hidden values, which are those of the words times ten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(hidden_size=2)
+        self.words = torch.nn.Embedding.from_pretrained(torch.tensor([[9.0, 9.0], [1.0, -2.0], [3.0, -4.0]]))
+
+    def get_input_embeddings(self) -> torch.nn.Module:
+        return self.words
+
+    def forward(self, input_ids, attention_mask):
+        return SimpleNamespace(last_hidden_state=10 * self.words(input_ids))
+
+
+def test_both_heads_read_the_mean_state_beside_the_largest_words_of_what_is_no_padding():
+    model = LengthModel(Given())
+    assert model.shift.tolist() == [0.0] * len(QUANTILES)
+    ids, mask = torch.tensor([[1, 2, 0], [2, 0, 0]]), torch.tensor([[1, 1, 0], [1, 0, 0]])
+    pooled = torch.tensor([[20.0, -30.0, 3.0, -2.0], [30.0, -40.0, 3.0, -4.0]])
+    with torch.no_grad():
+        model.quantile.weight.mul_(0.1)
+        raw = model.quantile(pooled)
+        logs, logits = model(ids, mask)
+        expected = [raw[:, 0]]
+        for at in range(1, len(QUANTILES)):
+            expected.append(expected[-1] + torch.log1p(raw[:, at].exp()))
+        torch.testing.assert_close(logs, torch.stack(expected, dim=1))
+        torch.testing.assert_close(logits, model.bucket(pooled))
+        model.shift += 0.5
+        torch.testing.assert_close(model(ids, mask)[0], torch.stack(expected, dim=1) + 0.5)
+    assert logits.shape == (2, BUCKETS)
+
+
+def test_a_predictor_is_ready_to_run_and_reads_twelve_characters_a_token(predictor):
+    model = PredictorModel.of(predictor)
+    assert (model.characters, model.bucket_tokens, model.model.training) == (144, 20, False)
+    assert not any("pooler" in name for name in predictor.weights)
+    (said,) = model.predict(["say a sentence"])
+    assert is_frozen(said) and is_frozen(model)
+    texts: list[str] = []
+    reading = replace(model, characters=5)
+    run = PredictorModel._run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PredictorModel, "_run", lambda self, given: texts.extend(given) or run(self, given))
+        reading.predict(["abcdefgh", "xyz"])
+    assert texts == ["defgh", "xyz"]
+
+
+def test_an_encoder_without_a_pooler_stays_as_it_is():
+    encoder = SimpleNamespace(pooler="first token")
+    assert without_pooler(encoder) is encoder and encoder.pooler is None
+    plain = SimpleNamespace()
+    assert without_pooler(plain) is plain and not hasattr(plain, "pooler")
+
+
+def test_a_tokenizer_is_cut_to_the_last_tokens_without_padding():
+    tokenizer = new_tokenizer(TEXTS, 60)
+    whole = tokenizer.encode("write an essay on the old sea").ids
+    tokenizer.enable_padding(length=30)
+    assert cutting(tokenizer, 5) is tokenizer
+    assert tokenizer.encode("write an essay on the old sea").ids == [whole[0], *whole[-4:]], "the first one is a mark"
+    assert len(tokenizer.encode("say").ids) <= 5
+    with pytest.raises(ArtifactError, match=r"^the tokenizer is no tokenizer\.json that this version reads: "):
+        tokenizer_of("nothing")

@@ -68,3 +68,49 @@ def test_a_lost_page_and_one_used_twice_are_noticed_by_the_engines_check_too(fre
     for check in (swapped.check, partial(ContinuousBatchingEngine.check, engine)):
         with pytest.raises(AssertionError, match="pages on the host"):
             check()
+
+
+def test_the_books_begin_empty_and_what_does_not_fit_is_refused_with_both_numbers():
+    views, swapped = space()
+    assert (swapped.pages, swapped.used) == (HOST, 0) and 1 not in swapped
+    swapped.swap_out(1, [0, 1])
+    assert swapped.used == 2
+    with pytest.raises(AssertionError, match="5 pages, 4 free on the host"):
+        swapped.swap_out(2, range(5))
+    swapped.swap_out(2, range(4))
+    assert swapped.used == HOST and 2 in swapped
+    swapped.check()
+    empty = SwapSpace(views, 0, nullcontext)
+    empty.check()
+    assert (empty.pages, empty.used) == (0, 0)
+
+
+def test_copies_run_on_the_stream_that_computes():
+    entered = []
+
+    class Stream:
+        def __enter__(self):
+            entered.append("in")
+
+        def __exit__(self, *_):
+            entered.append("out")
+
+    views = [torch.zeros(4, 2)]
+    swapped = SwapSpace(views, 4, Stream)
+    swapped.swap_out(1, [2])
+    swapped.swap_in(1, [3, 0])  # one page more than was kept, for the tokens to come
+    assert entered == ["in", "out", "in", "out"] and swapped.used == 0
+    with pytest.raises(KeyError):
+        swapped.swap_in(1, [3])
+
+
+def test_views_that_lack_one_of_the_tensors_are_no_views():
+    views, swapped = space()
+    swapped._views = views[:1]
+    with pytest.raises(ValueError, match="argument"):
+        swapped.swap_out(1, [0])
+    swapped._views = views
+    swapped.swap_out(2, [0])
+    swapped._views = views[:1]
+    with pytest.raises(ValueError, match="argument"):
+        swapped.swap_in(2, [0])
