@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.journal import replay
+from pliant.packing.scheduling.policies import size
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import FOREVER, Chunk, Memory, Prompt, StepInput, StepPlan
 from pliant.packing.scheduling.scheduler import SAFETY_BOUNDS as BOUNDS
@@ -437,6 +438,26 @@ def test_a_large_request_is_put_back_by_five_recent_delays_whose_mean_takes_a_fi
     large, small = prompt(10, 4, 60, 60.0, arrival=100.0), prompt(11, 1, 1, 1.0, arrival=arrival, utility=1e9)
     scheduler.handle(StepInput((large, small)), 100.0)
     assert scheduler.handle(StepInput(finished=(1,)), 112.0).admitted == (admitted,)
+
+
+def test_where_nobody_has_waited_yet_a_large_request_is_not_put_back():
+    scheduler = PackingScheduler(Rules("default", 64), Memory(16, 4, 0, 64, 1))
+    pair = prompt(10, 4, 40, 40.0), prompt(11, 1, 1, 1.0, arrival=0.01)
+    assert scheduler.handle(StepInput(pair), 0.01).admitted == (10,)
+
+
+@pytest.mark.parametrize(("arrival", "admitted"), [(102.5, 11), (104.5, 10)])
+def test_the_typical_size_takes_a_fiftieth_of_the_latest_request(arrival, admitted):
+    """After requests of sizes 8 and 396 it is nearly 16; one of twice that is put back by twice the delay of 2 s."""
+    scheduler = PackingScheduler(Rules("default", 256, reorder_patience=1.0), Memory(64, 4, 0, 512, 1))
+    scheduler.handle(StepInput((prompt(0, 3, 2, 2.0),)), 0.0)
+    scheduler.handle(StepInput((prompt(1, 197, 2, 2.0),), (0,)), 100.0)
+    assert size(prompt(0, 3), (2.0,) * 8) == 8 and size(prompt(1, 197), (2.0,) * 8) == 396
+    typical = 8 + 0.02 * (396 - 8)
+    tokens = round(typical) - 1  # a request of about twice the typical size
+    small = prompt(11, 1, 1, 1.0, arrival=arrival, utility=1e9)
+    scheduler.handle(StepInput((prompt(10, tokens, 2, 2.0, arrival=100.0), small)), 105.0)
+    assert scheduler.handle(StepInput(finished=(1,)), 106.0).admitted == (admitted,)
 
 
 def test_offline_requests_and_preempted_ones_that_come_back_are_no_recent_delays():
