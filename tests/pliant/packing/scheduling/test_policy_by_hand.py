@@ -1,0 +1,156 @@
+"""Rules at and beyond their limits, and whom a policy admits from a queue that is written down by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pliant.errors import InputError
+from pliant.packing.scheduling.forecast import QUANTILES, Grid
+from pliant.packing.scheduling.policies import make, predicted_pages
+from pliant.packing.scheduling.policy import POLICIES, Recent, Rules, View
+from pliant.packing.scheduling.request import Memory
+from pliant.packing.scheduling.running import Running
+from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
+from tests.fixtures.packing.samples import prompt
+from tests.fixtures.packing.values import is_frozen
+
+
+def view(memory: Memory, running: Running, context: int = 64) -> View:
+    free = memory.pages - int(running.needed(1, memory.page_tokens).sum())
+    return View(memory, free, 0, 10_000, memory.sequences, 0.0, running, Grid(context))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "limit"),
+    [
+        ("policy", "best", "one of default, paged, s3, orca, oracle"),
+        ("context", 1, "at least 2 tokens"),
+        ("safety", float("inf"), "finite"),
+        ("swap_cost_ratio", -0.01, "from 0 to 1"),
+        ("swap_cost_ratio", 1.01, "from 0 to 1"),
+        ("swap_cost_ratio", float("nan"), "from 0 to 1"),
+        ("preemption_target", -0.01, "at least 0 and finite"),
+        ("preemption_target", float("inf"), "at least 0 and finite"),
+        ("reorder_patience", -0.01, "at least 0 and finite"),
+        ("reorder_patience", float("inf"), "at least 0 and finite"),
+    ],
+)
+def test_a_rule_beyond_its_limits_is_refused_with_its_name_its_value_and_its_limit(field, value, limit):
+    with pytest.raises(InputError, match=f"^{field} is {value}, but must be {limit}$"):
+        Rules(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("context", 2),
+        ("safety", -1e9),
+        ("swap_cost_ratio", 0),
+        ("swap_cost_ratio", 1),
+        ("preemption_target", 0),
+        ("preemption_target", 1e300),
+        ("reorder_patience", 0),
+        ("reorder_patience", 1e300),
+    ],
+)
+def test_a_rule_at_its_limits_is_taken(field, value):
+    assert getattr(Rules(**{field: value}), field) == value
+
+
+def test_who_sets_no_rules_gets_those_that_were_measured_best():
+    assert Rules() == Rules("default", 2048, 1.0, 0.05, 1.0, 1.5, True)
+    assert is_frozen(Rules()) and is_frozen(Recent(1.0, 1.0)) and is_frozen(view(Memory(9, 4), Running()))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_nobody_is_admitted_without_a_place_and_a_token_to_read(name):
+    rules, queue = Rules(name, 64), WaitingQueue()
+    request = prompt(1, exact=4)
+    queue.add(Waiting(request, (0, 0.0, 1), Grid(64).row(request.forecast, 8), 12, unread=4))
+    seen = replace(view(Memory(40, 4), Running()), room=1, queries=1)
+    policy = make(rules)
+    assert [item.prompt.id for item in policy.admit(queue, seen)] == [1]
+    assert policy.admit(queue, replace(seen, room=0)) == policy.admit(queue, replace(seen, queries=0)) == []
+    assert policy.admit(queue, replace(seen, room=-1)) == policy.admit(queue, replace(seen, queries=-1)) == []
+    assert policy.admit(WaitingQueue(), seen) == []
+
+
+def test_first_come_first_served_asks_for_arrivals_and_keeps_the_place_of_who_was_preempted():
+    orca, request = make(Rules("orca", 64)), prompt(3, 4, 8, arrival=2.5)
+    priority = orca.priority(request, (), 0, Recent(1.0, 1.0))
+    assert priority == (0, 2.5, 3)
+    assert orca.preempted(Waiting(request, priority, np.zeros(96), 12)) == (priority, 12)
+    assert (orca.longest(request), orca.longest(prompt(3, 60, 8))) == (8, 4)
+
+
+def items(queue: WaitingQueue, count: int, **rest) -> WaitingQueue:
+    for id in range(count):
+        request = prompt(id, forecast=rest.get("forecast", 4.0), limit=rest.get("limit", 8))
+        row = Grid(64).row(request.forecast, request.limit)
+        queue.add(Waiting(request, (0, float(id), id), row, 12, 0, rest.get("cached", 0), rest.get("unread", 4)))
+    return queue
+
+
+def one_runs() -> Running:
+    running = Running()
+    running.add((99, 1, 4, 0, 8, 12, 1, 4, 0), 0.0, Grid(64).row((4.0,) * 8, 8))
+    return running
+
+
+@pytest.mark.parametrize(
+    ("changes", "rest", "taken"),
+    [
+        ({"free": 20}, {}, 10),  # a hundredth of the pages is kept for who runs
+        ({"free": 10}, {}, 0),
+        ({"free": 20, "running": Running()}, {}, 20),  # nobody does
+        ({"free": 500, "room": 7}, {}, 7),
+        ({"free": 500, "queries": 8}, {}, 2),
+        ({"free": 500, "queries": 9}, {}, 3),
+        ({"free": 500, "queries": 9}, {"unread": 0, "cached": 8}, 9),  # who comes back with its pages reads one token
+        ({"free": 19}, {"unread": 0, "cached": 8}, 3),  # and needs a third page for it
+    ],
+)
+def test_on_demand_takes_who_fits_into_pages_places_and_tokens_and_keeps_a_hundredth_of_the_pages(changes, rest, taken):
+    seen = replace(view(Memory(1000, 4), one_runs()), **changes)
+    chosen = make(Rules("paged", 64)).admit(items(WaitingQueue(), 30, **rest), seen)
+    assert [item.prompt.id for item in chosen] == list(range(taken))
+
+
+@pytest.mark.parametrize(
+    ("changes", "rest", "taken"),
+    [
+        ({"free": 3}, {}, 3),
+        ({"free": 0}, {}, 0),
+        ({"room": 7}, {}, 7),
+        ({"queries": 8}, {}, 2),
+        ({"queries": 9}, {}, 3),
+        ({"queries": 9}, {"unread": 0, "cached": 8}, 9),
+        ({"free": 8}, {"unread": 0, "cached": 8}, 2),
+        # Each is foreseen with 21 tokens and half a page 17 iterations from now, the last horizon before its end.
+        ({"memory": Memory(50, 4)}, {"forecast": 20.0, "limit": 20}, 9),
+        ({"memory": Memory(5, 4), "running": Running()}, {"forecast": 20.0, "limit": 20}, 1),  # alone, come what may
+        ({"memory": Memory(5, 4)}, {"forecast": 20.0, "limit": 20}, 0),
+    ],
+)
+def test_by_default_pages_places_and_tokens_bound_who_joins_besides_the_peak_that_is_predicted(changes, rest, taken):
+    seen = replace(view(Memory(1000, 4), one_runs()), **changes)
+    chosen = make(Rules("default", 64)).admit(items(WaitingQueue(), 30, **rest), seen)
+    assert [item.prompt.id for item in chosen] == list(range(taken))
+
+
+def test_a_sequence_needs_its_tokens_and_half_a_page_as_long_as_it_lives():
+    """Half of those of uniform logs live after 32 of 1024 tokens; the pages of one that may be gone vary."""
+    running, row = Running(), Grid(1024).row(tuple(1024.0**level for level in QUANTILES), 1024)
+    running.add((1, 1, 6, 2, 1024, 0, 1, 8, 0), 0.0, row)
+    running.add((2, 32, 40, 0, 1024, 0, 2, 8, 0), 0.0, row)
+    seen, horizons_T = view(Memory(1000, 4), running, context=1024), np.array([31.0, 32.0])
+    alive_NT = np.array([[0.5, 1 - np.log2(33) / 10], [(1 - np.log2(63) / 10) / 0.5, 0.8]])
+    pages_NT = np.array([[39 / 4 + 0.5, 40 / 4 + 0.5], [71 / 4 + 0.5, 72 / 4 + 0.5]])
+    mean_T, variance_T = predicted_pages(seen, horizons_T)
+    assert mean_T == pytest.approx((alive_NT * pages_NT).sum(axis=0), rel=1e-3)
+    assert variance_T == pytest.approx((alive_NT * (1 - alive_NT) * pages_NT**2).sum(axis=0), rel=1e-3)
+    empty = view(Memory(1000, 4), Running(), context=1024)
+    assert [part.tolist() for part in predicted_pages(empty, horizons_T)] == [[0, 0], [0, 0]]
