@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from serving.http.door.connections import YOUNG, Connections, Stage
@@ -90,3 +93,37 @@ def test_a_client_that_has_read_all_may_wait_anew(connections):
         connection.bytes = unread
         connections.sweep(now)
     assert connection.closed == []
+
+
+@pytest.mark.parametrize("fullest", [Stage.IDLE, Stage.BODY])
+def test_the_place_is_taken_from_whichever_stage_has_most_connections(fullest):
+    connections = Connections(DoorLimits(connections=5))
+    answering = [entered(connections) for _ in range(2)]
+    for connection in answering:
+        connections.move(connection, Stage.ANSWER, 0.0)
+    waiting, first, second = (entered(connections) for _ in range(3))
+    for connection in (first, second):
+        connections.move(connection, fullest, 0.0)
+    entered(connections, 10.0)
+    assert [connection.closed for connection in (*answering, waiting, first, second)] == [[], [], [], [fullest], []]
+    assert len(connections) == 5
+
+
+def test_where_all_wait_for_their_answers_one_too_many_is_turned_away(connections):
+    for _ in range(3):
+        connections.move(entered(connections), Stage.ANSWER, 0.0)
+    assert not connections.enter(Connection(), 100.0)
+
+
+def test_nothing_is_kept_of_a_connection_that_left_with_an_answer_unread(connections):
+    connection = entered(connections)
+    connections.move(connection, Stage.ANSWER, 0.0)
+    connection.bytes = 10
+    connections.sweep(0.0)
+    connections.leave(connection)
+    connections.leave(connection)  # once more changes nothing
+    connections.sweep(1.0)
+    kept = weakref.ref(connection)
+    del connection
+    gc.collect()
+    assert kept() is None and len(connections) == 0

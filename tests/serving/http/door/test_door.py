@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 
 import pytest
 
 from serving.http.api_errors import ApiError, error_response
+from serving.http.door import door as door_module
 from serving.http.door.door import Door
+from serving.http.door.limits import DoorLimits
 from serving.http.door.load import LoopLoad
 from serving.http.door.protocol import SHED_HEAD_BYTES, LimitedProtocol
 from serving.http.routing import ARRIVED
-from tests.fixtures.door import Held, answer, behind_the_door, next_reply, post, rest, status, until
+from tests.fixtures.door import Held, answer, behind_the_door, next_reply, post, rest, settled, status, until
+from tests.fixtures.fakes import run_virtually
 
 
 @pytest.mark.parametrize("connections, code", [(1, b"connections already"), (10, b"the service is busy")])
@@ -186,3 +190,109 @@ def test_a_request_that_the_loop_cannot_bear_is_turned_away_before_its_body(monk
         connection.sendall(b"12345678" + b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")  # the connection stays of use
         assert status(connection.recv(1000)) == 200
         connection.close()
+
+
+def an_opened_door(**limits) -> tuple[Door, list[tuple[str, int]]]:
+    """Return a door that is open, and the errors that it counts."""
+    counted: list[tuple[str, int]] = []
+    door = Door(lambda _path: error_response, lambda _path: True, DoorLimits(**limits))
+    door.open(lambda code, number: counted.append((code, number)), lambda: 0.5)
+    return door, counted
+
+
+def test_a_saturated_loop_starts_so_many_at_once_in_their_order_and_an_idle_one_all(monkeypatch):
+    monkeypatch.setattr(LoopLoad, "at_once", property(lambda _self: 2))
+    begun: list[int] = []
+
+    async def main() -> None:
+        door, _ = an_opened_door()
+        started = lambda number: lambda: begun.append(number)  # noqa: E731
+        monkeypatch.setattr(door.load, "started", lambda: begun.append(-1))
+        door.start(started(0))
+        assert begun == [-1, 0]
+        with monkeypatch.context() as patch:
+            patch.setattr(LoopLoad, "saturated", property(lambda _self: True))
+            for number in range(1, 6):
+                door.start(started(number))
+        door.start(started(6))  # behind those that wait, though the loop is idle again
+        for count in (1, 3, 5, 7, 7):
+            assert [number for number in begun if number >= 0] == list(range(count))
+            assert begun.count(-1) == count
+            await asyncio.sleep(0)
+        door.start(started(7))
+        assert begun[-2:] == [-1, 7]
+
+    run_virtually(main())
+
+
+def test_a_request_is_full_by_those_that_wait_and_by_its_age(monkeypatch):
+    asked: list[tuple[int, float]] = []
+    monkeypatch.setattr(LoopLoad, "is_full", lambda _self, waiting, age: asked.append((waiting, age)) or age > 1.0)
+    monkeypatch.setattr(LoopLoad, "saturated", property(lambda _self: True))
+
+    async def main() -> None:
+        door, _ = an_opened_door()
+        await asyncio.sleep(5.0)
+        for _ in range(3):
+            door.start(lambda: None)
+        assert door.admit({ARRIVED: 4.5}) is None
+        error = door.admit({ARRIVED: 3.0})
+        assert (error.status, error.code, error.retry_after) == (503, "busy", pytest.approx(0.1))
+        assert str(error) == "the service is busy; try again later"
+        await settled()
+
+    run_virtually(main())
+    assert asked == [(3, pytest.approx(0.5)), (3, pytest.approx(2.0))]
+
+
+def test_connections_are_swept_and_the_turned_away_counted_once_a_second(monkeypatch):
+    sweeps: list[float] = []
+
+    async def main() -> None:
+        door, counted = an_opened_door()
+        monkeypatch.setattr(door.connections, "sweep", sweeps.append)
+        for _ in range(2):
+            door.shed("/predict")
+        await asyncio.sleep(0.9)
+        assert counted == []
+        await asyncio.sleep(2.2)
+        assert counted == [("busy", 2)]
+        assert sweeps == pytest.approx([1.0, 2.0, 3.0])
+
+    run_virtually(main())
+
+
+def test_no_more_connections_are_open_than_half_of_the_files(monkeypatch):
+    async def main() -> None:
+        monkeypatch.setattr(door_module, "raise_open_files", lambda: 200)
+        assert an_opened_door(connections=1000)[0].connections.most == 100
+        assert an_opened_door(connections=99)[0].connections.most == 99
+
+    run_virtually(main())
+
+
+def test_an_answer_to_who_is_turned_away_is_whole_and_says_whether_the_connection_is_kept():
+    async def main() -> None:
+        door, counted = an_opened_door()
+        body = json.dumps({"error": {"code": "busy", "field": None, "message": "later"}}).encode()
+        for close, end in ((False, b""), (True, b"connection: close\r\n")):
+            reply = door.refusal(ApiError(503, "busy", "later", retry_after=3.0), "/predict", close)
+            head, _, content = reply.partition(b"\r\n\r\n")
+            lines = (head + b"\r\n").partition(b"\r\n")
+            assert lines[0] == b"HTTP/1.1 503 Service Unavailable"
+            assert content == body and b"content-length: %d\r\n" % len(body) in lines[2]
+            assert b"retry-after: 3\r\n" in lines[2]
+            assert lines[2].count(b"connection:") == len(end.splitlines()) and lines[2].endswith(end)
+        assert counted == [("busy", 1)] * 2
+
+    run_virtually(main())
+
+
+def test_a_door_that_is_not_yet_open_turns_nobody_away():
+    async def main() -> None:
+        door = Door(lambda _path: error_response, lambda _path: True)
+        assert door.admit({ARRIVED: 0.0}) is None
+        assert b"later" in door.refusal(ApiError(503, "busy", "later"), "/", close=True)
+        await asyncio.sleep(0)
+
+    run_virtually(main())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import random
+import socket
 from collections import deque
 
 import pytest
 
-from serving.http.door.load import LoopLoad
+from serving.http.door.load import ACCEPTED, HANDSHAKE_SECONDS, LoopLoad, MeasuredLoop, MeasuredSelector
 
 COST = 0.004  # seconds of the loop per request
 DEADLINE = 0.5
@@ -84,7 +87,7 @@ def test_a_loop_busy_with_other_work_lets_the_few_requests_wait_that_it_has_time
     assert load.saturated
     assert load.cost == pytest.approx(0.02, rel=0.05)
     assert not load.is_full(1, 0.0)
-    assert load.is_full(3, 0.0)  # the fourth would wait for 80 ms of work, and may for a tenth of the deadline
+    assert load.is_full(2, 0.0)  # the third would wait for 60 ms of work, and may for a tenth of the deadline
 
 
 def test_the_cost_of_a_request_is_that_of_the_latest_ones():
@@ -111,3 +114,137 @@ def test_what_comes_while_the_loop_is_busy_has_come_after_its_last_look():
     assert load.earliest == 1.0
     load.looked(1.5, 1.5)
     assert load.earliest == 1.4
+
+
+def costing(seconds: float) -> LoopLoad:
+    """Return the load of a saturated loop whose requests cost this much."""
+    load, now = LoopLoad(), 0.0
+    load.looked(0.0, 0.0)
+    while now < 1.0:
+        load.started()
+        now += seconds
+        load.looked(now, now)
+    assert load.saturated and load.cost == pytest.approx(seconds)
+    return load
+
+
+def test_a_loop_that_has_seen_nothing_takes_in_everything():
+    load = LoopLoad()
+    assert (load.earliest, load.cost, load.saturated, load.at_once) == (0.0, 0.0, False, 1)
+    assert load.retry_after == pytest.approx(0.1)
+    assert not load.is_full(10**6, 1e6)
+
+
+@pytest.mark.parametrize(
+    ("deadline", "at_once", "retry_after", "waiting"),
+    [(0.01, 4, 0.04, 15), (0.5, 8, 0.1, 40), (2.0, 33, 0.4, 165), (60.0, 41, 2.0, 832)],
+)
+def test_what_is_started_at_once_and_what_may_wait_follow_the_deadline_within_bounds(
+    deadline, at_once, retry_after, waiting
+):
+    load = costing(0.0012)
+    load.deadline = deadline
+    assert (load.at_once, load.retry_after) == (at_once, pytest.approx(retry_after))
+    assert not load.is_full(waiting, 0.0) and load.is_full(waiting + 1, 0.0)
+    assert not load.is_full(0, deadline) and load.is_full(0, deadline * 1.001)
+
+
+def test_one_request_at_least_is_started_and_may_wait_however_much_it_costs():
+    load = costing(0.4)
+    assert load.at_once == 1
+    assert not load.is_full(0, 0.0) and load.is_full(1, 0.0)
+
+
+def test_work_without_a_start_counts_for_the_latest_requests_and_idle_time_does_not():
+    load = LoopLoad()
+    load.looked(0.0, 0.0)
+    load.started()
+    load.looked(0.1, 0.1)
+    assert load.cost == pytest.approx(0.1)
+    load.looked(0.2, 0.2)
+    assert load.cost == pytest.approx(0.1 + 0.1 * math.exp(0.1 / 0.5))
+    before = load.cost
+    load.looked(0.2, 5.2)
+    assert load.cost == pytest.approx(before)
+
+
+def test_a_loop_is_saturated_once_it_had_no_idle_time_for_three_windows():
+    load = LoopLoad()
+    load.looked(0.0, 0.0)
+    load.looked(0.29, 0.29)
+    assert not load.saturated
+    load.looked(0.31, 0.31)
+    assert load.saturated
+
+
+@pytest.mark.parametrize(("idle", "saturated"), [(0.004, True), (0.006, False)])
+def test_a_saturated_loop_recovers_with_a_twentieth_of_a_window_of_idle_time(idle, saturated):
+    load = LoopLoad()
+    load.looked(0.0, 0.0)
+    load.looked(10.0, 10.0)
+    load.looked(10.0, 10.0 + idle)
+    assert load.saturated is saturated
+
+
+@pytest.mark.parametrize(("idle", "saturated"), [(0.4, True), (0.6, False)])
+def test_a_loop_is_saturated_that_idles_for_less_than_a_twentieth_of_its_time(idle, saturated):
+    load = LoopLoad()
+    load.looked(0.0, 0.0)
+    load.looked(10.0 - idle, 10.0)
+    assert load.saturated is saturated
+
+
+def test_a_look_that_took_no_longer_than_a_system_call_has_not_waited():
+    load = LoopLoad()
+    load.looked(1.0, 1.0001)
+    assert load.earliest == 1.0
+    load.looked(2.0, 2.0001)
+    assert load.earliest == 1.0001
+    load.looked(3.0, 3.0003)
+    assert load.earliest == 3.0003
+
+
+def test_the_selector_reports_when_each_look_began_and_ended_and_returns_what_is_ready():
+    looks, times = [], iter([1.0, 1.5, 2.0, 2.0])
+    load = LoopLoad()
+    load.looked = lambda began, ended: looks.append((began, ended))
+    ours, theirs = socket.socketpair()
+    with ours, theirs, MeasuredSelector(load, lambda: next(times)) as selector:
+        key = selector.register(ours, 1)
+        assert selector.select(0) == []
+        theirs.sendall(b"a")
+        assert selector.select() == [(key, 1)]
+    assert looks == [(1.0, 1.5), (2.0, 2.0)]
+
+
+def test_a_server_accepts_few_connections_at_a_time_and_its_queue_is_as_long_as_asked_for(monkeypatch):
+    made = []
+
+    async def create_server(_self, *args, **options):
+        made.append((args, options))
+        return "server"
+
+    class Socket:
+        backlog = 0
+
+        def listen(self, backlog: int) -> None:
+            self.backlog = backlog
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "create_server", create_server)
+    first, second = Socket(), Socket()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert await loop.create_server("protocol", sock=first, backlog=2048) == "server"
+        await loop.create_server("protocol", sock=second, ssl="context")
+        await loop.create_server("protocol", ssl="context", ssl_handshake_timeout=3.0, backlog=ACCEPTED - 1)
+
+    with asyncio.Runner(loop_factory=lambda: MeasuredLoop(LoopLoad())) as runner:
+        runner.run(main())
+    secured = {"ssl": "context", "ssl_handshake_timeout": HANDSHAKE_SECONDS}
+    assert made == [
+        (("protocol",), {"sock": first, "backlog": ACCEPTED}),
+        (("protocol",), {"sock": second, "backlog": ACCEPTED, **secured}),
+        (("protocol",), {"backlog": ACCEPTED - 1, **secured, "ssl_handshake_timeout": 3.0}),
+    ]
+    assert (first.backlog, second.backlog) == (2048, 100)
