@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 
@@ -9,7 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.cascade.answered import Answered
-from serving.cascade.outcomes import MAX_LABELS, MEMORY_SECONDS, RATE, Outcomes
+from pliant.errors import InputError
+from serving.cascade.outcomes import MAX_LABELS, RATE, Outcomes, read_outcome, take_all
 from serving.client import Client
 from serving.http.api_errors import ApiError
 
@@ -111,9 +113,10 @@ def test_labels_come_at_a_limited_rate_for_each_tenant():
     answered_to(lived, "a", "acme")
     for _ in range(MAX_LABELS):
         lived.outcomes.take("a", "positive", client("acme"))
-    with pytest.raises(ApiError, match="labels a second") as caught:
+    with pytest.raises(ApiError, match="at most 100 labels a second can be reported") as caught:
         lived.outcomes.take("a", "positive", client("acme"))
     assert (caught.value.status, caught.value.code) == (429, "rate_limited")
+    assert caught.value.retry_after == pytest.approx(0.01)
     with pytest.raises(ApiError, match="recent answer"):  # another tenant has its own rate
         lived.outcomes.take("a", "positive", client("other"))
     now[0] += 1 / RATE
@@ -125,7 +128,9 @@ def test_an_answer_can_be_labelled_for_a_limited_time():
     lived = Lived()
     lived.outcomes = Outcomes(CollectorRegistry(), clock=lambda: now[0])
     answered_to(lived, "a", "acme")
-    now[0] += MEMORY_SECONDS + 1
+    now[0] += 29.99 * 86_400
+    assert lived.outcomes.take("a", "positive", client("acme"))["correct"] is True
+    now[0] += 0.02 * 86_400
     with pytest.raises(ApiError, match="recent answer"):
         lived.outcomes.take("a", "positive", client("acme"))
 
@@ -155,3 +160,123 @@ def test_an_alarm_says_which_tenant_led_to_it_and_an_administrator_takes_it_back
     json.dumps(lived.outcomes.alarms(), allow_nan=False)
     with pytest.raises(ApiError, match="must be that of an alarm"):
         lived.outcomes.take_back("77", client("root", "admin"))
+
+
+def test_the_answer_to_a_label_says_what_it_was_for_and_how_the_promise_stands():
+    lived = Lived()
+    taken = lived.live("negative", version=3, level="large")
+    (figures,) = lived.outcomes.to_dict()
+    promise = {"promised": 0.9, "accuracy": 0.0, "labels": 1, "evidence": figures["evidence"], "broken": False}
+    about = {"id": "1", "task": "reviews", "version": 3, "candidate": "default", "level": "large"}
+    assert taken == {**about, "correct": False, "repeated": False, "promise": promise}
+    assert lived.outcomes.take("1", "negative") == {**taken, "repeated": True}
+    assert lived.metric("labels_total", level="large", correct="false") == 1, "a repeated label counts once"
+    with pytest.raises(ApiError) as caught:
+        lived.outcomes.take("1", "positive")
+    error = caught.value
+    assert (error.status, error.code, error.field) == (409, "other_label", "label")
+    assert str(error) == "label is 'positive', but must be the one reported before: a label cannot be changed"
+    with pytest.raises(InputError, match="must be one of negative, positive"):
+        lived.outcomes.take("1", "neutral")
+
+
+def alarmed(lived: Lived, *tenants: str) -> None:
+    """Report wrong labels of these tenants in turn, but a right one of the last first, until the promise breaks."""
+    for number, tenant in enumerate(itertools.cycle(reversed(tenants))):
+        answered_to(lived, f"{tenant}{number}", tenant)
+        lived.outcomes.take(f"{tenant}{number}", "negative" if number else "positive", client(tenant))
+        if lived.outcomes.alarms():
+            return
+
+
+def test_an_alarm_holds_the_figures_of_its_moment_and_every_label_with_who_reported_it():
+    lived = Lived()
+    lived.outcomes = Outcomes(CollectorRegistry(), clock=lambda: 5.5)
+    alarmed(lived, "acme", "other")
+    (alarm,) = lived.outcomes.alarms()
+    (figures,) = lived.outcomes.to_dict()
+    assert (alarm["id"], alarm["at"], alarm["taken_back"]) == ("1", 5.5, None)
+    assert {name: alarm[name] for name in figures} == figures and figures["broken"]
+    labels = alarm["latest_labels"]
+    reported = {"tenant": "other", "key": "key of other", "at": 5.5}
+    assert labels[0] == {"id": "other0", "label": "positive", "correct": True, **reported}
+    wrong = [one["tenant"] for one in labels if not one["correct"]]
+    assert alarm["labels_by_tenant"] == {
+        "acme": {"correct": 0, "wrong": wrong.count("acme")},
+        "other": {"correct": 1, "wrong": wrong.count("other")},
+    }
+    assert alarm["labels"] == len(labels) == len(wrong) + 1
+
+
+def test_an_alarm_that_is_taken_back_without_keys_says_so_in_the_log_and_the_answer(caplog):
+    lived, now = Lived(), [5.5]
+    lived.outcomes = Outcomes(CollectorRegistry(), clock=lambda: now[0])
+    alarmed(lived, "acme")
+    (alarm,) = lived.outcomes.alarms()
+    now[0] = 7.0
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "pliant.serving"):
+        taken_back = lived.outcomes.take_back("1", Client())
+    assert taken_back == {**alarm, "taken_back": {"tenant": "", "key": "", "at": 7.0}}
+    assert lived.outcomes.alarms() == [taken_back]
+    assert caplog.messages == [
+        "alarm 1 is taken back by an administrator without a key: the promise of default for reviews (version 1) is "
+        f"broken: of {alarm['labels']} labelled answers {alarm['accuracy']:.1%} are correct, but 90.0% were promised; by "
+        "chance this happens in at most 5% of all services"
+    ]
+    with pytest.raises(ApiError) as caught:
+        lived.outcomes.take_back("2", Client())
+    assert (caught.value.status, caught.value.code, caught.value.field) == (404, "unknown_id", "id")
+
+
+def test_a_report_is_read_as_an_id_and_a_class_or_a_number():
+    assert read_outcome({"id": "a", "label": "positive"}) == ("a", "positive")
+    assert read_outcome({"id": "a", "label": 3}) == ("a", 3.0)
+    for value, sentence in (
+        (["a", "positive"], "outcome is ['a', 'positive'], but must be an object with id and label"),
+        ({"label": "positive"}, "id is missing, but must be given"),
+        ({"id": "a"}, "label is missing, but must be given"),
+        ({"id": "a", "label": None}, "label is None, but must be a number"),
+    ):
+        with pytest.raises(InputError) as caught:
+            read_outcome(value)
+        assert str(caught.value).startswith(sentence)
+
+
+def test_of_a_list_each_label_has_its_result_and_the_status_is_the_first_error_where_all_fail():
+    def take(id: str, label: str | float) -> dict:
+        if id == "good":
+            return {"id": id, "label": label}
+        raise ApiError(404 if id == "unknown" else 409, id, "it does not fit", "id")
+
+    def error(id: str | None, code: str, field: str, message: str = "it does not fit") -> dict:
+        return {"id": id, "error": {"code": code, "field": field, "message": message}}
+
+    def reports(*ids: str) -> list[dict]:
+        return [{"id": id, "label": "a"} for id in ids]
+
+    unknown, other = error("unknown", "unknown", "id"), error("other", "other", "id")
+    good = {"id": "good", "label": "a"}
+    for ids, status, outcomes in (
+        (("good", "good"), 200, [good, good]),
+        (("unknown", "good"), 200, [unknown, good]),
+        (("unknown", "other"), 404, [unknown, other]),
+        (("other", "unknown"), 409, [other, unknown]),
+    ):
+        refused = len(outcomes) - outcomes.count(good)
+        content = {"taken": len(ids) - refused, "refused": refused, "outcomes": outcomes}
+        assert take_all(reports(*ids), take) == (status, content)
+    for value, id in ((7, None), ({"id": 7, "label": "a"}, None), ({"id": "x" * 200}, "x" * 80)):
+        status, content = take_all([value], take)
+        assert (status, content["outcomes"][0]["id"]) == (422, id)
+        assert content["outcomes"][0]["error"]["code"] == "invalid"
+
+
+def test_a_list_of_labels_has_one_at_least_and_a_thousand_at_most():
+    for count, fits in ((0, False), (1, True), (1000, True), (1001, False)):
+        labels = [{"id": "a", "label": "b"}] * count
+        if fits:
+            assert take_all(labels, lambda _id, _label: {})[1]["taken"] == count
+            continue
+        with pytest.raises(InputError, match=f"outcomes is a list of {count}, but must be a list of 1 to 1000"):
+            take_all(labels, lambda _id, _label: {})
