@@ -161,3 +161,63 @@ def test_answers_and_labels_carry_the_tenant_of_the_key():
     service.ask(text="fine")
     service.post("/tei/predict", {"inputs": "fine"})
     assert [request.client for request in service.endpoint.requests] == [service.client] * 2
+
+
+def test_every_route_documents_what_it_may_answer_and_the_addresses_of_tei_without_a_path_are_left_out():
+    document = Service().call("GET", "/openapi.json").json()
+    responses = {
+        f"{method.upper()} {path}": " ".join(sorted(route["responses"]))
+        for path, routes in document["paths"].items()
+        for method, route in routes.items()
+    }
+    tei = {"GET /tei/health": "200", "GET /tei/info": "200", "POST /tei/predict": "200 413 422 424 429"}
+    assert responses == {
+        "POST /predict": "200 400 404 413 415 422 429 500 503",
+        "POST /outcomes": "200 400 404 409 413 415 422 429",
+        "GET /outcomes/alarms": "200 403",
+        "DELETE /outcomes/alarms/{id}": "200 403 404 415",
+        "GET /tasks": "200",
+        "POST /refresh": "200 403 415 500 503",
+        "GET /status": "200",
+        **tei,
+        **{route.replace("/tei", "/tei/{task}"): statuses for route, statuses in tei.items()},
+    }
+    for path, name in (("/tei/{task}/predict", "task"), ("/outcomes/alarms/{id}", "id")):
+        (route,) = document["paths"][path].values()
+        (parameter,) = route["parameters"]
+        assert (parameter["name"], parameter["in"], parameter["required"]) == (name, "path", True)
+    assert "parameters" not in document["paths"]["/tei/predict"]["post"]
+    assert "requestBody" not in document["paths"]["/tei/info"]["get"]
+    for routes in document["paths"].values():
+        for route in routes.values():
+            assert route["summary"] and all(answer["description"] for answer in route["responses"].values())
+
+
+def test_the_error_of_a_route_has_the_shape_of_its_interface_wherever_it_arises():
+    service = Service("reviews")
+    for path, shape in (("/tei/reviews/predict", str), ("/predict", dict)):
+        for content in (b"", b"{}"):
+            response = service.call("POST", path, content)
+            assert response.status_code >= 400 and type(response.json()["error"]) is shape, (path, response.text)
+
+
+def test_all_labels_of_a_list_are_of_the_tenant_that_sends_it():
+    service = Service("reviews")
+    service.client = Client("acme", 1.0, frozenset({"use"}), "1234abcd")
+    id = service.ask(text="Good.").json()["answers"][0]["id"]
+    for body in ({"id": id, "label": "positive"}, [{"id": id, "label": "positive"}]):
+        response = service.post("/outcomes", body)  # the answer was given to nobody in particular
+        assert (response.status_code, "recent answer to you" in response.text) == (404, True)
+    service.client = Client("acme", 1.0, frozenset({"use", "admin"}), "1234abcd")
+    assert service.post("/outcomes", [{"id": id, "label": "positive"}]).json()["taken"] == 1
+
+
+def test_labels_come_as_json_of_a_limited_size():
+    service = Service("reviews")
+    wrong = service.call("POST", "/outcomes", b"{}", "text/plain")
+    assert (wrong.status_code, wrong.json()["error"]["message"]) == (
+        415,
+        "content-type is text/plain, but must be application/json",
+    )
+    large = service.call("POST", "/outcomes", b" " * 2_000_001)
+    assert (large.status_code, large.json()["error"]["code"]) == (413, "body_too_large")

@@ -68,6 +68,14 @@ BAD = [
     ({"task": 3}, 422, "task", "task is 3, but must be a text"),
     ({"task": "\ud800"}, 404, "task", r"task is '\ud800', but must be one of"),
     ({"accuracy": 95}, 422, "accuracy", "accuracy is 95, but must be a share from 0 to 1"),
+    ({"accuracy": 1.001}, 422, "accuracy", "accuracy is 1.001, but must be a share from 0 to 1"),
+    ({"accuracy": -0.001}, 422, "accuracy", "accuracy is -0.001, but must be a share from 0 to 1"),
+    ({"candidate": 3}, 422, "candidate", "candidate is 3, but must be a candidate's name, as /v1/tasks lists them"),
+    (
+        {"candidate": "small", "accuracy": 0.5},
+        *(422, "candidate", "candidate is given together with accuracy or latency, but must be given without them"),
+    ),
+    ({"candidate": "small", "latency": 0.5}, 422, "candidate", "candidate is given together with accuracy or latency"),
     ({"accuracy": math.nan}, 422, "accuracy", "accuracy is nan, but must be a share from 0 to 1"),
     ({"accuracy": True}, 422, "accuracy", "accuracy is True, but must be a number"),
     ({"latency": 0}, 422, "latency", "latency is 0, but must be more than 0 seconds"),
@@ -159,3 +167,55 @@ def test_whatever_json_comes_the_answer_is_good_or_the_askers_fault_in_a_sentenc
 @given(body=st.binary(max_size=60))
 def test_whatever_bytes_come_they_are_refused_as_the_askers_fault(body):
     assert 400 <= Service().call("POST", "/predict", body).status_code < 500
+
+
+def test_the_edges_of_targets_are_taken_and_a_candidate_may_be_named_instead():
+    service = Service("reviews")
+    for fields in ({"accuracy": 0}, {"accuracy": 1}, {"latency": 1e-9}, {"deadline": 60}, {"utility": 0}):
+        assert service.ask(text="Good.", **fields).status_code == 200, fields
+        ((name, value),) = fields.items()
+        assert getattr(service.endpoint.requests[-1], name) == value
+    for name in ("small", None):
+        assert service.ask(text="Good.", candidate=name, accuracy=None, latency=None).status_code == 200
+        request = service.endpoint.requests[-1]
+        assert (request.candidate, request.accuracy, request.latency) == (name, None, None)
+
+
+def test_as_many_texts_as_are_allowed_are_taken_and_a_pair_counts_what_was_cleaned_in_both():
+    service = Service("reviews", "paraphrase")
+    assert service.ask(task="reviews", texts=["a"] * 8).status_code == 200
+    assert service.ask(task="reviews", texts=["a"] * 9).status_code == 413
+    answer = service.ask(task="paraphrase", texts=[["a\x00", "b\x00\x01"], {"text": "c", "text_pair": "d\x02"}]).json()
+    assert [one["cleaned"] for one in answer["answers"]] == [3, 1]
+    assert service.endpoint.requests[-1].cleaned == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"text": "a", "text_pair": "b"}, "text_pair is "),
+        ({"text": ["a", "b"]}, "text[1] is "),
+        ({"text": {"text": "a", "text_pair": "b"}}, "text.text_pair is "),
+        ({"texts": [["c", "d"], ["a", "b"]]}, "texts[1][1] is "),
+        ({"texts": [{"text": "a", "text_pair": "b"}]}, "texts[0].text_pair is "),
+    ],
+)
+def test_of_a_pair_the_text_that_is_wrong_is_named_by_its_place(fields, sentence):
+    body = json.loads(json.dumps(fields).replace('"b"', '""'))
+    response = Service().ask(task="paraphrase", **body)
+    assert response.status_code == 422
+    assert response.json()["error"]["message"].startswith(sentence + "''")
+
+
+def test_texts_are_not_given_together_with_a_pair_and_text_is_not_left_out():
+    service = Service("paraphrase")
+    for fields, sentence in (
+        (
+            {"texts": [["a", "b"]], "text_pair": "b"},
+            "texts is given together with text_pair, but must be given without it",
+        ),
+        ({"text_pair": "b"}, "text is missing, but must be given, or texts as a list"),
+        ({"text": "a", "text_pair": None}, "text is one text, but must be a pair"),
+    ):
+        response = service.ask(**fields)
+        assert response.status_code == 422 and sentence in response.json()["error"]["message"]

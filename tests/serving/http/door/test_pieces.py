@@ -1,0 +1,330 @@
+"""What each byte of a connection leads to: the server's side is fed by hand, piece by piece, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from serving.http.api_errors import ApiError
+from serving.http.door.connections import Stage
+from serving.http.door.protocol import HELD_BYTES, MOST_PARTING, PARTING_BYTES, PARTING_SECONDS
+from tests.fixtures.door import Driven, Held, answer, post, settled
+from tests.fixtures.fakes import run_virtually
+
+GET = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def driven(check, app=answer, **options) -> None:
+    """Run `check(site)`, a coroutine, over connections that it feeds by hand, in virtual time."""
+
+    async def main() -> None:
+        await check(Driven(app, **options))
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize(("size", "expected"), [(982, 200), (983, 431)])
+def test_a_head_of_just_the_limit_passes_at_once_and_in_pieces(size, expected):
+    begin, end = b"GET / HTTP/1.1\r\nhost: test\r\na: ", b"b" * size + b"\r\n\r\n"
+
+    async def at_once(site):
+        protocol, transport = site.connect()
+        await site.send(protocol, begin + end)
+        assert transport.statuses == [expected]
+        assert (b"must be at most 1000 bytes together" in transport.sent) is (expected == 431)
+
+    async def in_pieces(site):
+        protocol, transport = site.connect()
+        await site.send(protocol, b"GET / HTTP/1.1\r\na: ", b"b" * (size - 32), b"b" * 50)
+        assert transport.statuses == [431] * (expected == 431)
+
+    driven(at_once, head_bytes=1000)
+    driven(in_pieces, head_bytes=1000)
+
+
+def test_each_request_of_a_connection_has_the_limits_anew():
+    async def check(site):
+        protocol, transport = site.connect()
+        head = b"GET / HTTP/1.1\r\nhost: test\r\n" + b"a: b\r\n" * 59
+        for _ in range(3):
+            await site.send(protocol, head[:20], head[20:300], head[300:], b"\r\n")
+        for _ in range(3):
+            await site.send(protocol, CHUNKED, b"1;", b"e" * 900, b"\r\na\r\n", b"0\r\n\r\n")
+        assert transport.statuses == [200] * 6 and site.codes == []
+
+    driven(check, head_bytes=1000)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "refused"),
+    [
+        ((b"1;", b"e" * 998), False),
+        ((b"1;", b"e" * 999), True),
+        ((b"1\r\na\r\n", b"1;", b"e" * 1001), False),
+        ((b"1\r\na\r\n", b"1;", b"e" * 1002), True),
+    ],
+)
+def test_chunk_lines_may_add_so_many_bytes_to_a_body_and_more_for_each_of_its_own(pieces, refused):
+    async def check(site):
+        protocol, transport = site.connect()
+        await site.send(protocol, CHUNKED, *pieces)
+        assert transport.statuses == [400] * refused
+        assert (b"the body has more chunk lines than content" in transport.sent) is refused
+
+    driven(check, head_bytes=1000)
+
+
+def test_so_many_requests_may_wait_on_a_connection_and_no_more():
+    app = Held()
+
+    async def check(site):
+        protocol, transport = site.connect()
+        await site.send(protocol, post() * 5)
+        assert (app.begun, site.codes, transport.ended) == (1, [], "")
+        await site.send(protocol, post())
+        assert (site.codes, transport.ended) == (["busy"], "closed")
+        assert transport.statuses == [429] and b"more than 4 requests wait on this connection" in transport.sent
+
+    driven(check, app, pipelined=4)
+
+
+def test_trailers_and_what_is_no_http_are_refused_with_a_sentence_in_the_same_shape():
+    async def check(site):
+        for pieces, sentence in (
+            ((CHUNKED, b"0\r\n", b"x-t: a\r\n\r\n"), b"trailers are not accepted"),
+            ((b"\x16\x03\x01\x02\x00\x01\r\n\r\n",), b"this is not HTTP/1.1"),
+            ((b"GET / HTTP/1.1\r\nno colon\r\n\r\n",), b"this is not HTTP/1.1"),
+        ):
+            protocol, transport = site.connect()
+            await site.send(protocol, *pieces)
+            assert transport.statuses == [400] and sentence in transport.sent
+            assert b"connection: close\r\n" in transport.sent and b'"code": "malformed"' in transport.sent
+            assert transport.ended == "eof"
+        assert site.codes == ["malformed"] * 3
+
+    driven(check)
+
+
+def test_an_upgrade_is_answered_as_a_request_without_one(caplog):
+    async def check(site):
+        protocol, transport = site.connect()
+        headers = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a\r\n"
+        await site.send(protocol, b"GET / HTTP/1.1\r\nhost: test\r\n" + headers + b"\r\n")
+        assert (transport.statuses, site.codes) == ([200], [])
+
+    driven(check)
+    assert caplog.messages == []
+
+
+def test_only_what_may_be_shed_is_turned_away_at_its_head():
+    async def check(site):
+        site.door.is_full = lambda _age: True
+        for request, expected in (
+            (GET, 200),
+            (post("/free"), 200),
+            (post("/predict"), 503),
+            (post("/predict", connection="close"), 503),
+        ):
+            protocol, transport = site.connect()
+            await site.send(protocol, request)
+            assert transport.statuses == [expected], request
+            assert (b"connection: close" in transport.sent) is (transport.ended == "eof") is (b"close" in request)
+        assert site.codes == ["busy"] * 2
+
+    driven(check)
+
+
+def test_the_app_is_called_once_so_much_of_a_body_is_here_and_not_before():
+    app = Held()
+
+    async def check(site):
+        protocol, transport = site.connect()
+        request = post(body=b"a" * (2 * HELD_BYTES))
+        head = request[: -2 * HELD_BYTES]
+        await site.send(protocol, head, b"a" * (HELD_BYTES - 1))
+        assert (app.begun, len(site.state.tasks)) == (0, 0)
+        await site.send(protocol, b"a")
+        assert (app.begun, len(site.state.tasks), transport.sent) == (1, 1, b"")
+        app.release.set()
+        await site.send(protocol, b"a" * HELD_BYTES)
+        await asyncio.sleep(0.1)
+        assert (transport.statuses, len(site.state.tasks)) == ([200], 0)
+
+    driven(check, app)
+
+
+def test_a_request_whose_body_came_too_late_is_turned_away_by_its_age_then():
+    ages = []
+
+    async def check(site):
+        site.door.load.earliest = asyncio.get_running_loop().time()  # when it came
+        site.door.is_full = lambda age: ages.append(age) or age > 5.0
+        for seconds, expected in ((4.0, 200), (6.0, 503)):
+            protocol, transport = site.connect()
+            site.door.load.earliest = asyncio.get_running_loop().time()
+            await site.send(protocol, post()[:-2])
+            await asyncio.sleep(seconds)
+            await site.send(protocol, b"{}")
+            assert transport.statuses == [expected]
+            await site.send(protocol, GET)
+            assert transport.statuses == [expected, 200], "the connection stays of use"
+        assert ages == pytest.approx([0.0, 4.0, 0.0, 6.0])
+
+    driven(check)
+
+
+def test_a_request_whose_client_left_before_its_turn_is_never_begun():
+    app = Held()
+
+    async def check(site):
+        turns = []
+        site.door.start = turns.append
+        protocol, _ = site.connect()
+        await site.send(protocol, post())
+        (begin,) = turns
+        protocol.connection_lost(None)
+        begin()
+        await settled()
+        assert (app.begun, len(site.state.tasks), len(site.door.connections)) == (0, 0, 0)
+
+    driven(check, app)
+
+
+def test_an_app_that_is_cancelled_while_its_client_waits_is_an_error(caplog):
+    async def cancelled(scope, receive, send) -> None:
+        raise asyncio.CancelledError
+
+    async def check(site):
+        protocol, transport = site.connect()
+        await site.send(protocol, post())
+        assert transport.statuses == [500]
+
+    driven(check, cancelled)
+    assert "Exception in ASGI application\n" in caplog.text
+
+
+def test_who_was_turned_away_may_send_so_much_and_has_a_second_to_read_why():
+    async def check(site):
+        piece = b"a" * (PARTING_BYTES // 8)
+        for extra in (b"", b"a"):
+            protocol, transport = site.connect()
+            transport.reading = False
+            protocol.flow.read_paused = True
+            await site.send(protocol, b"no http\r\n\r\n", *[piece] * 8)
+            assert (transport.ended, transport.reading, site.door.parting) == ("eof", True, 1)
+            if extra:
+                await site.send(protocol, extra)
+            else:
+                await asyncio.sleep(PARTING_SECONDS - 0.01)
+                assert transport.ended == "eof"
+                await asyncio.sleep(0.02)
+            assert transport.ended == "closed"
+            protocol.connection_lost(None)
+            assert site.door.parting == 0
+        assert site.codes == ["malformed"] * 2, "one answer each, whatever else comes"
+
+    driven(check)
+
+
+def test_a_gentle_close_is_for_a_limited_number_and_for_connections_that_can_be_half_closed():
+    async def check(site):
+        for count in range(MOST_PARTING + 1):
+            protocol, transport = site.connect()
+            await site.send(protocol, b"no http\r\n\r\n")
+            assert transport.ended == ("eof" if count < MOST_PARTING else "closed")
+        assert site.door.parting == MOST_PARTING
+        site.door.parting = 0
+        protocol, transport = site.connect(can_write_eof=False)  # TLS
+        await site.send(protocol, b"no http\r\n\r\n")
+        assert (transport.ended, site.door.parting, transport.statuses) == ("closed", 0, [400])
+
+    driven(check)
+
+
+def test_an_error_is_never_written_into_an_answer_that_has_begun():
+    async def half(scope, receive, send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        await asyncio.sleep(10.0)
+        await send({"type": "http.response.body", "body": b"other"})
+
+    async def check(site):
+        protocol, transport = site.connect()
+        await site.send(protocol, GET)
+        sent = transport.sent
+        assert sent.endswith(b"half")
+        await site.send(protocol, b"no http\r\n\r\n")
+        await asyncio.sleep(11.0)
+        assert (transport.sent, transport.ended, site.codes) == (sent, "closed", [])
+
+    driven(check, half)
+
+
+def test_a_connection_waits_in_turn_for_a_head_a_body_its_answer_and_the_next_request():
+    turns = asyncio.Semaphore(0)
+
+    async def one_a_turn(scope, receive, send) -> None:
+        await turns.acquire()
+        await answer(scope, receive, send)
+
+    async def check(site):
+        protocol, transport = site.connect()
+        stages = []
+
+        async def send(*pieces: bytes) -> None:
+            await site.send(protocol, *pieces)
+            stages.append(site.door.connections.stage(protocol))
+
+        async def finish() -> None:
+            turns.release()
+            await settled()
+            stages.append(site.door.connections.stage(protocol))
+
+        await send()
+        await send(post()[:10])
+        await send(post()[10:-2])
+        await send(b"{}")
+        await finish()
+        await send(b"\r\n")
+        await send(post(), post()[:-2])  # the second is not yet whole
+        await finish()
+        await send(b"{}")
+        await send(post())
+        await finish()
+        await finish()
+        first = [Stage.HEAD, Stage.HEAD, Stage.BODY, Stage.ANSWER, Stage.IDLE]
+        pipelined = [Stage.IDLE, Stage.ANSWER, Stage.BODY, Stage.ANSWER, Stage.ANSWER, Stage.ANSWER, Stage.IDLE]
+        assert stages == first + pipelined
+        assert transport.statuses == [200] * 4
+        protocol.connection_lost(None)
+        assert len(site.door.connections) == 0
+
+    driven(check, one_a_turn)
+
+
+def test_a_connection_that_is_one_too_many_reads_why():
+    async def check(site):
+        site.connect()
+        protocol, transport = site.connect()
+        assert transport.statuses == [503] and b"there are 1 connections already" in transport.sent
+        assert (len(site.door.connections), site.codes) == (1, ["busy"])
+        await site.send(protocol, GET)
+        assert transport.statuses == [503]
+
+    driven(check, connections=1)
+
+
+def test_who_may_not_send_a_request_is_judged_by_its_head():
+    def judge(scope) -> None:
+        raise ApiError(401, "unauthorized", f"{scope['method']} {scope['path']} needs a key")
+
+    async def check(site):
+        protocol, transport = site.connect()
+        await site.send(protocol, post()[:-2])
+        assert transport.statuses == [401] and b"POST /predict needs a key" in transport.sent
+        await site.send(protocol, b"{}", GET)
+        assert (transport.statuses, site.codes) == ([401, 200], ["unauthorized"])
+
+    driven(check, judge=judge)
