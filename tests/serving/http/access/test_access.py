@@ -188,6 +188,46 @@ def test_an_admin_action_without_a_json_content_type_is_refused_also_without_key
     run(check())
 
 
+def test_every_refusal_says_in_a_sentence_what_to_do():
+    async def check():
+        response = await Site().ask()
+        assert response.json()["error"] == {
+            "code": "unauthorized",
+            "field": "authorization",
+            "message": "a key is missing: send it in the header Authorization, as `Bearer KEY`",
+        }
+        assert response.headers["www-authenticate"] == "Bearer"
+        response = await Site().ask(authorization="Bearer wrong")
+        assert response.json()["error"]["message"] == (
+            "the key in the header Authorization is unknown or revoked, or the header is not `Bearer KEY`"
+        )
+        assert response.headers["www-authenticate"] == 'Bearer error="invalid_token"'
+        response = await Site().ask(host="evil.example")
+        assert response.json()["error"] == {
+            "code": "unknown_host",
+            "field": "host",
+            "message": "the Host header names another service; allow further names with --allowed-host NAME",
+        }
+        response = await Site(with_keys=False, peer="10.0.0.9").ask()
+        assert "only its own machine may call it; make keys, or start it with --open" in response.text
+
+    run(check())
+
+
+def test_a_request_whose_peer_nobody_knows_is_not_of_this_machine():
+    scope = {"type": "http", "method": "GET", "path": "/v1/predict", "headers": [(b"host", b"localhost")]}
+    access = Access(KnownHosts("127.0.0.1"))
+    for peer in ({}, {"client": None}, {"client": ("10.0.0.9", 1)}):
+        with pytest.raises(ApiError) as refused:
+            access.judge({**scope, **peer})
+        assert (refused.value.status, refused.value.code) == (403, "no_keys")
+    assert access.judge({**scope, "client": ("127.0.0.1", 1)}).tenant == ""
+    with pytest.raises(ApiError) as refused:
+        access.judge({**scope, "client": ("127.0.0.1", 1), "headers": []})
+    assert refused.value.status == 421
+    assert access.tenant("anybody") == Tenant()
+
+
 def test_another_host_is_refused_before_the_key_is_looked_at():
     async def check():
         for site in (Site(), Site(with_keys=False), Site(with_keys=False, is_open=True)):

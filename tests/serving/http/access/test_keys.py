@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
+import pathlib
 import stat
 import threading
+from dataclasses import replace
 
 import pytest
 
 from pliant.errors import InputError
+from serving.http.access import key_file
 from serving.http.access.key_file import read_keys, update_keys
 from serving.http.access.key_source import LOOK_SECONDS, FileKeys, FixedKeys, key_source
 from serving.http.access.keys import Key, Keys, Tenant, from_json, new_key, to_json
@@ -118,6 +122,122 @@ def test_two_writers_at_once_lose_no_key(tmp_path):
     assert len(read_keys(path).keys) == 20
 
 
+def test_the_form_of_a_key_and_of_its_file():
+    keys, (secret, key) = with_new(Keys(), limits=Tenant(max_waiting=3))
+    prefix, id, random = secret.split("_")
+    assert (prefix, id, len(id), len(random)) == ("pliant", key.id, 8, 64)
+    keys, (_, later) = with_new(keys, "other", ("use", "monitor"))
+    keys = keys.revoked(later.id, "2026-12-24T00:00:00Z")
+    document = json.loads(to_json(keys))
+    assert document["tenants"] == {"acme": {"weight": 1.0, "max_waiting": 3}, "other": {"weight": 1.0}}
+    entries = {entry["id"]: entry for entry in document["keys"]}
+    first = {"id": key.id, "tenant": "acme", "roles": ["use"], "sha256": key.sha256, "created": AT}
+    assert entries[key.id] == first
+    assert entries[later.id]["revoked"] == "2026-12-24T00:00:00Z"
+    assert list(entries) == sorted(entries), "those of one moment are in the order of their ids"
+    assert to_json(keys).endswith("}\n") and keys.tenant("nobody") == Tenant()
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        *({name: value} for name in ("weight", "rate") for value in (0, -1, True, math.inf, math.nan, "1")),
+        *({"max_waiting": value} for value in (0, -1, True, 1.5, "1")),
+        {"weight": None},
+    ],
+)
+def test_limits_of_a_tenant_that_cannot_be_meant_are_refused(limits):
+    (name,) = limits
+    words = "a whole number from 1 on" if name == "max_waiting" else "positive and finite"
+    with pytest.raises(InputError, match=f"{name} is .* but must be {words}"):
+        Tenant(**limits)
+    assert Tenant(1e-9, 1e-9, 1).max_waiting == 1
+
+
+def test_names_of_tenants_fit_into_labels_and_lines():
+    for name in ("a", "A.b-c_d", "0" * 64):
+        assert new_key(name, ("use",), AT, Keys())[1].tenant == name
+    for name in ("", "-a", "a b", "a\n", "\u00e4", "0" * 65):
+        with pytest.raises(InputError, match="1 to 64 letters, digits, dots, dashes or underscores"):
+            new_key(name, ("use",), AT, Keys())
+    for roles in ((), ("root",), ("use", "root")):
+        with pytest.raises(InputError, match=r"an entry with roles|one of use, admin, monitor"):
+            new_key("acme", roles, AT, Keys())
+    entry = new_key("acme", ("use",), AT, Keys())[1]
+    for change in ({"id": entry.id.upper() + "X"}, {"id": "0" * 9}, {"sha256": "0" * 63}, {"sha256": "g" * 64}):
+        with pytest.raises(InputError, match="as `pliant keys add` writes it"):
+            replace(entry, **change)
+
+
+def test_a_new_key_has_an_id_that_no_other_has(monkeypatch):
+    keys, (_, key) = with_new(Keys())
+    drawn = iter([key.id, key.id, "0000000f", "a" * 64])
+    monkeypatch.setattr("serving.http.access.keys.secrets.token_hex", lambda _count: next(drawn))
+    assert new_key("acme", ("use",), AT, keys)[1].id == "0000000f"
+
+
+def test_a_document_names_what_is_wrong_without_repeating_what_it_holds():
+    entry = {"id": "0000000a", "tenant": "t", "roles": ["use"], "sha256": "0" * 64, "created": ""}
+    for document, reason in (
+        ("{", "(JSONDecodeError)"),
+        ('{"keys": [{"secret": "planted"}]}', "(KeyError)"),
+        (json.dumps({"keys": [{**entry, "secret": "planted"}]}), "(TypeError)"),
+        ("[]", "(AttributeError)"),
+        (json.dumps({"keys": [entry, entry]}), "(an id is there twice)"),
+        (json.dumps({"keys": [], "tenants": {"-": {}}}), "(tenant is '-', but must be 1 to 64 letters"),
+    ):
+        with pytest.raises(InputError) as caught:
+            from_json(document, "the file")
+        assert str(caught.value).startswith("the file is unusable, but must be a document of `pliant keys add` ")
+        assert reason in str(caught.value) and "planted" not in str(caught.value)
+    keys = from_json(json.dumps({"keys": [entry], "tenants": {"t": {"weight": 2}}}), "it")
+    assert keys.tenant("t").weight == 2 and keys.keys["0000000a"].roles == ("use",)
+
+
+def test_a_file_of_keys_that_is_missing_too_large_or_no_text_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "keys.json"
+    with pytest.raises(InputError, match=r"a file that `pliant keys add` made \(No such file or directory\)"):
+        read_keys(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"\(it is no text\)"):
+        read_keys(path)
+    update_keys(tmp_path / "good.json", with_new)
+    size = (tmp_path / "good.json").stat().st_size
+    monkeypatch.setattr(key_file, "MAX_BYTES", size)
+    assert len(read_keys(tmp_path / "good.json").keys) == 1
+    monkeypatch.setattr(key_file, "MAX_BYTES", size - 1)
+    with pytest.raises(InputError, match=f"at most {size - 1} bytes"):
+        read_keys(tmp_path / "good.json")
+
+
+def test_a_file_that_cannot_be_replaced_stays_and_nothing_else_is_left(tmp_path, monkeypatch):
+    path = tmp_path / "keys.json"
+    update_keys(path, with_new)
+    before = path.read_bytes()
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(key_file.os, "fsync", full)
+        with pytest.raises(InputError, match=r"a file that can be written \(No space left on device\)"):
+            update_keys(path, with_new)
+    assert path.read_bytes() == before
+    assert {entry.name for entry in tmp_path.iterdir()} == {"keys.json", ".keys.json.lock"}
+    assert update_keys(path, lambda keys: (keys, "unchanged")) == "unchanged" and path.read_bytes() == before
+
+
+def test_a_new_file_is_on_the_disk_before_it_takes_the_place_of_the_former_and_its_folder_after(tmp_path, monkeypatch):
+    steps, fsync, replaced, close = [], os.fsync, pathlib.Path.replace, os.close
+    folder = lambda descriptor: stat.S_ISDIR(os.fstat(descriptor).st_mode)  # noqa: E731
+    record = lambda name, descriptor: steps.append(f"{name} {'folder' if folder(descriptor) else 'file'}")  # noqa: E731
+    monkeypatch.setattr(key_file.os, "fsync", lambda it: record("sync", it) or fsync(it))
+    monkeypatch.setattr(key_file.os, "close", lambda it: record("close", it) or close(it))
+    monkeypatch.setattr(pathlib.Path, "replace", lambda it, to: steps.append("replace") or replaced(it, to))
+    update_keys(tmp_path / "keys.json", with_new)
+    assert steps == ["sync file", "replace", "sync folder", "close folder"]
+
+
 class Clock:
     now = 0.0
 
@@ -125,14 +245,18 @@ class Clock:
         return self.now
 
 
-def test_a_running_service_follows_its_file(tmp_path):
+def test_a_running_service_follows_its_file(tmp_path, caplog):
     path, clock = tmp_path / "keys.json", Clock()
     first, _ = update_keys(path, with_new)
     source = FileKeys(path, clock)
     second, _ = update_keys(path, with_new)
     assert source.keys().client(first) and not source.keys().client(second)
-    clock.now += LOOK_SECONDS
-    assert source.keys().client(first) and source.keys().client(second)
+    clock.now += LOOK_SECONDS * 0.99
+    assert not source.keys().client(second)
+    clock.now += LOOK_SECONDS * 0.01
+    with caplog.at_level(logging.INFO, "pliant.serving"):
+        assert source.keys().client(first) and source.keys().client(second)
+    assert caplog.messages == [f"the keys of {path} are in force: 2"]
 
 
 def test_a_file_that_breaks_or_vanishes_leaves_the_former_keys_in_force_and_is_logged_once(tmp_path, caplog):
