@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import random
 
+import pytest
 from starlette.requests import Request
 
-from serving.tokens.request import PIECE_BYTES, in_pieces, read_request
+from serving.tokens.request import BASE64_AT_ONCE, PIECE_BYTES, _from_base64, in_pieces, read_request
 
 BOUNDARY = "piece"
 
@@ -32,6 +34,15 @@ def test_a_large_form_gives_the_image_as_it_is():
     image = random.Random(0).randbytes(3 * PIECE_BYTES + 1)
     request = asyncio.run(read_request(post(form(image)), 2 * len(image), 60.0))
     assert (request.image, request.task, request.deadline) == (image, "digits", 2.0)
+
+
+def test_a_long_base64_is_decoded_in_parts_to_the_same_bytes():
+    for extra in (-3, 0, 3, BASE64_AT_ONCE):
+        image = random.Random(2).randbytes(BASE64_AT_ONCE * 3 // 4 + extra)
+        assert asyncio.run(_from_base64(base64.b64encode(image).decode())) == image
+    for text in ("A" * BASE64_AT_ONCE + "%AAA", "%" * 8):
+        with pytest.raises(ValueError, match="base64"):
+            asyncio.run(_from_base64(text))
 
 
 def test_others_have_a_turn_after_each_piece():

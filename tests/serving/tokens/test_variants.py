@@ -42,6 +42,43 @@ def test_variants_are_numbered_cheapest_first_and_that_is_what_the_scheduler_kno
     assert known.loading == {0: 0.1, 1: 0.3}
 
 
+def test_a_catalog_of_variants_says_what_it_serves_from_where(registry):
+    catalog = load_variants(registry, "champion")
+    small, large = catalog.variants
+    assert catalog.folders == {small.folder, large.folder} and catalog.device == "a device"
+    assert catalog.pointers == {"pliant-tokens-variant-small": 1, "pliant-tokens-variant-large": 1}
+    assert catalog.planned_by == {} and catalog.image_size == small.image_size
+    assert replace(catalog, variants=(replace(small, image_size=99), large)).image_size == 99
+    assert catalog.described() == {
+        "variants": [
+            {"name": one.name, "version": 1, "digest": one.digest, "loading": one.loading, "device": "a device"}
+            for one in (small, large)
+        ]
+    }
+    assert catalog.tasks_described() == {
+        name: {
+            "name": name,
+            "classes": classes,
+            "version": None,
+            "digest": None,
+            "accuracy": {"small": 0.61, "large": 0.63},
+        }
+        for name, classes in TASKS.items()
+    }
+    origins = catalog.origins()
+    assert set(origins) == {(task, one.digest) for task in TASKS for one in (small, large)}
+    origin = origins["digits", large.digest]
+    assert (origin.classes, origin.versions, origin.variant) == (("zero", "one", "two"), {"variant": 1}, "large")
+
+
+def test_the_same_variants_serve_the_same_and_a_newer_one_or_another_kind_does_not(registry):
+    first = load_variants(registry, "champion")
+    assert first.serves_as(load_variants(registry, "champion"))
+    assert not first.serves_as("another kind")
+    registry.publish("pliant-tokens-variant-small", variant("small", 1))
+    assert not first.serves_as(load_variants(registry, "champion"))
+
+
 def test_a_task_that_one_variant_lacks_is_not_served(registry):
     some = variant("small", 1)
     registry.publish("pliant-tokens-variant-small", replace(some, tasks={"digits": some.tasks["digits"]}))
