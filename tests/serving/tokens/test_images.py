@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import struct
+import threading
 import zlib
 
 import numpy as np
@@ -15,6 +16,7 @@ from pliant.errors import InputError
 from serving.tokens import decoders
 from serving.tokens.decoders import DecodeQueue, Decoders
 from serving.tokens.images import COMPRESSED_PARTS, SCAN, SCANS, decode, pixel_passes
+from tests.fixtures.fakes import run_virtually
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
@@ -232,6 +234,86 @@ def test_an_image_that_would_wait_beyond_its_deadline_is_refused_at_once():
         assert begun == [bytes([number]) for number in range(6)] + [b"in time"]
 
     asyncio.run(main())
+
+
+def test_a_queue_decodes_so_many_at_once_and_expects_of_the_next_what_the_latest_took():
+    async def main():
+        running = []
+
+        async def run(body: bytes, size: int, max_pixels: int):
+            running.append(body)
+            await asyncio.sleep(2.0)
+            return body, size, max_pixels
+
+        queue = DecodeQueue(run, 1)
+        assert await queue.decode(b"a", 16, 10, 5.0) == (b"a", 16, 10)  # a mean of 0.1 * 2 s from now on
+        first = asyncio.create_task(queue.decode(b"b", 16, 10, 5.0))
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            queue.decode(b"late", 16, 10, 0.19).send(None)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(TimeoutError):
+            await queue.decode(b"waits", 16, 10, 0.21)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(0.21)
+        await first
+        with pytest.raises(TimeoutError):  # while it runs
+            await queue.decode(b"d", 16, 10, 1.0)
+        assert await queue.decode(b"e", 16, 10, 2.5) == (b"e", 16, 10)
+        assert len(running) == 4, "what waited in vain was never begun"
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize(
+    ("size", "passes", "opened", "where"),
+    [
+        (64 * 1024, 256 * 256, "here", "here"),
+        (64 * 1024, 256 * 256 + 1, "here", "thread"),
+        (64 * 1024 + 1, 1, "thread", "thread"),
+        (512 * 1024, 2_000_000, "thread", "thread"),
+        (512 * 1024, 2_000_001, "thread", "process"),
+        (512 * 1024 + 1, 1, "", "process"),
+    ],
+)
+def test_an_image_is_decoded_where_its_size_and_work_hold_nobody_up(size, passes, opened, where, monkeypatch):
+    main_thread, places = threading.get_ident(), {}
+
+    def note(step: str, value: object):
+        def run(*_arguments):
+            places[step] = "here" if threading.get_ident() == main_thread else "thread"
+            return value
+
+        return run
+
+    async def in_process(body: bytes, size: int, max_pixels: int):
+        places["decoded"] = "process"
+
+    async def main():
+        service = Decoders(7)
+        monkeypatch.setattr(service._large, "_run", in_process)
+        await service.decode(b"x" * size, 16, 60.0)
+
+    monkeypatch.setattr(decoders, "pixel_passes", note("opened", passes))
+    monkeypatch.setattr(decoders, "decode", note("decoded", None))
+    asyncio.run(main())
+    assert places == {**({"opened": opened} if opened else {}), "decoded": where}
+
+
+def test_as_many_pixels_as_are_allowed_are_decoded_and_not_one_more():
+    body = encoded(Image.new("L", (10, 10)))
+    assert pixel_passes(body, 100) == 100 and decode(body, 4, 100).shape == (4, 4, 3)
+    for step in (lambda: pixel_passes(body, 99), lambda: decode(body, 4, 99)):
+        with pytest.raises(InputError, match="image is of 10 x 10 = 100 pixels, but must be at most 99 pixels"):
+            step()
+
+
+def test_a_jpeg_of_as_many_scans_as_are_allowed_is_decoded():
+    body = encoded(gradient("RGB"), "JPEG", progressive=True)
+    last, count = body.rindex(SCAN), body.count(SCAN)
+    more = lambda scans: body[:last] + body[last:-2] * (scans - count + 1) + body[-2:]  # noqa: E731
+    assert pixel_passes(more(100), 10**6) == 100 * 256 * 256
+    with pytest.raises(InputError, match="image is a JPEG of 101 scans"):
+        pixel_passes(more(101), 10**6)
 
 
 def test_small_images_do_not_wait_for_large_ones(monkeypatch):
