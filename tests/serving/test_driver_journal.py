@@ -239,7 +239,7 @@ def test_a_scheduler_that_fails_for_good_is_logged_with_its_error(caplog):
     run_virtually(main())
     (record,) = caplog.records
     assert record.message == "the scheduler failed; every request gets an error from now on"
-    assert isinstance(record.exc_info[1], KeyError)
+    assert "KeyError" in caplog.text
 
 
 def test_a_scheduler_that_wants_to_be_woken_in_the_past_says_so_in_its_error():

@@ -13,7 +13,6 @@ from pliant.cascade.knowledge import Knowledge, Model, Path
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import SimulatedCascade
 from pliant.errors import InputError
-from pliant.fairness import FairnessConfig
 from pliant.protocol import Answer, Arrived, Cancelled, Changed, Drop, Failed, Finished, Launch, Woke, replay
 from pliant.simulator import simulate
 from tests.fixtures.cascade.loads import (
@@ -248,47 +247,6 @@ def test_a_load_of_one_level_is_served_like_any_other():
     assert fared(journal).attained == 1.0
 
 
-# Launches of tenants who are ahead
-
-
-def flooded(length: int, others: tuple[str, ...] = ("ann",)) -> tuple[CascadeScheduler, Launch]:
-    """A scheduler on which others had one text each, and what it launches for 40 texts of a tenant that had 20."""
-    fresh = scheduler(LEVEL, fairness=FairnessConfig(slack=0.0))
-    owners = [*others, *["flood"] * 60]
-    launch = started(fresh, ask(0, length=length, within=60.0, setting=0, tenant=owners[0]))
-    for i, owner in enumerate(owners[1:], 1):
-        assert not fresh.handle(Arrived(ask(i, length=length, within=60.0, tenant=owner)), 0.0)
-    ran = 1
-    while ran < len(others) + 20:
-        (*_, launch) = fresh.handle(done(launch, 0.0, seconds=launch.expected), 0.0)
-        ran += len(launch.requests)
-    fresh.check()
-    return fresh, launch
-
-
-@pytest.mark.parametrize("length", [7, 250])
-def test_a_launch_of_a_tenant_ahead_of_others_is_as_short_as_nearly_the_best_value_a_second_allows(length):
-    _, launch = flooded(length)
-    times = BatchTimes(table(1.0))
-    seconds_B = times.batch_seconds(length)
-    enough = [b for b in range(1, 17) if b / seconds_B[b - 1] >= 0.95 * 16 / seconds_B[15]]
-    assert len(launch.requests) == min(enough) < 16
-    assert launch.expected == pytest.approx(seconds_B[min(enough) - 1])
-
-
-def test_a_tenant_by_itself_fills_its_launches():
-    _, launch = flooded(7, ("flood",))
-    assert len(launch.requests) == 16
-
-
-def test_a_launch_of_those_behind_is_not_shortened_and_filled_up_only_while_it_pays():
-    fresh, launch = flooded(7)
-    for i in range(100, 115):
-        fresh.handle(Arrived(ask(i, length=7, within=60.0, tenant="ann")), 0.0)
-    (*_, launch) = fresh.handle(done(launch, 0.0, seconds=launch.expected), 0.0)
-    assert launch.requests == tuple(range(100, 115)), "a sixteenth, of the flood, would make it longer"
-
-
 # Limits
 
 
@@ -385,20 +343,6 @@ def test_the_check_notices_what_is_out_of_order(plant, complaint):
         fresh.check()
 
 
-def test_a_full_house_makes_room_for_a_tenant_that_has_less_waiting():
-    fresh = scheduler(LEVEL, max_waiting=3)
-    launch = started(fresh, ask(0, tenant="flood"))
-    for number in (1, 2, 3):
-        fresh.handle(Arrived(ask(number, tenant="flood")), 0.0)
-    assert fresh.handle(Arrived(ask(4, tenant="ann")), 0.0) == [Drop(3, "full")], "the newest of the flood"
-    fresh.check()
-    assert fresh.waiting == 3
-    assert fresh.handle(Arrived(ask(5, tenant="flood")), 0.0) == [Drop(5, "full")]
-    actions = fresh.handle(done(launch, FIRST, 0.5), FIRST)
-    assert actions[0] == Answer(0, 0, "full"), "neither has it room at the next level"
-    assert fresh.waiting + len(actions[1].requests) == 3
-
-
 def test_of_a_failed_launch_each_half_is_expected_to_take_its_own_seconds():
     fresh = scheduler(LEVEL)
     launch = started(fresh, ask(0))
@@ -425,38 +369,6 @@ def test_of_many_that_wait_those_of_the_most_value_for_their_seconds_are_conside
         fresh.handle(Arrived(ask(number, within=60.0, length=16, utility=0.3)), 0.0)
     _, then = fresh.handle(done(launch, FIRST), FIRST)
     assert sorted(then.requests) == list(range(65, 81))
-
-
-def test_a_tenant_s_utilities_count_relative_to_their_mean_at_every_level():
-    fresh, now = scheduler(LEVEL), 0.0
-    launch = started(fresh, ask(0, within=60.0, tenant="ann", utility=100.0))
-    fresh.handle(Arrived(ask(1, within=60.0, length=16, tenant="bob", utility=1.0)), now)
-    fresh.handle(Arrived(ask(2, within=60.0, length=256, tenant="ann", utility=100.0)), now)
-    ran = []
-    for gain in (None, 0.5, 0.5, None):
-        now += launch.expected
-        (*_, launch) = fresh.handle(done(launch, now, gain, launch.expected), now)
-        ran.append((launch.requests, launch.setting))
-    assert ran == [((1,), 0), ((2,), 0), ((1,), 1), ((2,), 1)]
-
-
-@pytest.mark.parametrize(
-    ("length", "within", "count"),
-    [
-        (7, 60.0, 13),  # of a full batch's value a second, 13 keep 95%
-        (6, 60.0, 1),  # the others are longer
-        (7, table(1.0).between(7, 3) + 1e-4, 3),  # a fourth would make it late
-        (7, table(1.0).between(7, 1) + 1e-4, 1),
-    ],
-)
-def test_a_launch_of_those_behind_is_filled_with_what_others_have_waiting(length, within, count):
-    fresh, launch = flooded(7)
-    first = min(item.id for queue in fresh._queues for item in queue)
-    fresh.handle(Arrived(ask(100, length=length, within=within, tenant="ann")), 0.0)
-    (*_, launch) = fresh.handle(done(launch, 0.0, seconds=launch.expected), 0.0)
-    assert launch.requests == (100, *range(first, first + count - 1))
-    assert launch.expected == pytest.approx(table(1.0).between(length, count))
-    fresh.check()
 
 
 def test_a_request_whose_client_has_left_neither_runs_nor_is_answered():
