@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,11 +37,18 @@ SHAPE_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 A text or batch of another length is another shape, of some 0.5 MB in each cache, so that a process grew for hours.
 """
 SHAPES = 128
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+LARGE_BLOCK = 4 * 1024 * 1024
+"""Bytes from which a block is mapped apart and given back. glibc raises this limit with each large block that is freed.
+
+Then the inputs and outputs of layers lie between what the caches keep, and what is freed around it stays with the process.
+54 MB became 22 MB over 600 launches, for 3% of processor time; 1 MiB cost a sixth.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CascadeBuild(BuildPlan):
-    """Makes the models in a device process, whose caches by shape are bounded before torch is imported."""
+    """Makes the models in a device process, whose caches and free memory are bounded before torch is imported."""
 
     BUILDER: ClassVar[str] = "serving.cascade.device:build"
 
@@ -49,4 +58,7 @@ class CascadeBuild(BuildPlan):
     def __call__(self, *arguments: Any) -> Any:
         for name in SHAPE_CACHES:
             os.environ.setdefault(name, str(SHAPES))
+        with suppress(AttributeError, OSError):  # where the system's allocator is not glibc's
+            for limit in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
+                ctypes.CDLL(None).mallopt(limit, LARGE_BLOCK)
         return BuildPlan.__call__(self, *arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,15 @@ from pliant.cascade.runtime import CascadeRuntime
 from pliant.errors import DeviceError, DigestError, InputError
 from pliant.models.text import Reader
 from registry import codec
-from serving.cascade.messages import SHAPE_CACHES, SHAPES, CascadeBuild, ModelBuild
+from serving.cascade.messages import (
+    LARGE_BLOCK,
+    M_MMAP_THRESHOLD,
+    M_TRIM_THRESHOLD,
+    SHAPE_CACHES,
+    SHAPES,
+    CascadeBuild,
+    ModelBuild,
+)
 from serving.workers.device_plan import DevicePlan
 from tests.fixtures.cascade.published import DEVICE, SURE, UNSURE, tiny_classifier
 
@@ -72,6 +81,17 @@ def test_nothing_is_changed_in_a_running_process(told):
 def capacities(spec, *arguments) -> list[str | None]:
     """Stands for a builder: what the process's caches are bounded to when torch is imported."""
     return [os.environ.get(name) for name in SHAPE_CACHES]
+
+
+def test_large_blocks_are_given_back_where_the_allocator_can_and_it_is_no_error_where_not(monkeypatch):
+    calls = []
+    monkeypatch.setattr(CascadeBuild, "BUILDER", f"{__name__}:capacities")
+    monkeypatch.setattr("ctypes.CDLL", lambda name: SimpleNamespace(mallopt=lambda *limit: calls.append(limit)))
+    spec = CascadeBuild((), DevicePlan("cpu", 1, None, ()))
+    spec()
+    assert calls == [(M_MMAP_THRESHOLD, LARGE_BLOCK), (M_TRIM_THRESHOLD, LARGE_BLOCK)]
+    monkeypatch.setattr("ctypes.CDLL", lambda name: SimpleNamespace())
+    assert spec() == [os.environ.get(name) for name in SHAPE_CACHES]
 
 
 def test_the_caches_by_shape_are_bounded_before_torch_is_imported_unless_somebody_says_otherwise(monkeypatch):

@@ -10,7 +10,9 @@ import pytest
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils._http import default_client_factory
 
+from serving.cascade.tei import scores
 from serving.http.api_errors import ApiError
+from serving.http.tei import read_form
 from tests.fixtures.cascade.fakes import Service
 
 BEST_FIRST = [
@@ -55,6 +57,11 @@ def test_the_softmax_of_raw_scores_gives_the_probabilities_again():
     raw = predict(Service(), "Good.", raw_scores=True).json()
     powers = [math.exp(one["score"]) for one in raw]
     assert [power / sum(powers) for power in powers] == pytest.approx([0.625, 0.25, 0.125])
+
+
+def test_a_raw_score_of_a_class_that_is_certainly_wrong_is_finite():
+    certain = scores({"probabilities": {"yes": 1.0, "no": 0.0}, "label": "yes"}, read_form({"raw_scores": True}))
+    assert certain == [{"score": 0.0, "label": "yes"}, {"score": pytest.approx(-27.63, abs=0.01), "label": "no"}]
 
 
 def test_a_body_with_parameters_gets_the_shape_of_the_inference_api():
