@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from pliant.errors import ArtifactError, DigestError, RegistryError
 from registry import codec
-
-FILES = ("artifact.json", "tensors.safetensors", "digests.json")
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    weight: NDArray[Any]
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    KIND: ClassVar[str] = "sample"
-    SCHEMA: ClassVar[int] = 3
-
-    name: str
-    parts: Mapping[int, Part]
-    arrays: Mapping[str, NDArray[Any]]
-    options: Mapping[str, int | float | str | bool]
-    rows: tuple[tuple[float, ...], ...]
-    note: str | None = None
+from tests.registry.test_codec import FILES, Part, Sample
 
 
 def _sample(array):
