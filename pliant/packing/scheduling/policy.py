@@ -40,6 +40,7 @@ class Rules:
     swap_cost_ratio: float = 1.0  # cost of a preemption to the host over one that reads tokens again
     reorder_patience: float = 1.5  # times the recent delay by which a request of typical size is put back
     recalibrate: bool = True  # correct forecasts by the outputs that have finished
+    share: bool = True  # let prompts that begin alike share pages, where the policy does
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:

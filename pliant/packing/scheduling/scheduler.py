@@ -388,7 +388,7 @@ class PackingScheduler:
         running, size = self._running, self.memory.page_tokens
         id, cached, unread = (int(running.column(name)[at]) for name in ("id", "cached", "unread"))
         prompt = self._prompts[id].prompt
-        shares = self._policy.shares and bool(prompt.beginnings)
+        shares = self._policy.shares and self.rules.share and bool(prompt.beginnings)
         coming = missing(prompt, cached, size) if shares else ()
         taken = coming[: self._common.known(coming)]
         self._common.take(id, taken)

@@ -110,9 +110,9 @@ class Cache:
 class World:
     """A scheduler and a cache that carries its plans out, on texts of which some begin alike."""
 
-    def __init__(self, memory: Memory, policy: str = "default", secret: bytes = SECRET) -> None:
-        self.memory, self.secret = memory, secret
-        self.scheduler = PackingScheduler(Rules(policy, 64), memory)
+    def __init__(self, memory: Memory, policy: str = "default", share: bool = True) -> None:
+        self.memory = memory
+        self.scheduler = PackingScheduler(Rules(policy, 64, share=share), memory)
         self.cache = Cache(memory)
         self.tokens: dict[int, tuple[int, ...]] = {}
         self.left: dict[int, int] = {}  # tokens still to generate
@@ -122,7 +122,7 @@ class World:
 
     def prompt(self, id: int, tokens: tuple[int, ...], output: int) -> Prompt:
         self.tokens[id], self.left[id] = tokens, output
-        numbers = beginnings(tokens, PAGE, self.secret)
+        numbers = beginnings(tokens, PAGE, SECRET)
         return Prompt(id, self.now, len(tokens), 20, (float(output),) * 8, beginnings=numbers)
 
     def step(self, arrived: tuple[Prompt, ...] = (), cancelled: tuple[int, ...] = ()) -> StepPlan:
@@ -237,8 +237,8 @@ def test_who_shares_a_beginning_needs_room_for_the_rest_alone() -> None:
     assert apart.step(alone).admitted == ()
 
 
-@pytest.mark.parametrize("policy", ["paged", "s3", "orca"])
-def test_policies_as_published_share_nothing(policy) -> None:
-    world = World(Memory(pages=60, page_tokens=PAGE, step_tokens=64, sequences=16), policy)
+@pytest.mark.parametrize(("policy", "share"), [("paged", True), ("s3", True), ("orca", True), ("default", False)])
+def test_policies_as_published_and_rules_without_sharing_share_nothing(policy, share) -> None:
+    world = World(Memory(pages=60, page_tokens=PAGE, step_tokens=64, sequences=16), policy, share)
     plan = world.step(tuple(world.prompt(id, (*range(20), 100 + id), 3) for id in range(2)))
     assert [(chunk.tokens, chunk.taken, chunk.kept) for chunk in plan.prefill_chunks] == [(21, (), ())] * 2
