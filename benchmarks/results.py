@@ -48,7 +48,7 @@ def write(folder: Path, name: str, targets: Sequence[Target], details: Mapping[s
     content = {
         "targets": [{**asdict(target), "verdict": target.verdict} for target in targets],
         "machine": {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()},
-        "commit": _commit(),
+        "commit": commit(),
         **details,
     }
     path = folder / f"{name}.json"
@@ -67,15 +67,21 @@ def read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _commit() -> str:
-    """Return the commit, with "-dirty" where the tree differs from it, but for results such as this one."""
-    commit = _git("rev-parse", "--short", "HEAD")
+def commit() -> str:
+    """Return the commit, with "-dirty" where the tree differs from it, but for results such as this one.
+
+    It is "unknown" where this is no checkout, or git is missing.
+    """
+    revision = _git("rev-parse", "--short", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results")
-    return (commit or "unknown") + ("-dirty" if changed else "")
+    return (revision or "unknown") + ("-dirty" if changed else "")
 
 
 def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+    try:
+        return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return ""
 
 
 def _compact(value: Any) -> Any:

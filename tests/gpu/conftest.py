@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.fixtures.device import device
+from tests.fixtures.gpu.device import device
 
 __all__ = ["device"]

@@ -19,7 +19,7 @@ from pliant.bins.runtimes.padding import padded
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
 from tests.fixtures.bins.encoders import FAMILIES, random_payload, tiny_encoder
-from tests.fixtures.device import SpoiltCapture, stream_of
+from tests.fixtures.gpu.device import SpoiltCapture, stream_of
 
 SHAPES = (Shape(8, 1), Shape(8, 4), Shape(40, 2), Shape(40, 8, dynamic=True))
 HEADS = ("classification", "embedding")

@@ -17,8 +17,8 @@ from serving.packing.engine.worker import EngineProcess
 from serving.packing.messages import EngineBuild
 from serving.workers.device_plan import DevicePlan
 from serving.workers.worker import ProcessWorker
+from tests.fixtures.gpu.processes import HUNGRY, HungryBuild, cases, on_worker
 from tests.fixtures.packing.generators import CONTEXT, SCARCE, generated, prompts, submission, tiny_generator
-from tests.fixtures.processes import HUNGRY, HungryBuild, cases, on_worker
 
 pytestmark = pytest.mark.slow
 
@@ -132,7 +132,7 @@ def test_a_killed_engine_is_noticed_and_its_successor_makes_the_same_texts(devic
     asyncio.run(main())
 
 
-def test_an_engine_that_asks_for_more_memory_than_there_is_says_so_in_one_sentence(device, generator):
+def test_a_lack_of_memory_at_the_start_of_an_engine_is_told_in_one_sentence(device, generator):
     async def main():
         engine = EngineProcess(partial(engine_build, generator, device, pages=1 << 36), START_SECONDS)
         with pytest.raises(WorkerError) as caught:

@@ -9,7 +9,7 @@ import torch
 from pliant.precision import has_bfloat16
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 from pliant.tokens.staging import CHUNK, Staging
-from tests.fixtures.device import SpoiltCapture, capture_on, stream_of
+from tests.fixtures.gpu.device import SpoiltCapture, capture_on, stream_of
 from tests.fixtures.tokens.samples import IMAGE_SIZE, random_images, tiny_backbone, tiny_task
 
 TASKS = [tiny_task("a", "xyz", "digest"), tiny_task("b", "vwxyz", "digest", seed=1)]
