@@ -10,7 +10,7 @@ import json
 import math
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,10 @@ class Target:
     @property
     def verdict(self) -> str:
         return "met" if self.met else "missed"
+
+
+Add = Callable[[str, Sequence[Target], Mapping[str, Any]], None]
+"""Takes what a part of a stage has measured: its name, its targets, and the details (benchmarks/gpu/stage.py)."""
 
 
 def exit_status(targets: Sequence[Target]) -> int:

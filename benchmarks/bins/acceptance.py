@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.bins.gpu import SIZES
-from benchmarks.results import Target
+from benchmarks.results import Add, Target
 from benchmarks.timing import medians_in_turns
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.compile import compile_shapes
@@ -28,7 +28,6 @@ from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import PliantError
 from pliant.models.classifier import weights
 
-Add = Callable[[str, Sequence[Target], Mapping[str, Any]], None]
 LESS = 0.25  # by how much the mean latency in bins must be lower than that of one runtime of the full length
 REQUESTS = 1000
 

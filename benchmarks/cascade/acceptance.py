@@ -15,14 +15,13 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.results import Target
+from benchmarks.results import Add, Target
 from benchmarks.timing import medians_in_turns
 from pliant.cascade.runtime import CascadeRuntime, Execution, Payload
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import module, weights
 
-Add = Callable[[str, Sequence[Target], Mapping[str, Any]], None]
 Precision = Literal["float32", "bfloat16"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
 SMALL, LARGE = "small", "large"

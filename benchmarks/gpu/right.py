@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,10 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks.results import Target
+from benchmarks.results import Add, Target
 from pliant.errors import PliantError
 
-Add = Callable[[str, Sequence[Target], Mapping[str, Any]], None]
 TESTS = "tests/gpu"
 PROCESSES = f"{TESTS}/test_processes.py"
 NEEDED = ("pytest", "hypothesis", "cattrs")

@@ -7,7 +7,7 @@ own (benchmarks/packing/turns.py). Ours and transformers' own continuous batchin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks.packing.turns import Clock, Deliver, Make, TurnOutcome, in_turns
-from benchmarks.results import Target
+from benchmarks.results import Add, Target
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import load_generator, weights
 from pliant.packing.engine.runtime import Engine
@@ -27,7 +27,6 @@ from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from profiling.packing.steps import StepsConfig, profile
 
-Add = Callable[[str, Sequence[Target], Mapping[str, Any]], None]
 OURS, THEIRS = "default", "transformers"
 OVERLOAD = 1.6  # arrivals over what transformers' scheduler serves at its best
 ENDS = (2,)
@@ -72,7 +71,7 @@ TINY = Config(
     memory=Memory(pages=24, page_tokens=4, step_tokens=32, sequences=8),
     margins=(0.0,),
     batches=(8,),
-    steps=StepsConfig(sequences=(1, 4), fills=(0.2,), prompts=(0.0, 0.5), warmup=1, repeats=2),
+    steps=StepsConfig(sequences=(1, 8), fills=(0.2,), prompts=(0.0, 0.5), warmup=2, repeats=9),
     plain=6,
 )
 

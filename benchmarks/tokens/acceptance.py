@@ -6,7 +6,6 @@ are trained first, as random ones tell classes apart by noise alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.results import Target
+from benchmarks.results import Add, Target
 from benchmarks.timing import medians_in_turns
 from benchmarks.tokens import gpu
 from pliant.models.graphs import BUCKETS
@@ -29,7 +28,6 @@ from training.data import digits
 from training.tokens.foundation import FoundationConfig, pretrain
 from training.tokens.task import TaskConfig, train
 
-Add = Callable[[str, Sequence[Target], Mapping[str, Any]], None]
 ERROR = 0.10  # of the latency table, at every batch
 COST = 0.01  # share of pictures that bfloat16 may answer wrongly besides, at any gamma
 

@@ -35,26 +35,27 @@ def numbers(case, outputs):
     return np.array([case.numbers(output) for output in outputs])
 
 
-def on_the_cpu(case):
-    return numbers(case, case.build("cpu")().run(case.setting, case.payloads)[0])
+async def answers(worker: ProcessWorker, case):
+    return numbers(case, (await worker.run(case.setting, case.payloads))[0])
 
 
-async def right(worker: ProcessWorker, case, expected) -> None:
-    outputs, _ = await worker.run(case.setting, case.payloads)
-    # A GPU computes tokens in bfloat16 by default.
-    np.testing.assert_allclose(numbers(case, outputs), expected, atol=0.1)
+async def first_answers(worker: ProcessWorker, case):
+    """Return the worker's answers, which are about those of the CPU: a GPU computes tokens in bfloat16 by default."""
+    given = await answers(worker, case)
+    expected = numbers(case, case.build("cpu")().run(case.setting, case.payloads)[0])
+    assert np.median(np.abs(given - expected)) < 0.05
+    return given
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_after_a_lack_of_memory_a_process_answers_as_before(device, some, system):
     case = some[system]
-    expected = on_the_cpu(case)
 
     async def check(worker):
-        await right(worker, case, expected)
+        before = await first_answers(worker, case)
         with pytest.raises(WorkerError, match=r"(?i)memory"):
             await worker.run(HUNGRY, [])
-        await right(worker, case, expected)
+        np.testing.assert_allclose(await answers(worker, case), before, atol=1e-3)
 
     on_worker(HungryBuild(case.build(device), device), check)
 
@@ -62,18 +63,17 @@ def test_after_a_lack_of_memory_a_process_answers_as_before(device, some, system
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_killed_process_is_noticed_and_its_successor_answers_as_before(device, some, system):
     case = some[system]
-    expected = on_the_cpu(case)
 
     async def check(worker):
         ended = asyncio.Event()
         worker.on_end = ended.set
-        await right(worker, case, expected)
+        before = await first_answers(worker, case)
         os.kill(worker.pid, signal.SIGKILL)
         await asyncio.wait_for(ended.wait(), 60)
         with pytest.raises(WorkerError):
             await worker.run(case.setting, case.payloads)
         await worker.restart()
-        await right(worker, case, expected)
+        np.testing.assert_allclose(await answers(worker, case), before, atol=1e-3)
 
     on_worker(case.build(device), check)
 

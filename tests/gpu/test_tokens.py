@@ -57,7 +57,11 @@ def test_a_graph_answers_as_the_eager_path(graphs, eager, gamma, count):
 
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_a_device_answers_as_the_plain_model_on_the_cpu_in_float32(graphs, reference, gamma):
-    assert close(graphs.run(gamma, payloads(9)), reference.run(gamma, payloads(9)), 1e-3)
+    """A GPU convolves in TF32 unless told otherwise, and a pair of tokens that match equally well may merge otherwise."""
+    runs = graphs.run(gamma, payloads(40)), reference.run(gamma, payloads(40))
+    differences = [np.abs(x - y).max() for x, y in zip(*(run.probabilities for run in runs), strict=True)]
+    assert np.median(differences) < 5e-3
+    assert np.quantile(differences, 0.9) < 2e-2
 
 
 def test_the_same_batch_twice_gives_the_same_answer_whatever_ran_between(graphs):
@@ -82,11 +86,11 @@ def test_graphs_answer_for_tasks_that_came_after_their_capture(device, gamma):
 
 @pytest.mark.filterwarnings("ignore:graphs cannot be captured")
 @pytest.mark.parametrize("spoilt", [0, 1])
-def test_after_a_capture_that_failed_all_batches_are_answered_rightly(device, reference, spoilt):
+def test_after_a_capture_that_failed_all_batches_are_answered_rightly(device, eager, spoilt):
     before = stream_of(device)
     runs = runtime(device, capture=SpoiltCapture(device, spoilt))
     for gamma, count in ((-5, 3), (0, 8), (-5, 3), (8, 1), (0, 2), (-5, 30)):
-        assert close(runs.run(gamma, payloads(count)), reference.run(gamma, payloads(count)), 1e-3), (gamma, count)
+        assert close(runs.run(gamma, payloads(count)), eager.run(gamma, payloads(count)), 1e-4), (gamma, count)
     assert stream_of(device) == before, "the thread's work goes where it went before"
 
 
@@ -100,6 +104,12 @@ def test_half_precision_stays_near_float32(device, graphs, precision, gamma):
     exact, half = graphs.run(gamma, payloads(64)), runtime(device, precision=precision).run(gamma, payloads(64))
     differences = [np.abs(x - y).max() for x, y in zip(exact.probabilities, half.probabilities, strict=True)]
     assert np.median(differences) < 0.1
+
+
+def test_bfloat16_is_the_default_on_a_gpu_and_float32_on_a_cpu(device):
+    usual = "bfloat16" if device == "cuda" and has_bfloat16(device) else "float32"
+    default, named = (runtime(device, precision=precision).run(0, payloads(8)) for precision in (None, usual))
+    assert close(default, named, 1e-6)
 
 
 @pytest.mark.parametrize("count", [1, CHUNK + 1, 64])
