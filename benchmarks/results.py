@@ -61,7 +61,9 @@ def write(folder: Path, name: str, targets: Sequence[Target], details: Mapping[s
         f"{json.dumps(str(key))}: {json.dumps(_compact(value), separators=(',', ':'))}"
         for key, value in content.items()
     ]
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    partial = path.with_suffix(".partial")
+    partial.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    partial.replace(path)  # whoever is ended meanwhile leaves the former file whole
     return path
 
 

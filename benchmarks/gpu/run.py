@@ -88,7 +88,11 @@ def _outcome(status: int | None, limit: float, error: str) -> str:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    return read(path) if path.exists() else {}
+    """Return what a file of results holds; empty where there is none, or something else."""
+    try:
+        return read(path) if path.exists() else {}
+    except ValueError:
+        return {}
 
 
 def _target(row: Mapping[str, Any]) -> Target:
@@ -145,7 +149,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def device_name(device: str) -> str:
-    """Return the class of device, or the device's own name where it cannot be asked for."""
+    """Return the class of device. Raises `InputError` for a device that this machine lacks."""
     from benchmarks.gpu.stage import THREADS
     from pliant.device import device_class, threads  # imports torch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -71,10 +72,11 @@ def test_a_stage_that_crashes_says_so_and_keeps_what_it_measured(doing, then, re
 
 def test_a_stage_beyond_its_limit_is_ended_with_what_it_has_started(doing, tmp_path):
     alive = tmp_path / "alive"
-    child = f"import time, pathlib; time.sleep(1.0); pathlib.Path({str(alive)!r}).touch()"
+    child = f"import time, pathlib; time.sleep(0.4); pathlib.Path({str(alive)!r}).touch()"
     doing(f"subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)")
-    outcome = run_stage("bins", "cpu", True, 0.3)
-    assert outcome.outcome == "ran over its limit of 0.3 s" and outcome.seconds < 30
+    outcome = run_stage("bins", "cpu", True, 0.2)
+    assert outcome.outcome == "ran over its limit of 0.2 s" and outcome.seconds < 30
+    time.sleep(0.4)
     assert not alive.exists(), "the child was ended before it could do anything"
 
 
@@ -137,6 +139,10 @@ def test_a_later_call_adds_its_stages_and_another_commit_or_setting_begins_anew(
     assert set(content["stages"]) == {"right", "bins"} and content["commit"] == "abc"
     assert content["stages"]["bins"] == {"outcome": MEASURED, "seconds": 2.0, "parts": {"part": {"figure": 1}}}
     assert content["device"].startswith("cpu-") and "torch" in content["software"]
+    other = tmp_path / "other.json"
+    other.write_text("no JSON")
+    save(other, [outcome("bins", MET)], "cpu", True, "abc")
+    assert set(read(other)["stages"]) == {"bins"}
     for commit, tiny in (("abc", False), ("def", False)):
         save(path, [outcome("cascade", MET)], "cpu", tiny, commit)
         assert set(read(path)["stages"]) == {"cascade"}
