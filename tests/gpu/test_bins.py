@@ -95,14 +95,15 @@ def test_a_capture_that_failed_spoils_no_other_shape(device):
         )
 
 
+@pytest.mark.gpu
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler beside the GPU")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_compiled_package_answers_as_the_plain_model_on_the_cpu(device, tmp_path, family):
-    if device == "cuda" and shutil.which("g++") is None:
-        pytest.skip("needs a C++ compiler beside the GPU")
+def test_a_compiled_package_answers_as_the_plain_model_on_the_cpu(tmp_path, family):
+    """On a CPU it takes minutes; tests/pliant/bins/runtimes/test_compile.py has fewer shapes there."""
     encoder = tiny_encoder(family, "embedding")
-    files = compile_shapes(encoder, SHAPES, "aot", tmp_path, device)
-    compiled = BinsRuntime(encoder, SHAPES, "aot", tmp_path, files, device=device)
+    files = compile_shapes(encoder, SHAPES, "aot", tmp_path, "cuda")
+    compiled = BinsRuntime(encoder, SHAPES, "aot", tmp_path, files, device="cuda")
     for setting, shape in enumerate(SHAPES):
         texts = payloads(shape.batch, shape.length)
         np.testing.assert_allclose(compiled.run(setting, texts).outputs, expected(encoder, texts), atol=1e-3)
