@@ -48,7 +48,8 @@ MIRRORED = ("tests/fixtures", "tests/golden", "tests/gpu", "tests/attacks", "tes
 OFFLINE = ("training/*", "profiling/*")
 
 _ENGINE = tuple(
-    f"pliant/packing/engine/{name}.py" for name in ("adapter", "sampling", "parallel", "tensor_parallel", "swap_space")
+    f"pliant/packing/engine/{name}.py"
+    for name in ("adapter", "sampling", "parallel", "tensor_parallel", "swap_space", "paged_engine", "page_attention")
 )
 
 FRAMEWORK_HOMES = {
@@ -83,7 +84,7 @@ FRAMEWORK_HOMES = {
         *_ENGINE,
         *OFFLINE,
     ),
-    "numba": ("pliant/bins/*_kernel.py",),
+    "numba": ("pliant/*_kernel.py",),
     "onnx": ("pliant/bins/runtimes/compile.py", "pliant/bins/onnx_*.py"),
     "onnxruntime": ("pliant/bins/runtimes/onnx_*.py",),
     "ray": ("serving/workers/ray_*.py",),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from time import perf_counter as clock
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt, StepInput
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.progress import Progress, silent
-from time import perf_counter as clock
 
 ALIKE, OWN, OUTPUT = 1000, 24, 8  # tokens
 TOGETHER, AFTER = "all at once", "one after another"
@@ -97,11 +97,11 @@ def _serve(engine: Executor, memory: Memory, texts: Sequence[tuple[int, ...]], a
     """Serve all texts and return the figures, on a clock that begins with the first arrival."""
     scheduler = PackingScheduler(Rules("default", 2048, share=sharing), memory)
     waiting = [_prompt(id, ids) for id, ids in enumerate(texts)]
-    first, made = dict[int, float](), [list[int]() for _ in texts]
+    first, outputs = dict[int, float](), [list[int]() for _ in texts]
     came, finished = dict[int, float](), tuple[int, ...]()
     read = most = 0
     started = clock()
-    while len(first) < len(texts) or any(len(tokens) < OUTPUT for tokens in made):
+    while len(first) < len(texts) or any(len(tokens) < OUTPUT for tokens in outputs):
         now = clock() - started
         count = len(waiting) if arrivals == TOGETHER else int(not scheduler.running or len(finished) > 0)
         arrived = tuple(replace(prompt, arrival=now) for prompt in waiting[:count])
@@ -117,10 +117,10 @@ def _serve(engine: Executor, memory: Memory, texts: Sequence[tuple[int, ...]], a
         now = clock() - started
         for id, token, _ in step.tokens:
             first.setdefault(id, now)
-            made[id].append(token)
+            outputs[id].append(token)
         finished = tuple(id for id, _, last in step.tokens if last)
     mean = float(np.mean([first[id] - came[id] for id in first]))
-    return Row(arrivals, sharing, mean, read, most, tuple(map(tuple, made)))
+    return Row(arrivals, sharing, mean, read, most, tuple(map(tuple, outputs)))
 
 
 def _prompt(id: int, ids: tuple[int, ...]) -> Prompt:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -30,7 +30,7 @@ NAME = "pliant_pages"  # of this attention in transformers' registry
 Ints = NDArray[np.int64]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PageBatch:
     """What one iteration reads and writes. The queries of a sequence are its newest tokens, one after another."""
 
@@ -39,17 +39,13 @@ class PageBatch:
     table_SM: NDArray[np.int32]  # pages of each sequence in order
     slots_T: Ints  # where each query's key and value go: page * page_tokens + place
     cache: PageCache
-    layers: int = field(default=0, init=False)  # that have attended
-    pairs: int = field(default=0, init=False)  # of a query and a key, computed so far for every head of every layer
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> Tensor:
         """Return the attention [1, T, H, D] of a layer. `query` is [1, H, T, D]; `key` and `value` are [1, G, T, D]."""
         q_THD, k_TGD, v_TGD = (tensor[0].transpose(0, 1).contiguous() for tensor in (query, key, value))
         self.cache.store(layer, self, k_TGD, v_TGD)
         scale = q_THD.shape[-1] ** -0.5 if scale is None else scale
-        out_THD = self.cache.attend(layer, self, q_THD, scale)
-        self.layers += 1
-        return out_THD[None]
+        return self.cache.attend(layer, self, q_THD, scale)[None]
 
     def needed_pairs(self) -> int:
         """Return the pairs of a query and a key that a head of one layer needs."""
@@ -60,7 +56,7 @@ class PageBatch:
 class PageCache:
     """Keys and values of all layers in `pages` pages, and one more page that takes what pads a batch.
 
-    `threads` share the compiled attention on a CPU. Subclasses compute it.
+    `pairs` counts those of a query and a key that were computed, for every head of every layer.
     """
 
     def __init__(
@@ -73,7 +69,7 @@ class PageCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        self.pages, self.page_tokens, self.width = pages, page_tokens, width
+        self.pages, self.page_tokens, self.width, self.pairs = pages, page_tokens, width, 0
         self.tensor_L2CPGD = torch.zeros(layers, 2, pages + 1, page_tokens, heads, width, dtype=dtype, device=device)
         self._flat = self.tensor_L2CPGD.view(layers, 2, (pages + 1) * page_tokens, heads, width)
 
@@ -112,7 +108,7 @@ class PageCache:
             heads = {"enable_gqa": q_THD.shape[1] != k_1GND.shape[1]}
             attended = scaled_dot_product_attention(q_1HTD, k_1GND, v_1GND, seen, scale=scale, **heads)
             out_THD[start:end] = attended[0].transpose(0, 1)
-            batch.pairs += q_THD.shape[1] * (end - start) * length
+            self.pairs += q_THD.shape[1] * (end - start) * length
         return out_THD
 
 
@@ -149,10 +145,10 @@ class CompiledPageCache(PageCache):
             return self._attention(*fixed, *share, scale, out_THD.numpy())
 
         if self._pool is None:
-            batch.pairs += sum(map(run, shares))
+            self.pairs += sum(map(run, shares))
         else:
             others = [self._pool.submit(run, share) for share in shares[1:]]
-            batch.pairs += run(shares[0]) + sum(other.result() for other in others)
+            self.pairs += run(shares[0]) + sum(other.result() for other in others)
         return out_THD
 
     def _divide(self, batch: PageBatch) -> tuple[NDArray[np.int64], list[tuple[int, int]]]:
@@ -196,7 +192,7 @@ class VariedLengthPageCache(PageCache):
     def attend(self, layer: int, batch: PageBatch, q_THD: Tensor, scale: float) -> Tensor:
         self._move(batch, q_THD.device)
         tensors, (k_CPGD, v_CPGD) = self._tensors, self.tensor_L2CPGD[layer]
-        batch.pairs += q_THD.shape[1] * batch.needed_pairs()
+        self.pairs += q_THD.shape[1] * batch.needed_pairs()
         out_THD = torch.zeros_like(q_THD)
         used = int(batch.starts_S1[-1])
         out_THD[:used] = self._attention(
@@ -245,8 +241,8 @@ def _try(cache: PageCache, dtype: torch.dtype, device: torch.device) -> None:
     batch = PageBatch(
         np.array([0, 1]), np.array([1]), np.array([[page]], np.int32), np.array([page * cache.page_tokens]), cache
     )
-    one = torch.zeros(1, heads, 1, cache.width, dtype=dtype, device=device)
-    batch.attend(0, one, one, one, None)
+    token_1G1D = torch.zeros(1, heads, 1, cache.width, dtype=dtype, device=device)
+    batch.attend(0, token_1G1D, token_1G1D, token_1G1D, None)
 
 
 def attention_of_transformers(

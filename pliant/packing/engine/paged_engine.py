@@ -81,7 +81,6 @@ class PagedEngine:
         self._batch: list[tuple[_Sequence, int]] = []  # each with the tokens to read
         self._started: list[int] = []
         self._preempted: list[tuple[int, int]] = []
-        self.pairs = 0  # of a query and a key, computed so far for every head of every layer
         self._try()
 
     @property
@@ -92,6 +91,11 @@ class PagedEngine:
     def pages_used(self) -> int:
         """Return the pages that some sequence uses, each counted once."""
         return self.memory.pages - len(self._free) - sum(not users for users in self._users.values())
+
+    @property
+    def pairs(self) -> int:
+        """Return the pairs of a query and a key that were computed so far, for every head of every layer."""
+        return self._cache.pairs
 
     def pages_of(self, id: int) -> int:
         """Return the pages of one sequence in the device's cache."""
@@ -245,7 +249,6 @@ class PagedEngine:
         inputs = {"input_ids": ids_T[None], "position_ids": positions_T[None], "logits_to_keep": rows_B}
         moved = {name: torch.from_numpy(array).to(self.device) for name, array in inputs.items()}
         scores_1BV: Tensor = self._model(**moved, use_cache=False, pages=pages).logits
-        self.pairs += pages.pairs
         return scores_1BV[0]
 
     def _padded(self, count: int) -> int:
@@ -278,7 +281,7 @@ class PagedEngine:
         with torch.inference_mode():
             self._forward([(sequence, 1)], np.array([1]), np.array([0, 1]), np.array([0]))
         self.cancel(-1)
-        self._started, self.pairs = [], 0
+        self._started, self._cache.pairs = [], 0
 
 
 def pack(model: nn.Module) -> None:

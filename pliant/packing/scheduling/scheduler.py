@@ -24,7 +24,7 @@ from pliant.packing.scheduling.policy import Recent, Rules, View
 from pliant.packing.scheduling.recalibrate import Calibration
 from pliant.packing.scheduling.request import FOREVER, Chunk, Memory, Prompt, StepInput, StepPlan, validate
 from pliant.packing.scheduling.running import Ints, Running
-from pliant.packing.scheduling.sharing import SHARING, predicted, received, with_places
+from pliant.packing.scheduling.sharing import SHARING, Delays, predicted, received, with_places
 from pliant.packing.scheduling.waiting_queue import InOrder, Waiting, WaitingQueue
 
 ADMIT_EVERY = 16  # iterations after which admission is tried again although nothing has happened
@@ -54,7 +54,7 @@ class PackingScheduler:
         self._pages = self._taken = 0
         self._turn = 0
         self._typical = 0.0
-        self._delays: dict[str, float] = {}  # by tenant, the one admitted last at the end
+        self._delays = Delays(RECENT)
         self._since = ADMIT_EVERY
 
     @property
@@ -243,7 +243,7 @@ class PackingScheduler:
         forecast = self.calibration.apply(prompt.forecast, prompt.limit)
         reserved = self._policy.reserve(prompt)
         self._typical += (RECENT if self._typical else 1.0) * (size(prompt, forecast) - self._typical)
-        recent = Recent(self._typical, self._delays.get(self._owner(prompt), 0.0))
+        recent = Recent(self._typical, self._delays.of(self._owner(prompt)))
         priority = self._policy.priority(prompt, forecast, reserved, recent)
         row = self._grid.row(forecast, prompt.limit)
         self._wait(Waiting(prompt, priority, row, reserved, unread=prompt.tokens))
@@ -309,7 +309,7 @@ class PackingScheduler:
         taken = self._policy.admit(queue, view)
         for waiting in taken:
             if not waiting.turn and not waiting.prompt.offline:
-                self._delayed(self._owner(waiting.prompt), now - waiting.prompt.arrival)
+                self._delays.note(self._owner(waiting.prompt), now - waiting.prompt.arrival)
             self._start(waiting)
         if sum(view.to_read(waiting) for waiting in taken) >= queries:
             self._since = ADMIT_EVERY  # more might have fitted: the iteration was full, not the cache
@@ -318,13 +318,6 @@ class PackingScheduler:
     def _owner(self, prompt: Prompt) -> str:
         """Return the tenant that a prompt counts for; all are the same to a policy that knows no tenants."""
         return prompt.tenant if self._policy.fair else ""
-
-    def _delayed(self, tenant: str, seconds: float) -> None:
-        """Note how long a request of the tenant has waited. A flood's long waits reorder nobody else's requests."""
-        recent = self._delays.pop(tenant, 0.0)
-        self._delays[tenant] = recent + RECENT * (seconds - recent)
-        if len(self._delays) > SHARING.remembered:
-            del self._delays[next(iter(self._delays))]
 
     def _reserved(self) -> int:
         if not self._policy.reserves:

@@ -24,6 +24,28 @@ SHARING = FairnessConfig(burst=16.0, slack=0.0)
 AHEAD = 8.0  # of a tenant's counter before another's, from which on its sequences pause for the other's
 
 
+class Delays:
+    """How long requests waited recently, by tenant, so that a flood's long waits reorder nobody else's requests.
+
+    `weight`: of the latest request in a tenant's mean. As many tenants are remembered as SHARING says.
+    """
+
+    def __init__(self, weight: float) -> None:
+        self._weight = weight
+        self._seconds: dict[str, float] = {}  # the tenant noted last at the end
+
+    def of(self, tenant: str) -> float:
+        """Return the mean in seconds; 0 for a tenant that is not remembered."""
+        return self._seconds.get(tenant, 0.0)
+
+    def note(self, tenant: str, seconds: float) -> None:
+        """Note how long a request of the tenant has waited."""
+        recent = self._seconds.pop(tenant, 0.0)
+        self._seconds[tenant] = recent + self._weight * (seconds - recent)
+        if len(self._seconds) > SHARING.remembered:
+            del self._seconds[next(iter(self._seconds))]
+
+
 def service(memory: Memory, tokens: int, generated: int, cached: int) -> float:
     """Return the service of a sequence that reads or generates `tokens`, of which it generates `generated`.
 

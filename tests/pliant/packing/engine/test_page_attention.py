@@ -87,7 +87,6 @@ sequences = st.lists(st.tuples(st.integers(0, 150), st.integers(1, 90)), min_siz
 def test_attention_over_pages_is_attention(kind, counts, heads, seed) -> None:
     case = Case(kind, counts, *heads, seed)
     torch.testing.assert_close(case.attend(), case.plain(), rtol=2e-5, atol=2e-6)
-    assert case.batch.layers == 1
 
 
 @settings(max_examples=25, deadline=None)
@@ -95,14 +94,14 @@ def test_attention_over_pages_is_attention(kind, counts, heads, seed) -> None:
 def test_the_compiled_loops_compute_the_pairs_that_are_needed_and_no_others(counts, seed) -> None:
     case = Case(CompiledPageCache, counts, 6, 2, seed)
     case.attend()
-    assert case.batch.pairs == 6 * case.pairs()
+    assert case.cache.pairs == 6 * case.pairs()
     assert case.batch.needed_pairs() == case.pairs()
 
 
 def test_sixty_four_texts_of_200_tokens_take_a_sixty_fourth_of_all_pairs() -> None:
     case = Case(CompiledPageCache, [(200, 1)] * 64, 4, 2, 0)
     case.attend()
-    assert case.batch.pairs == 4 * 64 * 201
+    assert case.cache.pairs == 4 * 64 * 201
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -115,7 +114,7 @@ def test_threads_that_share_the_work_give_the_same_to_the_last_bit(threads) -> N
     assert len(shares) == threads and shares[0][0] == 0 and shares[-1][1] == len(work)
     assert all(before[1] == after[0] for before, after in pairwise(shares))
     assert torch.equal(alone.attend(), shared.attend())
-    assert alone.batch.pairs == shared.batch.pairs
+    assert alone.cache.pairs == shared.cache.pairs
     shared.cache.close()
 
 
@@ -195,7 +194,7 @@ def test_a_gpu_gets_its_tables_once_an_iteration_and_no_mask(monkeypatch) -> Non
     assert options["window_size"] == (-1, 0) and options["enable_gqa"] is True and options["scale"] == 0.3
     assert options["seqused_k"].tolist() == [7, 3] and options["block_table"].tolist() == case.batch.table_SM.tolist()
     assert again[0] is starts and again[3]["block_table"] is options["block_table"]
-    assert case.batch.pairs == 2 * 6 * case.pairs()
+    assert case.cache.pairs == 2 * 6 * case.pairs()
 
 
 @pytest.mark.parametrize("option", ["sliding_window", "softcap", "s_aux", "position_bias"])
