@@ -1,15 +1,16 @@
 """The file of an artifact's arrays: safetensors, in which an array may also be of bfloat16.
 
-A file is read once, into memory of its own, and digested meanwhile. Its arrays are views of that memory, so that loading
-takes little longer than reading, and no array is ever there twice. Knows no artifact.
+The arrays of a file are views of its content, so that loading takes little longer than its digest, and no array is ever
+there twice. Knows no artifact.
 """
 
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+import os
 from hashlib import sha256
 from math import prod
+from mmap import ACCESS_COPY, MADV_WILLNEED, mmap
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,8 @@ TYPES = {
 """The types of safetensors that an artifact can hold."""
 
 LENGTH = 8  # bytes in front, which say how many the header has
-LINE = 64  # bytes of a processor's cache line, with which the arrays begin
-PART = 1 << 23  # bytes that are read while those before them are digested
+LINE = 64  # bytes of a line of a processor's cache
+MAPPED = 1 << 26  # bytes from which a file is mapped; copying 2 GB costs a core as long as digesting it
 
 
 def can_hold(array: Array) -> bool:
@@ -54,27 +55,31 @@ def write(arrays: dict[str, Array]) -> bytes:
 
 
 def read(path: Path) -> tuple[memoryview, str]:
-    """Return a file's content, which nothing else holds, and the sha256 of just that. Raises `OSError`."""
-    with path.open("rb", buffering=0) as file, ThreadPoolExecutor(1) as beside:
-        first = file.read(LENGTH)
-        content = _aligned(max(path.stat().st_size, len(first)), LENGTH + int.from_bytes(first, "little"))
-        content[: len(first)] = first
-        digest, size = sha256(first), len(first)
-        while count := file.readinto(content[size : size + PART]):
-            part = content[size : size + count]
-            size += count
-            if len(content) > PART:
-                beside.submit(digest.update, part)  # both without Python's lock
-            else:
-                digest.update(part)
-    return content[:size], digest.hexdigest()
+    """Return a file's content and the sha256 of just that. Raises `OSError`.
+
+    A large file is mapped: its pages are the system's own copy, which other processes share. It may therefore be
+    replaced or removed, but not be overwritten while it is used.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = _mapped(file.fileno()) if size >= MAPPED else _copied(file.readall())
+    return content, sha256(content).hexdigest()
 
 
-def _aligned(size: int, start: int) -> memoryview:
-    """Return new memory of `size` bytes, of which the one at `start` lies at the beginning of a cache line."""
-    whole = np.empty(size + LINE, np.uint8)
+def _mapped(descriptor: int) -> memoryview:
+    mapping = mmap(descriptor, 0, access=ACCESS_COPY)  # what is written to its pages stays in this process
+    mapping.madvise(MADV_WILLNEED)  # the disk reads ahead of the digest
+    return memoryview(mapping)
+
+
+def _copied(content: bytes) -> memoryview:
+    """Return a copy that may be written to, in which the arrays begin with a line of the processor's cache."""
+    whole = np.empty(len(content) + LINE, np.uint8)
+    start = LENGTH + int.from_bytes(content[:LENGTH], "little")
     skip = -(whole.ctypes.data + start) % LINE
-    return whole.data[skip : skip + size]
+    copy = whole.data[skip : skip + len(content)]
+    copy[:] = content
+    return copy
 
 
 def parse(content: bytes | memoryview) -> dict[str, Array]:

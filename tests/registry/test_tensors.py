@@ -45,23 +45,43 @@ def test_what_safetensors_itself_wrote_is_read_alike(tmp_path):
         np.testing.assert_array_equal(array, safetensors.load(content)[name])
 
 
-def test_a_file_is_read_once_into_memory_that_its_arrays_share(tmp_path):
+@pytest.mark.parametrize("mapped", [0, 1 << 20])
+def test_the_arrays_of_a_file_are_views_of_what_was_digested(tmp_path, monkeypatch, mapped):
+    monkeypatch.setattr(tensors, "MAPPED", mapped)
     path = _written(tmp_path, x=np.arange(64, dtype=np.float32), y=np.ones((3, 5)))
-    content, _ = tensors.read(path)
+    before = path.read_bytes()
+    content, digest = tensors.read(path)
+    assert (bytes(content), digest) == (before, sha256(before).hexdigest())
     arrays = tensors.parse(content)
     whole = np.frombuffer(content, np.uint8)
-    assert all(np.shares_memory(array, whole) and array.flags.writeable for array in arrays.values())
-    assert min(array.ctypes.data for array in arrays.values()) % 64 == 0, "arrays begin with a line of the cache"
+    assert all(np.shares_memory(array, whole) for array in arrays.values())
+    arrays["x"][:] = 7
+    assert path.read_bytes() == before, "what is written to an array is not written to the file"
 
 
-@pytest.mark.parametrize("part", [1, 7, 64, 10_000])
-def test_the_digest_is_the_files_however_it_is_read(tmp_path, monkeypatch, part):
-    monkeypatch.setattr(tensors, "PART", part)
+@pytest.mark.parametrize("mapped", [0, 1 << 20])
+def test_a_file_that_is_replaced_or_removed_keeps_its_arrays(tmp_path, monkeypatch, mapped):
+    monkeypatch.setattr(tensors, "MAPPED", mapped)
+    path = _written(tmp_path, x=np.arange(5000.0))
+    arrays = tensors.parse(tensors.read(path)[0])
+    other = tmp_path / "other"
+    other.write_bytes(b"other")
+    other.replace(path)
+    path.unlink()
+    np.testing.assert_array_equal(arrays["x"], np.arange(5000.0))
+
+
+def test_copied_arrays_begin_with_a_line_of_the_cache(tmp_path):
+    arrays = tensors.parse(tensors.read(_written(tmp_path, x=np.arange(64, dtype=np.float32), y=np.ones(3)))[0])
+    assert min(array.ctypes.data for array in arrays.values()) % tensors.LINE == 0
+
+
+@pytest.mark.parametrize("size", [0, 3, 8, 9, 1000])
+def test_the_content_of_any_file_is_digested(tmp_path, size):
     path = tmp_path / "file"
-    for size in (0, 3, 8, 9, 1000):
-        path.write_bytes(bytes(number % 251 for number in range(size)))
-        content, digest = tensors.read(path)
-        assert (bytes(content), digest) == (path.read_bytes(), sha256(path.read_bytes()).hexdigest())
+    path.write_bytes(bytes(number % 251 for number in range(size)))
+    content, digest = tensors.read(path)
+    assert (bytes(content), digest) == (path.read_bytes(), sha256(path.read_bytes()).hexdigest())
 
 
 def _file(**entry):

@@ -29,7 +29,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import torch
 from torch import distributed
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 from transformers import AutoModelForCausalLM
@@ -39,7 +38,7 @@ from pliant.errors import WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import sampling as warps
 from pliant.packing.engine.adapter import ContinuousBatchingEngine, StepResult
-from pliant.packing.engine.model import load_generator, vocabulary
+from pliant.packing.engine.model import DTYPES, load_generator, vocabulary
 from pliant.packing.engine.swap_space import SwapSpace
 from pliant.packing.engine.tensor_parallel import check, init_group, shard
 from pliant.packing.scheduling.request import Memory, StepPlan
@@ -61,6 +60,7 @@ class _GroupSpec:
     memory: Memory
     sampling: bool
     margin: float | None
+    precision: str  # of the model
 
     def join(self, rank: int, model: Any) -> ContinuousBatchingEngine:
         """Join the group and return an engine with this process's share of the whole model."""
@@ -95,7 +95,9 @@ class ParallelExecutor:
         self._folder = tempfile.mkdtemp(prefix="pliant-parallel-")
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
-        spec = _GroupSpec(self._folder, processes, device, vocabulary(generator), memory, sampling, margin)
+        spec = _GroupSpec(
+            self._folder, processes, device, vocabulary(generator), memory, sampling, margin, generator.precision
+        )
         try:
             model = load_generator(generator)
             _save(model, self._folder)
@@ -274,7 +276,7 @@ def _run_follower(rank: int, spec: _GroupSpec, orders: Connection) -> None:
 
 
 def _follow_orders(rank: int, spec: _GroupSpec, orders: Connection) -> None:
-    options: Any = {"dtype": torch.float32, "attn_implementation": "sdpa"}
+    options: Any = {"dtype": DTYPES[spec.precision], "attn_implementation": "sdpa"}
     model: Any = AutoModelForCausalLM.from_pretrained(spec.folder, **options)
     orders.send("")
     engine = spec.join(rank, model.eval())
