@@ -2,7 +2,7 @@
 
     artifact.json         {"kind", "schema", "values"}; an array leaf is {"$tensor": its name}
     tensors.safetensors   the arrays, each named by its path in the values (a JSON pointer, RFC 6901, without the first /)
-                          and in its own type; bfloat16 is the one of ml_dtypes
+                          and in its own type; bfloat16: pliant/bfloat16.py
     digests.json          sha256 of the two files above; the artifact's own digest is the sha256 of this file
 
 Equal artifacts give equal bytes, hence equal digests, whatever the order of their mappings' keys. What is read is verified

@@ -20,7 +20,7 @@ Option = int | float | str | bool
 BUNDLE = "bundle"
 """Name of an artifact's folder within a published model."""
 
-NEEDED = ("cattrs", "ml_dtypes", "mlflow", "numpy", "pandas", "safetensors", "torch")
+NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "safetensors", "torch")
 """Distributions that every model's code imports."""
 
 

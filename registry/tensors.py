@@ -14,10 +14,11 @@ from mmap import ACCESS_COPY, MADV_WILLNEED, mmap
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import numpy as safetensors
+from safetensors import TensorSpec, serialize
+
+from pliant.bfloat16 import BFLOAT16
 
 Array = NDArray[Any]
 
@@ -32,7 +33,7 @@ TYPES = {
     "U64": np.dtype(np.uint64),
     "I64": np.dtype(np.int64),
     "F16": np.dtype(np.float16),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "BF16": BFLOAT16,
     "F32": np.dtype(np.float32),
     "F64": np.dtype(np.float64),
 }
@@ -50,8 +51,15 @@ def can_hold(array: Array) -> bool:
 
 def write(arrays: dict[str, Array]) -> bytes:
     """Return the content of a file with these arrays, each in C order and of the machine's byte order."""
-    content: bytes = safetensors.save(arrays)
-    return content
+    specs = {
+        name: TensorSpec(dtype=_name(array), shape=array.shape, data_ptr=array.ctypes.data, data_len=array.nbytes)
+        for name, array in arrays.items()
+    }
+    return bytes(serialize(specs))
+
+
+def _name(array: Array) -> str:
+    return "bfloat16" if array.dtype == BFLOAT16 else array.dtype.name
 
 
 def read(path: Path) -> tuple[memoryview, str]:

@@ -1,7 +1,7 @@
 """The artifacts of packing: generators, predictors of their output lengths, and plans of a generator on a device class.
 
-They are plain frozen values over numpy arrays, which registry/codec.py writes to disk. Arrays of bfloat16 have the type of
-ml_dtypes.
+They are plain frozen values over numpy arrays, which registry/codec.py writes to disk. Those of bfloat16
+have the type of pliant/bfloat16.py.
 
 Shape suffixes: R requests, L quantiles of a forecast.
 """
@@ -15,14 +15,21 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pliant.bfloat16 import BFLOAT16
 from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.request import Memory
 
-PRECISIONS = ("float32", "bfloat16", "float16")
+TYPES = {"float32": np.dtype(np.float32), "bfloat16": BFLOAT16, "float16": np.dtype(np.float16)}
+PRECISIONS = tuple(TYPES)
 """Of a generator's weights, and of what runs it: its activations, keys and values."""
+_ALLOWED = f"one of {', '.join(PRECISIONS)}"
 BUCKETS = 10  # classes of length, of equal width up to the longest output (S3, section 3.1)
+
+
+def _name(dtype: np.dtype[Any]) -> str:
+    return next((name for name, known in TYPES.items() if known == dtype), dtype.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +53,14 @@ class Generator:
     weights: Mapping[str, NDArray[Any]]
 
     def __post_init__(self) -> None:
-        kinds = sorted({array.dtype.name for array in self.weights.values()})
-        if len(kinds) > 1 or not set(kinds) <= set(PRECISIONS):
-            raise InputError("weights", f"of {', '.join(kinds)}", f"all of one of {', '.join(PRECISIONS)}")
+        kinds = {array.dtype for array in self.weights.values()}
+        if len(kinds) > 1 or not kinds <= set(TYPES.values()):
+            raise InputError("weights", f"of {', '.join(sorted(map(_name, kinds)))}", f"all of {_ALLOWED}")
 
     @property
     def precision(self) -> str:
         """Return the precision of the weights; float32 where there are none."""
-        return next((array.dtype.name for array in self.weights.values()), "float32")
+        return next((_name(array.dtype) for array in self.weights.values()), "float32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,4 +117,4 @@ class Packing:
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
-            raise InputError("precision", self.precision, f"one of {', '.join(PRECISIONS)}")
+            raise InputError("precision", self.precision, _ALLOWED)

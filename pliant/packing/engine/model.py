@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from pliant.bfloat16 import BFLOAT16
 from pliant.errors import ArtifactError
 from pliant.packing.artifact import BUCKETS, PRECISIONS, Generator, Predictor
 from pliant.packing.scheduling.forecast import QUANTILES, ordered
@@ -96,7 +96,7 @@ def _array(tensor: Tensor) -> NDArray[Any]:
     """Return a tensor of the CPU as an array that shares its memory."""
     if tensor.dtype == torch.bfloat16:
         bits: NDArray[Any] = tensor.view(torch.int16).numpy()
-        return bits.view(ml_dtypes.bfloat16)
+        return bits.view(BFLOAT16)
     array: NDArray[Any] = tensor.numpy()
     return array
 
@@ -104,7 +104,7 @@ def _array(tensor: Tensor) -> NDArray[Any]:
 def _tensor(array: NDArray[Any]) -> Tensor:
     """Return an array as a tensor, which shares its memory if that may be written to."""
     array = array if array.flags.writeable else array.copy()
-    if array.dtype == ml_dtypes.bfloat16:
+    if array.dtype == BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 

@@ -13,7 +13,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pliant.errors import ArtifactError, InputError
-from pliant.packing.artifact import BUCKETS, PRECISIONS, Generator, Predictor
+from pliant.packing.artifact import BUCKETS, PRECISIONS, TYPES, Generator, Predictor
 from pliant.packing.engine import model as model_module
 from pliant.packing.engine.model import (
     LengthModel,
@@ -108,7 +108,7 @@ def test_a_generator_is_stored_and_loaded_in_its_precision(tmp_path, tied, preci
     digest = codec.save(stored, tmp_path)
     read = codec.load(Generator, tmp_path, digest)
     assert read.precision == stored.precision == precision
-    assert {array.dtype.name for array in read.weights.values()} == {precision}
+    assert {array.dtype for array in read.weights.values()} == {TYPES[precision]}
     assert codec.save(replace(whole, weights=weights(model, precision)), tmp_path / "again") == digest
     loaded, ids = load_generator(read), torch.tensor([[1, 7, 22, 9]])
     assert loaded.dtype == loaded.config.dtype == getattr(torch, precision)
