@@ -8,7 +8,7 @@ from typing import Any
 
 from cli import options
 
-PARTS = "forecasts, study, published, predictor, engine or input"
+PARTS = "forecasts, study, published, predictor, engine, input or loading"
 OVERRIDES = ("data", "generator", "predictor", "precision", "device", "limit")
 
 

@@ -58,13 +58,8 @@ def load_generator(generator: Generator, device: str = "cpu", precision: str | N
     The model has `precision` (None: the generator's own, in which nothing is converted). On a CPU its weights then are
     the generator's arrays themselves, so neither may be changed afterwards.
     """
-    from transformers import AutoModelForCausalLM
-
     generator = in_precision(generator, precision or generator.precision)
-    with _without_weights():
-        model: Any = AutoModelForCausalLM.from_config(
-            _configuration(generator), attn_implementation="sdpa", dtype=DTYPES[generator.precision]
-        )
+    model = _outline(_configuration(generator.config), DTYPES[generator.precision])
     assign(model, generator.weights, generator.name)
     model.generation_config.eos_token_id = list(generator.ends)
     if model.generation_config.pad_token_id is None:
@@ -111,13 +106,26 @@ def _tensor(array: NDArray[Any]) -> Tensor:
 
 def vocabulary(generator: Generator) -> int:
     """Return the number of token ids that the model knows, without loading it."""
-    return int(_configuration(generator).get_text_config().vocab_size)
+    return int(_configuration(generator.config).get_text_config().vocab_size)
 
 
-def _configuration(generator: Generator) -> Any:
+def shapes(config: str) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every weight of a causal model (its config.json), tied ones once, without making any."""
+    return {name: tuple(weight.shape) for name, weight in _outline(_configuration(config)).named_parameters()}
+
+
+def _configuration(config: str) -> Any:
     from transformers import AutoConfig
 
-    return AutoConfig.for_model(**json.loads(generator.config))
+    return AutoConfig.for_model(**json.loads(config))
+
+
+def _outline(configuration: Any, dtype: torch.dtype = torch.float32) -> Any:
+    """Return a causal model whose weights are still to be assigned."""
+    from transformers import AutoModelForCausalLM
+
+    with _without_weights():
+        return AutoModelForCausalLM.from_config(configuration, attn_implementation="sdpa", dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True)

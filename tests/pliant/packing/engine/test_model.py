@@ -14,7 +14,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from pliant.errors import ArtifactError, InputError
 from pliant.packing.artifact import BUCKETS, PRECISIONS, TYPES, Generator, Predictor
-from pliant.packing.engine import model as model_module
 from pliant.packing.engine.model import (
     LengthModel,
     PredictorModel,
@@ -22,6 +21,7 @@ from pliant.packing.engine.model import (
     in_precision,
     load_generator,
     new_encoder,
+    shapes,
     tensors,
     tokenizer_of,
     vocabulary,
@@ -146,6 +146,12 @@ def test_arrays_that_may_not_be_written_to_are_copied():
     assert all(own[name].data_ptr() != array.ctypes.data for name, array in stored.weights.items())
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_shapes_of_weights_are_known_without_any(tied):
+    stored, _ = generator(tied)
+    assert shapes(stored.config) == {name: array.shape for name, array in stored.weights.items()}
+
+
 def test_of_tied_weights_any_one_name_will_do():
     stored, model = generator(tied=True)
     values = dict(stored.weights)
@@ -172,15 +178,15 @@ def test_frequencies_of_rotary_embeddings_are_computed_as_without_loading(precis
 def test_models_that_other_threads_make_meanwhile_keep_their_weights(monkeypatch):
     stored, _ = generator(tied=True)
     made = []
-    configuration = model_module._configuration
+    make = LlamaForCausalLM._from_config
 
-    def slowly(generator: Generator) -> object:
+    def slowly(*given: object, **options: object) -> object:
         thread = threading.Thread(target=lambda: made.append(torch.nn.Linear(2, 2)))
         thread.start()
         thread.join()
-        return configuration(generator)
+        return make(*given, **options)
 
-    monkeypatch.setattr(model_module, "_configuration", slowly)
+    monkeypatch.setattr(LlamaForCausalLM, "_from_config", slowly)
     load_generator(stored)
     assert made[0].weight.device.type == torch.nn.Linear(2, 2).weight.device.type == "cpu"
 
