@@ -1,4 +1,7 @@
-"""Whether a device has instructions for bfloat16. Elsewhere bfloat16 is slower than float32, and so it is rejected."""
+"""Whether a device has instructions for bfloat16. Elsewhere bfloat16 is slower than float32, and so it is rejected.
+
+float16 is for GPUs alone.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,18 @@ def has_bfloat16(device: str | torch.device) -> bool:
 
 
 def check_precision(precision: str, device: str | torch.device, field: str = "precision") -> None:
-    """Raise `InputError`, which suggests float32, for bfloat16 on a device without instructions for it."""
+    """Raise `InputError`, which suggests float32, for bfloat16 without instructions for it and float16 without a GPU."""
+    if precision == "float16" and torch.device(device).type != "cuda":
+        raise InputError(field, precision, "float32 here: float16 is for GPUs")
     if precision == "bfloat16" and not has_bfloat16(device):
         what = "GPU" if torch.device(device).type == "cuda" else "processor"
         raise InputError(field, precision, f"float32 here: this {what} has no instructions for bfloat16")
+
+
+def usable_precision(precision: str, device: str | torch.device) -> str:
+    """Return `precision` where the device has it natively, and float32 elsewhere."""
+    try:
+        check_precision(precision, device)
+    except InputError:
+        return "float32"
+    return precision

@@ -2,6 +2,7 @@
 
     artifact.json         {"kind", "schema", "values"}; an array leaf is {"$tensor": its name}
     tensors.safetensors   the arrays, each named by its path in the values (a JSON pointer, RFC 6901, without the first /)
+                          and in its own type; bfloat16: pliant/bfloat16.py
     digests.json          sha256 of the two files above; the artifact's own digest is the sha256 of this file
 
 Equal artifacts give equal bytes, hence equal digests, whatever the order of their mappings' keys. What is read is verified
@@ -19,10 +20,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors import numpy as safetensors
 
 from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
+from registry import tensors
 from registry.folder import replace_folder
 from registry.structure import structure
 
@@ -30,6 +30,7 @@ VALUES, TENSORS, DIGESTS = "artifact.json", "tensors.safetensors", "digests.json
 REFERENCE = "$tensor"
 
 Array = NDArray[Any]
+Content = bytes | memoryview
 
 
 class Artifact(Protocol):
@@ -77,27 +78,27 @@ def kind(folder: Path) -> str:
 
 def encode(artifact: Artifact) -> dict[str, bytes]:
     """Return file name -> content. Raises `ArtifactError` for values that could not be read again."""
-    values, tensors = _flatten(artifact)
+    values, arrays = _flatten(artifact)
     # Encoded and decoded once: that fails now rather than at load, and makes an integer given for a float a float.
-    values, tensors = _flatten(structure(type(artifact), _place(values, tensors), artifact.KIND))
+    values, arrays = _flatten(structure(type(artifact), _place(values, arrays), artifact.KIND))
     document = {"kind": artifact.KIND, "schema": artifact.SCHEMA, "values": values}
-    files = {VALUES: _json(document), TENSORS: safetensors.save(tensors)}
+    files = {VALUES: _json(document), TENSORS: tensors.write(arrays)}
     return files | {DIGESTS: _json({name: _hash(content) for name, content in files.items()})}
 
 
-def decode(cls: type[T], files: Mapping[str, bytes], folder: Path) -> T:
-    """Return the artifact that verified files hold. `folder` is for messages only."""
+def decode(cls: type[T], files: Mapping[str, Content], folder: Path) -> T:
+    """Return the artifact that verified files hold; its arrays are views of them. `folder` is for messages only."""
     document = _header(files, folder)
     if (document["kind"], document["schema"]) != (cls.KIND, cls.SCHEMA):
         actual = f"{document['kind']} of schema {document['schema']}"
         raise SchemaError(f"{folder} holds {actual}, but {cls.KIND} of schema {cls.SCHEMA} is needed")
     try:
-        tensors = safetensors.load(files[TENSORS])
-    except (SafetensorError, KeyError) as error:
+        arrays = tensors.parse(files[TENSORS])
+    except ValueError as error:
         raise ArtifactError(f"{folder / TENSORS} is no safetensors file that this version reads: {error}") from error
     where = str(folder / VALUES)
     try:
-        values = _place(document["values"], tensors)
+        values = _place(document["values"], arrays)
     except KeyError as error:
         raise ArtifactError(f"{where} names {error}, which neither it nor {TENSORS} holds") from error
     return structure(cls, values, where)
@@ -105,32 +106,32 @@ def decode(cls: type[T], files: Mapping[str, bytes], folder: Path) -> T:
 
 def _flatten(artifact: Artifact) -> tuple[Any, dict[str, Array]]:
     """Return JSON values, and the arrays that they name."""
-    tensors: dict[str, Array] = {}
-    return _plain(artifact, "", tensors), tensors
+    arrays: dict[str, Array] = {}
+    return _plain(artifact, "", arrays), arrays
 
 
-def _plain(value: Any, path: str, tensors: dict[str, Array]) -> Any:
-    """Return JSON values, mappings in their keys' order, and move every array to `tensors`."""
+def _plain(value: Any, path: str, arrays: dict[str, Array]) -> Any:
+    """Return JSON values, mappings in their keys' order, and move every array to `arrays`."""
     match value:
         case np.ndarray():
-            tensors[path] = _tensor(value, path)
+            arrays[path] = _tensor(value, path)
             return {REFERENCE: path}
         case np.generic():
             return value.item()
         case Mapping():
-            return {str(key): _plain(value[key], _join(path, key), tensors) for key in _keys(value, path)}
+            return {str(key): _plain(value[key], _join(path, key), arrays) for key in _keys(value, path)}
         case list() | tuple():
-            return [_plain(item, _join(path, index), tensors) for index, item in enumerate(value)]
+            return [_plain(item, _join(path, index), arrays) for index, item in enumerate(value)]
         case _ if is_dataclass(value):
             named = {field.name: getattr(value, field.name) for field in fields(value)}
-            return {name: _plain(item, _join(path, name), tensors) for name, item in named.items()}
+            return {name: _plain(item, _join(path, name), arrays) for name, item in named.items()}
         case None | bool() | int() | float() | str():
             return value
     raise ArtifactError(f"{path} is a {type(value).__name__}, which an artifact cannot hold")
 
 
 def _tensor(array: Array, path: str) -> Array:
-    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+    if not tensors.can_hold(array):
         raise ArtifactError(f"{path} is an array of {array.dtype}, which an artifact cannot hold")
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
 
@@ -147,26 +148,26 @@ def _join(path: str, key: object) -> str:
     return f"{path}/{step}" if path else step
 
 
-def _place(value: Any, tensors: Mapping[str, Array]) -> Any:
+def _place(value: Any, arrays: Mapping[str, Array]) -> Any:
     """Reverse `_plain`, but for classes and key types, which `structure` restores."""
     match value:
         case {"$tensor": str(name)}:
-            return tensors[name]
+            return arrays[name]
         case dict():
-            return {key: _place(item, tensors) for key, item in value.items()}
+            return {key: _place(item, arrays) for key, item in value.items()}
         case list():
-            return [_place(item, tensors) for item in value]
+            return [_place(item, arrays) for item in value]
     return value
 
 
-def _header(files: Mapping[str, bytes], folder: Path) -> dict[str, Any]:
-    match document := _parse(files[VALUES], folder / VALUES):
+def _header(files: Mapping[str, Content], folder: Path) -> dict[str, Any]:
+    match document := _parse(bytes(files[VALUES]), folder / VALUES):
         case {"kind": str(), "schema": int(), "values": dict()}:
             return dict(document)
     raise ArtifactError(f"{folder / VALUES} lacks kind, schema or values: it is no artifact of ours")
 
 
-def _verified(folder: Path, digest: str | None) -> dict[str, bytes]:
+def _verified(folder: Path, digest: str | None) -> dict[str, Content]:
     """Return every file's content, read once and verified to be what was saved."""
     listed = _read(folder, DIGESTS, expected=digest or "a list of digests")
     if digest is not None:
@@ -174,10 +175,10 @@ def _verified(folder: Path, digest: str | None) -> dict[str, bytes]:
     digests = _parse(listed, folder / DIGESTS)
     if not isinstance(digests, dict) or not {VALUES, TENSORS} == set(digests):
         raise ArtifactError(f"{folder / DIGESTS} must name {VALUES} and {TENSORS}, and nothing else")
-    files = {name: _read(folder, name, expected) for name, expected in digests.items()}
+    read = {name: _digested(folder, name, expected) for name, expected in digests.items()}
     for name, expected in digests.items():
-        _compare(folder / name, expected, _hash(files[name]))
-    return files
+        _compare(folder / name, expected, read[name][1])
+    return {name: content for name, (content, _) in read.items()}
 
 
 def _compare(file: Path, expected: str, actual: str) -> None:
@@ -194,10 +195,15 @@ def _intact(folder: Path, digest: str) -> bool:
 
 
 def _read(folder: Path, name: str, expected: str) -> bytes:
+    return bytes(_digested(folder, name, expected)[0])
+
+
+def _digested(folder: Path, name: str, expected: str) -> tuple[memoryview, str]:
+    """Return a file's content and its sha256."""
     if not folder.is_dir():
         raise RegistryError(f"there is no artifact at {folder}")
     try:
-        return (folder / name).read_bytes()
+        return tensors.read(folder / name)
     except FileNotFoundError as error:
         raise DigestError(str(folder / name), expected, "no such file") from error
     except OSError as error:

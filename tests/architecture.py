@@ -219,7 +219,7 @@ def _may_import_ours(path: str, folder: str, module: str, top: str) -> bool:
     if top == folder or (folder not in FOLDER_MAY_IMPORT and top != "tests"):
         return True
     if folder == "registry" and not fnmatch(path, "registry/pyfunc/*.py"):
-        allowed = ("pliant.errors", "pliant.redaction", "pliant.systems", "pliant.temporary")
+        allowed = ("pliant.bfloat16", "pliant.errors", "pliant.redaction", "pliant.systems", "pliant.temporary")
         return module.startswith(allowed)
     return top in FOLDER_MAY_IMPORT.get(folder, ())
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmarks import console, harness
 from benchmarks.harness import Context, Measured, Part, need
-from benchmarks.packing import contest, engine, forecasts, predictor, published, study, vicuna
+from benchmarks.packing import contest, engine, forecasts, loading, predictor, published, study, vicuna
 from benchmarks.packing import input as packing_input
 from benchmarks.packing.chats import live_packing
 from flows import settings
@@ -77,6 +77,15 @@ def _input(context: Context) -> Measured:
     return result.targets(), result.plain()
 
 
+def _loading(context: Context) -> Measured:
+    config = loading.FULL if context.full else loading.QUICK
+    need(loading.missing(config))
+    with context.stage("a large generator, stored and loaded") as progress:
+        result = loading.measure(config, progress)
+    console.table("loading a generator over reading its file", loading.HEADINGS, result.table())
+    return result.targets(), result.plain()
+
+
 def _no_forecasts() -> str:
     """Return why nothing can be forecast for Vicuna's requests; empty if it can."""
     kept = vicuna.is_kept(settings.read().home)
@@ -90,7 +99,8 @@ PARTS: Mapping[str, Part] = {
     "predictor": Part(_predictor, 60.0, 95.0),
     "engine": Part(_engine, 100.0, 600.0),
     "input": Part(_input, 60.0),
+    "loading": Part(_loading, 120.0),
 }
-"""The seconds of "engine" are a guess."""
+"""The seconds of "engine" and "loading" are guesses."""
 
 bench = partial(harness.run, "packing", PARTS)

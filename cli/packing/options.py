@@ -8,8 +8,8 @@ from typing import Any
 
 from cli import options
 
-PARTS = "forecasts, study, published, predictor, engine or input"
-OVERRIDES = ("data", "generator", "predictor", "device", "limit")
+PARTS = "forecasts, study, published, predictor, engine, input or loading"
+OVERRIDES = ("data", "generator", "predictor", "precision", "device", "limit")
 
 
 def train(parser: ArgumentParser) -> None:
@@ -22,6 +22,8 @@ def train(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--predictor", metavar="ADDRESS", help="encoder of its predictor: embedded, path:FOLDER or hub:NAME"
     )
+    text = "of the generator's weights and cache: float32, bfloat16, float16 (on GPUs) or auto (default)"
+    parser.add_argument("--precision", metavar="NAME", help=text)
 
 
 def run_flow(args: Namespace) -> dict[str, Any]:

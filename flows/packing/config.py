@@ -10,6 +10,7 @@ from typing import Any
 
 from flows import config
 from pliant.errors import InputError
+from pliant.packing.artifact import PRECISIONS
 from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.packing.scheduling.scheduler import SAFETY_BOUNDS
 from profiling.packing.steps import StepsConfig
@@ -126,6 +127,8 @@ class PackingFlowConfig:
 
     `prompts`: docstrings (questions about them, as the embedded generator knows), or what training/packing/prompts.py
     reads, such as parquet:PATH.
+    `precision`: of the generator's weights, activations, keys and values: float32, bfloat16, float16 (on GPUs), or auto,
+    which is bfloat16 on a GPU, and on a CPU where it has instructions for it and it was measured faster.
     `threads`: torch's when profiling and serving on CPU.
     """
 
@@ -142,6 +145,7 @@ class PackingFlowConfig:
     gate: GateConfig = field(default_factory=GateConfig)
     reference: ReferenceConfig = field(default_factory=ReferenceConfig)
     retrain: RetrainConfig = field(default_factory=RetrainConfig)
+    precision: str = "auto"
     device: str = "cpu"
     threads: int = 1
     seed: int = 0
@@ -149,6 +153,8 @@ class PackingFlowConfig:
     def __post_init__(self) -> None:
         config.check_minimum("threads", self.threads, 1)
         config.check_minimum("seed", self.seed, 0)
+        if self.precision not in ("auto", *PRECISIONS):
+            raise InputError("precision", self.precision, f"one of auto, {', '.join(PRECISIONS)}")
         if not self.name:
             object.__setattr__(self, "name", _default_name(self.generator))
         if not config.NAME.fullmatch(self.name) or self.name.startswith(PARTS):

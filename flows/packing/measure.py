@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from flows.device import configured_class
 from flows.packing.config import MemoryConfig, PackingFlowConfig
+from flows.packing.precision import on_device
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
 from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
@@ -19,8 +20,8 @@ from pliant.packing.scheduling.request import Memory
 from pliant.progress import Progress
 from profiling.packing.steps import profile
 
-FLOAT32 = 4
-"""Bytes of a number in the cache: the engine's own, on every device."""
+BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of a number in each precision: the cache has the model's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +35,24 @@ class Measured:
     memory: Memory
     points: tuple[Point, ...]
     steps: LinearCost
+    precision: str = "float32"  # in which the generator ran
 
 
 def measure(config: PackingFlowConfig, generator: Generator, progress: Progress) -> Measured:
-    """Measure iterations of the engine on the device, with the memory that is served with."""
-    memory = memory_of(config.memory, generator, token_bytes(generator))
+    """Measure iterations of the engine on the device, with the memory that is served with.
+
+    A generator whose precision the device lacks is measured, and then served, in float32.
+    """
+    generator = on_device(generator, config.device)
+    memory = memory_of(config.memory, generator, token_bytes(generator.config, generator.precision))
     measured = profile(generator, memory, config.steps, config.device, config.threads, progress)
-    return Measured(configured_class(config), memory, tuple(measured.points), fit(measured.points, measured.swap))
+    cost = fit(measured.points, measured.swap)
+    return Measured(configured_class(config), memory, tuple(measured.points), cost, generator.precision)
 
 
-def token_bytes(generator: Generator) -> int:
-    return kv_bytes(generator.config, FLOAT32)
+def token_bytes(config: str, precision: str) -> int:
+    """Return the bytes of one token's keys and values in `precision`; `config` is transformers' config.json."""
+    return kv_bytes(config, BYTES[precision])
 
 
 def kv_bytes(config: str, element: int) -> int:

@@ -42,7 +42,12 @@ def generator_package(name: str, generator: Generator, folder: Path, result: Sta
         },
         options={"max_tokens": 64},
         config={"device": "cpu"},
-        params={"context": generator.context, "parameters": parameters(generator), **shape},
+        params={
+            "context": generator.context,
+            "parameters": parameters(generator),
+            "precision": generator.precision,
+            **shape,
+        },
         metrics={"generator_seconds": float(notes.get("seconds", 0.0))},
         tags={"pliant.git_commit": commit(), "pliant.data": generator.data, TRAINING: json.dumps(notes)},
     )
@@ -102,6 +107,7 @@ def plan_package(
             "host_pages": memory.host_pages,
             "step_tokens": memory.step_tokens,
             "kv_bytes": packing.kv_bytes,
+            "precision": packing.precision,
             "level": packing.level,
             "patience": packing.patience,
             "seconds": packing.seconds,

@@ -74,8 +74,9 @@ def _reprofile(
         champion.packing,
         device_class=measured.device,
         memory=measured.memory,
-        kv_bytes=token_bytes(generator),
+        kv_bytes=token_bytes(generator.config, measured.precision),
         steps=measured.steps,
+        precision=measured.precision,
     )
     packing, choice = finish(draft, generator.context, config, share(progress, 70, 100))
     key = f"packing/plan-here-{packing.name}"

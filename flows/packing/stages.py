@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import flows.packing.lengths
 import flows.packing.measure
 import flows.packing.plan
+import flows.packing.precision
 import pliant.packing.engine.adapter
 import pliant.packing.engine.complete
 import pliant.packing.engine.executor
@@ -30,6 +31,7 @@ import pliant.packing.scheduling.policy
 import pliant.packing.scheduling.reference
 import pliant.packing.scheduling.scheduler
 import pliant.packing.scheduling.simulated
+import profiling.packing.precision
 import profiling.packing.steps
 import training.docstrings
 import training.packing.corpus
@@ -45,9 +47,11 @@ from flows.packing.config import CORPUS, EMBEDDED, PackingFlowConfig
 from flows.packing.lengths import Observed, PromptSet
 from flows.packing.measure import Measured, measure, token_bytes
 from flows.packing.plan import Choice
+from flows.packing.precision import converted, known_precision
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.model import PredictorModel
 from pliant.packing.scheduling.plan import best_batch
+from pliant.precision import has_bfloat16
 from pliant.progress import Progress
 from registry.store import FolderStore
 from training.packing.corpus import Corpus
@@ -118,8 +122,17 @@ def generator_key(config: PackingFlowConfig, corpus: Corpus | None) -> str:
         "embedded": asdict(config.embedded) if embedded else None,
         "data": corpus.fingerprint if corpus and embedded else None,
         "transformers": version("transformers"),
+        "precision": config.precision,
+        "device": _device(config) if config.precision == "auto" else None,
     }
-    code = (training.packing.generator, training.packing.corpus, training.docstrings, pliant.packing.engine.model)
+    code = (
+        training.packing.generator,
+        training.packing.corpus,
+        training.docstrings,
+        pliant.packing.engine.model,
+        flows.packing.precision,
+        profiling.packing.precision,
+    )
     return stage_key(f"packing/generator-{config.name}", depends, *code)
 
 
@@ -132,9 +145,15 @@ def make_generator(
         assert corpus is not None  # load_corpus gives it where the generator is embedded
         generator = training.packing.generator.train(config.embedded, corpus, progress)
     else:
-        generator = training.packing.generator.load(config.generator)
+        generator = training.packing.generator.load(config.generator, known_precision(config) or "float32")
         progress(1, 1)
-    notes = {"seconds": time.monotonic() - began, "source": config.generator}
+    generator, seconds = converted(generator, config)
+    notes = {
+        "seconds": time.monotonic() - began,
+        "source": config.generator,
+        "precision": generator.precision,
+        "forward_seconds": seconds,
+    }
     return {"key": key, "digest": store.save(key, replace(generator, name=config.name)), "notes": notes}
 
 
@@ -208,18 +227,23 @@ def steps_key(config: PackingFlowConfig, generator: StageResult) -> str:
         "config": asdict(config.steps),
         "memory": asdict(config.memory),
         "generator": generator["digest"],
-        "device": configured_class(config),
+        "device": _device(config),
         "versions": [version("transformers"), version("torch")],
-        "cores": os.cpu_count(),
     }
     return stage_key(
         f"packing/steps-{config.name}",
         depends,
         profiling.packing.steps,
         flows.packing.measure,
+        flows.packing.precision,
         *_ENGINE,
         pliant.packing.scheduling.iteration_cost,
     )
+
+
+def _device(config: PackingFlowConfig) -> tuple[object, ...]:
+    """Return all that times depend on: two machines of one class may differ in cores and in instructions."""
+    return configured_class(config), os.cpu_count(), has_bfloat16(config.device)
 
 
 def make_steps(
@@ -255,7 +279,7 @@ def make_plan(
         predictor=results["predictor"]["digest"],
         device_class=measured.device,
         memory=measured.memory,
-        kv_bytes=token_bytes(generator),
+        kv_bytes=token_bytes(generator.config, measured.precision),
         steps=measured.steps,
         level=0.0,
         patience=0.0,
@@ -264,6 +288,7 @@ def make_plan(
         forecasts=requests.forecasts,
         buckets=requests.buckets,
         seconds=config.plan.seconds,
+        precision=measured.precision,
     )
     planned, choice = finish(draft, generator.context, config, progress)
     return {"key": key, "digest": store.save(key, planned), "notes": {"choice": asdict(choice)}}

@@ -1,6 +1,7 @@
 """The artifacts of packing: generators, predictors of their output lengths, and plans of a generator on a device class.
 
-They are plain frozen values over numpy arrays, which registry/codec.py writes to disk.
+They are plain frozen values over numpy arrays, which registry/codec.py writes to disk. Those of bfloat16
+have the type of pliant/bfloat16.py.
 
 Shape suffixes: R requests, L quantiles of a forecast.
 """
@@ -9,22 +10,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pliant.bfloat16 import BFLOAT16
 from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.request import Memory
 
+TYPES = {"float32": np.dtype(np.float32), "bfloat16": BFLOAT16, "float16": np.dtype(np.float16)}
+PRECISIONS = tuple(TYPES)
+"""Of a generator's weights, and of what runs it: its activations, keys and values."""
+_ALLOWED = f"one of {', '.join(PRECISIONS)}"
 BUCKETS = 10  # classes of length, of equal width up to the longest output (S3, section 3.1)
+
+
+def _name(dtype: np.dtype[Any]) -> str:
+    return next((name for name, known in TYPES.items() if known == dtype), dtype.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """A causal language model of transformers with its tokenizer."""
+    """A causal language model of transformers with its tokenizer.
+
+    It is stored, loaded and run in one precision: the one that all of its weights have. Raises `InputError` for weights
+    of several precisions, or of none of `PRECISIONS`.
+    """
 
     KIND: ClassVar[str] = "packing-generator"
     SCHEMA: ClassVar[int] = 1
@@ -36,7 +50,17 @@ class Generator:
     context: int  # most tokens of a prompt and its output together
     ends: tuple[int, ...]  # token ids, each of which ends an output
     data: str  # fingerprint of its training data
-    weights: Mapping[str, NDArray[np.float32]]
+    weights: Mapping[str, NDArray[Any]]
+
+    def __post_init__(self) -> None:
+        kinds = {array.dtype for array in self.weights.values()}
+        if len(kinds) > 1 or not kinds <= set(TYPES.values()):
+            raise InputError("weights", f"of {', '.join(sorted(map(_name, kinds)))}", f"all of {_ALLOWED}")
+
+    @property
+    def precision(self) -> str:
+        """Return the precision of the weights; float32 where there are none."""
+        return next((_name(array.dtype) for array in self.weights.values()), "float32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +104,7 @@ class Packing:
     predictor: str  # digest of the Predictor
     device_class: str
     memory: Memory
-    kv_bytes: int  # bytes of one token's keys and values in all layers
+    kv_bytes: int  # bytes of one token's keys and values in all layers, in `precision`
     steps: LinearCost
     level: float  # `Rules.safety`: where the safety of admission starts, in standard deviations
     patience: float  # `Rules.reorder_patience`: recent delays by which a typical request is put back
@@ -89,3 +113,8 @@ class Packing:
     forecasts: NDArray[np.float32]  # [R, L] the predicted quantiles, in tokens
     buckets: NDArray[np.int32]  # [R] upper bound of the predicted class, in tokens
     seconds: float = 2.0  # from arrival to deadline in the reference load
+    precision: str = "float32"  # in which the generator was measured and is served, one of PRECISIONS
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise InputError("precision", self.precision, _ALLOWED)

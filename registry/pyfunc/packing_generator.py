@@ -18,8 +18,9 @@ import pandas as pd
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.complete import Completion, complete
-from pliant.packing.engine.model import tokenizer_of
+from pliant.packing.engine.model import in_precision, tokenizer_of
 from pliant.packing.scheduling.request import Memory
+from pliant.precision import usable_precision
 from registry import codec
 
 PAGE_TOKENS = 16
@@ -28,9 +29,10 @@ SEQUENCES = 8  # at a time
 
 class PackingGenerator(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLflow is not typed
     def load_context(self, context: Any) -> None:
-        self.generator = codec.load(Generator, Path(context.artifacts["bundle"]))
-        self.tokenizer = tokenizer_of(self.generator.tokenizer)
         self.device = str((context.model_config or {}).get("device", "cpu"))
+        generator = codec.load(Generator, Path(context.artifacts["bundle"]))
+        self.generator = in_precision(generator, usable_precision(generator.precision, self.device))
+        self.tokenizer = tokenizer_of(self.generator.tokenizer)
 
     def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         limit = int((params or {}).get("max_tokens", 64))

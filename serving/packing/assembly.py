@@ -139,6 +139,7 @@ class Maker:
             plan=DevicePlan(device, settings.threads, required_device, ()),
             journal=numbered_journal(settings.journal, number) if settings.journal else None,
             processes=settings.processes,
+            precision=served.packing.precision,
         )
 
 

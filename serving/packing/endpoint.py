@@ -209,6 +209,7 @@ def _described(served: ServedModel) -> dict[str, Any]:
         "predictor": {"version": predictor.version, "digest": predictor.digest},
         "context": served.context,
         "device": packing.device_class,
+        "precision": packing.precision,
         "page_tokens": memory.page_tokens,
         "cache_bytes": memory.pages * memory.page_tokens * packing.kv_bytes,
     }

@@ -54,3 +54,4 @@ class EngineBuild(BuildPlan):
     plan: DevicePlan
     journal: Path | None
     processes: int = 1  # that share the model: this one and those that it starts
+    precision: str = "float32"  # in which the plan was measured

@@ -99,6 +99,7 @@ class ModelStatus(BaseModel):
     predictor: Artifact
     context: int = Field(description="tokens of a prompt and its output together")
     device: str
+    precision: str = Field(description="of weights, keys and values: float32, bfloat16 or float16")
     page_tokens: int
     cache_bytes: int
     coverage: dict[str, float] = Field(

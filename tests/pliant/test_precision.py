@@ -8,7 +8,7 @@ import torch
 from pliant import precision
 from pliant.errors import InputError
 from pliant.models.packed import PackedLinear, can_pack
-from pliant.precision import check_precision, has_bfloat16
+from pliant.precision import check_precision, has_bfloat16, usable_precision
 from tests.fixtures.processor import NEEDS_BFLOAT16
 
 REFUSED = "task.precision is bfloat16, but must be float32 here: this processor has no instructions for bfloat16"
@@ -68,7 +68,7 @@ def test_bfloat16_is_refused_with_the_alternative_where_it_is_missing(monkeypatc
         check_precision("bfloat16", "cuda")
 
 
-@pytest.mark.parametrize("told", ["auto", "float32", "float16"])
+@pytest.mark.parametrize("told", ["auto", "float32", "int8"])
 def test_everything_else_is_left_to_its_own_checks(monkeypatch, told):
     monkeypatch.setattr(precision, "has_bfloat16", lambda device: False)
     check_precision(told, "cpu")
@@ -110,3 +110,17 @@ def test_instructions_for_tiles_are_enough(capable, monkeypatch):
     monkeypatch.setattr(precision.platform, "machine", lambda: "AMD64")
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     assert has_bfloat16("cpu") is False
+
+
+def test_float16_is_refused_without_a_gpu():
+    with pytest.raises(InputError) as caught:
+        check_precision("float16", "cpu", "packing.precision")
+    assert str(caught.value) == "packing.precision is float16, but must be float32 here: float16 is for GPUs"
+    check_precision("float16", "cuda:1")
+
+
+def test_where_a_device_lacks_a_precision_float32_is_used(capable, monkeypatch):
+    assert usable_precision("bfloat16", "cpu") == "bfloat16"
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    used = [usable_precision(name, "cpu") for name in ("float32", "bfloat16", "float16")]
+    assert used == ["float32"] * 3

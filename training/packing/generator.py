@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.model import weights
+from pliant.packing.engine.model import DTYPES, weights
 from pliant.progress import Progress, silent
 from training.classifier import schedule
 from training.packing.corpus import ASSISTANT, CHAT_TEMPLATE, END, USER, Corpus, select
@@ -96,8 +96,8 @@ def train(config: GeneratorConfig, corpus: Corpus, progress: Progress = silent, 
     )
 
 
-def load(address: str) -> Generator:
-    """Return any causal model of transformers, in float32, from `path:FOLDER` or `hub:NAME`.
+def load(address: str, precision: str = "float32") -> Generator:
+    """Return any causal model of transformers, in `precision`, from `path:FOLDER` or `hub:NAME`.
 
     Raises `InputError`, and `OfflineError` if the hub is out of reach.
     """
@@ -107,7 +107,7 @@ def load(address: str) -> Generator:
     if scheme not in ("path", "hub") or not rest:
         raise InputError("generator", address, "docstrings, path:FOLDER or hub:NAME")
     try:
-        return _read(scheme, rest)
+        return _read(scheme, rest, precision)
     except Exception as error:  # whatever a reader or the network raises
         raise_unreadable(scheme, rest, error, "generator", "the embedded generator (docstrings)")
 
@@ -229,12 +229,12 @@ def _loss(model: Any, rows: list[_Row], config: GeneratorConfig) -> Tensor:
     return (loss_T * weight_T).sum() / weight_T.sum()
 
 
-def _read(scheme: str, name: str) -> Generator:
+def _read(scheme: str, name: str, precision: str) -> Generator:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=DTYPES[precision])
     context = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(context, int):
         raise InputError("generator", name, "a model whose configuration says max_position_embeddings")
@@ -248,7 +248,7 @@ def _read(scheme: str, name: str) -> Generator:
         context=context,
         ends=_ends(model, name),
         data=f"{scheme}:{label}",
-        weights=weights(model),
+        weights=weights(model, precision),
     )
 
 

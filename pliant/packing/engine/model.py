@@ -8,8 +8,10 @@ Shape suffixes: B texts, N tokens, H width, L levels, K classes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,50 +20,112 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import softplus
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from pliant.bfloat16 import BFLOAT16
 from pliant.errors import ArtifactError
-from pliant.packing.artifact import BUCKETS, Generator, Predictor
+from pliant.packing.artifact import BUCKETS, PRECISIONS, Generator, Predictor
 from pliant.packing.scheduling.forecast import QUANTILES, ordered
 
 CHARACTERS = 12  # read of a prompt's end for each token that the predictor reads; tokens have fewer on average
 TOGETHER = 64  # prompts in one forward pass
+DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in PRECISIONS}
 
 
-def weights(model: nn.Module) -> dict[str, NDArray[np.float32]]:
-    """Return every parameter and persistent buffer as float32; tied ones once, under the first of their names."""
+def weights(model: nn.Module, precision: str = "float32") -> dict[str, NDArray[Any]]:
+    """Return every parameter and persistent buffer in `precision`; tied ones once, under the first of their names."""
     seen: set[tuple[int, tuple[int, ...]]] = set()
     kept = {}
     for name, tensor in model.state_dict().items():
         mark = (tensor.data_ptr(), tuple(tensor.shape))
         if mark not in seen:
-            kept[name] = tensor.detach().float().cpu().numpy().copy()
+            kept[name] = _array(tensor.detach().to(DTYPES[precision]).cpu()).copy()
         seen.add(mark)
     return kept
 
 
-def load_generator(generator: Generator, device: str = "cpu") -> Any:
-    """Return the causal model with its weights, in evaluation mode. Raises `ArtifactError` if they do not fit it."""
-    from transformers import AutoModelForCausalLM
+def in_precision(generator: Generator, precision: str) -> Generator:
+    """Return the generator with its weights converted to `precision`: itself where it has that already."""
+    if precision == generator.precision:
+        return generator
+    values = {name: _array(_tensor(array).to(DTYPES[precision])) for name, array in generator.weights.items()}
+    return replace(generator, weights=values)
 
-    model: Any = AutoModelForCausalLM.from_config(
-        _configuration(generator), attn_implementation="sdpa", dtype=torch.float32
-    )
-    fill(model, generator.weights, generator.name)
+
+def load_generator(generator: Generator, device: str = "cpu", precision: str | None = None) -> Any:
+    """Return the causal model with its weights, in evaluation mode. Raises `ArtifactError` if they do not fit it.
+
+    The model has `precision` (None: the generator's own, in which nothing is converted). On a CPU its weights then are
+    the generator's arrays themselves, so neither may be changed afterwards.
+    """
+    generator = in_precision(generator, precision or generator.precision)
+    model = _outline(_configuration(generator.config), DTYPES[generator.precision])
+    assign(model, generator.weights, generator.name)
     model.generation_config.eos_token_id = list(generator.ends)
     if model.generation_config.pad_token_id is None:
         model.generation_config.pad_token_id = generator.ends[0]
     return model.eval().to(device)
 
 
+@contextmanager
+def _without_weights() -> Iterator[None]:
+    """Create the parameters of this thread's new modules on the meta device: their initialisation then takes no time.
+
+    Buffers, such as the frequencies of rotary embeddings, are computed as ever.
+    """
+    thread = threading.get_ident()
+
+    def to_meta(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+        if parameter is None or parameter.is_meta or threading.get_ident() != thread:
+            return None  # leaves it as it is
+        return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+
+    handle = register_module_parameter_registration_hook(to_meta)  # type: ignore[arg-type]  # it may return a parameter
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    """Return a tensor of the CPU as an array that shares its memory."""
+    if tensor.dtype == torch.bfloat16:
+        bits: NDArray[Any] = tensor.view(torch.int16).numpy()
+        return bits.view(BFLOAT16)
+    array: NDArray[Any] = tensor.numpy()
+    return array
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    """Return an array as a tensor, which shares its memory if that may be written to."""
+    array = array if array.flags.writeable else array.copy()
+    if array.dtype == BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
 def vocabulary(generator: Generator) -> int:
     """Return the number of token ids that the model knows, without loading it."""
-    return int(_configuration(generator).get_text_config().vocab_size)
+    return int(_configuration(generator.config).get_text_config().vocab_size)
 
 
-def _configuration(generator: Generator) -> Any:
+def shapes(config: str) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every weight of a causal model (its config.json), tied ones once, without making any."""
+    return {name: tuple(weight.shape) for name, weight in _outline(_configuration(config)).named_parameters()}
+
+
+def _configuration(config: str) -> Any:
     from transformers import AutoConfig
 
-    return AutoConfig.for_model(**json.loads(generator.config))
+    return AutoConfig.for_model(**json.loads(config))
+
+
+def _outline(configuration: Any, dtype: torch.dtype = torch.float32) -> Any:
+    """Return a causal model whose weights are still to be assigned."""
+    from transformers import AutoModelForCausalLM
+
+    with _without_weights():
+        return AutoModelForCausalLM.from_config(configuration, attn_implementation="sdpa", dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +240,37 @@ def tensors(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
 
 
 def fill(model: nn.Module, values: Mapping[str, NDArray[np.float32]], name: str) -> None:
-    """Load weights into a model; tied ones need one of their names. Raises `ArtifactError` if they do not fit it."""
-    tensors = {key: torch.from_numpy(np.array(array)) for key, array in values.items()}
+    """Copy weights into a model; tied ones need one of their names. Raises `ArtifactError` if they do not fit it."""
+    copies = {key: torch.from_numpy(np.array(array)) for key, array in values.items()}
+    missing, unexpected = _load(model, copies, name, assign=False)
+    state = model.state_dict()
+    held = {state[key].data_ptr() for key in copies if key in state}
+    _check_fit(name, [key for key in missing if state[key].data_ptr() not in held], unexpected)
+
+
+def assign(model: nn.Module, values: Mapping[str, NDArray[Any]], name: str) -> None:
+    """Make arrays the weights of a model, without copying them; otherwise like `fill`."""
+    given = {key: _tensor(array) for key, array in values.items()}
+    tied: dict[int, list[str]] = {}
+    for key, parameter in model.named_parameters(remove_duplicate=False):
+        tied.setdefault(id(parameter), []).append(key)
+    for keys in tied.values():
+        if sources := [given[key] for key in keys if key in given]:
+            given |= dict.fromkeys(keys, nn.Parameter(sources[-1]))  # one for all, so that they stay tied
+    given |= {key: given[key].to(buffer.dtype) for key, buffer in model.named_buffers() if key in given}
+    _check_fit(name, *_load(model, given, name, assign=True))
+
+
+def _load(model: nn.Module, state: Mapping[str, Tensor], name: str, assign: bool) -> tuple[list[str], list[str]]:
+    """Load a state; return the names that it lacks and those that the model lacks. Raises `ArtifactError` for a shape."""
     try:
-        missing, unexpected = model.load_state_dict(tensors, strict=False)
+        missing, unexpected = model.load_state_dict(state, strict=False, assign=assign)
     except RuntimeError as error:
         raise ArtifactError(f"the weights of {name} do not fit its configuration: {error}") from error
-    state = model.state_dict()
-    held = {state[key].data_ptr() for key in tensors if key in state}
-    lacking = [key for key in missing if state[key].data_ptr() not in held]
+    return list(missing), list(unexpected)
+
+
+def _check_fit(name: str, lacking: Sequence[str], unexpected: Sequence[str]) -> None:
     if lacking or unexpected:
         names = ", ".join([*lacking, *unexpected][:4])
         raise ArtifactError(f"the weights of {name} do not fit its configuration: {names}")

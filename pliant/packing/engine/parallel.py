@@ -29,7 +29,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import torch
 from torch import distributed
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 from transformers import AutoModelForCausalLM
@@ -38,7 +37,7 @@ from transformers.utils import logging
 from pliant.errors import WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.local import local_engine
-from pliant.packing.engine.model import load_generator
+from pliant.packing.engine.model import DTYPES, load_generator
 from pliant.packing.engine.step import Executor, StepResult
 from pliant.packing.engine.swap_space import SwapSpace
 from pliant.packing.engine.tensor_parallel import check, init_group, shard
@@ -60,6 +59,7 @@ class _GroupSpec:
     memory: Memory
     sampling: bool
     margin: float | None
+    precision: str  # of the model
 
     def join(self, rank: int, model: Any) -> Executor:
         """Join the group and return an engine with this process's share of the whole model."""
@@ -92,7 +92,7 @@ class ParallelExecutor:
         self._folder = tempfile.mkdtemp(prefix="pliant-parallel-")
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
-        spec = _GroupSpec(self._folder, processes, device, memory, sampling, margin)
+        spec = _GroupSpec(self._folder, processes, device, memory, sampling, margin, generator.precision)
         try:
             model = load_generator(generator)
             _save(model, self._folder)
@@ -275,7 +275,7 @@ def _run_follower(rank: int, spec: _GroupSpec, orders: Connection) -> None:
 
 
 def _follow_orders(rank: int, spec: _GroupSpec, orders: Connection) -> None:
-    options: Any = {"dtype": torch.float32, "attn_implementation": "sdpa"}
+    options: Any = {"dtype": DTYPES[spec.precision], "attn_implementation": "sdpa"}
     model: Any = AutoModelForCausalLM.from_pretrained(spec.folder, **options)
     orders.send("")
     engine = spec.join(rank, model.eval())

@@ -45,6 +45,7 @@ def test_other_than_one_address_of_prompts_is_refused(data):
         ({"name": "../up"}, "letters, digits"),
         ({"name": "generator-mine"}, "not to begin with generator-"),
         ({"generator": "mine"}, "embedded, path:FOLDER or hub:NAME"),
+        ({"precision": "int8"}, "precision is int8, but must be one of auto, float32, bfloat16, float16"),
         ({"limit": 5}, "lengths.requests is 5, but must be at least 20"),
         ({"lengths": {"held_out": 1.0}}, "between 0 and 1"),
         ({"lengths": {"temperature": -1.0}}, "at least 0"),

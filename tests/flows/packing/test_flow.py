@@ -28,6 +28,7 @@ from pliant.progress import silent
 from registry import codec
 from registry.store import FolderStore
 from tests.fixtures.packing.tiny import setting, write_generator, write_observed, write_prompts
+from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.runs import Runs, answer, place_in, versions
 
 GENERATOR, PREDICTOR, PLAN = (f"pliant-packing-{part}things" for part in ("generator-", "predictor-", ""))
@@ -124,6 +125,17 @@ def test_a_changed_memory_is_measured_and_planned_again_and_keeps_generator_and_
     released, stages = run(memory={**setting(Path())["memory"], "pages": 32})
     assert stages == ["things: step profile", "things: plan", *ALWAYS]
     assert released["new"] == (PLAN,)
+
+
+@NEEDS_BFLOAT16
+def test_in_another_precision_the_generator_is_stored_measured_and_planned_anew(run):
+    released, _ = run(precision="bfloat16", gate={"seeds": 1, "tolerance": 99.0, "tail": 99.0})
+    assert released["promoted"]
+    registry = open_registry(settings.read(), "packing")
+    champion = load_champions(registry)["things"]
+    assert fetch_generator(registry, champion).precision == champion.packing.precision == "bfloat16"
+    assert champion.packing.kv_bytes == 2 * 8 * 2  # one layer, one head of 8 numbers
+    run.unchanged()
 
 
 def test_another_temperature_is_observed_and_learnt_anew_by_the_same_generator(run):

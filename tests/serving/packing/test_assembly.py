@@ -71,6 +71,7 @@ def test_models_go_to_the_devices_in_turn_and_each_process_has_its_plan(catalog,
             plan=DevicePlan(device, 3, "a-device", ()),
             journal=tmp_path / journal,
             processes=1,
+            precision=served.packing.precision,
         )
     assert (making.generation.number, making.generation.catalog) == (3, catalog)
     alone = Making(catalog).workers[0].next_build()

@@ -246,6 +246,7 @@ def test_the_status_describes_each_model_and_its_engine(service, registry):
             "predictor": {"version": 1, "digest": said.digest},
             "context": CONTEXT,
             "device": "a-device",
+            "precision": "float32",
             "page_tokens": 4,
             "cache_bytes": 64 * 4 * 64,
             "coverage": {},

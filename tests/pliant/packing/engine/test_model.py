@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,14 +12,16 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pliant.errors import ArtifactError
-from pliant.packing.artifact import BUCKETS, Generator, Predictor
+from pliant.errors import ArtifactError, InputError
+from pliant.packing.artifact import BUCKETS, PRECISIONS, TYPES, Generator, Predictor
 from pliant.packing.engine.model import (
     LengthModel,
     PredictorModel,
     cutting,
+    in_precision,
     load_generator,
     new_encoder,
+    shapes,
     tensors,
     tokenizer_of,
     vocabulary,
@@ -26,6 +29,7 @@ from pliant.packing.engine.model import (
     without_pooler,
 )
 from pliant.packing.scheduling.forecast import QUANTILES
+from registry import codec
 from tests.fixtures.packing.values import is_frozen
 from training.starts import new_tokenizer
 
@@ -94,6 +98,108 @@ def test_weights_that_do_not_fit_are_told(change, sentence):
     changed = {name: array for name, array in (dict(stored.weights) | change).items() if array is not None}
     with pytest.raises(ArtifactError, match=sentence):
         load_generator(replace(stored, weights=changed))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_generator_is_stored_and_loaded_in_its_precision(tmp_path, tied, precision):
+    whole, model = generator(tied)
+    stored = in_precision(whole, precision)
+    digest = codec.save(stored, tmp_path)
+    read = codec.load(Generator, tmp_path, digest)
+    assert read.precision == stored.precision == precision
+    assert {array.dtype for array in read.weights.values()} == {TYPES[precision]}
+    assert codec.save(replace(whole, weights=weights(model, precision)), tmp_path / "again") == digest
+    loaded, ids = load_generator(read), torch.tensor([[1, 7, 22, 9]])
+    assert loaded.dtype == loaded.config.dtype == getattr(torch, precision)
+    assert (loaded.lm_head.weight is loaded.model.embed_tokens.weight) == tied
+    direct = LlamaForCausalLM._from_config(model.config, attn_implementation="sdpa", dtype=loaded.dtype).eval()
+    direct.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        assert torch.equal(loaded(ids).logits, direct(ids).logits)
+
+
+def test_another_precision_than_the_stored_one_is_converted_to():
+    whole, _ = generator(tied=True)
+    low = in_precision(whole, "bfloat16")
+    loaded = load_generator(low, precision="float32")
+    assert loaded.dtype == torch.float32
+    weight, kept = loaded.model.embed_tokens.weight, whole.weights["model.embed_tokens.weight"]
+    assert torch.equal(weight, torch.from_numpy(kept).bfloat16().float())
+    assert in_precision(whole, "float32") is whole, "nothing is copied where nothing is converted"
+
+
+def test_weights_are_neither_drawn_nor_copied_to_load_a_generator():
+    stored, _ = generator(tied=True)
+    before = torch.get_rng_state()
+    loaded = load_generator(stored)
+    assert torch.equal(torch.get_rng_state(), before)
+    own = loaded.state_dict()
+    assert all(own[name].data_ptr() == array.ctypes.data for name, array in stored.weights.items())
+
+
+def test_arrays_that_may_not_be_written_to_are_copied():
+    stored, _ = generator(tied=True)
+    for array in stored.weights.values():
+        array.setflags(write=False)
+    own = load_generator(stored).state_dict()
+    assert all(own[name].data_ptr() != array.ctypes.data for name, array in stored.weights.items())
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_shapes_of_weights_are_known_without_any(tied):
+    stored, _ = generator(tied)
+    assert shapes(stored.config) == {name: array.shape for name, array in stored.weights.items()}
+
+
+def test_of_tied_weights_any_one_name_will_do():
+    stored, model = generator(tied=True)
+    values = dict(stored.weights)
+    values["lm_head.weight"] = values.pop("model.embed_tokens.weight")
+    loaded = load_generator(replace(stored, weights=values))
+    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
+    assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_frequencies_of_rotary_embeddings_are_computed_as_without_loading(precision):
+    _, model = generator(tied=True)
+    rope = {
+        "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32,
+    }  # fmt: skip
+    model = LlamaForCausalLM(LlamaConfig(**(model.config.to_dict() | {"rope_parameters": rope})))
+    config = model.config.to_json_string(use_diff=False)
+    loaded = load_generator(Generator("g", config, "", "", 64, (3,), "", weights(model, precision)))
+    for own, other in zip(loaded.buffers(), model.buffers(), strict=True):
+        assert torch.equal(own, other) and own.dtype == other.dtype == torch.float32
+
+
+def test_models_that_other_threads_make_meanwhile_keep_their_weights(monkeypatch):
+    stored, _ = generator(tied=True)
+    made = []
+    make = LlamaForCausalLM._from_config
+
+    def slowly(*given: object, **options: object) -> object:
+        thread = threading.Thread(target=lambda: made.append(torch.nn.Linear(2, 2)))
+        thread.start()
+        thread.join()
+        return make(*given, **options)
+
+    monkeypatch.setattr(LlamaForCausalLM, "_from_config", slowly)
+    load_generator(stored)
+    assert made[0].weight.device.type == torch.nn.Linear(2, 2).weight.device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "found"),
+    [((np.float32, np.float16), "float16, float32"), ((np.float64,), "float64"), ((np.int8,), "int8")],
+)
+def test_weights_of_several_precisions_or_of_an_unknown_one_are_refused(arrays, found):
+    values = {str(dtype): np.ones(1, dtype) for dtype in arrays}
+    with pytest.raises(InputError) as caught:
+        Generator("g", "{}", "", "", 64, (1,), "", values)
+    assert str(caught.value) == f"weights is of {found}, but must be all of one of float32, bfloat16, float16"
 
 
 def test_a_tokenizer_that_is_none_is_told():

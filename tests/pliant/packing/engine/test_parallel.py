@@ -19,7 +19,7 @@ from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import parallel
 from pliant.packing.engine.adapter import ContinuousBatchingEngine
-from pliant.packing.engine.model import load_generator, weights
+from pliant.packing.engine.model import in_precision, load_generator, weights
 from pliant.packing.engine.parallel import ParallelExecutor
 from pliant.packing.engine.sampling import arguments, processors
 from pliant.packing.engine.submission import Sampling
@@ -133,6 +133,22 @@ def test_norms_of_heads_and_a_vocabulary_that_does_not_divide_change_nothing(sta
     with two(of) as group:
         outputs = generate(group, "paged")
     assert outputs == generate(ContinuousBatchingEngine(load_generator(of), MEMORY), "paged")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_two_processes_share_a_model_and_its_cache_in_its_own_precision(started_quickly, precision):
+    """Their sums are rounded after each half, so texts may differ from one process's; none is broken off."""
+    of = in_precision(generator(), precision)
+    with two(of) as group:
+        outputs, _ = generate(group, "paged", count=4)
+        shared = group.swap_space._host[0].nbytes
+    alone = ContinuousBatchingEngine(load_generator(of), MEMORY)
+    assert shared == alone.swap_space._host[0].nbytes // 2
+    expected, _ = generate(alone, "paged", count=4)
+    assert {id: len(tokens) for id, tokens in outputs.items()} == {id: len(tokens) for id, tokens in expected.items()}
+    whole = ContinuousBatchingEngine(load_generator(generator()), MEMORY)
+    assert alone.swap_space._host[0].nbytes == whole.swap_space._host[0].nbytes // 2
 
 
 @pytest.mark.parametrize(

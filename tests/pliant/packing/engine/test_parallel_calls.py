@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from pliant.errors import WorkerError
 from pliant.packing.engine import parallel
@@ -18,7 +19,7 @@ from pliant.packing.scheduling.request import Memory, StepPlan
 from tests.fixtures.packing.values import is_frozen
 
 MEMORY = Memory(pages=16, page_tokens=8)
-GENERATOR: Any = SimpleNamespace(config="{}")
+GENERATOR: Any = SimpleNamespace(config="{}", precision="bfloat16")
 
 
 class Local:
@@ -122,7 +123,7 @@ def group(scratch, monkeypatch):
 def test_a_group_shares_what_it_needs_and_forgets_the_model_but_not_where_to_meet(group, scratch):
     (folder,) = scratch.folder.iterdir()
     assert folder.name.startswith("pliant-parallel-") and [path.name for path in folder.iterdir()] == ["meeting"]
-    assert scratch.specs == [parallel._GroupSpec(str(folder), 3, "cpu", MEMORY, True, None)]
+    assert scratch.specs == [parallel._GroupSpec(str(folder), 3, "cpu", MEMORY, True, None, "bfloat16")]
     assert is_frozen(scratch.specs[0])
     assert scratch.joined == [(0, "model")] and group.others == (101, 102)
     assert (group.scheduling, group.running, group.pages_used, group.swap_space) == (1.5, 3, 7, "swap space")
@@ -251,7 +252,7 @@ def test_a_member_meets_the_others_takes_its_share_and_makes_its_engine(monkeypa
     monkeypatch.setattr(parallel, "shard", lambda *given: calls.append(given))
     monkeypatch.setattr(parallel, "local_engine", lambda *given: given)
     for sampling in (True, False):
-        spec = parallel._GroupSpec("folder", 3, "cuda", MEMORY, sampling, 0.25)
+        spec = parallel._GroupSpec("folder", 3, "cuda", MEMORY, sampling, 0.25, "bfloat16")
         assert spec.join(2, "model") == ("model", MEMORY, sampling, 0.25)
     assert calls == [("model", ("mesh", ("store", "folder/meeting", 3), 2, 3, "cuda"))] * 2
 
@@ -271,7 +272,7 @@ def follower(monkeypatch, tmp_path):
     monkeypatch.setattr(parallel, "distributed", state)
     notes.bars = []
     monkeypatch.setattr(parallel.logging, "disable_progress_bar", lambda: notes.bars.append("off"))
-    notes.spec = SimpleNamespace(folder=str(tmp_path))
+    notes.spec = SimpleNamespace(folder=str(tmp_path), precision="bfloat16")
     return notes
 
 
@@ -321,7 +322,7 @@ def test_another_process_reports_twice_and_does_as_it_is_told(follower, monkeypa
         parallel._follow_orders(2, follower.spec, theirs)
     assert [ours.recv(), ours.recv()] == ["", ""] and not ours.poll()
     assert local.calls == [("enter", 3), ("cancel", 8), ("step",)]
-    assert loaded == [(follower.spec.folder, {"dtype": parallel.torch.float32, "attn_implementation": "sdpa"})]
+    assert loaded == [(follower.spec.folder, {"dtype": torch.bfloat16, "attn_implementation": "sdpa"})]
 
 
 def test_another_process_ends_with_its_parent(monkeypatch):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pliant.errors import DeviceError, DigestError, WorkerError
+from pliant.errors import DeviceError, DigestError, InputError, WorkerError
 from pliant.packing.scheduling.plan import rules_of
 from registry import codec
 from serving.packing.engine import device
@@ -76,6 +76,21 @@ def test_an_engine_is_made_of_its_plan_and_started(spec, monkeypatch, tmp_path):
         "start",
     ]
     assert journals == [tmp_path / "j"]
+
+
+def test_an_engine_runs_in_the_precision_of_its_plan(spec, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        device, "Engine", lambda generator, *_arguments, **_options: made.append(generator) or Recorded()
+    )
+    monkeypatch.setattr(device, "check_precision", lambda *given: made.append(given))
+    build(replace(spec(), precision="bfloat16"), "deliver")
+    assert made[0] == ("bfloat16", "cpu") and made[1].precision == "bfloat16"
+
+
+def test_a_plan_in_a_precision_that_the_device_lacks_is_refused(spec):
+    with pytest.raises(InputError, match="precision is float16, but must be float32 here: float16 is for GPUs"):
+        build(replace(spec(), precision="float16"), "deliver")
 
 
 def test_an_engine_has_the_threads_of_its_plan(spec, monkeypatch):

@@ -1,0 +1,157 @@
+"""A generator is stored in the precision that is configured or best on the device, and its plan names its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from flows.device import check_device
+from flows.packing import measure as measuring
+from flows.packing import precision as choosing
+from flows.packing import stages
+from flows.packing.config import MemoryConfig, PackingFlowConfig
+from flows.packing.measure import measure, token_bytes
+from flows.packing.precision import converted, known_precision, on_device
+from flows.packing.stages import generator_key, make_generator, make_steps, steps_key
+from pliant.errors import InputError
+from pliant.packing.engine.model import in_precision, load_generator
+from pliant.packing.scheduling.iteration_cost import Point
+from pliant.progress import silent
+from registry.store import FolderStore
+from tests.fixtures.packing.generators import tiny_generator
+from tests.fixtures.packing.tiny import write_generator
+
+AUTO = PackingFlowConfig(memory=MemoryConfig(megabytes=0.01, page_tokens=4))
+POINTS = tuple(Point(queries, 1, queries + 1, 1e-3 * queries) for queries in (1, 2, 4, 8))
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    """Say whether the device has bfloat16, and which precision is measured to be the fastest on it."""
+
+    def processor(native: bool, fastest: str = "bfloat16") -> None:
+        for module in (choosing, stages):
+            monkeypatch.setattr(module, "has_bfloat16", lambda _device: native)
+        monkeypatch.setattr("pliant.precision.has_bfloat16", lambda _device: native)
+        monkeypatch.setattr(choosing, "fastest", lambda *_: (fastest, {"float32": 2.0, "bfloat16": 1.0}))
+
+    return processor
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The precisions of the generators whose iterations were measured."""
+    seen = []
+
+    def profile(generator, *_rest):
+        seen.append(generator.precision)
+        return SimpleNamespace(points=POINTS, swap=1e-6)
+
+    monkeypatch.setattr(measuring, "profile", profile)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "native", "known"),
+    [
+        ("auto", "cpu", False, "float32"),
+        ("auto", "cpu", True, ""),
+        ("auto", "cuda", False, "float32"),
+        ("auto", "cuda:1", True, "bfloat16"),
+        ("float32", "cpu", True, "float32"),
+        ("bfloat16", "cpu", True, "bfloat16"),
+        ("float16", "cuda", False, "float16"),
+    ],
+)
+def test_only_on_a_processor_with_bfloat16_must_the_precision_be_measured(processor, precision, device, native, known):
+    processor(native)
+    assert known_precision(replace(AUTO, precision=precision, device=device)) == known
+
+
+@pytest.mark.parametrize("fastest", ["float32", "bfloat16"])
+def test_of_two_precisions_the_one_that_was_measured_faster_is_taken(processor, fastest):
+    processor(True, fastest)
+    generator, seconds = converted(tiny_generator(), AUTO)
+    assert (generator.precision, seconds) == (fastest, {"float32": 2.0, "bfloat16": 1.0})
+    processor(False)
+    assert converted(tiny_generator(), AUTO) == (tiny_generator(), {})
+
+
+@pytest.mark.parametrize(
+    ("precision", "sentence"),
+    [
+        ("int8", "precision is int8, but must be one of auto, float32, bfloat16, float16"),
+        ("float16", "precision is float16, but must be float32 here: float16 is for GPUs"),
+        (
+            "bfloat16",
+            "precision is bfloat16, but must be float32 here: this processor has no instructions for bfloat16",
+        ),
+    ],
+)
+def test_a_precision_that_the_device_lacks_is_refused_before_anything_is_trained(processor, precision, sentence):
+    processor(False)
+    with pytest.raises(InputError) as caught:
+        check_device(PackingFlowConfig(precision=precision))
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_generator_from_outside_is_stored_in_its_precision(processor, tmp_path, precision):
+    processor(True)
+    write_generator(tmp_path)
+    store, config = FolderStore(tmp_path / "store"), replace(AUTO, generator=f"path:{tmp_path / 'generator'}")
+    config = replace(config, name="things", precision=precision)
+    result = make_generator(config, None, generator_key(config, None), store, silent)
+    assert result["notes"]["precision"] == precision
+    assert stages.load_generator(store, result).precision == precision
+
+
+def test_what_was_made_in_one_precision_is_not_taken_for_another(processor):
+    processor(True)
+    generator = {"key": "g", "digest": "d"}
+    keys = {generator_key(replace(AUTO, precision=precision), None) for precision in ("auto", "float32", "bfloat16")}
+    assert len(keys) == 3
+    native = steps_key(AUTO, generator), generator_key(AUTO, None)
+    processor(False)
+    assert steps_key(AUTO, generator) != native[0], "another device of the same class may lack bfloat16"
+    assert generator_key(AUTO, None) != native[1]
+    fixed = replace(AUTO, precision="float32")
+    before = generator_key(fixed, None)
+    processor(True)
+    assert generator_key(fixed, None) == before, "which is measured nowhere"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_steps_are_measured_in_the_generators_precision_and_say_so(processor, measured, tmp_path, precision):
+    processor(True)
+    store = FolderStore(tmp_path)
+    generator = in_precision(tiny_generator(), precision)
+    result = {"key": "generator", "digest": store.save("generator", generator)}
+    steps = make_steps(AUTO, result, "steps", store, silent)
+    found = store.load(measuring.Measured, "steps", steps["digest"])
+    assert measured == [precision] and found.precision == precision
+    pages = {"float32": 10, "bfloat16": 20}  # 10,485 bytes; a page of 4 tokens has 1,024 in float32
+    assert found.memory.pages == pages[precision]
+
+
+def test_where_the_device_lacks_a_generators_precision_it_is_measured_in_float32(processor, measured):
+    processor(False)
+    low = in_precision(tiny_generator(), "bfloat16")
+    assert on_device(low, "cpu").precision == "float32"
+    assert measure(AUTO, low, silent).precision == "float32" and measured == ["float32"]
+    processor(True)
+    assert on_device(low, "cpu") is low
+    assert on_device(in_precision(tiny_generator(), "float16"), "cpu").precision == "float32"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_a_tokens_bytes_are_those_that_the_model_caches_in_each_precision(precision):
+    import torch
+
+    generator = in_precision(tiny_generator(), precision)
+    with torch.no_grad():
+        cache = load_generator(generator)(torch.tensor([[1, 2, 3]]), use_cache=True).past_key_values
+    cached = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    assert token_bytes(generator.config, precision) == cached // 3

@@ -1,0 +1,121 @@
+"""Arrays come back from their file in their own types, also bfloat16; what is no such file is named."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+
+import numpy as np
+import pytest
+from safetensors import numpy as safetensors
+
+from pliant.bfloat16 import BFLOAT16
+from registry import tensors
+
+
+def _written(tmp_path, **arrays):
+    path = tmp_path / "tensors.safetensors"
+    path.write_bytes(tensors.write(arrays))
+    return path
+
+
+@pytest.mark.parametrize("dtype", tensors.TYPES.values(), ids=str)
+def test_an_array_of_any_type_comes_back_as_it_was(tmp_path, dtype):
+    array = np.arange(6, dtype=np.uint16).view(BFLOAT16) if dtype == BFLOAT16 else np.arange(6).astype(dtype)
+    array = array.reshape(2, 3)
+    content, _ = tensors.read(_written(tmp_path, array=array, none=array[:0], one=array[:1, 1].reshape(())))
+    back = tensors.parse(content)
+    assert back["array"].dtype == dtype and back["array"].tobytes() == array.tobytes()
+    assert (back["array"].shape, back["none"].shape, back["one"].shape) == ((2, 3), (0, 3), ())
+
+
+def test_bfloat16_is_stored_in_two_bytes_and_under_its_own_name(tmp_path):
+    path = _written(tmp_path, weight=np.arange(4, dtype=np.uint16).view(BFLOAT16))
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    assert json.loads(content[8 : 8 + size])["weight"] == {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}
+
+
+def test_what_safetensors_itself_wrote_is_read_alike(tmp_path):
+    arrays = {"b": np.arange(3, dtype=np.float16), "a": np.ones((2, 2), np.float32), "c": np.array([True, False])}
+    content = safetensors.save(arrays, {"format": "np"})
+    assert tensors.parse(content).keys() == arrays.keys()
+    for name, array in tensors.parse(content).items():
+        np.testing.assert_array_equal(array, safetensors.load(content)[name])
+
+
+@pytest.mark.parametrize("mapped", [0, 1 << 20])
+def test_the_arrays_of_a_file_are_views_of_what_was_digested(tmp_path, monkeypatch, mapped):
+    monkeypatch.setattr(tensors, "MAPPED", mapped)
+    path = _written(tmp_path, x=np.arange(64, dtype=np.float32), y=np.ones((3, 5)))
+    before = path.read_bytes()
+    content, digest = tensors.read(path)
+    assert (bytes(content), digest) == (before, sha256(before).hexdigest())
+    arrays = tensors.parse(content)
+    whole = np.frombuffer(content, np.uint8)
+    assert all(np.shares_memory(array, whole) for array in arrays.values())
+    arrays["x"][:] = 7
+    assert path.read_bytes() == before, "what is written to an array is not written to the file"
+
+
+@pytest.mark.parametrize("mapped", [0, 1 << 20])
+def test_a_file_that_is_replaced_or_removed_keeps_its_arrays(tmp_path, monkeypatch, mapped):
+    monkeypatch.setattr(tensors, "MAPPED", mapped)
+    path = _written(tmp_path, x=np.arange(5000.0))
+    arrays = tensors.parse(tensors.read(path)[0])
+    other = tmp_path / "other"
+    other.write_bytes(b"other")
+    other.replace(path)
+    path.unlink()
+    np.testing.assert_array_equal(arrays["x"], np.arange(5000.0))
+
+
+def test_copied_arrays_begin_with_a_line_of_the_cache(tmp_path):
+    arrays = tensors.parse(tensors.read(_written(tmp_path, x=np.arange(64, dtype=np.float32), y=np.ones(3)))[0])
+    assert min(array.ctypes.data for array in arrays.values()) % tensors.LINE == 0
+
+
+@pytest.mark.parametrize("size", [0, 3, 8, 9, 1000])
+def test_the_content_of_any_file_is_digested(tmp_path, size):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(number % 251 for number in range(size)))
+    content, digest = tensors.read(path)
+    assert (bytes(content), digest) == (path.read_bytes(), sha256(path.read_bytes()).hexdigest())
+
+
+def _file(**entry):
+    header = json.dumps({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | entry}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(8)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"junk",
+        b"\xff" * 40,
+        (2).to_bytes(8, "little") + b"[]",
+        (4).to_bytes(8, "little") + b'"xy"',
+        (10**5).to_bytes(8, "little") + b"[" * 10**5,
+        _file(dtype="F4"),
+        _file(shape=[3]),
+        _file(shape=[-2, -1]),
+        _file(shape=["a"]),
+        _file(shape=None),
+        _file(data_offsets=[8, 16]),
+        _file(data_offsets=[-8, 0]),
+        _file(data_offsets=[0]),
+        _file(data_offsets=[0, "8"]),
+    ],
+)
+def test_what_is_no_file_of_arrays_is_a_value_error(content):
+    with pytest.raises(ValueError):
+        tensors.parse(content)
+    assert tensors.parse(_file())["x"].tolist() == [0.0, 0.0]
+
+
+def test_arrays_are_written_as_safetensors_itself_writes_them():
+    """So the digests of what was stored before there was bfloat16 stay what they were."""
+    types = [dtype for dtype in tensors.TYPES.values() if dtype != BFLOAT16]
+    arrays = {f"{dtype}/{shape}": np.ones(shape, dtype) for dtype in types for shape in ((), (0, 2), (3,), (2, 5))}
+    assert tensors.write(arrays) == safetensors.save(arrays)
