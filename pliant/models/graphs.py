@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import torch
@@ -33,18 +34,31 @@ class Capture(Protocol):
 
 
 class CudaCapture:
-    """Captures graphs of one device in one memory pool. They run one at a time, each result read before the next."""
+    """Captures graphs of one device in one memory pool. They run one at a time, each result read before the next.
+
+    Warm-up and capture use one stream of its own: libraries such as cuBLAS keep a workspace for every stream they see.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
+        self._stream: torch.cuda.Stream | None = None
+        self._failed: list[torch.cuda.CUDAGraph] = []
 
     def __call__(self, call: Callable[[], Tensor]) -> Replay:
+        """Capture a call. A failure raises `RuntimeError`, and later captures and calls run as if it had not been tried."""
         with torch.cuda.device(self._device):
-            self._warm_up(call)
+            present = torch.cuda.current_stream()
+            self._stream = self._stream or torch.cuda.Stream()
+            self._warm_up(call, present, self._stream)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
-                out = call()
+            try:
+                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                    out = call()
+            except BaseException:
+                torch.cuda.set_stream(present)  # torch leaves the stream of a failed capture the current one
+                self._abandon(graph)
+                raise
 
         def replay() -> Tensor:
             graph.replay()
@@ -52,15 +66,26 @@ class CudaCapture:
 
         return replay
 
-    def _warm_up(self, call: Callable[[], Tensor]) -> None:
-        """Run the call first on another stream, as libraries choose kernels and allocate then: not to be recorded."""
-        apart, present = torch.cuda.Stream(), torch.cuda.current_stream()
+    def _warm_up(self, call: Callable[[], Tensor], present: torch.cuda.Stream, apart: torch.cuda.Stream) -> None:
+        """Run the call first on the other stream, as libraries choose kernels and allocate then: not to be recorded."""
         apart.wait_stream(present)
         with torch.cuda.stream(apart):
             for _ in range(3):
                 call()
         present.wait_stream(apart)
         torch.cuda.synchronize()
+
+    def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Undo what a failed capture leaves in torch's allocators.
+
+        Where the capture could not be ended, the pool is still being allocated to, and a second capture into it would be
+        refused. So that is ended, and later graphs get another pool. The allocator of pinned memory keeps a reference to
+        the graph, which must therefore live on.
+        """
+        self._failed.append(graph)
+        with suppress(RuntimeError):  # the capture was ended: nothing is allocated to the pool
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+        self._pool = torch.cuda.graph_pool_handle()
 
 
 class Graphs:

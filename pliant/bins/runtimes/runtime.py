@@ -124,7 +124,8 @@ class AotEngine:
 
     def open(self, shape: Shape) -> Call:
         """Load the package of a shape. Raises `ArtifactError` where the encoder lacks a weight that it wants."""
-        loaded = torch._inductor.aoti_load_package(str(self._folder / package(shape)))
+        index = -1 if self._device.index is None else self._device.index  # -1: the present device
+        loaded = torch._inductor.aoti_load_package(str(self._folder / package(shape)), device_index=index)
         names = loaded.get_constant_fqns()
         if lacking := [name for name in names if name not in self._weights]:
             raise ArtifactError(f"the compiled {size_text(shape)} wants weights that the encoder lacks: {lacking[:3]}")
