@@ -88,6 +88,12 @@ class CudaCapture:
         self._pool = torch.cuda.graph_pool_handle()
 
 
+def reason_of(error: BaseException) -> str:
+    """Return in one line why a call or its capture failed: of a failed capture the first error, not what it led to."""
+    first = error.__context__ if isinstance(error.__context__, RuntimeError) else error
+    return (str(first).strip().splitlines() or [type(first).__name__])[0]
+
+
 class Graphs:
     """Runs `forward` on the first rows of fixed input buffers, padded to the next bucket.
 
