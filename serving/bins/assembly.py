@@ -146,7 +146,8 @@ def _first(settings: BinsSettings, catalog: Catalog, worker: int) -> int | None:
 def _stream_build(settings: BinsSettings, served: ServedStream) -> StreamBuild:
     bins, encoder = served.bins, served.encoder
     folder = compiled(settings, served)
-    return StreamBuild(encoder.folder, encoder.digest, bins.engine, bins.shapes, folder, dict(bins.files))
+    files = dict(bins.files)
+    return StreamBuild(encoder.folder, encoder.digest, bins.engine, bins.shapes, folder, files, bins.precision)
 
 
 def _nothing() -> None:

@@ -42,6 +42,7 @@ def _runtime(stream: StreamBuild, spec: BinsBuild) -> BinsRuntime:
         spec.plan.device,
         spec.plan.threads or 1,
         spec.placement,
+        stream.precision,
     )
 
 

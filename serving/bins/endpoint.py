@@ -186,6 +186,7 @@ def _stream(served: ServedStream) -> dict[str, Any]:
         "slo": bins.slo,
         "device": bins.device_class,
         "engine": bins.engine,
+        "precision": bins.precision,
         "bins": [bin_name(shape) for shape in bins.shapes],
         "seconds": list(bins.seconds),
     }

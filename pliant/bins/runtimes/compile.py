@@ -21,6 +21,8 @@ from pliant.bins.runtimes.graphs import EagerEngine
 from pliant.bins.runtimes.model import HeadedEncoder, load_model
 from pliant.bins.runtimes.padding import padded
 from pliant.errors import ArtifactError, InputError, PliantError
+from pliant.models.convert import convert
+from pliant.precision import FLOAT32, dtype_of
 from pliant.progress import Progress, share, silent
 
 EXPORTS = ((23, "sdpa"), (20, "eager"))
@@ -42,6 +44,7 @@ def compile_shapes(
     folder: Path,
     device: str = "cpu",
     progress: Progress = silent,
+    precision: str = FLOAT32,
 ) -> dict[str, str]:
     """Compile into `folder` what the engine needs for these shapes, all of it or nothing.
 
@@ -55,7 +58,8 @@ def compile_shapes(
         return {}
     if engine == "onnx" and torch.device(device).type != "cpu":
         raise InputError("engine", "onnx", f"graphs, aot or eager on {device}")
-    model = load_model(encoder).to(device)
+    check_engine(engine, precision)
+    model = convert(load_model(encoder), dtype_of(precision, device)).to(device)
     if engine == "onnx":
         return store(
             folder, engine, lambda target: _guarded(encoder, engine, lambda: _onnx(encoder, model, target, progress))
@@ -63,6 +67,12 @@ def compile_shapes(
     return store(
         folder, engine, lambda target: _guarded(encoder, engine, lambda: _aot(model, shapes, target, progress))
     )
+
+
+def check_engine(engine: str, precision: str) -> None:
+    """Raise `InputError` for an engine that does not compute in this precision."""
+    if engine == "onnx" and precision != FLOAT32:
+        raise InputError("precision", precision, "float32 with the engine onnx")
 
 
 def package(shape: Shape) -> str:

@@ -1,4 +1,4 @@
-"""Runs a launch of tokenized texts on a device, in the runtime of a given shape, in float32.
+"""Runs a launch of tokenized texts on a device, in the runtime of a given shape.
 
 Native code of static shapes does not check its arguments, so this module does before every call. It neither tokenizes
 nor decides.
@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 
 from pliant.bins.artifact import ENGINES, PLACEMENTS, Encoder, Shape
 from pliant.bins.runtimes.cache import check_versions, verify
-from pliant.bins.runtimes.compile import package
+from pliant.bins.runtimes.compile import check_engine, package
 from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, Note, ignore, to_host
 from pliant.bins.runtimes.model import HeadedEncoder, describe, load_model
 from pliant.bins.runtimes.padding import Batch, Payload, check, padded, size_text
 from pliant.errors import ArtifactError, InputError
+from pliant.models.convert import convert
 from pliant.models.graphs import CudaCapture, reason_of
 from pliant.models.pieces import Pieces
+from pliant.precision import FLOAT32, dtype_of
 
 __all__ = ["BinsRuntime", "Payload", "Run"]
 
@@ -49,9 +51,11 @@ class BinsRuntime:
 
     `folder` and `files` (name -> SHA-256): what `compile_shapes` wrote, for engines that have files; all are verified
     before any is loaded. `placement`: "shared" loads all shapes, "single" those of one length at a time (`load`).
+    `precision`: of the weights, which are converted once; outputs are float32.
 
     Raises `DigestError` or `ArtifactError` for files other than the registered ones, `DeviceError` for files made by
-    other versions or for another processor, `InputError` for shapes beyond the encoder.
+    other versions or for another processor, `InputError` for shapes beyond the encoder, and for a precision that the
+    device or the engine lacks.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class BinsRuntime:
         device: str = "cpu",
         threads: int = 1,
         placement: str = "shared",
+        precision: str = FLOAT32,
     ) -> None:
         for name, value, known in (("engine", engine, ENGINES), ("placement", placement, PLACEMENTS)):
             if value not in known:
@@ -75,7 +80,9 @@ class BinsRuntime:
                 raise InputError("shape", size_text(shape), f"at most {longest} tokens long for {encoder.name}")
         self.shapes, self._pad, self._typed = tuple(shapes), model.pad, model.typed
         self._name, self._notes, self._pieces = encoder.name, dict[str, None](), Pieces(torch.device(device))
-        self._engine = _engine(engine, encoder, folder, files or {}, torch.device(device), threads, self._note)
+        check_engine(engine, precision)
+        dtype = dtype_of(precision, device)
+        self._engine = _engine(engine, encoder, folder, files or {}, torch.device(device), threads, dtype, self._note)
         self._shared = placement == "shared"
         self._calls = self._opened(range(len(self.shapes))) if self._shared else {}
 
@@ -202,13 +209,14 @@ def _engine(
     files: Mapping[str, str],
     device: torch.device,
     threads: int,
+    dtype: torch.dtype,
     note: Note,
 ) -> Engine:
     if name == "onnx":
         return _onnx(_verified(name, folder, files), threads)
     if name == "graphs" and device.type != "cuda":
         raise InputError("engine", name, f"onnx, aot or eager on {device}")
-    model = load_model(encoder).to(device)
+    model = convert(load_model(encoder), dtype).to(device)
     if name == "graphs":
         return GraphsEngine(model, model.inputs, device, CudaCapture(device), note)
     torch_engine = (

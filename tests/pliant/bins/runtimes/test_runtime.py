@@ -407,3 +407,23 @@ def test_texts_that_the_device_has_no_memory_for_run_in_smaller_batches_in_the_d
     assert [length for _, length in sizes[1:]] == [4, 6, 4, 6], "as long as the texts need"
     (text,) = runtime.fallbacks
     assert text.endswith("runs at most 2 at a time: the device lacked memory for 4")
+
+
+@pytest.mark.parametrize("head", ["classification", "embedding"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_may_be_converted_to_half_precision_and_outputs_stay_float32(monkeypatch, family, head):
+    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: True)
+    encoder = tiny_encoder(family, head)
+    half, plain = (BinsRuntime(encoder, SHAPES, "eager", precision=name) for name in ("bfloat16", "float32"))
+    assert {weight.dtype for weight in half._engine._engine._model.parameters()} == {torch.bfloat16}
+    texts = [random_payload(np.random.default_rng(seed), 5 + seed) for seed in range(3)]
+    for low, exact in zip(half.run(4, texts).outputs, plain.run(4, texts).outputs, strict=True):
+        assert low.dtype == np.float32
+        np.testing.assert_allclose(low, exact, atol=0.05)
+
+
+def test_a_precision_that_the_engine_or_the_device_lacks_is_refused():
+    with pytest.raises(InputError, match="precision is bfloat16, but must be float32 with the engine onnx"):
+        BinsRuntime(tiny_encoder(), SHAPES, "onnx", precision="bfloat16")
+    with pytest.raises(InputError, match="precision is float16, but must be float32 or bfloat16 on a CPU"):
+        BinsRuntime(tiny_encoder(), SHAPES, "eager", precision="float16")
