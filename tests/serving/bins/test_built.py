@@ -60,6 +60,7 @@ def test_the_status_says_all_of_the_service_and_its_streams(registry):
                 "slo": 30.0,
                 "device": DEVICE,
                 "engine": "eager",
+                "precision": "float32",
                 "bins": ["8x1", "8x4", f"{MOST}x1", "dynamic"],
                 "seconds": [1e-3, 3e-3, 4e-3],
             }
