@@ -10,12 +10,16 @@ Shape suffixes: B rows of the largest bucket, H and W pixels, C channels, K clas
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from pliant import fallbacks
+from pliant.latency import bucket
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 """Batch sizes to which batches are padded."""
@@ -32,19 +36,34 @@ class Capture(Protocol):
         """Record what `call` does and return its replay on the same addresses. Raises `RuntimeError` if it fails."""
 
 
+@cache
+def capture_stream(index: int) -> torch.cuda.Stream:
+    """Return this process's one stream for captures on the GPU of this index.
+
+    cuBLAS keeps a workspace of megabytes for every stream that it has run on, and torch hands out 32 streams in turn.
+    """
+    return torch.cuda.Stream(torch.device("cuda", index))
+
+
 class CudaCapture:
     """Captures graphs of one device in one memory pool. They run one at a time, each result read before the next."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._index = torch.cuda.current_device() if device.index is None else device.index
         self._pool = torch.cuda.graph_pool_handle()
+        self._failed: list[torch.cuda.CUDAGraph] = []
 
     def __call__(self, call: Callable[[], Tensor]) -> Replay:
-        with torch.cuda.device(self._device):
-            self._warm_up(call)
+        with torch.cuda.device(self._index):
+            apart, present = capture_stream(self._index), torch.cuda.current_stream()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
-                out = call()
+            try:
+                self._warm_up(call, apart, present)
+                with torch.cuda.graph(graph, pool=self._pool, stream=apart):
+                    out = call()
+            except BaseException:
+                self._give_up(graph, present)
+                raise
 
         def replay() -> Tensor:
             graph.replay()
@@ -52,15 +71,26 @@ class CudaCapture:
 
         return replay
 
-    def _warm_up(self, call: Callable[[], Tensor]) -> None:
+    def _warm_up(self, call: Callable[[], Tensor], apart: torch.cuda.Stream, present: torch.cuda.Stream) -> None:
         """Run the call first on another stream, as libraries choose kernels and allocate then: not to be recorded."""
-        apart, present = torch.cuda.Stream(), torch.cuda.current_stream()
         apart.wait_stream(present)
         with torch.cuda.stream(apart):
             for _ in range(3):
                 call()
         present.wait_stream(apart)
         torch.cuda.synchronize()
+
+    def _give_up(self, graph: torch.cuda.CUDAGraph, present: torch.cuda.Stream) -> None:
+        """Put back what torch leaves behind when the end of a capture fails.
+
+        The capture's stream stays the current one then, and its memory pool stays reserved for it, so that the next
+        capture in that pool would fail as well. The allocator of pinned memory still asks the graph, so it is kept.
+        """
+        torch.cuda.set_stream(present)
+        with suppress(RuntimeError):  # the capture had not begun, or its end has released the pool
+            torch._C._cuda_endAllocateToPool(self._index, self._pool)
+        self._failed.append(graph)
+        self._pool = torch.cuda.graph_pool_handle()
 
 
 class Graphs:
@@ -75,7 +105,6 @@ class Graphs:
         self._forward, self._capture, self._buckets = forward, capture, tuple(buckets)
         self._pixel_BHWC, self._task_B = pixel_BHWC, task_B
         self._replays: dict[tuple[int, int], Replay] = {}
-        self._works = True
 
     def run(self, gamma: int, count: int) -> Tensor:
         """Return the outputs of the first `count` rows, valid until the next run. Captures a missing graph."""
@@ -96,20 +125,19 @@ class Graphs:
     def _replay(self, gamma: int, size: int) -> Replay:
         if (gamma, size) not in self._replays:
             pixels, rows = self._pixel_BHWC[:size], self._task_B[:size]
-            self._replays[gamma, size] = self._recorded(lambda: self._forward(gamma, pixels, rows))
+            self._replays[gamma, size] = self._recorded(gamma, size, lambda: self._forward(gamma, pixels, rows))
         return self._replays[gamma, size]
 
-    def _recorded(self, call: Callable[[], Tensor]) -> Replay:
-        """Return the replay, or the call itself once capturing has failed, which is slower but right."""
-        if self._works:
-            try:
-                return self._capture(call)
-            except RuntimeError as error:
-                self._works = False
-                warnings.warn(f"graphs cannot be captured here, running without: {error}", stacklevel=2)
-        return call
+    def _recorded(self, gamma: int, size: int, call: Callable[[], Tensor]) -> Replay:
+        """Return the replay, or the call itself where it cannot be captured, which is slower but right."""
+        try:
+            return self._capture(call)
+        except RuntimeError as error:
+            what = f"the graph of gamma {gamma} at batch {size}"
+            fallbacks.note("capture", f"{what} cannot be captured and runs without one: {first_line(error)}")
+            return call
 
 
-def bucket(count: int, buckets: Sequence[int] = BUCKETS) -> int:
-    """Return the smallest bucket that holds `count` rows, or `count` itself beyond the largest."""
-    return next((size for size in buckets if size >= count), count)
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or its class where it has none."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -34,10 +34,9 @@ class Knowledge:
 
     def only(self, settings: Sequence[int]) -> Knowledge:
         """Return the same restricted to these settings. Raises `InputError` for an unknown one."""
-        chosen = tuple(sorted(settings))
-        rows = tuple(self.latency.row(setting) for setting in chosen)
-        accuracy = {task: {s: shares[s] for s in chosen} for task, shares in self.accuracy.items()}
-        return Knowledge(LatencyTable(chosen, self.latency.batches, rows), accuracy, self.rule, self.loading)
+        latency = self.latency.only(settings)
+        accuracy = {task: {s: shares[s] for s in latency.settings} for task, shares in self.accuracy.items()}
+        return Knowledge(latency, accuracy, self.rule, self.loading)
 
     def plain(self) -> dict[str, Any]:
         """Return it as the facts of a `Changed` event: JSON values only."""
@@ -47,6 +46,7 @@ class Knowledge:
                 "settings": list(table.settings),
                 "batches": list(table.batches),
                 "seconds": [list(row) for row in table.seconds],
+                "buckets": list(table.buckets),
             },
             "accuracy": {task: [[s, share] for s, share in shares.items()] for task, shares in self.accuracy.items()},
             "rule": {"below": list(rule.below), "gammas": list(rule.gammas)},
@@ -59,7 +59,8 @@ class Knowledge:
         try:
             table, rule = plain["latency"], plain["rule"]
             rows = tuple(tuple(row) for row in table["seconds"])
-            latency = LatencyTable(tuple(table["settings"]), tuple(table["batches"]), rows)
+            buckets = tuple(table.get("buckets", ()))  # older journals lack them
+            latency = LatencyTable(tuple(table["settings"]), tuple(table["batches"]), rows, buckets)
             accuracy = {task: dict(shares) for task, shares in plain["accuracy"].items()}
             loading = dict(plain["loading"])
             return cls(latency, accuracy, RateRule(tuple(rule["below"]), tuple(rule["gammas"])), loading)

@@ -174,6 +174,11 @@ class TokensRuntime:
         return logit_BK.softmax(-1)
 
     @property
+    def buckets(self) -> tuple[int, ...]:
+        """Batch sizes to which batches are padded; empty where none is padded."""
+        return () if self._graphs is None else tuple(self._execution.buckets)
+
+    @property
     def width(self) -> int:
         """Width of the features."""
         return self._model.width
