@@ -38,31 +38,33 @@ class Capture(Protocol):
 
 @cache
 def capture_stream(index: int) -> torch.cuda.Stream:
-    """Return this process's one stream for captures on the GPU of this index.
+    """Return this process's one stream for warm-ups and captures on the GPU of this index.
 
-    cuBLAS keeps a workspace of megabytes for every stream that it has run on, and torch hands out 32 streams in turn.
+    Libraries such as cuBLAS keep a workspace for every stream that they see, and torch hands out 32 streams in turn.
     """
-    return torch.cuda.Stream(torch.device("cuda", index))
+    return torch.cuda.Stream(index)
 
 
 class CudaCapture:
     """Captures graphs of one device in one memory pool. They run one at a time, each result read before the next."""
 
     def __init__(self, device: torch.device) -> None:
-        self._index = torch.cuda.current_device() if device.index is None else device.index
+        self._device = device
         self._pool = torch.cuda.graph_pool_handle()
         self._failed: list[torch.cuda.CUDAGraph] = []
 
     def __call__(self, call: Callable[[], Tensor]) -> Replay:
-        with torch.cuda.device(self._index):
-            apart, present = capture_stream(self._index), torch.cuda.current_stream()
+        """Capture a call. A failure raises `RuntimeError`, and later captures and calls run as if it had not been tried."""
+        with torch.cuda.device(self._device):
+            present, apart = torch.cuda.current_stream(), capture_stream(torch.cuda.current_device())
+            self._warm_up(call, present, apart)
             graph = torch.cuda.CUDAGraph()
             try:
-                self._warm_up(call, apart, present)
                 with torch.cuda.graph(graph, pool=self._pool, stream=apart):
                     out = call()
             except BaseException:
-                self._give_up(graph, present)
+                torch.cuda.set_stream(present)  # torch leaves the stream of a failed capture the current one
+                self._abandon(graph)
                 raise
 
         def replay() -> Tensor:
@@ -71,8 +73,8 @@ class CudaCapture:
 
         return replay
 
-    def _warm_up(self, call: Callable[[], Tensor], apart: torch.cuda.Stream, present: torch.cuda.Stream) -> None:
-        """Run the call first on another stream, as libraries choose kernels and allocate then: not to be recorded."""
+    def _warm_up(self, call: Callable[[], Tensor], present: torch.cuda.Stream, apart: torch.cuda.Stream) -> None:
+        """Run the call first on the other stream, as libraries choose kernels and allocate then: not to be recorded."""
         apart.wait_stream(present)
         with torch.cuda.stream(apart):
             for _ in range(3):
@@ -80,17 +82,23 @@ class CudaCapture:
         present.wait_stream(apart)
         torch.cuda.synchronize()
 
-    def _give_up(self, graph: torch.cuda.CUDAGraph, present: torch.cuda.Stream) -> None:
-        """Put back what torch leaves behind when the end of a capture fails.
+    def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Undo what a failed capture leaves in torch's allocators.
 
-        The capture's stream stays the current one then, and its memory pool stays reserved for it, so that the next
-        capture in that pool would fail as well. The allocator of pinned memory still asks the graph, so it is kept.
+        Where the capture could not be ended, the pool is still being allocated to, and a second capture into it would be
+        refused. So that is ended, and later graphs get another pool. The allocator of pinned memory keeps a reference to
+        the graph, which must therefore live on.
         """
-        torch.cuda.set_stream(present)
-        with suppress(RuntimeError):  # the capture had not begun, or its end has released the pool
-            torch._C._cuda_endAllocateToPool(self._index, self._pool)
         self._failed.append(graph)
+        with suppress(RuntimeError):  # the capture was ended: nothing is allocated to the pool
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
         self._pool = torch.cuda.graph_pool_handle()
+
+
+def reason_of(error: BaseException) -> str:
+    """Return in one line why a call or its capture failed: of a failed capture the first error, not what it led to."""
+    first = error.__context__ if isinstance(error.__context__, RuntimeError) else error
+    return (str(first).strip().splitlines() or [type(first).__name__])[0]
 
 
 class Graphs:
@@ -134,10 +142,7 @@ class Graphs:
             return self._capture(call)
         except RuntimeError as error:
             what = f"the graph of gamma {gamma} at batch {size}"
-            fallbacks.note("capture", f"{what} cannot be captured and runs without one: {first_line(error)}")
+            fallbacks.note(
+                "capture", f"{what} cannot be captured, so that batches of it run without: {reason_of(error)}"
+            )
             return call
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or its class where it has none."""
-    return next(iter(str(error).splitlines()), type(error).__name__)

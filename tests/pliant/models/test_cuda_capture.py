@@ -1,140 +1,130 @@
-"""Capturing on CUDA, with a stand-in for torch.cuda: one stream a process, and what a failed capture leaves is put back."""
+"""What a capture asks of CUDA, held against a stand-in that behaves as torch 2.14 does, also where a capture fails."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
 
-from pliant.models import graphs
-from pliant.models.graphs import CudaCapture
+from pliant.models.graphs import CudaCapture, capture_stream
+
+PRESENT = "present"
 
 
-class FakeCuda:
-    """Keeps the current stream and the pools in use as torch 2.14 does: a capture that cannot end leaves both."""
+class Cuda:
+    """Streams by name, graphs and pools. As in torch, a failed capture leaves its stream and its pool in use."""
 
-    def __init__(self) -> None:
-        self.present, self.made, self.pools, self.in_use = "default", [], 0, None
-        self.fails_at_the_end = False
+    def __init__(self, monkeypatch) -> None:
+        self.current, self.streams, self.pools = PRESENT, 0, 0
+        self.captured: list[tuple[object, object]] = []  # pool and stream
+        self.recording: set[object] = set()  # pools that a capture allocates to
+        names = ("graph", "graph_pool_handle", "Stream", "current_stream", "set_stream", "stream", "CUDAGraph")
+        for name in names:
+            monkeypatch.setattr(torch.cuda, name, getattr(self, name))
+        monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+        monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", self.end_allocate, raising=False)
 
-    def make_stream(self, device):
-        self.made.append(FakeStream(len(self.made)))
-        return self.made[-1]
+    class CUDAGraph:
+        def replay(self) -> None:
+            pass
 
-    def set_stream(self, stream) -> None:
-        self.present = stream
+    def Stream(self, device):  # noqa: N802
+        self.streams += 1
+        return Named(f"stream {self.streams}")
 
-    def pool(self) -> int:
+    def graph_pool_handle(self):
         self.pools += 1
         return self.pools
 
-    @contextmanager
-    def stream(self, stream):
-        before, self.present = self.present, stream
-        yield
-        self.present = before
+    def current_stream(self):
+        return Named(self.current)
+
+    def set_stream(self, stream) -> None:
+        self.current = stream.name
 
     @contextmanager
-    def graph(self, graph, pool, stream):
-        if self.in_use == pool:
-            raise RuntimeError("the pool is recorded to already")
-        before, self.present, self.in_use = self.present, stream, pool
+    def stream(self, stream):
+        before, self.current = self.current, stream.name
         try:
             yield
         finally:
-            if self.fails_at_the_end:
-                raise RuntimeError("operation failed due to a previous error during capture")
-        self.present, self.in_use = before, None
+            self.current = before
 
-    def end_allocation(self, device: int, pool: int) -> None:
-        if self.in_use != pool:
-            raise RuntimeError("not currently recording to mempool_id")
-        self.in_use = None
+    @contextmanager
+    def graph(self, graph, pool, stream):
+        if pool in self.recording:
+            raise RuntimeError("already recording to this pool")
+        self.captured.append((pool, stream.name))
+        before, self.current = self.current, stream.name
+        self.recording.add(pool)
+        try:
+            yield
+        except RuntimeError as error:
+            raise RuntimeError("operation failed due to a previous error during capture") from error
+        self.recording.remove(pool)
+        self.current = before
+
+    def end_allocate(self, device, pool) -> None:
+        assert device == 1
+        if pool not in self.recording:
+            raise RuntimeError("not recording to this pool")
+        self.recording.remove(pool)
 
 
-class FakeStream:
-    def __init__(self, number: int) -> None:
-        self.number = number
+class Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    def wait_stream(self, other) -> None: ...
-
-
-class Present(str):
-    def wait_stream(self, other) -> None: ...
-
-
-class FakeGraph:
-    def __init__(self) -> None:
-        self.replayed = 0
-
-    def replay(self) -> None:
-        self.replayed += 1
+    def wait_stream(self, other) -> None:
+        pass
 
 
 @pytest.fixture
-def cuda(monkeypatch) -> FakeCuda:
-    fake = FakeCuda()
-    fake.present = Present("default")
+def cuda(monkeypatch):
+    capture_stream.cache_clear()
+    yield Cuda(monkeypatch)
+    capture_stream.cache_clear()
 
-    @contextmanager
-    def device(index):
-        yield
 
-    stand_ins = {
-        "current_device": lambda: 1,
-        "current_stream": lambda: fake.present,
-        "graph_pool_handle": fake.pool,
-        "Stream": fake.make_stream,
-        "set_stream": fake.set_stream,
-        "stream": fake.stream,
-        "graph": fake.graph,
-        "CUDAGraph": FakeGraph,
-        "device": device,
-        "synchronize": lambda: None,
-    }
-    for name, value in stand_ins.items():
-        monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", fake.end_allocation, raising=False)
-    graphs.capture_stream.cache_clear()
-    yield fake
-    graphs.capture_stream.cache_clear()
+def failing_when(condition):
+    def call():
+        if condition():
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return torch.zeros(1)
+
+    return call
+
+
+def test_after_a_failed_capture_the_stream_is_put_back_and_others_can_be_captured(cuda):
+    capture = CudaCapture(torch.device("cuda:1"))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="during capture"):
+            capture(failing_when(lambda: bool(cuda.recording)))
+        assert (cuda.current, cuda.recording) == (PRESENT, set())
+    assert capture(lambda: torch.ones(1))().item() == 1
+    assert cuda.current == PRESENT
+    assert [pool for pool, _ in cuda.captured] == [1, 2, 3]
+
+
+def test_a_call_that_fails_as_it_is_warmed_up_is_not_captured(cuda):
+    capture = CudaCapture(torch.device("cuda:1"))
+    with pytest.raises(RuntimeError, match="not permitted"):
+        capture(failing_when(lambda: cuda.current != PRESENT))
+    assert cuda.captured == []
+
+
+def test_all_graphs_are_warmed_up_and_captured_on_one_stream_into_one_pool(cuda):
+    capture = CudaCapture(torch.device("cuda:1"))
+    for _ in range(5):
+        capture(lambda: torch.zeros(1))
+    assert (cuda.streams, set(cuda.captured)) == (1, {(1, "stream 1")})
 
 
 def test_all_captures_of_a_process_share_one_stream(cuda):
-    """Each once opened a stream of its own, and so 32 of them, each with its workspace of cuBLAS."""
-    seen = []
-    for device in ("cuda", "cuda:1"):
-        capture = CudaCapture(torch.device(device))
-        for _ in range(3):
-            capture(lambda: seen.append(cuda.present))()
-    assert len(cuda.made) == 1
-    assert set(seen) == {cuda.made[0]}
-    assert cuda.present == "default"
-
-
-def test_a_gpu_of_another_index_has_a_stream_of_its_own(cuda):
-    for device in ("cuda:0", "cuda:1"):
-        CudaCapture(torch.device(device))(lambda: None)
-    assert len(cuda.made) == 2
-
-
-def test_after_a_failed_capture_the_stream_is_put_back_and_the_next_one_succeeds(cuda):
-    capture = CudaCapture(torch.device("cuda"))
-    cuda.fails_at_the_end = True
-    with pytest.raises(RuntimeError, match="previous error during capture"):
-        capture(lambda: None)
-    assert cuda.present == "default"
-    assert cuda.in_use is None
-    cuda.fails_at_the_end = False
-    capture(lambda: None)()
-    assert cuda.present == "default"
-
-
-def test_a_call_that_fails_before_its_capture_puts_the_stream_back_too(cuda):
-    def broken():
-        raise RuntimeError("out of memory")
-
-    with pytest.raises(RuntimeError, match="out of memory"):
-        CudaCapture(torch.device("cuda"))(broken)
-    assert cuda.present == "default"
+    """Each once opened streams of its own, and so up to 32 of them, each with a workspace of cuBLAS."""
+    for _ in range(3):
+        CudaCapture(torch.device("cuda:1"))(lambda: torch.zeros(1))
+    assert [stream for _, stream in cuda.captured] == ["stream 1"] * 3

@@ -178,7 +178,7 @@ def test_a_failed_capture_keeps_the_other_graphs_and_is_noted_with_its_reason():
     (graphs, _), collector = toy(failing_once), Collector()
     assert graphs.run(1, 2)[:, 0].tolist() == [1.0, 2.0]
     assert graphs.run(2, 1)[:, 0].tolist() == [2.0]
-    reason = "the graph of gamma 1 at batch 2 cannot be captured and runs without one: no graph today"
+    reason = "the graph of gamma 1 at batch 2 cannot be captured, so that batches of it run without: no graph today"
     assert collector.take() == (Fallback("capture", reason),)
     assert (len(attempts), len(replayed)) == (2, 1)
 
