@@ -7,7 +7,7 @@ launches. The default and the baselines differ in the policy alone, so comparing
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pliant.errors import InputError
@@ -25,6 +25,7 @@ class Knowledge:
     accuracy: Mapping[str, Mapping[int, float]]  # task -> setting -> share answered correctly
     rule: RateRule  # from the arrival rate to a gamma (OTAS, Algorithm 3)
     loading: Mapping[int, float] = field(default_factory=dict)  # seconds to load a variant (infaas)
+    devices: tuple[str, ...] = ()  # the name of each worker's device, such as cuda:1; empty: not said
 
     def __post_init__(self) -> None:
         for task, shares in self.accuracy.items():
@@ -36,7 +37,7 @@ class Knowledge:
         """Return the same restricted to these settings. Raises `InputError` for an unknown one."""
         latency = self.latency.only(settings)
         accuracy = {task: {s: shares[s] for s in latency.settings} for task, shares in self.accuracy.items()}
-        return Knowledge(latency, accuracy, self.rule, self.loading)
+        return replace(self, latency=latency, accuracy=accuracy)
 
     def plain(self) -> dict[str, Any]:
         """Return it as the facts of a `Changed` event: JSON values only."""
@@ -51,6 +52,7 @@ class Knowledge:
             "accuracy": {task: [[s, share] for s, share in shares.items()] for task, shares in self.accuracy.items()},
             "rule": {"below": list(rule.below), "gammas": list(rule.gammas)},
             "loading": [[setting, seconds] for setting, seconds in self.loading.items()],
+            **({"devices": list(self.devices)} if self.devices else {}),
         }
 
     @classmethod
@@ -62,8 +64,8 @@ class Knowledge:
             buckets = tuple(table.get("buckets", ()))  # older journals lack them
             latency = LatencyTable(tuple(table["settings"]), tuple(table["batches"]), rows, buckets)
             accuracy = {task: dict(shares) for task, shares in plain["accuracy"].items()}
-            loading = dict(plain["loading"])
-            return cls(latency, accuracy, RateRule(tuple(rule["below"]), tuple(rule["gammas"])), loading)
+            loading, devices = dict(plain["loading"]), tuple(plain.get("devices", ()))
+            return cls(latency, accuracy, RateRule(tuple(rule["below"]), tuple(rule["gammas"])), loading, devices)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError("facts", repr(plain)[:80], f"as Knowledge.plain gives them ({error!r})") from None
 

@@ -17,6 +17,7 @@ from serving.tokens.decoders import Decoders
 from serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
 from serving.tokens.request import ImageRequest
 from serving.tokens.settings import TokensSettings
+from serving.workers.devices import devices
 
 ORIGINS = ("task_version", "backbone_version", "profile_version", "variant", "variant_version")
 """Labels of the metric pliant_answers."""
@@ -109,6 +110,9 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         present = self._generations.present
         return {
             **self.common_status(),
+            "devices": [
+                {"name": name, "up": up} for name, up in zip(devices(self.settings), present.driver.up, strict=True)
+            ],
             "policy": self.settings.policy,
             "gammas": list(self.settings.used(present.catalog.knowledge().latency.settings)),
             **present.catalog.described(),

@@ -65,7 +65,13 @@ class TokensRefresh(Refresh):
     pins: dict[str, int] = PINS
 
 
+class ServingDevice(BaseModel):
+    name: str
+    up: bool = Field(description="false while its process is restarted; the other devices serve meanwhile")
+
+
 class Status(CommonStatus):
+    devices: list[ServingDevice]
     policy: str
     gammas: list[int] = Field(description="gammas (or numbers of variants) that the policy may use")
     generation: int = Field(description="number of the present generation, from 1; a change of tasks alone starts none")

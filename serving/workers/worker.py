@@ -17,6 +17,9 @@ from pliant.errors import WorkerError
 from serving.workers.child_process import HEADER, spawn
 from serving.workers.device_process import ArrayOutbox, Build
 
+Rebuild = Callable[[Any], Any]
+"""Gives the build of a changed model from a worker's present one: each worker keeps its own device."""
+
 
 class Worker(Protocol):
     """One device. The driver calls one method at a time, except `kill`. Every method raises `WorkerError` if it fails."""
