@@ -138,13 +138,13 @@ def _judged_alike(challenger: EvaluatedCascade, champion: EvaluatedCascade) -> E
 
 
 def _measured_alike(champion: EvaluatedCascade, challenger: EvaluatedCascade) -> EvaluatedCascade:
-    """Return the champion on the newer latencies, where both were measured on the same classifiers and class of device.
+    """Return the champion on the newer latencies, where both are of the same classifiers, precision and class of device.
 
     An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever.
     """
     old, new = champion.cascade, challenger.cascade
     same = [level.classifier for level in old.levels] == [level.classifier for level in new.levels]
-    if not same or old.device != new.device:
+    if not same or (old.device, old.precision) != (new.device, new.precision):
         return champion
     levels = tuple(
         replace(level, latency=newer.latency, importance=newer.importance)
