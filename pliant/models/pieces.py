@@ -7,6 +7,8 @@ from typing import TypeVar
 
 import torch
 
+from pliant import fallbacks
+
 P = TypeVar("P")
 R = TypeVar("R")
 
@@ -55,3 +57,4 @@ class Pieces:
     def _lower(self, key: int, name: str, tried: int) -> None:
         self._most[key] = most = max(1, tried // 2)
         self._lacks[key] = f"{name} runs at most {most} at a time: the device lacked memory for {tried}"
+        fallbacks.note("memory", self._lacks[key])

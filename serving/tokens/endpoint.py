@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from serving.answers import Completed, Rejected
@@ -17,6 +18,7 @@ from serving.tokens.decoders import Decoders
 from serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
 from serving.tokens.request import ImageRequest
 from serving.tokens.settings import TokensSettings
+from serving.workers.devices import devices
 
 ORIGINS = ("task_version", "backbone_version", "profile_version", "variant", "variant_version")
 """Labels of the metric pliant_answers."""
@@ -109,6 +111,12 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         present = self._generations.present
         return {
             **self.common_status(),
+            "devices": [
+                {"name": name, "up": up, "fallbacks": [asdict(fallback) for fallback in fallbacks]}
+                for name, up, fallbacks in zip(
+                    devices(self.settings), present.driver.up, present.driver.fallbacks, strict=True
+                )
+            ],
             "policy": self.settings.policy,
             "gammas": list(self.settings.used(present.catalog.knowledge().latency.settings)),
             **present.catalog.described(),

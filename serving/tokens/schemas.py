@@ -65,7 +65,19 @@ class TokensRefresh(Refresh):
     pins: dict[str, int] = PINS
 
 
+class DeviceFallback(BaseModel):
+    kind: str = Field(description="what failed: capture (of a CUDA graph), memory or precision")
+    reason: str
+
+
+class ServingDevice(BaseModel):
+    name: str
+    up: bool = Field(description="false while its process is restarted; the other devices serve meanwhile")
+    fallbacks: list[DeviceFallback] = Field(description="slower ways that its process has taken since it was started")
+
+
 class Status(CommonStatus):
+    devices: list[ServingDevice]
     policy: str
     gammas: list[int] = Field(description="gammas (or numbers of variants) that the policy may use")
     generation: int = Field(description="number of the present generation, from 1; a change of tasks alone starts none")

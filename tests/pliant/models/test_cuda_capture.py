@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 import torch
 
-from pliant.models.graphs import CudaCapture
+from pliant.models.graphs import CudaCapture, capture_stream
 
 PRESENT = "present"
 
@@ -31,7 +31,7 @@ class Cuda:
         def replay(self) -> None:
             pass
 
-    def Stream(self):  # noqa: N802
+    def Stream(self, device):  # noqa: N802
         self.streams += 1
         return Named(f"stream {self.streams}")
 
@@ -84,7 +84,9 @@ class Named:
 
 @pytest.fixture
 def cuda(monkeypatch):
-    return Cuda(monkeypatch)
+    capture_stream.cache_clear()
+    yield Cuda(monkeypatch)
+    capture_stream.cache_clear()
 
 
 def failing_when(condition):
@@ -119,3 +121,10 @@ def test_all_graphs_are_warmed_up_and_captured_on_one_stream_into_one_pool(cuda)
     for _ in range(5):
         capture(lambda: torch.zeros(1))
     assert (cuda.streams, set(cuda.captured)) == (1, {(1, "stream 1")})
+
+
+def test_all_captures_of_a_process_share_one_stream(cuda):
+    """Each once opened streams of its own, and so up to 32 of them, each with a workspace of cuBLAS."""
+    for _ in range(3):
+        CudaCapture(torch.device("cuda:1"))(lambda: torch.zeros(1))
+    assert [stream for _, stream in cuda.captured] == ["stream 1"] * 3
