@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pliant import fallbacks
 from pliant.bins.artifact import ENGINES, PLACEMENTS, Encoder, Shape
 from pliant.bins.runtimes.cache import check_versions, verify
 from pliant.bins.runtimes.compile import check_engine, package
-from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, Note, ignore, to_host
+from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, Note, to_host
 from pliant.bins.runtimes.model import HeadedEncoder, describe, load_model
 from pliant.bins.runtimes.padding import Batch, Payload, check, padded, size_text
 from pliant.errors import ArtifactError, InputError
@@ -89,7 +90,7 @@ class BinsRuntime:
     @property
     def fallbacks(self) -> tuple[str, ...]:
         """Return what runs otherwise than planned, as that has failed: one sentence each."""
-        return tuple(f"{self._name}: {text}" for text in (*self._notes, *self._pieces.fallbacks))
+        return (*self._notes, *self._pieces.fallbacks)
 
     def load(self, setting: int) -> None:
         """Load all batch sizes of this shape's length, in place of another length.
@@ -120,7 +121,7 @@ class BinsRuntime:
         rest = self._dynamic()
         outputs = self._pieces.run(
             setting,
-            size_text(shape),
+            f"{self._name}: {size_text(shape)}",
             payloads,
             lambda texts: self._outputs(shape, call, texts),
             None if rest is None else lambda texts: self._outputs(*rest, texts),
@@ -135,8 +136,11 @@ class BinsRuntime:
         loaded = ((self.shapes[setting], call) for setting, call in self._calls.items())
         return next(((shape, call) for shape, call in loaded if shape.dynamic), None)
 
-    def _note(self, text: str) -> None:
-        self._notes[text] = None
+    def _note(self, kind: str, text: str) -> None:
+        reason = f"{self._name}: {text}"
+        if reason not in self._notes:  # under the placement "single" a shape is loaded again and again
+            self._notes[reason] = None
+            fallbacks.note(kind, reason)
 
     def _known(self, setting: int) -> Shape:
         if not 0 <= setting < len(self.shapes):
@@ -152,7 +156,7 @@ class BinsRuntime:
 class AotEngine:
     """AOTInductor packages of a verified folder, which share the weights of `model`."""
 
-    def __init__(self, model: HeadedEncoder, folder: Path, note: Note = ignore) -> None:
+    def __init__(self, model: HeadedEncoder, folder: Path, note: Note = fallbacks.note) -> None:
         self._model, self._inputs, self._folder, self._note = model, model.inputs, folder, note
         self._device = next(model.parameters()).device
         self._weights = dict(model.named_parameters()) | dict(model.named_buffers())
@@ -166,7 +170,8 @@ class AotEngine:
         try:
             loaded = torch._inductor.aoti_load_package(str(self._folder / package(shape)), device_index=index)
         except RuntimeError as error:
-            self._note(f"{size_text(shape)} runs in plain torch, as its package cannot be loaded ({reason_of(error)})")
+            reason = f"its package cannot be loaded ({reason_of(error)})"
+            self._note("package", f"{size_text(shape)} runs in plain torch, as {reason}")
             return EagerEngine(self._model, self._device).open(shape)
         names = loaded.get_constant_fqns()
         if lacking := [name for name in names if name not in self._weights]:

@@ -22,6 +22,7 @@ from pliant.bins.runtimes.graphs import EagerEngine
 from pliant.bins.runtimes.model import load_model
 from pliant.bins.runtimes.runtime import AotEngine, BinsRuntime
 from pliant.errors import ArtifactError, DeviceError, DigestError, InputError
+from pliant.fallbacks import Collector, Fallback
 from tests.fixtures.bins.encoders import FAMILIES, random_payload, tiny_encoder
 
 SHAPES = (Shape(8, 1), Shape(8, 4), Shape(40, 1), Shape(40, 2), Shape(40, 8, dynamic=True))
@@ -369,6 +370,7 @@ def test_a_compiled_package_is_loaded_to_the_device_of_the_encoder(monkeypatch, 
 
 
 def test_a_package_that_cannot_be_loaded_leaves_the_others_and_its_shape_to_plain_torch(monkeypatch, tmp_path):
+    noted = Collector()
     shapes = (*SHAPES[:2], SHAPES[-1])
     files = store(tmp_path, "aot", lambda target: [(target / package(shape)).touch() for shape in shapes])
 
@@ -379,7 +381,8 @@ def test_a_package_that_cannot_be_loaded_leaves_the_others_and_its_shape_to_plai
 
     monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
     runtime = BinsRuntime(tiny_encoder(), shapes, "aot", tmp_path, files)
-    assert runtime.fallbacks == ("tiny: 4 x 8 runs in plain torch, as its package cannot be loaded (undefined symbol)",)
+    reason = "tiny: 4 x 8 runs in plain torch, as its package cannot be loaded (undefined symbol)"
+    assert (runtime.fallbacks, noted.take()) == ((reason,), (Fallback("package", reason),))
     texts = [random_payload(np.random.default_rng(0), 5)]
     plain = BinsRuntime(tiny_encoder(), shapes, "eager").run(1, texts).outputs
     np.testing.assert_allclose(runtime.run(1, texts).outputs, plain, atol=1e-5)
