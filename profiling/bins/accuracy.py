@@ -78,9 +78,9 @@ def outputs(
     dynamic = [Shape(encoder.max_length, BATCH, True)]
     runtime = BinsRuntime(encoder, dynamic, "eager", None, {}, device, threads, precision=precision)
     order = sorted(range(len(texts)), key=lambda row: len(payloads[row][0]))
-    found: dict[int, NDArray[np.float32]] = {}
+    by_row: dict[int, NDArray[np.float32]] = {}
     for start in range(0, len(order), BATCH):
         rows = order[start : start + BATCH]
-        found |= zip(rows, runtime.run(0, [payloads[row] for row in rows]).outputs, strict=True)
+        by_row |= zip(rows, runtime.run(0, [payloads[row] for row in rows]).outputs, strict=True)
         progress(start + len(rows), len(order))
-    return np.stack([found[row] for row in range(len(texts))])
+    return np.stack([by_row[row] for row in range(len(texts))])
