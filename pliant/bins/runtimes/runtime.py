@@ -7,7 +7,7 @@ nor decides.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -154,25 +154,28 @@ class BinsRuntime:
 
 
 class AotEngine:
-    """AOTInductor packages of a verified folder, which share the weights of `model`."""
+    """AOTInductor packages of a verified folder, which share the weights of `model`. No other than `packages` is loaded."""
 
-    def __init__(self, model: HeadedEncoder, folder: Path, note: Note = fallbacks.note) -> None:
+    def __init__(
+        self, model: HeadedEncoder, folder: Path, packages: Collection[str], note: Note = fallbacks.note
+    ) -> None:
         self._model, self._inputs, self._folder, self._note = model, model.inputs, folder, note
+        self._packages = packages
         self._device = next(model.parameters()).device
         self._weights = dict(model.named_parameters()) | dict(model.named_buffers())
 
     def open(self, shape: Shape) -> Call:
-        """Load the package of a shape. Where that fails the shape runs in plain torch, and `note` is called.
+        """Load the package of a shape. Where that fails, or compiling it did, the shape runs in plain torch and is noted.
 
         Raises `ArtifactError` where the encoder lacks a weight that it wants.
         """
+        if package(shape) not in self._packages:
+            return self._plain(shape, "it could not be compiled")
         index = -1 if self._device.index is None else self._device.index  # -1: the present device
         try:
             loaded = torch._inductor.aoti_load_package(str(self._folder / package(shape)), device_index=index)
         except RuntimeError as error:
-            reason = f"its package cannot be loaded ({reason_of(error)})"
-            self._note("package", f"{size_text(shape)} runs in plain torch, as {reason}")
-            return EagerEngine(self._model, self._device).open(shape)
+            return self._plain(shape, f"its package cannot be loaded ({reason_of(error)})")
         names = loaded.get_constant_fqns()
         if lacking := [name for name in names if name not in self._weights]:
             raise ArtifactError(f"the compiled {size_text(shape)} wants weights that the encoder lacks: {lacking[:3]}")
@@ -184,6 +187,10 @@ class AotEngine:
                 return to_host(loaded(*moved))
 
         return call
+
+    def _plain(self, shape: Shape, reason: str) -> Call:
+        self._note("package", f"{size_text(shape)} runs in plain torch, as {reason}")
+        return EagerEngine(self._model, self._device).open(shape)
 
 
 class _Threaded:
@@ -224,9 +231,10 @@ def _engine(
     model = convert(load_model(encoder), dtype).to(device)
     if name == "graphs":
         return GraphsEngine(model, model.inputs, device, CudaCapture(device), note)
-    torch_engine = (
-        AotEngine(model, _verified(name, folder, files), note) if name == "aot" else EagerEngine(model, device)
-    )
+    torch_engine: Engine = EagerEngine(model, device)
+    if name == "aot":
+        packages = {Path(file).name for file in files}
+        torch_engine = AotEngine(model, _verified(name, folder, files), packages, note)
     return _Threaded(torch_engine, threads) if device.type == "cpu" else torch_engine
 
 

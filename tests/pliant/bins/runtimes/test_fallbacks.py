@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 import torch
 
 from pliant.bins.artifact import Shape
-from pliant.bins.runtimes.cache import store
-from pliant.bins.runtimes.compile import package
+from pliant.bins.runtimes.cache import VERSIONS, store
+from pliant.bins.runtimes.compile import compile_shapes, package
 from pliant.bins.runtimes.graphs import EagerEngine
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
@@ -81,3 +82,30 @@ def test_a_precision_that_the_engine_or_the_device_lacks_is_refused():
         BinsRuntime(tiny_encoder(), SHAPES, "onnx", precision="bfloat16")
     with pytest.raises(InputError, match="precision is float16, but must be float32 or bfloat16 on a CPU"):
         BinsRuntime(tiny_encoder(), SHAPES, "eager", precision="float16")
+
+
+def test_a_shape_that_cannot_be_compiled_is_left_to_plain_torch_and_the_others_are_packages(monkeypatch, tmp_path):
+    noted, shapes, loaded = Collector(), SHAPES[:2], []
+
+    def compile_and_package(program, package_path, inductor_configs) -> None:
+        Path(package_path).write_text("half a package")
+        if package_path.endswith("8x4.pt2"):
+            raise RuntimeError("no kernel for this shape")
+
+    def load(path, **_):
+        loaded.append(Path(path).name)
+        return SimpleNamespace(get_constant_fqns=list, load_constants=lambda *_, **__: None)
+
+    monkeypatch.setattr(torch.export, "export", lambda *_, **__: None)
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", compile_and_package)
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
+    files = compile_shapes(tiny_encoder(), shapes, "aot", tmp_path)
+    (fallback,) = noted.take()
+    reason = "4 x 8 could not be compiled for aot: RuntimeError: no kernel for this shape"
+    assert fallback == Fallback("package", reason)
+    assert {Path(name).name for name in files} == {"8x1.pt2", VERSIONS}
+    runtime = BinsRuntime(tiny_encoder(), shapes, "aot", tmp_path, files)
+    assert runtime.fallbacks == ("tiny: 4 x 8 runs in plain torch, as it could not be compiled",)
+    assert loaded == ["8x1.pt2"]
+    texts = [random_payload(np.random.default_rng(0), 5)]
+    assert runtime.run(1, texts).outputs[0].shape == (3,)

@@ -363,5 +363,5 @@ def test_a_compiled_package_is_loaded_to_the_device_of_the_encoder(monkeypatch, 
         return Package([])
 
     monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
-    AotEngine(model, tmp_path).open(SHAPES[1])
+    AotEngine(model, tmp_path, {package(SHAPES[1])}).open(SHAPES[1])
     assert loaded == [{"device_index": index}]
