@@ -15,6 +15,7 @@ from itertools import count
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.errors import InputError
+from pliant.packing.engine.budget import check_fits
 from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import Rules
@@ -39,7 +40,7 @@ from serving.packing.messages import Build, EngineBuild
 from serving.packing.reading import PromptReader
 from serving.packing.settings import PackingSettings
 from serving.workers.device_plan import DevicePlan
-from serving.workers.devices import SameDevice, check_devices, devices
+from serving.workers.devices import SameDevice, check_devices, devices, free_memory
 
 WorkerFactory = Callable[[Callable[[], Build]], EngineWorker]
 """Makes a worker, not started, that gets its build plan at each start."""
@@ -54,6 +55,22 @@ def check(settings: PackingSettings) -> None:
         PromptReader(served.generator, served.context)
     check_here(settings, catalog)
     check_devices(settings, catalog)
+    check_memory(settings, catalog)
+
+
+def check_memory(settings: PackingSettings, catalog: Catalog) -> None:
+    """Raise `InputError` for a model whose weights and pages need more than its device has free now."""
+    for name, used in placed(settings, catalog).items():
+        served = catalog.models[name]
+        for device in used if settings.processes == 1 else ():
+            weights = sum(file.stat().st_size for file in served.generator.folder.rglob("*") if file.is_file())
+            check_fits(served.packing.memory, served.packing.kv_bytes, weights, free_memory(device), device)
+
+
+def placed(settings: PackingSettings, catalog: Catalog) -> dict[str, list[str]]:
+    """Return the devices of each model, by its name: each takes the next."""
+    names = devices(settings)
+    return {name: [names[index % len(names)]] for index, name in enumerate(catalog.models)}
 
 
 def load_predictor(served: ServedModel) -> Predict:
@@ -106,11 +123,8 @@ class Maker:
     def make(self, number: int, catalog: Catalog) -> PackingGeneration:
         """Return a generation, not started. Raises `InputError` for models that cannot share the devices."""
         check_spread(self._settings, catalog)
-        all_devices = devices(self._settings)
-        handlers = {
-            name: self._handler(served, all_devices[index % len(all_devices)])
-            for index, (name, served) in enumerate(catalog.models.items())
-        }
+        used_by = placed(self._settings, catalog)
+        handlers = {name: self._handler(served, used_by[name][0]) for name, served in catalog.models.items()}
         used = list(handlers.values())
         observed = [handler.observed for handler in used if handler.observed is not None]
         pool = EnginePool([handler.engine for handler in used], [handler.forecaster for handler in used], observed)
@@ -139,6 +153,7 @@ class Maker:
             plan=DevicePlan(device, settings.threads, required_device, ()),
             journal=numbered_journal(settings.journal, number) if settings.journal else None,
             processes=settings.processes,
+            token_bytes=served.packing.kv_bytes,
         )
 
 

@@ -54,3 +54,4 @@ class EngineBuild(BuildPlan):
     plan: DevicePlan
     journal: Path | None
     processes: int = 1  # that share the model: this one and those that it starts
+    token_bytes: int = 0  # of one token's keys and values; 0: not known

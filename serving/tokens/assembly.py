@@ -25,7 +25,7 @@ from serving.tokens.settings import TokensSettings
 from serving.tokens.variants import VariantCatalog, load_variants
 from serving.workers.device_plan import DevicePlan
 from serving.workers.device_process import Build
-from serving.workers.devices import SameDevice, check_devices
+from serving.workers.devices import SameDevice, check_devices, devices
 from serving.workers.worker import ProcessWorker
 
 WARM_BATCH = 16  # every gamma runs once with this batch size and once with 1 before the first request
@@ -104,7 +104,9 @@ def build_plan(settings: TokensSettings, catalog: Servable) -> Build:
     """Return the build plan of the device process. Raises as `TokensSettings.used`."""
     latency = catalog.knowledge().latency
     required_device = None if settings.any_profile else catalog.device
-    plan = DevicePlan(settings.device, settings.threads, required_device, (1, min(WARM_BATCH, latency.batches[-1])))
+    plan = DevicePlan(
+        devices(settings)[0], settings.threads, required_device, (1, min(WARM_BATCH, latency.batches[-1]))
+    )
     if isinstance(catalog, VariantCatalog):
         return VariantsBuild(tuple((variant.folder, variant.digest) for variant in catalog.variants), plan)
     assert isinstance(catalog, Catalog), "there are two kinds"

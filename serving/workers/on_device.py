@@ -5,13 +5,10 @@ Only this file and the systems' own device.py import torch in serving.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 
 from pliant.device import device_class, threads
-from pliant.errors import DeviceError, WorkerError
+from pliant.errors import DeviceError
 from serving.workers.device_plan import DevicePlan
 
 
@@ -32,13 +29,3 @@ def check_device(profiled: str, device: str, thread_count: int | None) -> None:
             f"the profile was measured on {profiled}, but this device is {present}: profile again on it, give as many "
             "threads as were profiled (--threads), or serve regardless (--any-profile)"
         )
-
-
-@contextmanager
-def reporting_memory(device: str) -> Iterator[None]:
-    """Raise `WorkerError` if the block runs out of the device's memory."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise WorkerError(f"{device} has no room for the model ({reason})") from error

@@ -167,7 +167,7 @@ def test_any_mlflow_client_can_load_the_champions_and_predict(first, place):
 def test_measured_on_another_device_the_champions_bins_are_chosen_again_for_their_lengths(run):
     run.unchanged()
     before, was = versions("bins"), champion_artifacts(settings.read())["things"]
-    published, run.standing = reprofile("cpu", 2, silent), None
+    published, run.standing = reprofile("cpu", 2, silent, other_device=True), None
     now = champion_artifacts(settings.read())["things"]
     with threads(2):
         assert now.device_class == device_class("cpu") != was.device_class

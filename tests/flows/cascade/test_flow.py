@@ -163,7 +163,7 @@ def test_any_mlflow_client_can_load_the_champion_and_predict(first, place):
 def test_measured_on_another_device_the_champions_are_planned_again_from_what_was_saved(run):
     run.unchanged()
     before, was = versions("cascade"), champion_artifacts(settings.read())["things"]
-    published, run.standing = reprofile("cpu", 2, silent), None
+    published, run.standing = reprofile("cpu", 2, silent, other_device=True), None
     now = champion_artifacts(settings.read())["things"]
     with threads(2):
         assert now.device == device_class("cpu") != was.device

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pliant.device import resolve_device
 from pliant.errors import ArtifactError, InputError
 from pliant.protocol import Arrived, Drop, Request
 from registry.names import BINS_ENCODER, BINS_PREFIX
@@ -37,6 +38,7 @@ def test_the_status_says_all_of_the_service_and_its_streams(registry):
         streams = service.present.catalog.streams
     common = ("ready", "alias", "release", "generation", "leaving", "refresh_seconds", "waiting", "pending")
     assert [status.pop(name) for name in common] == [True, "champion", None, 1, 0, 0.0, 0, 0]
+    assert status.pop("devices") == [resolve_device("auto")]
     assert status.pop("refresh") == {"outcome": "unchanged", "message": "not polled yet", "changed": {}}
     heads = {"colours": ("classification", ["red", "green", "blue"]), "meanings": ("embedding", [])}
     assert status == {

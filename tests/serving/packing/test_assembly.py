@@ -71,6 +71,7 @@ def test_models_go_to_the_devices_in_turn_and_each_process_has_its_plan(catalog,
             plan=DevicePlan(device, 3, "a-device", ()),
             journal=tmp_path / journal,
             processes=1,
+            token_bytes=served.packing.kv_bytes,
         )
     assert (making.generation.number, making.generation.catalog) == (3, catalog)
     alone = Making(catalog).workers[0].next_build()
@@ -135,6 +136,14 @@ def test_settings_artifacts_and_devices_are_checked_before_a_service_starts(chec
     with pytest.raises(ArtifactError, match="the generator's tokenizer cannot be read"):
         checking()
     assert source_of(QUIET, registry).registry is registry
+
+
+def test_pages_that_a_device_has_no_room_for_are_refused_with_the_numbers_before_a_service_starts(
+    checking, monkeypatch
+):
+    monkeypatch.setattr(assembly, "free_memory", lambda device: {"cuda:0": 1 << 40, "cuda:1": 1 << 10}[device])
+    with pytest.raises(InputError, match=r"memory is \d+ pages of .* beside .* of weights, .* which cuda:1 has free"):
+        checking(device="cuda:1")
 
 
 def test_a_later_catalog_must_be_of_the_same_class_of_device_unless_the_settings_say_otherwise(registry):
