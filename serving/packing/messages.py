@@ -2,7 +2,7 @@
 
 To the process: its build, then (verb, arguments) with the verbs `submit`, `cancel` and `poll`. From it: (kind, value) with
 the kinds `ready` or `failed` (once, after the build), `progress` (one per iteration), `status`, `report` (the answer to
-`poll`) and `rejected` (a submission).
+`poll`), `rejected` (a submission) and `out_of_memory` (its last, with the number of sequences that ran).
 """
 
 from __future__ import annotations

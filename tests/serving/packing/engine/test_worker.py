@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 
@@ -17,10 +18,16 @@ from serving.packing.engine.engine import EngineDriver, EngineLimits
 from serving.packing.engine.engine_process import joined
 from serving.packing.engine.worker import EngineProcess, _reap
 from serving.workers.child_process import pack, receive
+from serving.workers.device_plan import DevicePlan
 from tests.fixtures.packing.fakes import TALE, FakeBuild
 from tests.serving.packing.engine.test_engine import new_output, until
 
 LIMITS = EngineLimits(retry=0.05)
+
+
+@dataclass(frozen=True)
+class Planned:
+    plan: DevicePlan
 
 
 def driving(test, build: FakeBuild, limits: EngineLimits = LIMITS):
@@ -131,13 +138,14 @@ class Spawned:
         self.answers, self.closes = answers, closes
         monkeypatch.setattr(engine_worker, "spawn", self)
 
-    def __call__(self, entry):
+    def __call__(self, entry, variables):
         ours, theirs = socket.socketpair()
         for answer in self.answers:
             theirs.sendall(answer)
         if self.closes:
             theirs.shutdown(socket.SHUT_WR)
         self.entries.append(entry)
+        self.variables = variables
         self.ends.append(theirs)
         self.processes.append(Process())
         return ours, self.processes[-1]
@@ -280,3 +288,19 @@ def test_a_process_has_five_minutes_to_start(monkeypatch):
 
     asyncio.run(run())
     assert limits == [300.0]
+
+
+def test_an_engine_sees_its_own_gpu_alone(monkeypatch):
+    spawned = Spawned(monkeypatch, pack(("ready", None)))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    build = Planned(DevicePlan("cuda:1", 1, None, ()))
+
+    async def run():
+        worker = EngineProcess(lambda: build)
+        await worker.start()
+        await worker.stop()
+
+    asyncio.run(run())
+    assert spawned.variables == {"CUDA_VISIBLE_DEVICES": "1"}
+    (sent,) = spawned.read()
+    assert (sent.plan.device, sent.plan.name) == ("cuda:0", "cuda:1")
