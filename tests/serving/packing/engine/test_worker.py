@@ -74,6 +74,18 @@ def test_an_engine_that_fails_or_hangs_is_replaced_with_its_process(tmp_path, tr
     driving(test, FakeBuild(trouble=trouble, after=6, once=tmp_path / "once"), EngineLimits(silence=1.5, retry=0.05))
 
 
+def test_a_process_that_lacks_memory_is_replaced_by_one_with_fewer_sequences(tmp_path):
+    async def test(driver, worker):
+        driver.sequences.value = driver.sequences.planned = 64
+        outputs = [new_output(driver) for _ in range(8)]
+        driver.submit(outputs)
+        await until(lambda: all(one.finish for one in outputs))
+        assert {one.writer.take() for one in outputs} == {TALE} and {one.crashes for one in outputs} == {0}
+        assert (driver.sequences.value, driver.sequences.exhausted) == (4, 1)
+
+    driving(test, FakeBuild(trouble="memory", after=6, once=tmp_path / "once"))
+
+
 def test_a_killed_process_is_replaced_and_ends_with_the_service():
     async def test(driver, worker):
         first = worker.pid
