@@ -9,7 +9,7 @@ from typing import Any
 from cli import options
 
 PARTS = "forecasts, study, published, predictor, engine or input"
-OVERRIDES = ("data", "generator", "predictor", "device", "limit")
+OVERRIDES = ("data", "generator", "predictor", "device", "other_device", "limit")
 
 
 def train(parser: ArgumentParser) -> None:

@@ -144,7 +144,8 @@ class BinsFlowConfig:
 
     streams: tuple[StreamConfig, ...] = (StreamConfig(),)
     embedded: EmbeddedConfig = field(default_factory=EmbeddedConfig)
-    device: str = "cpu"
+    device: str = "auto"  # the GPU where there is one, else the CPU
+    other_device: bool = False  # whether a release may replace a champion of another class of device
     threads: int = 1
     seed: int = 0
     arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)
@@ -157,6 +158,7 @@ class BinsFlowConfig:
     reference: ReferenceConfig = field(default_factory=lambda: ReferenceConfig(seconds=1.0))
 
     def __post_init__(self) -> None:
+        config.resolve(self)
         config.check_minimum("threads", self.threads, 1)
         config.check_minimum("seed", self.seed, 0)
         if not self.streams:

@@ -65,7 +65,7 @@ def plan(
 @gate_task()
 def gate(config: BinsFlowConfig, champion: Candidate | None, challenger: Candidate) -> Verdict:
     with stage(f"{challenger.bins.name}: gate") as progress:
-        return judge(champion, challenger, config.gate, config.reference, progress)
+        return judge(champion, challenger, config.gate, config.reference, progress, config.other_device)
 
 
 @publish_task()

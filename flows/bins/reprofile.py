@@ -18,11 +18,12 @@ from flows.bins.config import BinsFlowConfig, EngineConfig
 from flows.bins.measure import Half, finish, measure
 from flows.bins.packages import LENGTHS, bins_package, choice_of, weighed_of
 from flows.bins.plan import describe
-from flows.device import configured_class
+from flows.device import check_replaces, configured_class
 from flows.progress import shares
 from flows.release import open_registry, publish_champion
 from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder
+from pliant.device import resolve_device
 from pliant.errors import RegistryError
 from pliant.precision import FLOAT32, is_fast
 from pliant.progress import Progress, share
@@ -31,13 +32,19 @@ from registry.names import BINS_PREFIX
 from registry.store import FolderStore
 
 
-def reprofile(device: str, threads: int, progress: Progress) -> dict[str, int]:
-    """Print the shapes and return the version published per stream."""
+def reprofile(device: str, threads: int, progress: Progress, other_device: bool = False) -> dict[str, int]:
+    """Print the shapes and return the version published per stream.
+
+    Raises `DeviceError` for another class of device than a champion was measured on, unless `other_device` is set.
+    """
     project = settings.read()
     registry, store = open_registry(project, "bins"), FolderStore(project.store)
     champions = load_champions(registry)
     if not champions:
         raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
+    here = configured_class(BinsFlowConfig(device=device, threads=threads))
+    for name, champion in champions.items():
+        check_replaces(name, here, champion.bins.device_class, other_device)
     return {
         champion.bins.name: _reprofile(registry, store, champion, _config(champion, device, threads), part)
         for champion, part in shares(progress, champions.values())
@@ -49,7 +56,7 @@ def _config(champion: Champion, device: str, threads: int) -> BinsFlowConfig:
     return BinsFlowConfig(
         device=device,
         threads=threads,
-        engine=_engine(champion, device),
+        engine=_engine(champion, resolve_device(device)),
         latency=record.latency,
         edges=record.edges,
         placement=champion.bins.placement,

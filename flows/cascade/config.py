@@ -81,7 +81,8 @@ class CascadeFlowConfig:
             "large", scratch=LARGE, classifier=ClassifierConfig(epochs=2, rate=2e-3, head_rate=2e-3, smoothing=0.1)
         ),
     )
-    device: str = "cpu"
+    device: str = "auto"  # the GPU where there is one, else the CPU
+    other_device: bool = False  # whether a release may replace a champion of another class of device
     threads: int = 1
     seed: int = 0
     arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)
@@ -95,6 +96,7 @@ class CascadeFlowConfig:
     )  # the simulation takes long
 
     def __post_init__(self) -> None:
+        config.resolve(self)
         config.check_minimum("threads", self.threads, 1)
         config.check_minimum("seed", self.seed, 0)
 

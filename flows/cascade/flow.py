@@ -76,7 +76,7 @@ def plan(
 @gate_task()
 def gate(config: CascadeFlowConfig, champion: EvaluatedCascade | None, challenger: EvaluatedCascade) -> Verdict:
     with stage(f"{challenger.cascade.task}: gate") as progress:
-        verdict = judge(champion, challenger, config.gate, config.reference)
+        verdict = judge(champion, challenger, config.gate, config.reference, config.other_device)
         progress(1, 1)
     return verdict
 

@@ -27,6 +27,7 @@ from flows.cascade.config import CascadeFlowConfig
 from flows.cascade.packages import rerouted, task_package
 from flows.cascade.precision import in_precision, slowdown
 from flows.cascade.stages import Latencies, measure, planned
+from flows.device import check_replaces, configured_class
 from flows.progress import shares
 from flows.release import open_registry, publish_champion
 from pliant.cascade.artifact import Cascade, Outputs
@@ -41,13 +42,19 @@ SavedPair = tuple[Saved, Saved]
 """Outputs on the profiling split and on the test split, of one precision."""
 
 
-def reprofile(device: str, threads: int, progress: Progress) -> dict[str, int]:
-    """Print the candidates and return the version published per task. Needs the outputs that the flow saved."""
+def reprofile(device: str, threads: int, progress: Progress, other_device: bool = False) -> dict[str, int]:
+    """Print the candidates and return the version published per task. Needs the outputs that the flow saved.
+
+    Raises `DeviceError` for another class of device than a champion was measured on, unless `other_device` is set.
+    """
     project = settings.read()
     registry, store = open_registry(project, "cascade"), FolderStore(project.store)
     champions = load_champions(registry)
     if not champions:
         raise RegistryError("the registry holds no champion of the cascade: run `pliant train cascade` first")
+    here = configured_class(CascadeFlowConfig(device=device, threads=threads))
+    for task, champion in champions.items():
+        check_replaces(task, here, champion.cascade.device, other_device)
     # All are loaded before the first is measured: what is lacking is reported at once.
     outputs = {task: _saved_pairs(store, champion, device) for task, champion in champions.items()}
     published = {}

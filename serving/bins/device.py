@@ -8,10 +8,11 @@ import numpy as np
 
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.device import reporting_memory
 from pliant.errors import InputError
 from registry import codec
 from serving.bins.messages import BinsBuild, Output, Payload, StreamBuild
-from serving.workers.on_device import prepare, reporting_memory, usable_precision
+from serving.workers.on_device import prepare, usable_precision
 
 SHORT = 8  # tokens of the dynamic runtime's shorter warm-up
 
@@ -23,7 +24,7 @@ def build(spec: BinsBuild) -> BinsModel:
     missing, `DeviceError` on another class of device, `WorkerError` if the device lacks memory.
     """
     prepare(spec.plan)
-    with reporting_memory(spec.plan.device):
+    with reporting_memory(spec.plan.name):
         model = BinsModel([_runtime(stream, spec) for stream in spec.streams], spec)
         if spec.first is not None:
             model.load(spec.first)

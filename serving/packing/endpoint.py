@@ -16,16 +16,19 @@ from serving.lifecycle.endpoint import Endpoint
 from serving.lifecycle.generation import Generation
 from serving.packing.catalog import Catalog, ServedModel
 from serving.packing.engine.engine import EngineDriver, EngineReport
+from serving.packing.engine.engine_group import EngineGroup, merged_report
 from serving.packing.engine.engine_pool import EnginePool
 from serving.packing.engine.forecaster import Forecast, Forecaster
 from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths
+from serving.packing.engine.sequence_limit import SequenceLimit
 from serving.packing.openai import unknown_model
 from serving.packing.reading import PromptReader, Tokens
 from serving.packing.reply import Choice, Reply, ReplyInfo
 from serving.packing.request import GenerationRequest
 from serving.packing.settings import PackingSettings
+from serving.workers.devices import devices
 
 AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
 MESSAGE = 64  # characters that rendering a message by the chat template costs at least
@@ -41,8 +44,9 @@ class Handler:
     created: int  # seconds since 1970
     reader: PromptReader
     forecaster: Forecaster
-    engine: EngineDriver
+    engine: EngineDriver | EngineGroup
     observed: ObservedLengths | None
+    on_devices: Sequence[tuple[str, EngineDriver]]  # the engine, or each of the group's, with its device
 
 
 PackingGeneration = Generation[Catalog, Handler, EnginePool]
@@ -171,15 +175,24 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         """Return the status of the service, of its models and of their engines."""
         return {
             **self.common_status(),
+            "devices": devices(self.settings),
             "policy": self.settings.policy,
             "models": [await self._model(handler) for handler in self._generations.present.handlers.values()],
         }
 
     async def _model(self, handler: Handler) -> dict[str, Any]:
-        report = await handler.engine.poll()
-        name = handler.served.packing.name
-        self.metrics.engine(name, report.status)
-        return {**_described(handler.served), "coverage": self.metrics.coverage(name), "engine": _engine(report)}
+        polls = [engine.poll() for _, engine in handler.on_devices]
+        reports, name = await asyncio.gather(*polls), handler.served.packing.name
+        whole = merged_report(reports)
+        self.metrics.engine(name, whole.status)
+        limits = [_limits(engine.sequences) for _, engine in handler.on_devices]
+        summed = {key: sum(each[key] for each in limits) for key in limits[0]}
+        engines = [
+            {"device": device, **_engine(report), **limit}
+            for (device, _), report, limit in zip(handler.on_devices, reports, limits, strict=True)
+        ]
+        described = {**_described(handler.served), "coverage": self.metrics.coverage(name)}
+        return {**described, "engine": {**_engine(whole), **summed}, "engines": engines}
 
 
 def _select(handlers: Mapping[str, Handler], model: str | None) -> Handler:
@@ -211,6 +224,14 @@ def _described(served: ServedModel) -> dict[str, Any]:
         "device": packing.device_class,
         "page_tokens": memory.page_tokens,
         "cache_bytes": memory.pages * memory.page_tokens * packing.kv_bytes,
+    }
+
+
+def _limits(sequences: SequenceLimit) -> dict[str, int]:
+    return {
+        "sequences": sequences.value,
+        "sequences_planned": sequences.planned,
+        "out_of_memory": sequences.exhausted,
     }
 
 

@@ -6,14 +6,11 @@ Only this file and the systems' own device.py import torch in serving.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 
 from pliant import fallbacks
 from pliant.device import device_class, threads
-from pliant.errors import DeviceError, WorkerError
+from pliant.errors import DeviceError
 from pliant.precision import FLOAT32, is_fast
 from serving.workers.device_plan import DevicePlan
 
@@ -56,13 +53,3 @@ def usable_precision(precision: str, device: str, name: str) -> str:
         return precision
     fallbacks.note("precision", f"{name} computes in float32, as {device} has no instructions for {precision}")
     return FLOAT32
-
-
-@contextmanager
-def reporting_memory(device: str) -> Iterator[None]:
-    """Raise `WorkerError` if the block runs out of the device's memory."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise WorkerError(f"{device} has no room for the model ({reason})") from error

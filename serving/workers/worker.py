@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import pickle
 import subprocess
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pliant.errors import WorkerError
 from pliant.fallbacks import Fallback
 from serving.workers.child_process import HEADER, spawn
+from serving.workers.device_plan import alone
 from serving.workers.device_process import ArrayOutbox, Build, Reply
 
 logger = logging.getLogger("pliant.serving")
@@ -167,8 +169,9 @@ class ProcessWorker(CallingWorker):
     async def start(self) -> None:
         try:
             async with asyncio.timeout(self._start_limit):
-                await self._spawn()
-                await self._call("build", self._build)
+                build, variables = alone(self._build, os.environ)
+                await self._spawn(variables)
+                await self._call("build", build)
         except TimeoutError:
             raise WorkerError(f"the device process was not ready within {self._start_limit:.0f} s") from None
 
@@ -188,9 +191,9 @@ class ProcessWorker(CallingWorker):
             process.kill()
             await asyncio.to_thread(process.wait)
 
-    async def _spawn(self) -> None:
+    async def _spawn(self, variables: Mapping[str, str]) -> None:
         self._outbox = ArrayOutbox()
-        connection, self._process = spawn("serving.workers.device_process:main", [self._outbox.fd])
+        connection, self._process = spawn("serving.workers.device_process:main", [self._outbox.fd], variables)
         self._reader = asyncio.StreamReader()
         protocol = _Connection(self._reader, self._notify_end)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: protocol, sock=connection)

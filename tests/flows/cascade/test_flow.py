@@ -46,7 +46,8 @@ def place(tmp_path_factory, prefect) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def runs(place) -> Runs:
     """Runs the flow; gives what it released and which stages did work."""
-    return Runs(lambda **changes: run_connected(None, setting(place, **changes)))
+    # Champions of two classes of device take turns here.
+    return Runs(lambda **changes: run_connected(None, setting(place, **{"other_device": True, **changes})))
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +164,7 @@ def test_any_mlflow_client_can_load_the_champion_and_predict(first, place):
 def test_measured_on_another_device_the_champions_are_planned_again_from_what_was_saved(run):
     run.unchanged()
     before, was = versions("cascade"), champion_artifacts(settings.read())["things"]
-    published, run.standing = reprofile("cpu", 2, silent), None
+    published, run.standing = reprofile("cpu", 2, silent, other_device=True), None
     now = champion_artifacts(settings.read())["things"]
     with threads(2):
         assert now.device == device_class("cpu") != was.device
@@ -171,6 +172,10 @@ def test_measured_on_another_device_the_champions_are_planned_again_from_what_wa
     assert [level.classifier for level in now.levels] == [level.classifier for level in was.levels]
     assert set(now.test_accuracy) == {candidate.name for candidate in now.candidates}
     assert versions("cascade") == before | {TASK: before[TASK] + 1}
+    released, _ = run(other_device=False)
+    assert not released["promoted"] and f"the champion on {now.device}" in released["reason"]
+    assert versions("cascade") == before | {TASK: before[TASK] + 1}
+    run.standing = None
 
 
 def test_without_the_saved_outputs_nothing_is_measured_and_the_sentence_says_what_helps(first):
@@ -179,7 +184,7 @@ def test_without_the_saved_outputs_nothing_is_measured_and_the_sentence_says_wha
     kept.rename(kept.with_name("away"))
     try:
         with pytest.raises(RegistryError, match=r"saved outputs of the task things are not in .*pliant train cascade"):
-            reprofile("cpu", 1, silent)
+            reprofile("cpu", 1, silent, other_device=True)
     finally:
         kept.with_name("away").rename(kept)
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from pliant.device import device_class
-from pliant.errors import DeviceError, InputError, WorkerError
+from pliant.errors import DeviceError, InputError
 from pliant.fallbacks import Collector, Fallback
 from serving.workers.device_plan import DevicePlan
-from serving.workers.on_device import check_device, prepare, reporting_memory, usable_precision
+from serving.workers.on_device import check_device, prepare, usable_precision
 
 
 @pytest.fixture(autouse=True)
@@ -36,25 +36,6 @@ def test_a_device_of_another_class_is_refused_and_threads_belong_to_the_class():
     with pytest.raises(DeviceError, match="--threads"):
         check_device(present, "cpu", 2)
     assert torch.get_num_threads() == 1
-
-
-@pytest.mark.parametrize(
-    ("error", "sentence"),
-    [
-        (MemoryError(), r"cuda:1 has no room for the model \(MemoryError\)"),
-        (torch.OutOfMemoryError("tried 2 GiB\nof 1"), r"cuda:1 has no room for the model \(tried 2 GiB\)$"),
-    ],
-)
-def test_a_lack_of_memory_is_told_in_one_line(error, sentence):
-    with pytest.raises(WorkerError, match=sentence), reporting_memory("cuda:1"):
-        raise error
-
-
-def test_other_errors_and_none_pass():
-    with reporting_memory("cpu"):
-        pass
-    with pytest.raises(ValueError, match="shape"), reporting_memory("cpu"):
-        raise ValueError("shape")
 
 
 @pytest.mark.parametrize(("device", "selected"), [("cuda:1", [torch.device("cuda:1")]), ("cuda", []), ("cpu", [])])

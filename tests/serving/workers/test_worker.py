@@ -312,7 +312,7 @@ def spawned(monkeypatch):
     """Processes that say what is in `answers`, if anything; their ends of the sockets are in `ends`."""
     record = SimpleNamespace(answers=[(True, None, ())], processes=[], ends=[], started=[])
 
-    def spawn(entry, handed_down):
+    def spawn(entry, handed_down, _variables):
         ours, theirs = socket.socketpair()
         for answer in record.answers:
             theirs.sendall(pack(answer))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pliant.errors import DeviceError, DigestError, WorkerError
+from pliant.errors import DeviceError, DigestError, InputError, WorkerError
 from pliant.packing.scheduling.plan import rules_of
 from registry import codec
 from serving.packing.engine import device
@@ -36,6 +36,14 @@ def test_another_class_of_device_than_the_profiles_is_refused(spec):
 def test_another_generator_than_was_published_is_refused(spec):
     with pytest.raises(DigestError):
         build(spec(digest="0" * 64), lambda _news: None)
+
+
+def test_more_pages_than_the_device_has_room_for_are_refused_before_the_model_is_loaded(spec, monkeypatch):
+    monkeypatch.setattr(device, "Engine", None)
+    monkeypatch.setattr(device, "free_bytes", lambda name: 1 << 20)
+    large = replace(spec(), memory=replace(spec().memory, pages=1 << 20), token_bytes=1 << 10)
+    with pytest.raises(InputError, match=r"memory is \d+ pages of .* which cpu has free"):
+        build(large, lambda _news: None)
 
 
 class Recorded:
