@@ -28,6 +28,7 @@ from registry.store import FolderStore
 from tests.fixtures.bins.tiny import setting
 from tests.fixtures.cascade import tiny
 from tests.fixtures.cascade.tiny import write_texts
+from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.runs import Runs, answer, place_in, versions
 
 ENCODER, BINS = "pliant-bins-encoder-things", "pliant-bins-things"
@@ -234,3 +235,17 @@ def test_a_mistake_comes_out_of_the_flow_as_the_sentence_that_it_is(place, confi
     with pytest.raises(InputError) as error:
         run_connected(config, setting(place, **overrides))
     assert str(error.value).startswith(sentence)
+
+
+@NEEDS_BFLOAT16
+def test_half_precision_is_served_where_it_is_named_and_tolerated_and_can_be_profiled_again(run):
+    released, _ = run(arithmetic={"precision": "bfloat16", "tolerance": 0.9})
+    registry = open_registry(settings.read(), "bins")
+    champion = load_champions(registry)["things"]
+    assert released["promoted"] and champion.bins.precision == "bfloat16"
+    score = fetch_score(registry, champion)
+    assert score is not None and 0 <= score.accuracy <= 1
+    reprofile("cpu", 1, silent)
+    again = load_champions(registry)["things"]
+    assert again.bins.precision in ("bfloat16", "float32")
+    assert fetch_score(registry, again).data == score.data

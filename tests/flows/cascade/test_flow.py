@@ -23,6 +23,7 @@ from pliant.progress import silent
 from registry import codec
 from registry.store import FolderStore
 from tests.fixtures.cascade.tiny import setting, write_texts
+from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.runs import Runs, answer, place_in, versions
 
 SMALL, LARGE = "pliant-cascade-model-things-small", "pliant-cascade-model-things-large"
@@ -215,3 +216,16 @@ def test_a_mistake_comes_out_of_the_flow_as_the_sentence_that_it_is(place, confi
     with pytest.raises(InputError) as error:
         run_connected(config, setting(place, **overrides))
     assert str(error.value).startswith(sentence)
+
+
+@NEEDS_BFLOAT16
+def test_half_precision_is_served_where_it_is_named_and_tolerated_and_can_be_profiled_again(run):
+    released, _ = run(arithmetic={"precision": "bfloat16", "tolerance": 0.9})
+    champion = load_champions(open_registry(settings.read(), "cascade"))["things"]
+    assert released["promoted"] and champion.cascade.precision == "bfloat16"
+    assert champion.test(FolderStore(settings.read().store)).precision == "bfloat16"
+    assert len(champion.record.other) == 2, "both outputs in float32"
+    reprofile("cpu", 1, silent)
+    again = load_champions(open_registry(settings.read(), "cascade"))["things"]
+    assert again.cascade.precision == again.test(FolderStore(settings.read().store)).precision
+    assert len({again.record.outputs, again.record.test, *again.record.other}) == 4
