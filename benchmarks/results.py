@@ -10,7 +10,7 @@ import json
 import math
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -37,6 +37,10 @@ class Target:
         return "met" if self.met else "missed"
 
 
+Add = Callable[[str, Sequence[Target], Mapping[str, Any]], None]
+"""Takes what a part of a stage has measured: its name, its targets, and the details (benchmarks/gpu/stage.py)."""
+
+
 def exit_status(targets: Sequence[Target]) -> int:
     """Return 0 if every target is met, else 1."""
     return 0 if all(target.met for target in targets) else 1
@@ -48,7 +52,7 @@ def write(folder: Path, name: str, targets: Sequence[Target], details: Mapping[s
     content = {
         "targets": [{**asdict(target), "verdict": target.verdict} for target in targets],
         "machine": {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()},
-        "commit": _commit(),
+        "commit": commit(),
         **details,
     }
     path = folder / f"{name}.json"
@@ -57,7 +61,9 @@ def write(folder: Path, name: str, targets: Sequence[Target], details: Mapping[s
         f"{json.dumps(str(key))}: {json.dumps(_compact(value), separators=(',', ':'))}"
         for key, value in content.items()
     ]
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    partial = path.with_suffix(".partial")
+    partial.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    partial.replace(path)  # whoever is ended meanwhile leaves the former file whole
     return path
 
 
@@ -67,15 +73,21 @@ def read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _commit() -> str:
-    """Return the commit, with "-dirty" where the tree differs from it, but for results such as this one."""
-    commit = _git("rev-parse", "--short", "HEAD")
+def commit() -> str:
+    """Return the commit, with "-dirty" where the tree differs from it, but for results such as this one.
+
+    It is "unknown" where this is no checkout, or git is missing.
+    """
+    revision = _git("rev-parse", "--short", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results")
-    return (commit or "unknown") + ("-dirty" if changed else "")
+    return (revision or "unknown") + ("-dirty" if changed else "")
 
 
 def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+    try:
+        return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return ""
 
 
 def _compact(value: Any) -> Any:

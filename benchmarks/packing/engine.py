@@ -1,4 +1,4 @@
-"""Real generation on this machine: every policy in our engine against transformers' own scheduler in the same engine.
+"""Real generation on this machine: every policy in our engine against transformers' own continuous batching.
 
 The model is a Llama with random weights; output lengths are Vicuna's, scaled and forced, with forecasts of a predictor that
 was trained on prompts (benchmarks/packing/vicuna.py). The cache's pages are few enough that paging on demand preempts. Our
@@ -36,6 +36,7 @@ from pliant.progress import Progress, silent
 
 FIFO, FIFO_HOST, OURS = "transformers", "transformers, host", "default"
 OFFLINE, ONLINE = "all at once", "Poisson"
+FASTER: Mapping[str, float] = {OFFLINE: 1.5, ONLINE: 1.4}  # times transformers' tokens/s, by load
 LONGEST = 512  # Vicuna's longest output
 PLANNED = 1000  # requests that our parameters are chosen by
 PLAIN = 3  # requests that plain `generate` is asked for, too
@@ -136,12 +137,12 @@ class EngineContest:
         loads, faster = (OFFLINE, ONLINE), []
         for load in loads:
             ratio = self.figure(load, OURS, "tokens/s") / self.best(load, "tokens/s", True)
-            faster.append(Target(f"{load}: tokens/s over transformers' best margin", ratio, ">=", 1.1, "x"))
+            faster.append(Target(f"{load}: tokens/s over transformers' best setting", ratio, ">=", FASTER[load], "x"))
         sooner = self.figure(ONLINE, OURS, "mean s") / self.best(ONLINE, "mean s", False)
         preempted = min(self.figure(load, "paged", "preemptions") for load in loads)
         return [
             *faster,
-            Target(f"{ONLINE}: mean completion over transformers' best margin", sooner, "<=", 0.75, "x"),
+            Target(f"{ONLINE}: mean completion over transformers' best setting", sooner, "<=", 0.5, "x"),
             Target("preemptions by paging on demand", preempted, ">=", 1),
             Target("greedy texts that differ from others' or from plain generate's", self.differing(), "<=", 0),
         ]
@@ -159,35 +160,36 @@ class EngineContest:
             {"load": row.load, "contender": row.contender.title, **row.figures(), "status": asdict(row.ran.status)}
             for row in self.rows
         ]
-        return {"rate": self.rate, "device": _device(), "rows": rows}
+        return {"rate": self.rate, "device": device(), "rows": rows}
 
 
 def measure(config: EngineConfig, home: Path, progress: Progress = silent) -> EngineContest:
     """Serve both loads. What was predicted of Vicuna's lengths is kept in `home`."""
     foretold = vicuna.vicuna(vicuna.cached(home))
     generator, batch = _generator(config), _submissions(foretold, config, 0.0)
-    steps = steps_of(generator, config.memory, _device())
+    steps = steps_of(generator, config.memory, device())
     packing = planned(generator, config.memory, steps, _submissions(foretold, config, 0.0, PLANNED))
     contenders = list(_contenders(config, packing))
-    offline = _rows(OFFLINE, contenders, generator, batch)
+    offline = serve(OFFLINE, contenders, generator, batch)
     progress(1, 2)
     theirs = [row.ran.seconds for row in offline if row.contender.name == FIFO]
     rate = config.overload * config.requests / min(theirs)
-    online = _rows(ONLINE, contenders, generator, _submissions(foretold, config, rate))
+    online = serve(ONLINE, contenders, generator, _submissions(foretold, config, rate))
     progress(2, 2)
     return EngineContest((*offline, *online), rate, _generated(generator, batch[:PLAIN]))
 
 
-def _rows(
+def serve(
     load: str, contenders: Sequence[Contender], generator: Generator, submissions: Sequence[Submission]
 ) -> list[Row]:
+    """Let every contender serve the submissions, in turns of an iteration."""
     ran = in_turns([_maker(generator, contender) for contender in contenders], submissions)
     return [Row(load, *pair) for pair in zip(contenders, ran, strict=True)]
 
 
 def _maker(generator: Generator, of: Contender) -> Make:
     def make(deliver: Deliver, clock: Clock) -> Engine:
-        basics = generator, of.memory, of.rules, deliver, _device()
+        basics = generator, of.memory, of.rules, deliver, device()
         return Engine(*basics, sampling=False, margin=of.margin, clock=clock)
 
     return make
@@ -196,7 +198,7 @@ def _maker(generator: Generator, of: Contender) -> Make:
 def _contenders(config: EngineConfig, packing: Packing) -> Iterator[Contender]:
     memory = config.memory
     for margin in config.margins:
-        yield Contender(FIFO, None, replace(memory, host_pages=memory.host_pages if _device() != "cpu" else 0), margin)
+        yield Contender(FIFO, None, replace(memory, host_pages=memory.host_pages if device() != "cpu" else 0), margin)
         if config.with_host:
             yield Contender(FIFO_HOST, None, memory, margin)
     for policy in config.policies:
@@ -246,7 +248,7 @@ def _submissions(foretold: Foretold, config: EngineConfig, rate: float, others: 
 
 def _generated(generator: Generator, submissions: Sequence[Submission]) -> tuple[tuple[int, ...], ...]:
     """Return the texts of plain `generate`, one by one."""
-    model, texts = load_generator(generator, _device()), []
+    model, texts = load_generator(generator, device()), []
     model.generation_config.eos_token_id = None
     for submission in submissions:
         ids = torch.tensor([submission.ids], device=model.device)
@@ -257,5 +259,5 @@ def _generated(generator: Generator, submissions: Sequence[Submission]) -> tuple
     return tuple(texts)
 
 
-def _device() -> str:
+def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -82,15 +82,15 @@ def targets(config: GpuConfig = GpuConfig()) -> list[Target]:
 def measure(config: GpuConfig, device: str = "cuda") -> Measured:
     """Run every batch at every setting once a round. Raises `InputError` where there is no such device."""
     name = device_class(device)
-    backbone = _backbone(config.architecture)
-    tasks = [_task(f"task{number}", backbone, number) for number in range(TASKS)]
+    backbone = backbone_of(config.architecture)
+    tasks = [random_task(f"task{number}", backbone, number) for number in range(TASKS)]
     executions = Execution(), Execution(buckets=())
     graphs, eager = (TokensRuntime(backbone, DIGEST, tasks, device, execution) for execution in executions)
     graphs.warm(GAMMAS)
     plain = _plain(backbone, device)
     seconds = []
     for number in range(config.rounds + 3):  # three to warm up
-        row = [_round(graphs, eager, plain, _payloads(backbone.image_size, batch)) for batch in config.batches]
+        row = [_round(graphs, eager, plain, payloads_of(backbone.image_size, batch)) for batch in config.batches]
         if number >= 3:
             seconds.append(row)
     settings = (*map(str, GAMMAS), "eager", "timm")
@@ -118,7 +118,8 @@ def _plain(backbone: Backbone, device: str) -> Plain:
     return run
 
 
-def _backbone(architecture: str) -> Backbone:
+def backbone_of(architecture: str) -> Backbone:
+    """Return timm's backbone with its weights, or with random ones where its hub is out of reach."""
     try:
         return from_timm(architecture)
     except OfflineError:
@@ -128,7 +129,8 @@ def _backbone(architecture: str) -> Backbone:
         return Backbone(architecture, {}, size, (0.5,) * 3, (0.5,) * 3, f"{architecture}, random weights", weights)
 
 
-def _task(name: str, backbone: Backbone, seed: int) -> Task:
+def random_task(name: str, backbone: Backbone, seed: int) -> Task:
+    """Return a task of random prompts and heads on the backbone `DIGEST`."""
     rng, model = np.random.default_rng(seed), load_model(backbone)
     lengths = [gamma for gamma in GAMMAS if gamma >= 0]
 
@@ -140,7 +142,8 @@ def _task(name: str, backbone: Backbone, seed: int) -> Task:
     return Task(name, tuple(map(str, range(CLASSES))), DIGEST, heads, prompts, {}, {}, "random")
 
 
-def _payloads(size: int, batch: int) -> list[Payload]:
+def payloads_of(size: int, batch: int) -> list[Payload]:
+    """Return random pictures, the tasks mixed."""
     pixel_BHWC = np.random.default_rng(batch).integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
     return [Payload(f"task{i % TASKS}", image) for i, image in enumerate(pixel_BHWC)]
 

@@ -1,8 +1,8 @@
 """Measures how long an iteration of generation takes on the device, by what it reads and what is cached.
 
 Every point is a state of the engine's cache: a number of sequences of one length that all generate, and beside them one
-prompt of some tokens, or none. What is timed is the engine's iteration with its own bookkeeping
-(pliant/packing/engine/adapter.py), without the scheduler.
+prompt of some tokens, or none. What is timed is the engine's iteration with its own bookkeeping,
+as it is served (pliant/packing/engine/paged_engine.py), without the scheduler.
 The same tokens over and over: what they are does not change how long it takes.
 """
 
@@ -18,7 +18,7 @@ import torch
 
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.adapter import ContinuousBatchingEngine
+from pliant.packing.engine.local import local_engine
 from pliant.packing.engine.model import load_generator
 from pliant.packing.scheduling.iteration_cost import Point
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
@@ -102,7 +102,8 @@ class _Lab:
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._memory, self._config, self._clock, self._context = memory, config, clock, generator.context
-        self._engine = ContinuousBatchingEngine(load_generator(generator, device), memory)
+        self._device = torch.device(device)
+        self._engine = local_engine(load_generator(generator, device), memory)
         self._engine.enter(threads)
 
     def measure(self, sequences: int, length: int) -> list[Point]:
@@ -173,6 +174,6 @@ class _Lab:
         start = self._clock()
         self._engine.carry_out(StepPlan(offloaded=(0,)))
         self._engine.carry_out(StepPlan(admitted=(0,), stalled=(0,)))
-        if self._engine.device.type == "cuda":
-            torch.cuda.synchronize(self._engine.device)  # copies to and from pinned memory are not waited for
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # copies to and from pinned memory are not waited for
         return self._clock() - start

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.results import Target, exit_status, read, write
+from benchmarks.results import Target, commit, exit_status, read, write
 
 HOLDS, SHORT = Target("rate", 2.0, ">=", 1.0, "x"), Target("delay", 2.0, "<=", 1.0, "ms")
 
@@ -64,3 +65,24 @@ def test_rows_are_written_as_columns_and_read_as_rows(tmp_path):
     content = read(path)
     assert content["rows"] == [{"policy": "s3", "mean": 1.235}, {"policy": "default", "mean": 2.0}]
     assert content["mixed"] == [{"a": 1}, {"b": 2}] and content["one"] == [{"a": 1}]
+
+
+def test_whoever_is_ended_while_writing_leaves_the_former_file_whole(tmp_path, monkeypatch):
+    path = write(tmp_path, "packing", [HOLDS], {"figure": 1})
+
+    class Ended(BaseException):
+        pass
+
+    def end(*_arguments):
+        raise Ended
+
+    written = Path.write_text
+    monkeypatch.setattr(Path, "write_text", lambda self, text: written(self, text[:20]) and end())
+    with pytest.raises(Ended):
+        write(tmp_path, "packing", [HOLDS], {"figure": 2})
+    assert read(path)["figure"] == 1
+
+
+def test_without_git_the_commit_is_unknown(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert commit() == "unknown"

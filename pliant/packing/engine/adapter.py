@@ -105,6 +105,8 @@ class ContinuousBatchingEngine:
     Raises `InputError` for a model with limited attention windows in some layer, and for pages below 4 tokens.
     """
 
+    shares = False
+
     def __init__(self, model: Any, memory: Memory, processors: Sequence[Any] = (), margin: float | None = None) -> None:
         if memory.page_tokens < LEAST_PAGE:
             raise InputError("page_tokens", memory.page_tokens, f"at least {LEAST_PAGE}")

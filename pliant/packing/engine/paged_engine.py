@@ -10,6 +10,7 @@ V vocabulary.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +26,7 @@ from pliant.packing.engine.page_attention import NAME, PageBatch, attention_of_t
 from pliant.packing.engine.sampling import draw
 from pliant.packing.engine.step import StepResult
 from pliant.packing.engine.swap_space import SwapSpace
-from pliant.packing.scheduling.request import Memory, StepPlan
+from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 
 STEPS = ((16, 4), (64, 8), (256, 32), (1 << 30, 64))
 """On a CPU a batch of up to so many tokens is padded to a multiple of the second number. oneDNN compiles code for each
@@ -57,7 +58,8 @@ class PagedEngine:
     likeliest token. Raises `InputError` for a model whose attention is not full in every layer.
     """
 
-    scheduling = 0.0
+    scheduling = 0.0  # seconds of a scheduler of its own
+    shares = True
 
     def __init__(self, model: Any, memory: Memory, sampling: bool = True) -> None:
         self.memory, self.device, self._sampling = memory, torch.device(model.device), sampling
@@ -72,6 +74,8 @@ class PagedEngine:
         )
         self.swap_space = SwapSpace(self._cache.views(), memory.host_pages, torch.inference_mode)
         self._free = list(range(memory.pages - 1, -1, -1))
+        self._known: dict[int, int] = {}  # by the number of what it holds: a page that several sequences may use
+        self._users: dict[int, int] = {}  # of those pages
         self._sequences: dict[int, _Sequence] = {}
         self._active: dict[int, _Sequence] = {}  # those with pages, or about to get some
         self._batch: list[tuple[_Sequence, int]] = []  # each with the tokens to read
@@ -86,7 +90,8 @@ class PagedEngine:
 
     @property
     def pages_used(self) -> int:
-        return self.memory.pages - len(self._free)
+        """Return the pages that some sequence uses, each counted once."""
+        return self.memory.pages - len(self._free) - sum(not users for users in self._users.values())
 
     def pages_of(self, id: int) -> int:
         """Return the pages of one sequence in the device's cache."""
@@ -127,14 +132,15 @@ class PagedEngine:
             self._leave(sequence)
             self._preempted.append((id, sequence.read))
             sequence.read, sequence.generating = 0, False
+        for number in plan.forgotten:
+            self._forget(number)
         for id in plan.admitted:
             self._admit(self._sequences[id])
         out = set(plan.stalled)
-        generating = [s for s in self._active.values() if s.generating and s.id not in out]
-        self._batch = [(sequence, 1) for sequence in generating]
-        self._batch += [(self._sequences[chunk.id], chunk.tokens) for chunk in plan.prefill_chunks]
-        for sequence, tokens in self._batch:
-            self._store(sequence, sequence.read + tokens)
+        self._batch = [(s, 1) for s in self._active.values() if s.generating and s.id not in out]
+        for sequence, _ in self._batch:
+            self._store(sequence, sequence.read + 1)
+        self._batch += map(self._chunk, plan.prefill_chunks)
 
     def step(self) -> StepResult:
         """Run one iteration and return what it did. Raises what the model raises."""
@@ -151,8 +157,11 @@ class PagedEngine:
 
     def check(self) -> None:
         """Raises AssertionError if pages are lost or belong to no sequence."""
-        held = [page for sequence in self._active.values() for page in sequence.pages]
-        assert sorted([*self._free, *held]) == list(range(self.memory.pages)), "pages of the cache"
+        held = Counter(page for sequence in self._active.values() for page in sequence.pages)
+        alone = [page for page, users in held.items() if page not in self._users and users == 1]
+        assert sorted([*self._free, *alone, *self._users]) == list(range(self.memory.pages)), "pages of the cache"
+        assert all(held[page] == users for page, users in self._users.items()), "users of common pages"
+        assert sorted(self._known.values()) == sorted(self._users), "numbers of common pages"
         assert self._active.keys() <= self._sequences.keys(), "pages of nobody"
         self.swap_space.check()
 
@@ -165,9 +174,35 @@ class PagedEngine:
             sequence.seen = True
             self._started.append(sequence.id)
 
+    def _chunk(self, chunk: Chunk) -> tuple[_Sequence, int]:
+        """Allocate a chunk's pages. What it keeps may be taken by the next one: keys are stored before any are read."""
+        sequence = self._sequences[chunk.id]
+        for number in chunk.taken:
+            page = self._known[number]
+            self._users[page] += 1
+            sequence.pages.append(page)
+        sequence.read += len(chunk.taken) * self.memory.page_tokens
+        self._store(sequence, sequence.read + chunk.tokens)
+        for place, number in chunk.kept:
+            page = self._known[number] = sequence.pages[place]
+            self._users[page] = 1
+        return sequence, chunk.tokens
+
+    def _forget(self, number: int) -> None:
+        """Free a page that nobody uses. Raises `SchedulerError` if somebody does."""
+        page = self._known.pop(number)
+        if self._users.pop(page):
+            raise SchedulerError(f"page {page} was to be freed, but is in use")
+        self._free.append(page)
+
     def _leave(self, sequence: _Sequence) -> None:
+        """Free the pages of a sequence but those that are known by what they hold, which others may come to use."""
         self._active.pop(sequence.id, None)
-        self._free += reversed(sequence.pages)
+        for page in reversed(sequence.pages):
+            if page in self._users:
+                self._users[page] -= 1
+            else:
+                self._free.append(page)
         sequence.pages = []
 
     def _store(self, sequence: _Sequence, tokens: int) -> None:

@@ -148,6 +148,10 @@ class ParallelExecutor:
         return self._local.scheduling
 
     @property
+    def shares(self) -> bool:
+        return self._local.shares
+
+    @property
     def running(self) -> int:
         return self._local.running
 

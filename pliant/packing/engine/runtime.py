@@ -6,11 +6,12 @@ With `rules=None` transformers' own scheduler decides (first in, first out).
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,8 +22,9 @@ from pliant.packing.engine.executor import executor
 from pliant.packing.engine.model import vocabulary
 from pliant.packing.engine.step import StepResult
 from pliant.packing.engine.submission import Progress, Sampling, Status, Submission
+from pliant.packing.scheduling.common_pages import beginnings
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.request import Memory, StepInput, StepPlan
+from pliant.packing.scheduling.request import Memory, Prompt, StepInput, StepPlan
 from pliant.packing.scheduling.scheduler import PackingScheduler
 
 __all__ = ["Engine", "Progress", "Sampling", "Status", "Submission"]
@@ -94,6 +96,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._iterations = self._tokens = self._sequences = self._preemptions = self._recomputed = 0
         self._busy = self._deciding = 0.0
+        self._secret = secrets.token_bytes(32)
 
     def start(self) -> None:
         """Start the thread."""
@@ -216,7 +219,15 @@ class Engine:
             self._executor.cancel(id)
             if id in self._flights:
                 self._end(id, (), "cancelled", now)
-        return StepInput(tuple(new.remaining() for new in added), tuple(self._ended), tuple(gone))
+        return StepInput(tuple(map(self._prompt, added)), tuple(self._ended), tuple(gone))
+
+    def _prompt(self, submission: Submission) -> Prompt:
+        """Return the prompt as the scheduler sees it, with what its first pages hold."""
+        prompt = submission.remaining()
+        if not self._executor.shares:
+            return prompt
+        numbers = beginnings(submission.ids, self._memory.page_tokens, self._secret, prompt.tenant)
+        return replace(prompt, beginnings=numbers)
 
     def _add(self, submission: Submission) -> None:
         ends = () if submission.force else self._generator.ends
@@ -311,6 +322,5 @@ class Engine:
         for id in self._flights:
             ours, theirs = self._scheduler.pages_of(id), self._executor.pages_of(id)
             assert ours == theirs, f"sequence {id}: {ours} pages in the books, {theirs} in the cache"
-        ended = sum(self._scheduler.pages_of(id) for id in self._ended)
-        assert self._scheduler.pages_used == self._executor.pages_used + ended, "pages of all"
+        assert self._scheduler.pages_used_without(self._ended) == self._executor.pages_used, "pages of all"
         assert self._scheduler.host_used == self._executor.swap_space.used, "pages on the host"

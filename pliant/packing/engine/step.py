@@ -28,6 +28,10 @@ class Executor(Protocol):
         """Seconds that a scheduler of its own has taken so far; 0 where it follows plans."""
 
     @property
+    def shares(self) -> bool:
+        """Return whether sequences can use the same pages, as the chunks of a plan say."""
+
+    @property
     def running(self) -> int:
         """Return the sequences that have pages in the device's cache, or are about to get some."""
 

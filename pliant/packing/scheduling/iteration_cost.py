@@ -41,8 +41,8 @@ class Point:
 class LinearCost:
     """Seconds as base + query * Q + sequence * S + token * C + pair * Q * C: Q queries, S sequences, C cached tokens.
 
-    `pair` is for an engine whose attention pairs every query with every cached token (on a CPU). It is zero for an
-    engine that reads each sequence's own tokens alone (fused attention on a GPU).
+    `pair` is for an engine whose attention pairs every query with every cached token, as transformers' does on a CPU.
+    It is zero, or nearly so, for one that reads each sequence's own tokens alone, as Pliant's does.
     """
 
     base: float

@@ -8,7 +8,7 @@ left out, so that an iteration in which nothing happens takes a few bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Protocol
 
@@ -37,7 +37,7 @@ def encode(now: float, step_input: StepInput, plan: StepPlan) -> str:
     entry = {key: getattr(step_input, key) for key in INPUT_KEYS}
     entry |= {key: getattr(plan, name) for name, key in PLAN_KEYS.items()}
     entry["arrived"] = [_prompt_fields(prompt) for prompt in step_input.arrived]
-    entry["chunks"] = [(chunk.id, chunk.tokens) for chunk in plan.prefill_chunks]
+    entry["chunks"] = [_chunk_fields(chunk) for chunk in plan.prefill_chunks]
     return json.dumps({"now": now} | {key: value for key, value in entry.items() if value})
 
 
@@ -65,13 +65,30 @@ def _prompt_fields(prompt: Prompt) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != PROMPT[name]}
 
 
+def _chunk_fields(chunk: Chunk) -> tuple[Any, ...]:
+    """Return the fields of a chunk, without those of common pages where it has none."""
+    common = (chunk.taken, chunk.kept) if chunk.taken or chunk.kept else ()
+    return (chunk.id, chunk.tokens, *common)
+
+
+def _chunk(row: Sequence[Any]) -> Chunk:
+    id, tokens, *common = row
+    taken, kept = common or ((), ())
+    return Chunk(id, tokens, tuple(taken), tuple((place, number) for place, number in kept))
+
+
 def _step_input(entry: Mapping[str, Any]) -> StepInput:
-    arrived = tuple(Prompt(**{**values, "forecast": tuple(values["forecast"])}) for values in entry.get("arrived", ()))
+    arrived = tuple(_prompt(values) for values in entry.get("arrived", ()))
     return StepInput(arrived, tuple(entry.get("finished", ())), tuple(entry.get("cancelled", ())))
+
+
+def _prompt(values: Mapping[str, Any]) -> Prompt:
+    lists = {name: tuple(values[name]) for name in ("forecast", "beginnings") if name in values}
+    return Prompt(**{**values, **lists})
 
 
 def _plan(entry: Mapping[str, Any]) -> StepPlan:
     rows = {name: tuple(entry.get(key, ())) for name, key in PLAN_KEYS.items()}
     rows["dropped"] = tuple((id, reason) for id, reason in rows["dropped"])
-    rows["prefill_chunks"] = tuple(Chunk(id, tokens) for id, tokens in rows["prefill_chunks"])
+    rows["prefill_chunks"] = tuple(map(_chunk, rows["prefill_chunks"]))
     return StepPlan(**rows)

@@ -1,8 +1,9 @@
 """Parameters of a policy that follow from a profile: the largest batch, and what a preemption costs.
 
-More sequences share an iteration's fixed cost, but the tokens of each cost the others time. Where attention pairs every
-query with every cached token (on a CPU), an iteration's seconds grow with the square of the batch, so that beyond some
-size a larger batch generates fewer tokens a second. On a GPU the memory is the limit, and this one does not bind.
+More sequences share an iteration's fixed cost, but the tokens of each cost the others time. Where an engine's attention
+pairs every query with every cached token, an iteration's seconds grow with the square of the batch, so that beyond some
+size a larger batch generates fewer tokens a second. Pliant's engine reads each sequence's own tokens alone: there the
+memory is the limit, and this one does not bind.
 """
 
 from __future__ import annotations

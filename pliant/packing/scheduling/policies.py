@@ -10,7 +10,7 @@
 `default`  admits as long as the predicted pages of all sequences fit into the cache at every later moment, with a
            safety margin that adapts to how often sequences had to be preempted. The request that is predicted to need
            least comes first; one that has waited long is not overtaken. Offline batches come last, the largest request
-           first.
+           first. Prompts that begin alike share the pages of their beginnings.
 
 Shape suffixes: N sequences, T horizons in iterations, G points of a forecast's grid.
 """
@@ -124,6 +124,7 @@ class Predicted(Policy):
     """`default`: admits by the predicted peak of the pages; the smallest predicted request goes first, with ageing."""
 
     fair = True
+    shares = True
 
     def priority(self, prompt: Prompt, forecast: tuple[float, ...], reserved: int, recent: Recent) -> Priority:  # noqa: ARG002
         """A request of typical size is put back by `reorder_patience` delays, a larger one by up to LARGEST times as much.
@@ -137,20 +138,21 @@ class Predicted(Policy):
 
     def choose(self, queue: WaitingQueue, view: View, room: int) -> list[Waiting]:
         free, queries, first = view.free, view.queries, queue.first()
-        if first is None or view.memory.need(first.first_tokens) > free:
+        if first is None or view.new_pages(first) > free:
             return []
         mean_T, variance_T = predicted_pages(view, view.grid.horizons)
+        pages_for_all = view.memory.pages - view.common.used
         taken: list[Waiting] = []
         for waiting, more_T, spread_T in _foreseen(queue, view):
-            pages = view.memory.need(waiting.first_tokens)
+            pages = view.new_pages(waiting)
             if len(taken) == room or queries <= 0 or pages > free:
                 break
             mean_T, variance_T = mean_T + more_T, variance_T + spread_T
             peak = float((mean_T + view.safety * np.sqrt(variance_T)).max())
-            if peak > view.memory.pages and (view.running.count or taken):
+            if peak > pages_for_all and (view.running.count or taken):
                 break
             taken.append(waiting)
-            free, queries = free - pages, queries - max(waiting.unread, 1)
+            free, queries = free - pages, queries - view.to_read(waiting)
         return taken
 
     def last_first(self, running: Running) -> NDArray[np.int64]:
@@ -186,21 +188,24 @@ def _foreseen(queue: WaitingQueue, view: View) -> Iterator[tuple[Waiting, Floats
 
 
 def predicted_pages(view: View, horizons_T: Floats) -> tuple[Floats, Floats]:
-    """Return the mean [T] and variance [T] of the pages that the running sequences will hold together."""
+    """Return the mean [T] and variance [T] of the pages that the running sequences will hold, common ones apart."""
     running = view.running
     if not running.count:
         return np.zeros(len(horizons_T)), np.zeros(len(horizons_T))
     generated_N, tokens_N = running.column("generated"), running.column("cached") + running.column("unread")
+    tokens_N = tokens_N - running.column("common") * view.memory.page_tokens
     alive_NT = view.grid.alive(running.rows, generated_N.astype(float), horizons_T)
     mean_NT, variance_NT = _moments(alive_NT, tokens_N.astype(float), horizons_T, view.memory.page_tokens)
     return mean_NT.sum(axis=0), variance_NT.sum(axis=0)
 
 
 def predicted_pages_each(waiting: Sequence[Waiting], view: View, horizons_T: Floats) -> tuple[Floats, Floats]:
-    """Return the mean [N, T] and variance [N, T] of the pages of each sequence, if it began now."""
+    """Return the mean [N, T] and variance [N, T] of the pages of each sequence alone, if it began now."""
     rows_NG = np.array([sequence.row for sequence in waiting])
     generated_N = np.array([float(sequence.generated) for sequence in waiting])
-    tokens_N = np.array([float(sequence.cached + sequence.unread) for sequence in waiting])
+    tokens_N = np.array(
+        [float(each.cached + each.unread - view.in_use(each) * view.memory.page_tokens) for each in waiting]
+    )
     alive_NT = view.grid.alive(rows_NG, generated_N, horizons_T)
     return _moments(alive_NT, tokens_N, horizons_T, view.memory.page_tokens)
 

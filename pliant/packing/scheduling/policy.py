@@ -6,7 +6,7 @@ A policy is asked by the scheduler, reads no clock and changes nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
+from pliant.packing.scheduling.common_pages import CommonPages, missing
 from pliant.packing.scheduling.forecast import Grid
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.running import Running
@@ -39,6 +40,7 @@ class Rules:
     swap_cost_ratio: float = 1.0  # cost of a preemption to the host over one that reads tokens again
     reorder_patience: float = 1.5  # times the recent delay by which a request of typical size is put back
     recalibrate: bool = True  # correct forecasts by the outputs that have finished
+    share: bool = True  # let prompts that begin alike share pages, where the policy does
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -60,13 +62,28 @@ class View:
     """What admission decides by: the state before the next iteration."""
 
     memory: Memory
-    free: int  # pages, besides those that the running sequences need for the next iteration
+    free: int  # pages, besides those that the running sequences need for the next iteration; known unused ones are free
     reserved: int  # pages, by the running sequences
     queries: int  # tokens that the iteration can still read
     room: int  # sequences that may join
     safety: float  # standard deviations
     running: Running
     grid: Grid
+    common: CommonPages = field(default_factory=CommonPages)
+
+    def new_pages(self, waiting: Waiting) -> int:
+        """Return the pages that a waiting sequence needs for all that is unread, besides those that others use."""
+        return self.memory.need(waiting.first_tokens) - self.in_use(waiting)
+
+    def in_use(self, waiting: Waiting) -> int:
+        """Return the pages that a waiting sequence would share with running ones."""
+        beginnings = missing(waiting.prompt, waiting.cached, self.memory.page_tokens)
+        return self.common.known(beginnings, in_use=True)
+
+    def to_read(self, waiting: Waiting) -> int:
+        """Return the tokens that a waiting sequence has to read itself, at least one."""
+        beginnings = missing(waiting.prompt, waiting.cached, self.memory.page_tokens)
+        return max(waiting.unread - self.common.known(beginnings) * self.memory.page_tokens, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +98,7 @@ class Policy(ABC):
     """The defaults are those of a policy that is first come, first served and reserves nothing."""
 
     reserves: ClassVar[bool] = False  # whether it keeps pages for tokens to come
+    shares: ClassVar[bool] = False  # whether prompts that begin alike share the pages of their beginnings
     fair: ClassVar[bool] = False  # whether tenants are admitted in the order of what they have received
     needs_exact: ClassVar[bool] = False  # whether it must know the outputs' exact lengths, which only a simulation does
 
@@ -124,7 +142,7 @@ class Policy(ABC):
         return np.argsort(running.column("turn"))[::-1]
 
     def victims(self, running: Running, needed: NDArray[np.int64], pages: int) -> list[int]:
-        """Return the ids to preempt so that the next iteration fits into `pages`; `needed` [N]: the pages of each.
+        """Return the ids to preempt so that the next iteration fits into `pages`; `needed` [N]: the pages of each alone.
 
         One sequence always stays, since a request too large for the whole cache has been rejected on arrival.
         """

@@ -27,6 +27,7 @@ class Prompt:
     exact: int = 0  # tokens of the output, for the policy `oracle` alone; 0: not known
     tenant: str = ""  # who pays for it; empty: nobody is named
     weight: float = 1.0  # the tenant's share of the device relative to the other tenants'
+    beginnings: tuple[int, ...] = ()  # what its first pages hold (common_pages.py); empty: it shares none
 
 
 def validate(prompt: Prompt) -> None:
@@ -82,10 +83,13 @@ class Chunk:
     """Tokens of one sequence that this iteration reads. After the last one of its prompt it generates its next token.
 
     Generating sequences have no chunk: every running sequence without one, unless stalled, generates one token.
+    Pages have numbers by what they hold (common_pages.py), so that several sequences may use the same ones.
     """
 
     id: int
     tokens: int
+    taken: tuple[int, ...] = ()  # numbers of known pages that it uses from now on, before these tokens
+    kept: tuple[tuple[int, int], ...] = ()  # pages that these tokens fill and that are known then: place and number
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +102,4 @@ class StepPlan:
     admitted: tuple[int, ...] = ()  # waiting ones that run now; what was offloaded comes back with its pages
     prefill_chunks: tuple[Chunk, ...] = ()  # of sequences that do not generate yet
     stalled: tuple[int, ...] = ()  # running, but left out of this iteration: it has no more tokens or places
+    forgotten: tuple[int, ...] = ()  # numbers of pages that nobody uses, whose space is needed

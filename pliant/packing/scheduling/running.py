@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from pliant.packing.scheduling.forecast import POINTS
 
 Ints = NDArray[np.int64]
-COLUMNS = ("id", "generated", "cached", "unread", "limit", "reserved", "turn", "prompt", "group")
+COLUMNS = ("id", "generated", "cached", "unread", "limit", "reserved", "turn", "prompt", "group", "common", "taken")
+"""`common`: pages of the sequence that others may use, too. `taken`: tokens that others had read for it."""
 FIRST = 16  # rows allocated at first
 
 
@@ -50,14 +51,19 @@ class Running:
         return self._at[id]
 
     def needed(self, more: int, page_tokens: int) -> Ints:
-        """Return [N], the pages of each sequence with all its prompt, or with `more` tokens if it generates already."""
+        """Return [N], the pages of each sequence with all its prompt, or with `more` tokens if it generates already.
+
+        Those that others may use, too, are not among them.
+        """
         unread = self.column("unread")
-        needed: Ints = -(-(self.column("cached") + unread + more * (unread == 0)) // page_tokens)
+        needed: Ints = -(-(self.column("cached") + unread + more * (unread == 0)) // page_tokens) - self.column(
+            "common"
+        )
         return needed
 
     def pages_held(self, page_tokens: int) -> int:
-        """Return the pages of all sequences together."""
-        return int((-(-self.column("cached") // page_tokens)).sum())
+        """Return the pages of all sequences together, without those that others may use, too."""
+        return int((-(-self.column("cached") // page_tokens) - self.column("common")).sum())
 
     def by_turn(self, selected: NDArray[np.bool_]) -> Ints:
         """Return the rows where `selected` is true, the first admitted first."""
@@ -65,12 +71,16 @@ class Running:
         return chosen[np.argsort(self.column("turn")[chosen], kind="stable")]
 
     def add(self, columns: tuple[int, ...], key: float, row: NDArray[np.float64]) -> None:
-        """Add a row: whole numbers in the order of COLUMNS, the key of its priority, and its distribution [G]."""
+        """Add a row: whole numbers in the order of COLUMNS, the key of its priority, and its distribution [G].
+
+        Numbers that are left out are 0.
+        """
         if self.count == self._key.shape[0]:
             self._whole = np.concatenate([self._whole, np.zeros_like(self._whole)], axis=1)
             self._key = np.concatenate([self._key, np.zeros_like(self._key)])
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        self._whole[:, self.count], self._key[self.count], self._rows[self.count] = columns, key, row
+        self._whole[:, self.count] = columns + (0,) * (len(COLUMNS) - len(columns))
+        self._key[self.count], self._rows[self.count] = key, row
         self._at[columns[0]] = self.count
         self.count += 1
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from pliant.errors import InputError
 from pliant.fairness import Fairness
+from pliant.packing.scheduling.common_pages import CommonPages, missing
 from pliant.packing.scheduling.forecast import Grid
 from pliant.packing.scheduling.policies import make, size
 from pliant.packing.scheduling.policy import Recent, Rules, View
@@ -43,13 +45,13 @@ class PackingScheduler:
         self.swapped = 0  # tokens so far that went to the host
         self.restored = 0  # tokens so far that came back from it
         self._grid = Grid(rules.context)
-        self._queue, self._running = WaitingQueue(), Running()
+        self._queue, self._running, self._common = WaitingQueue(), Running(), CommonPages()
         self._prompts: dict[int, Waiting] = {}  # the running ones, as they were when admitted
         self._paused: set[int] = set()  # running ones that have no place in the coming iteration
         self._places = min(memory.sequences, memory.step_tokens)  # so that every one can read its token
         self._fairness = Fairness(SHARING)
         self._deadlines: list[tuple[float, int]] = []
-        self._pages = 0
+        self._pages = self._taken = 0
         self._turn = 0
         self._typical = 0.0
         self._delays: dict[str, float] = {}  # by tenant, the one admitted last at the end
@@ -65,10 +67,22 @@ class PackingScheduler:
 
     @property
     def pages_used(self) -> int:
+        """Return the pages of the running sequences, each counted once."""
         return self._pages
 
+    @property
+    def tokens_taken(self) -> int:
+        """Return the tokens so far that sequences did not read, since others had."""
+        return self._taken
+
+    def pages_used_without(self, ids: Sequence[int]) -> int:
+        """Return what `pages_used` will be when these sequences have ended."""
+        running = self._running
+        alone = {id: self.pages_of(id) - int(running.column("common")[running.at(id)]) for id in ids if id in running}
+        return self._pages - sum(alone.values()) - self._common.used + self._common.used_without(ids)
+
     def pages_of(self, id: int) -> int:
-        """Return the pages of one sequence; 0 if it does not run."""
+        """Return the pages of one sequence, those that others use too included; 0 if it does not run."""
         if id not in self._running:
             return 0
         return self.memory.need(int(self._running.column("cached")[self._running.at(id)]))
@@ -104,7 +118,8 @@ class PackingScheduler:
         offloaded, discarded = self._make_room()
         admitted = [] if offloaded or discarded else self._admit(now)
         prefill_chunks, stalled = self._read()
-        return StepPlan(dropped, offloaded, discarded, tuple(admitted), prefill_chunks, stalled)
+        forgotten = self._count_pages()
+        return StepPlan(dropped, offloaded, discarded, tuple(admitted), prefill_chunks, stalled, forgotten)
 
     def steps_until_decision(self) -> int:
         """Return for how many iterations `handle` would decide nothing if nothing happened, deadlines aside."""
@@ -125,7 +140,7 @@ class PackingScheduler:
         generating = self._with_places()
         self._running.column("cached")[generating] += iterations
         self._running.column("generated")[generating] += iterations
-        self._pages = self._running.pages_held(self.memory.page_tokens)
+        self._count_pages()
 
     @property
     def next_deadline(self) -> float:
@@ -142,8 +157,11 @@ class PackingScheduler:
     def check(self) -> None:
         """Raises AssertionError where the state contradicts itself."""
         running, memory = self._running, self.memory
-        assert self._pages == self._running.pages_held(self.memory.page_tokens), "pages of the running sequences"
-        assert 0 <= self._pages <= int(self._needed(0).sum()) <= memory.pages, f"{self._pages} of {memory.pages} pages"
+        held = self._running.pages_held(self.memory.page_tokens) + self._common.used
+        assert self._pages == held, "pages of the running sequences"
+        assert 0 <= self._pages <= self._total(0) <= memory.pages, f"{self._pages} of {memory.pages} pages"
+        assert self._pages + self._common.unused <= memory.pages, "more known pages than there is room for"
+        self._common.check(running.ids())
         assert running.count - len(self._paused) <= self._places and self._paused <= set(running.ids())
         assert not [id for id in running.ids() if id in self._queue], "both waiting and running"
         assert set(running.ids()) == set(self._prompts)
@@ -157,14 +175,24 @@ class PackingScheduler:
             assert (running.column("cached") <= running.column("reserved")).all(), "beyond what is reserved"
 
     def _needed(self, more: int) -> Ints:
+        """Return [N] the pages of each running sequence alone (see `Running.needed`)."""
         return self._running.needed(more, self.memory.page_tokens)
+
+    def _total(self, more: int) -> int:
+        """Return the pages of all running sequences together (see `Running.needed`)."""
+        return int(self._needed(more).sum()) + self._common.used
+
+    def _count_pages(self) -> tuple[int, ...]:
+        """Count the pages in use, and forget known ones where those need their space. Returns the numbers of those."""
+        self._pages = self._running.pages_held(self.memory.page_tokens) + self._common.used
+        return self._common.forget(self.memory.pages - self._pages) if self._common.unused else ()
 
     def _fitting(self, most: int) -> int:
         """Return the largest number of iterations, up to `most`, after which all sequences still fit into the pages."""
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
-            if int(self._needed(middle).sum()) <= self.memory.pages:
+            if self._total(middle) <= self.memory.pages:
                 low = middle
             else:
                 high = middle - 1
@@ -202,7 +230,9 @@ class PackingScheduler:
 
     def _leave(self, id: int) -> dict[str, int]:
         values = self._running.remove(id)
-        self._pages -= self.memory.need(values["cached"])
+        used = self._common.used
+        self._common.leave(id)
+        self._pages -= self.memory.need(values["cached"]) - values["common"] + used - self._common.used
         self._fairness.ended(id, received(self.memory, self._prompts[id], values))
         return values
 
@@ -240,7 +270,7 @@ class PackingScheduler:
         """Preempt for the next iteration. Returns the ids that go to the host, and those whose pages are discarded."""
         chosen = self._policy.outgrown(self._running)
         if not chosen:
-            chosen = self._policy.victims(self._running, self._needed(1), self.memory.pages)
+            chosen = self._policy.victims(self._running, self._needed(1), self.memory.pages - self._common.used)
         offloaded = [id for id in chosen if self._preempt(id)]
         return tuple(offloaded), tuple(id for id in chosen if id not in offloaded)
 
@@ -269,19 +299,19 @@ class PackingScheduler:
         running = self._running
         queries = self.memory.step_tokens - int(np.maximum(running.column("unread"), 1).sum())
         queries += max(running.count - self._places, 0)  # as many pause
-        free = self.memory.pages - int(self._needed(1).sum())
+        free = self.memory.pages - self._total(1)
         queue, room = self._queue, self._places - running.count
         if self._fairness.several:
             owners = Counter(self._owner(waiting.prompt) for waiting in self._prompts.values())
             queue = InOrder(with_places(queue, self._fairness, self.memory, owners, self._places))
             room = len(list(queue))
-        view = View(self.memory, free, self._reserved(), queries, room, self.safety, running, self._grid)
+        view = View(self.memory, free, self._reserved(), queries, room, self.safety, running, self._grid, self._common)
         taken = self._policy.admit(queue, view)
         for waiting in taken:
             if not waiting.turn and not waiting.prompt.offline:
                 self._delayed(self._owner(waiting.prompt), now - waiting.prompt.arrival)
             self._start(waiting)
-        if sum(max(waiting.unread, 1) for waiting in taken) >= queries:
+        if sum(view.to_read(waiting) for waiting in taken) >= queries:
             self._since = ADMIT_EVERY  # more might have fitted: the iteration was full, not the cache
         return [waiting.prompt.id for waiting in taken]
 
@@ -345,14 +375,29 @@ class PackingScheduler:
         generated[decoding] += 1
         queries, chunks, stalled = self.memory.step_tokens - int(decoding.sum()), [], sorted(self._paused)
         for at in reading:
-            id, tokens = int(running.column("id")[at]), min(int(unread[at]), queries)
-            if tokens == 0:
-                stalled.append(id)
+            if queries == 0:
+                stalled.append(int(running.column("id")[at]))
                 continue
-            chunks.append(Chunk(id, tokens))
-            cached[at] += tokens
-            unread[at] -= tokens
-            queries -= tokens
+            chunks.append(self._chunk(at, queries))
+            queries -= chunks[-1].tokens
             generated[at] += int(unread[at] == 0)
-        self._pages = self._running.pages_held(self.memory.page_tokens)
         return tuple(chunks), tuple(stalled)
+
+    def _chunk(self, at: int, queries: int) -> Chunk:
+        """Let the sequence in row `at` read up to `queries` tokens, behind what others have read for it."""
+        running, size = self._running, self.memory.page_tokens
+        id, cached, unread = (int(running.column(name)[at]) for name in ("id", "cached", "unread"))
+        prompt = self._prompts[id].prompt
+        shares = self._policy.shares and self.rules.share and bool(prompt.beginnings)
+        coming = missing(prompt, cached, size) if shares else ()
+        taken = coming[: self._common.known(coming)]
+        self._common.take(id, taken)
+        skipped = size * len(taken)
+        cached, unread, self._taken = cached + skipped, unread - skipped, self._taken + skipped
+        tokens = min(unread, queries)
+        filled = range(cached // size, min((cached + tokens) // size, len(prompt.beginnings))) if shares else ()
+        kept = tuple([(at, prompt.beginnings[at]) for at in filled if self._common.keep(id, prompt.beginnings[at])])
+        running.column("cached")[at], running.column("unread")[at] = cached + tokens, unread - tokens
+        running.column("common")[at] += len(taken) + len(kept)
+        running.column("taken")[at] += skipped
+        return Chunk(id, tokens, taken, kept)

@@ -47,9 +47,8 @@ def predicted(memory: Memory, waiting: Waiting) -> float:
 
 def received(memory: Memory, admitted: Waiting, values: Mapping[str, int]) -> float:
     """Return the service of a sequence since it was admitted. `values`: its columns as it leaves."""
-    return service(
-        memory, values["cached"] - admitted.cached, values["generated"] - admitted.generated, values["cached"]
-    )
+    tokens = values["cached"] - admitted.cached - values["taken"]
+    return service(memory, tokens, values["generated"] - admitted.generated, values["cached"])
 
 
 def in_turn(queue: WaitingQueue, fairness: Fairness, memory: Memory) -> Iterator[Waiting]:

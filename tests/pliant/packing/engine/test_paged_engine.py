@@ -275,3 +275,35 @@ def test_the_page_table_is_only_as_wide_as_the_longest_sequence(monkeypatch) -> 
     widths.clear()
     desk.read([tuple(range(5)), tuple(range(9))], limit=1)
     assert widths == [3]
+
+
+def test_sequences_use_the_same_pages_where_the_plan_says_so() -> None:
+    engine = paged(Memory(pages=24, page_tokens=4, step_tokens=64, sequences=8))
+    desk, common = Desk(engine), tuple(range(9))
+    texts = [(*common, 30), (*common, 31, 32), (*common, 33)]
+    for id, ids in enumerate(texts):
+        engine.add(id, ids, 4, (), {})
+    first = (Chunk(0, 10, (), ((0, 700), (1, 701))), Chunk(1, 3, (700, 701)))
+    assert desk.go(StepPlan(admitted=(0, 1), prefill_chunks=first)) == [0, 1], "taken in the iteration that reads it"
+    assert (engine.pages_of(0), engine.pages_of(1), engine.pages_used) == (3, 3, 4)
+    for _ in range(3):
+        desk.go()
+    assert (engine.pages_used, engine.running) == (0, 0)
+    assert desk.go(StepPlan(admitted=(2,), prefill_chunks=(Chunk(2, 2, (700, 701)),))) == [2], "known without a user"
+    for _ in range(3):
+        desk.go()
+    assert [tuple(desk.tokens[id]) for id in range(3)] == generated(
+        replace(tiny_generator(), ends=(63,)), texts, limit=4
+    )
+    assert len(engine._free) == 22
+    engine.carry_out(StepPlan(forgotten=(700, 701)))
+    assert len(engine._free) == 24
+    engine.check()
+
+
+def test_a_page_in_use_is_never_forgotten() -> None:
+    engine = paged()
+    engine.add(0, range(6), 4, (), {})
+    engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 6, (), ((0, 7),)),)))
+    with pytest.raises(SchedulerError, match="is in use"):
+        engine.carry_out(StepPlan(forgotten=(7,)))

@@ -33,10 +33,15 @@ def test_columns_hold_what_rows_would(steps, seed, page, more):
         assert running.key[at] == key and (running.rows[at] == forecast).all()
         cells = dict(zip(COLUMNS, row, strict=True))
         tokens = cells["cached"] + (cells["unread"] or more)
-        assert running.needed(more, page)[at] == -(-tokens // page)
-    assert running.pages_held(page) == sum(
-        -(-dict(zip(COLUMNS, row, strict=True))["cached"] // page) for row, *_ in plain.values()
-    )
+        assert running.needed(more, page)[at] == -(-tokens // page) - cells["common"]
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row, *_ in plain.values()]
+    assert running.pages_held(page) == sum(-(-cells["cached"] // page) - cells["common"] for cells in rows)
+
+
+def test_numbers_that_are_left_out_of_a_row_are_0():
+    running = Running()
+    running.add(tuple(range(1, len(COLUMNS) - 1)), 0.0, np.zeros(POINTS))
+    assert running.remove(1) == dict(zip(COLUMNS, [*range(1, len(COLUMNS) - 1), 0, 0], strict=True))
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
@@ -75,5 +80,6 @@ def test_a_column_is_a_view_that_may_be_written_to():
     running = Running()
     running.add(tuple(range(len(COLUMNS))), 0.0, np.zeros(POINTS))
     running.column("cached")[:] += 5
+    running.column("common")[:] = 1
     assert running.column("cached").tolist() == [COLUMNS.index("cached") + 5]
-    assert running.pages_held(4) == 2 and Running().pages_held(4) == 0
+    assert running.pages_held(4) == 1 and Running().pages_held(4) == 0

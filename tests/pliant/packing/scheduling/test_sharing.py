@@ -43,7 +43,7 @@ def test_service_is_tokens_and_the_pages_held_in_each_iteration(generated, befor
 
 def test_a_forecast_that_comes_true_is_what_is_received():
     sequence = waiting(0, forecast=6.0)
-    assert predicted(MEMORY, sequence) == received(MEMORY, sequence, {"cached": 10, "generated": 6})
+    assert predicted(MEMORY, sequence) == received(MEMORY, sequence, {"cached": 10, "generated": 6, "taken": 0})
 
 
 def test_what_was_generated_before_counts_no_second_time():
@@ -218,7 +218,7 @@ def test_service_is_that_of_paper_and_pencil():
     assert service(MEMORY, 6, 4, 3) == 6 / 16 + 3 / 40, "what it held before cannot be less than nothing"
     again = waiting(0, forecast=2.6, generated=3, cached=4, unread=2)
     assert predicted(MEMORY, again) == service(MEMORY, 3, 1, 7)
-    assert received(MEMORY, again, {"cached": 9, "generated": 7}) == service(MEMORY, 5, 4, 9)
+    assert received(MEMORY, again, {"cached": 9, "generated": 7, "taken": 0}) == service(MEMORY, 5, 4, 9)
     assert (SHARING.burst, SHARING.slack) == (16.0, 0.0)
 
 

@@ -1,0 +1,108 @@
+"""Bins in the acceptance kit of GPUs: each engine's latency by length bin, over one runtime of the full length.
+
+Seconds are those of a whole call: padding, copies there and back, every layer. They do not depend on the weights' values,
+so random ones serve.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.bins.gpu import SIZES
+from benchmarks.results import Add, Target
+from benchmarks.timing import medians_in_turns
+from pliant.bins.artifact import Encoder, Shape
+from pliant.bins.runtimes.compile import compile_shapes
+from pliant.bins.runtimes.model import module
+from pliant.bins.runtimes.padding import Payload
+from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.errors import PliantError
+from pliant.models.classifier import weights
+
+LESS = 0.25  # by how much the mean latency in bins must be lower than that of one runtime of the full length
+REQUESTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """`lengths` of bins in tokens; the last is the full one.."""
+
+    sizes: Mapping[str, int]
+    lengths: tuple[int, ...] = (64, 128, 256, 512)
+    rounds: int = 30
+
+
+ENGINES: Mapping[str, tuple[str, ...]] = {"cuda": ("graphs", "eager", "aot"), "cpu": ("onnx", "eager", "aot")}
+"""By type of device, in this order: first the one that is served there, whose figure is a target; what compiles, last."""
+FULL = Config(SIZES["bert-base"])
+TINY = Config(
+    {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}, (8, 64), rounds=5
+)
+
+
+def measure(device: str, tiny: bool, add: Add) -> None:
+    """Measure each engine of the device as a part of its own; one that cannot be used here says why."""
+    config = TINY if tiny else FULL
+    encoder = random_encoder(config.sizes, config.lengths[-1])
+    requests = request_lengths(config.lengths[-1])
+    served, *_ = engines = ENGINES[torch.device(device).type]
+    for engine in engines:
+        try:
+            seconds = _seconds(encoder, engine, config, device)
+        except (PliantError, ImportError) as error:
+            add(engine, [], {"left out": str(error)})
+            continue
+        target, details = _judged(engine, config.lengths, seconds, requests)
+        add(engine, [target] if engine == served else [], details)
+
+
+def random_encoder(sizes: Mapping[str, int], longest: int) -> Encoder:
+    """Return a BERT of these sizes with random weights, which reads up to `longest` tokens and gives embeddings."""
+    config = {"model_type": "bert", "max_position_embeddings": longest, **sizes}
+    torch.manual_seed(0)
+    values = weights(module(config, "embedding"))
+    return Encoder("random", "embedding", (), "mean", True, json.dumps(config), "", longest, "random", values)
+
+
+def request_lengths(longest: int) -> NDArray[np.int64]:
+    """Return lengths of requests, most of them short: log-normal around an eighth of the longest."""
+    drawn = np.random.default_rng(0).lognormal(np.log(longest / 8), 0.8, REQUESTS)
+    return np.clip(drawn, 2, longest).astype(np.int64)
+
+
+def _seconds(encoder: Encoder, engine: str, config: Config, device: str) -> NDArray[np.float64]:
+    """Return the median seconds of a call in each bin, all bins in turns, one text a call with a token of padding."""
+    shapes = [Shape(length, 1) for length in config.lengths]
+    with TemporaryDirectory(prefix="pliant-bins-") as folder:
+        files = compile_shapes(encoder, shapes, engine, Path(folder), device)
+        runtime = BinsRuntime(encoder, shapes, engine, Path(folder), files, device, torch.get_num_threads())
+        calls = [_call(runtime, number, length - 1) for number, length in enumerate(config.lengths)]
+        return np.array(medians_in_turns(calls, config.rounds))
+
+
+def _call(runtime: BinsRuntime, setting: int, length: int) -> Callable[[], object]:
+    payload: Payload = (np.ones(length, np.int32), np.zeros(length, np.int8))
+    return lambda: runtime.run(setting, [payload])
+
+
+def _judged(
+    engine: str, lengths: Sequence[int], seconds: NDArray[np.float64], requests: NDArray[np.int64]
+) -> tuple[Target, dict[str, Any]]:
+    """Judge the mean over requests, each in the shortest bin that holds it, against all in the bin of the full length."""
+    mean, full = float(seconds[np.searchsorted(lengths, requests)].mean()), float(seconds[-1])
+    rows = [
+        {"bin": length, "ms": 1e3 * each, "over the full length": each / full}
+        for length, each in zip(lengths, seconds.tolist(), strict=True)
+    ]
+    name = f"{engine}: mean latency in bins over one runtime of {lengths[-1]} tokens"
+    target = Target(name, mean / full, "<=", 1 - LESS, "x")
+    return target, {"mean ms": 1e3 * mean, "full ms": 1e3 * full, "rows": rows}

@@ -1,0 +1,140 @@
+"""The time to the first token of prompts that begin alike, with and without sharing the pages of their beginnings.
+
+Two engines of the same model and rules, but for sharing, take turns of an iteration. All prompts begin with the same
+1,000 tokens, as under one system prompt, and differ behind them. They come once all together, and once each when the one
+before has ended. The first prompt, which nobody has read before, counts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.packing.engine import device
+from benchmarks.results import Target
+from pliant.packing.artifact import Generator
+from pliant.packing.engine.model import load_generator, weights
+from pliant.packing.engine.paged_engine import PagedEngine
+from pliant.packing.engine.step import Executor
+from pliant.packing.scheduling.common_pages import beginnings
+from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.request import Memory, Prompt, StepInput
+from pliant.packing.scheduling.scheduler import PackingScheduler
+from pliant.progress import Progress, silent
+from time import perf_counter as clock
+
+ALIKE, OWN, OUTPUT = 1000, 24, 8  # tokens
+TOGETHER, AFTER = "all at once", "one after another"
+LIMIT = 0.2  # times the time without sharing
+HEADINGS = ("arrivals", "sharing", "first token ms, mean", "prompt tokens read", "pages, most")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    arrivals: str
+    sharing: bool
+    seconds: float  # mean from arrival to first token
+    read: int  # tokens of prompts
+    pages: int  # used at once, at most
+    texts: tuple[tuple[int, ...], ...]
+
+    def cells(self) -> tuple[str, ...]:
+        return (
+            self.arrivals, "yes" if self.sharing else "no", f"{1e3 * self.seconds:.1f}", f"{self.read:,}", f"{self.pages}",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    rows: tuple[Row, ...]
+
+    def targets(self) -> list[Target]:
+        by = {(row.arrivals, row.sharing): row for row in self.rows}
+        ratios = [
+            Target(
+                f"first token under a common beginning of {ALIKE:,} tokens, {arrivals}: over without sharing",
+                by[arrivals, True].seconds / by[arrivals, False].seconds, "<=", LIMIT, "x",
+            )
+            for arrivals in (TOGETHER, AFTER)
+        ]  # fmt: skip
+        first = self.rows[0].texts
+        differing = sum(a != b for row in self.rows for a, b in zip(row.texts, first, strict=True))
+        return [*ratios, Target("texts that differ with and without sharing", differing, "<=", 0)]
+
+    def table(self) -> list[tuple[str, ...]]:
+        return [row.cells() for row in self.rows]
+
+    def plain(self) -> dict[str, Any]:
+        rows = [asdict(row) for row in self.rows]
+        return {"rows": [{name: value for name, value in row.items() if name != "texts"} for row in rows]}
+
+
+def measure(prompts: int = 16, hidden: int = 256, progress: Progress = silent) -> Alike:
+    """Measure both ways of arriving, with and without sharing, one after another."""
+    torch.set_num_threads(1)
+    generator = _generator(hidden)
+    rng = np.random.default_rng(0)
+    begin = rng.integers(3, 512, ALIKE).tolist()
+    texts = [(*begin, *rng.integers(3, 512, OWN).tolist()) for _ in range(prompts)]
+    pages = prompts * -(-(ALIKE + OWN + OUTPUT) // 16)
+    memory = Memory(pages=pages, page_tokens=16, step_tokens=256, sequences=prompts)
+    rows = []
+    for arrivals in (TOGETHER, AFTER):
+        for sharing in (False, True):
+            engine = PagedEngine(load_generator(generator, device()), memory)
+            engine.enter(1)
+            rows.append(_serve(engine, memory, texts, arrivals, sharing))
+            engine.close()
+            progress(len(rows), 4)
+    return Alike(tuple(rows))
+
+
+def _serve(engine: Executor, memory: Memory, texts: Sequence[tuple[int, ...]], arrivals: str, sharing: bool) -> Row:
+    """Serve all texts and return the figures, on a clock that begins with the first arrival."""
+    scheduler = PackingScheduler(Rules("default", 2048, share=sharing), memory)
+    waiting = [_prompt(id, ids) for id, ids in enumerate(texts)]
+    first, made = dict[int, float](), [list[int]() for _ in texts]
+    came, finished = dict[int, float](), tuple[int, ...]()
+    read = most = 0
+    started = clock()
+    while len(first) < len(texts) or any(len(tokens) < OUTPUT for tokens in made):
+        now = clock() - started
+        count = len(waiting) if arrivals == TOGETHER else int(not scheduler.running or len(finished) > 0)
+        arrived = tuple(replace(prompt, arrival=now) for prompt in waiting[:count])
+        waiting = waiting[count:]
+        for prompt in arrived:
+            came[prompt.id] = now
+            engine.add(prompt.id, texts[prompt.id], OUTPUT, (), {})
+        plan = scheduler.handle(StepInput(arrived, finished), now)
+        engine.carry_out(plan)
+        most = max(most, engine.pages_used)
+        read += sum(chunk.tokens for chunk in plan.prefill_chunks)
+        step = engine.step()
+        now = clock() - started
+        for id, token, _ in step.tokens:
+            first.setdefault(id, now)
+            made[id].append(token)
+        finished = tuple(id for id, _, last in step.tokens if last)
+    mean = float(np.mean([first[id] - came[id] for id in first]))
+    return Row(arrivals, sharing, mean, read, most, tuple(map(tuple, made)))
+
+
+def _prompt(id: int, ids: tuple[int, ...]) -> Prompt:
+    numbers = beginnings(ids, 16, b"benchmark")
+    return Prompt(id, 0.0, len(ids), OUTPUT, (float(OUTPUT),) * 8, beginnings=numbers)
+
+
+def _generator(hidden: int) -> Generator:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=512, hidden_size=hidden, intermediate_size=11 * hidden // 4, num_hidden_layers=4,
+        num_attention_heads=hidden // 32, num_key_value_heads=hidden // 64, max_position_embeddings=2048,
+        initializer_range=0.1,
+    )  # fmt: skip
+    return Generator("random", config.to_json_string(), "", "", 2048, (2,), "", weights(LlamaForCausalLM(config)))

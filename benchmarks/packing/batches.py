@@ -1,0 +1,129 @@
+"""How an iteration grows with the batch: Pliant's engine and transformers', driven by the same plans, in turns.
+
+Every sequence has some tokens in the cache and generates one more in each iteration. The generator has the shape of the
+embedded one and random weights, on which no iteration's length depends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.packing.engine import device
+from benchmarks.results import Target
+from pliant.packing.artifact import Generator
+from pliant.packing.engine.adapter import ContinuousBatchingEngine
+from pliant.packing.engine.model import load_generator, weights
+from pliant.packing.engine.paged_engine import PagedEngine
+from pliant.packing.engine.step import Executor
+from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
+from pliant.progress import Progress, silent
+
+OURS, THEIRS = "Pliant's", "transformers'"
+FEW, MANY = 12, 128  # sequences that are compared
+SEQUENCES = (1, FEW, 32, 64, MANY)
+CACHED = 100  # tokens of each sequence when the measurement begins
+ROUNDS, WARM = 25, 3  # iterations that count, after so many that do not
+PAGE, CONTEXT = 16, 384
+HEADINGS = ("engine", "sequences", "iteration ms", "tokens/s")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    engine: str
+    sequences: int
+    seconds: float  # median of an iteration
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second."""
+        return self.sequences / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    rows: tuple[Row, ...]
+    pairs: int  # of a query and a key that Pliant's attention computed in an iteration of MANY, a head and layer
+    needed: int
+
+    def targets(self) -> list[Target]:
+        speed = {(row.engine, row.sequences): row.speed for row in self.rows}
+        wide = speed[OURS, MANY]
+        return [
+            Target(f"tokens/s at {MANY} sequences over {FEW}", wide / speed[OURS, FEW], ">=", 1.0, "x"),
+            Target(f"tokens/s at {MANY} over transformers' attention", wide / speed[THEIRS, MANY], ">=", 3.0, "x"),
+            Target(f"pairs computed over needed at {MANY} sequences", self.pairs / self.needed, "<=", 1.0, "x"),
+        ]
+
+    def table(self) -> list[tuple[str, ...]]:
+        return [(r.engine, str(r.sequences), f"{1e3 * r.seconds:.2f}", f"{r.speed:,.0f}") for r in self.rows]
+
+    def plain(self) -> dict[str, Any]:
+        return {"rows": [asdict(row) for row in self.rows], "pairs": self.pairs, "needed": self.needed}
+
+
+def measure(sequences: Sequence[int] = SEQUENCES, rounds: int = ROUNDS, progress: Progress = silent) -> Batches:
+    """Measure both engines with each number of sequences, an iteration of one after an iteration of the other."""
+    torch.set_num_threads(1)
+    generator, most = embedded_shape(), max(sequences)
+    memory = Memory(pages=most * -(-CONTEXT // PAGE), page_tokens=PAGE, step_tokens=512, sequences=most)
+    ours = PagedEngine(load_generator(generator, device()), memory)
+    engines: dict[str, Executor] = {
+        OURS: ours,
+        THEIRS: ContinuousBatchingEngine(load_generator(generator, device()), memory),
+    }
+    for engine in engines.values():
+        engine.enter(1)
+    rows, pairs, needed = list[Row](), 0, 0
+    for number, count in enumerate(sequences):
+        for engine in engines.values():
+            _fill(engine, count)
+        taken: dict[str, list[float]] = {name: [] for name in engines}
+        for _ in range(WARM + rounds):
+            before = ours.pairs
+            for name, engine in engines.items():
+                taken[name].append(_iteration(engine))
+        layers_and_heads = 2 * 4
+        pairs, needed = (ours.pairs - before) // layers_and_heads, count * (CACHED + WARM + rounds)
+        rows += [Row(name, count, float(np.median(times[WARM:]))) for name, times in taken.items()]
+        for engine in engines.values():
+            for id in range(count):
+                engine.cancel(id)
+        progress(number + 1, len(sequences))
+    for engine in engines.values():
+        engine.close()
+    return Batches(tuple(rows), pairs, needed)
+
+
+def embedded_shape() -> Generator:
+    """Return a generator of the embedded one's shape, with random weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=1024, hidden_size=96, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=4, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
+    )  # fmt: skip
+    return Generator(
+        "embedded shape", config.to_json_string(), "", "", CONTEXT, (2,), "", weights(LlamaForCausalLM(config))
+    )
+
+
+def _fill(engine: Executor, count: int) -> None:
+    for id in range(count):
+        engine.add(id, [1] * CACHED, 1 << 30, (), {})
+        chunks = (Chunk(id, CACHED),)
+        engine.carry_out(StepPlan(admitted=(id,), prefill_chunks=chunks, stalled=tuple(range(id))))
+        engine.step()
+
+
+def _iteration(engine: Executor) -> float:
+    start = time.perf_counter()
+    engine.carry_out(StepPlan())
+    engine.step()
+    return time.perf_counter() - start

@@ -1,0 +1,87 @@
+"""The stage `right` reads pytest's report: what passed, what failed, what was skipped and why, and what was forced."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarks.gpu import right
+from benchmarks.gpu.right import Case, cases_of, summary, verdicts
+from pliant.errors import PliantError
+
+XML = """<testsuites><testsuite>
+<testcase classname="tests.gpu.test_tokens" name="test_a[cuda]"/>
+<testcase classname="tests.gpu.test_tokens" name="test_b[cuda]"><failure message="assert 1 == 2&#10;more">trace</failure>
+</testcase>
+<testcase classname="tests.gpu.test_tokens" name="test_c[cuda]"><skipped message="no compiler">where</skipped></testcase>
+<testcase classname="" name="tests.gpu.test_bins"><error message="collection failure">trace</error></testcase>
+</testsuite></testsuites>"""
+
+
+def test_a_report_gives_each_test_and_how_it_ended():
+    assert cases_of(XML) == [
+        Case("tests.gpu.test_tokens::test_a[cuda]", "passed"),
+        Case("tests.gpu.test_tokens::test_b[cuda]", "failed", "assert 1 == 2"),
+        Case("tests.gpu.test_tokens::test_c[cuda]", "skipped", "no compiler"),
+        Case("::tests.gpu.test_bins", "failed", "collection failure"),
+    ]
+
+
+def test_a_failed_test_misses_and_so_do_no_tests_at_all():
+    assert [target.met for target in verdicts("tests", cases_of(XML))] == [True, False]
+    assert [target.met for target in verdicts("tests", [])] == [False, True]
+    assert [row["test"] for row in summary(cases_of(XML))["not passed"]] == [
+        "tests.gpu.test_tokens::test_b[cuda]",
+        "tests.gpu.test_tokens::test_c[cuda]",
+        "::tests.gpu.test_bins",
+    ]
+
+
+def measured(monkeypatch, cases, device="cuda", tiny=False):
+    """Return the arguments of each run of pytest, and the targets by name, where all runs give these cases."""
+    runs, targets = [], {}
+    monkeypatch.setattr(right, "pytest", lambda arguments: runs.append(arguments) or list(cases))
+    right.measure(device, tiny, lambda _part, some, _details: targets.update({target.name: target for target in some}))
+    return runs, targets
+
+
+FORCED = [
+    Case("test_after_a_capture_that_failed_all_is_right[cuda]", "passed"),
+    Case("test_after_a_lack_of_memory_it_goes_on[cuda]", "passed"),
+    Case("test_a_killed_process_comes_back[cuda]", "passed"),
+]
+
+
+@pytest.mark.parametrize(("device", "marked"), [("cuda", "gpu"), ("cpu", "not gpu")])
+def test_the_tests_of_the_device_run_and_those_that_compile_come_last(monkeypatch, device, marked):
+    runs, targets = measured(monkeypatch, FORCED, device)
+    expressions = [f"{marked} and not slow", marked, *(["gpu and slow"] if device == "cuda" else [])]
+    assert [run[run.index("-m") + 1] for run in runs] == expressions
+    assert all(target.met for target in targets.values())
+    runs, _ = measured(monkeypatch, FORCED, device, tiny=True)
+    assert len(runs) == 2 and runs[1][-2:] == ["-k", "tokens"]
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("verdict", ["failed", "skipped"])
+def test_what_was_forced_misses_where_its_test_fails_or_did_not_run(monkeypatch, number, verdict):
+    cases = [Case(case.name, verdict if at == number else case.verdict) for at, case in enumerate(FORCED)]
+    _, targets = measured(monkeypatch, cases)
+    figures = [target.measured for name, target in targets.items() if name.startswith("share of the tests of")]
+    assert [figure == 1.0 for figure in figures] == [at != number for at in range(3)]
+    assert math.isnan(figures[number]) == (verdict == "skipped")
+
+
+def test_a_machine_without_pytest_says_what_to_carry(monkeypatch):
+    monkeypatch.setattr(right, "NEEDED", ("pytest", "no_such_package"))
+    with pytest.raises(PliantError, match="the tests need no_such_package: carry the wheels"):
+        right.measure("cpu", True, lambda *_: None)
+
+
+def test_the_names_of_forced_tests_are_those_of_real_tests():
+    from tests.fixtures.places import ROOT
+
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / right.TESTS).glob("test_*.py"))
+    for word in right.FORCED.values():
+        assert f"{word}" in sources

@@ -1,0 +1,244 @@
+"""Pages that several sequences use count once, stay while there is room, and hold what their numbers say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.packing.scheduling.common_pages import CommonPages, beginnings, missing
+from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.request import Memory, Prompt, StepInput, StepPlan
+from pliant.packing.scheduling.scheduler import PackingScheduler
+
+SECRET = b"s" * 32
+PAGE = 4
+
+
+def test_a_page_counts_once_and_stays_when_its_last_user_has_left() -> None:
+    pages = CommonPages()
+    assert pages.keep(1, 10) and pages.keep(1, 11) and not pages.keep(2, 10)
+    pages.take(2, (10,))
+    assert (pages.used, pages.unused, pages.used_without([1]), pages.used_without([1, 2])) == (2, 0, 1, 0)
+    pages.leave(1)
+    assert (pages.used, pages.unused) == (1, 1)
+    assert pages.known((10, 11, 12)) == 2 and pages.known((10, 11), in_use=True) == 1 and pages.known((12, 10)) == 0
+    pages.take(3, (10, 11))
+    assert (pages.used, pages.unused) == (2, 0)
+    pages.check([2, 3])
+    with pytest.raises(AssertionError, match="does not run"):
+        pages.check([3])
+
+
+def test_the_page_that_was_used_longest_ago_is_forgotten_first() -> None:
+    pages = CommonPages()
+    for id in (1, 2, 3):
+        pages.keep(id, 10 * id)
+        pages.leave(id)
+    pages.take(4, (10,))
+    pages.leave(4)
+    assert pages.forget(3) == ()
+    assert pages.forget(1) == (20, 30)
+    assert pages.known((10,)) == 1 and pages.known((20,)) == 0
+    assert pages.forget(0) == (10,) and pages.unused == 0
+
+
+def test_a_page_has_a_number_by_all_tokens_up_to_its_end() -> None:
+    numbers = beginnings(range(13), PAGE, SECRET)
+    assert len(numbers) == 3 and all(0 <= number < 2**63 for number in numbers)
+    assert beginnings(range(12), PAGE, SECRET) == numbers[:2], "the last token is read in any case"
+    assert beginnings(range(4), PAGE, SECRET) == () == beginnings((), PAGE, SECRET)
+    other = beginnings([0, 1, 2, 3, 4, 5, 99, 7, 8, 9, 10, 11, 12], PAGE, SECRET)
+    assert other[0] == numbers[0] and not set(other[1:]) & set(numbers)
+
+
+def test_tenants_and_engines_share_nothing_with_others() -> None:
+    mine = beginnings(range(13), PAGE, SECRET, "me")
+    assert not set(mine) & set(beginnings(range(13), PAGE, SECRET, "you"))
+    assert not set(mine) & set(beginnings(range(13), PAGE, b"t" * 32, "me"))
+
+
+def test_what_is_missing_begins_with_a_whole_page() -> None:
+    prompt = Prompt(1, 0.0, 13, 4, (2.0,) * 8, beginnings=(5, 6, 7))
+    assert [missing(prompt, cached, PAGE) for cached in (0, 3, 4, 12)] == [(5, 6, 7), (), (6, 7), ()]
+
+
+class Cache:
+    """A device's cache that knows of each page what was written into it."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self.free = memory, list(range(memory.pages))
+        self.holds: dict[int, tuple[int, ...]] = {}  # page -> all tokens up to its end
+        self.known: dict[int, int] = {}
+        self.pages: dict[int, list[int]] = {}
+        self.read: dict[int, int] = {}
+        self.swapped: dict[int, int] = {}
+
+    def leave(self, id: int) -> None:
+        pages = self.pages.pop(id, [])
+        self.free += [page for page in pages if page not in self.known.values()]
+
+    def forget(self, number: int) -> None:
+        page = self.known.pop(number)
+        assert not any(page in pages for pages in self.pages.values()), "a page in use is forgotten"
+        self.free.append(page)
+
+    def used(self) -> int:
+        return len({page for pages in self.pages.values() for page in pages})
+
+    def store(self, id: int, tokens: tuple[int, ...], read: int) -> None:
+        """Write the tokens behind those that were read, up to `read`."""
+        pages = self.pages.setdefault(id, [])
+        while len(pages) < self.memory.need(read):
+            assert self.free, "a page that was decided on is not free"
+            pages.append(self.free.pop())
+        for at in range(self.read.get(id, 0), read):
+            page = pages[at // PAGE]
+            assert page not in self.known.values(), "a common page is written to"
+            self.holds[page] = tokens[: at + 1]
+        self.read[id] = read
+
+    def check(self, id: int, tokens: tuple[int, ...]) -> None:
+        for number, page in enumerate(self.pages[id]):
+            end = min((number + 1) * PAGE, self.read[id])
+            assert self.holds[page][:end] == tokens[:end], "a page holds another text"
+
+
+class World:
+    """A scheduler and a cache that carries its plans out, on texts of which some begin alike."""
+
+    def __init__(self, memory: Memory, policy: str = "default", share: bool = True) -> None:
+        self.memory = memory
+        self.scheduler = PackingScheduler(Rules(policy, 64, share=share), memory)
+        self.cache = Cache(memory)
+        self.tokens: dict[int, tuple[int, ...]] = {}
+        self.left: dict[int, int] = {}  # tokens still to generate
+        self.finished: list[int] = []
+        self.generating: set[int] = set()  # whose last token is one of their own
+        self.now, self.read = 0.0, Counter[int]()
+
+    def prompt(self, id: int, tokens: tuple[int, ...], output: int) -> Prompt:
+        self.tokens[id], self.left[id] = tokens, output
+        numbers = beginnings(tokens, PAGE, SECRET)
+        return Prompt(id, self.now, len(tokens), 20, (float(output),) * 8, beginnings=numbers)
+
+    def step(self, arrived: tuple[Prompt, ...] = (), cancelled: tuple[int, ...] = ()) -> StepPlan:
+        self.now += 1.0
+        for id in cancelled:
+            self._remove(id)
+        plan = self.scheduler.handle(StepInput(arrived, tuple(self.finished), cancelled), self.now)
+        self.finished = []
+        self._carry_out(plan)
+        self.scheduler.check()
+        assert self.scheduler.pages_used_without([]) == self.scheduler.pages_used == self.cache.used()
+        self._generate()
+        without = self.scheduler.pages_used_without(self.finished)
+        assert without == self.cache.used(), "after the ends that the scheduler does not know of"
+        return plan
+
+    def _remove(self, id: int) -> None:
+        self.cache.leave(id)
+        self.generating.discard(id)
+        for of in (self.tokens, self.left, self.cache.read, self.cache.swapped):
+            of.pop(id, None)
+
+    def _carry_out(self, plan: StepPlan) -> None:
+        cache = self.cache
+        for id in plan.offloaded:
+            cache.swapped[id] = cache.read[id]
+            cache.leave(id)
+        for id in plan.discarded:
+            cache.leave(id)
+            cache.read[id] = 0
+            self.generating.discard(id)
+        for number in plan.forgotten:
+            cache.forget(number)
+        for id in plan.admitted:
+            read, cache.read[id] = cache.swapped.pop(id, 0), 0
+            cache.store(id, self.tokens[id], read)
+        batch = [id for id in cache.pages if id in self.generating and id not in plan.stalled]
+        for id in batch:
+            cache.store(id, self.tokens[id], len(self.tokens[id]))
+        self.batch = batch + [chunk.id for chunk in plan.prefill_chunks]
+        for chunk in plan.prefill_chunks:
+            pages = cache.pages.setdefault(chunk.id, [])
+            pages += [cache.known[number] for number in chunk.taken]
+            cache.read[chunk.id] += PAGE * len(chunk.taken)
+            cache.store(chunk.id, self.tokens[chunk.id], cache.read[chunk.id] + chunk.tokens)
+            self.read[chunk.id] += chunk.tokens
+            for place, number in chunk.kept:
+                cache.known[number] = pages[place]
+        for id in cache.pages:
+            cache.check(id, self.tokens[id])
+
+    def _generate(self) -> None:
+        for id in self.batch:
+            if self.cache.read[id] < len(self.tokens[id]):
+                continue
+            self.generating.add(id)
+            self.tokens[id] += (1000 + id,)
+            self.left[id] -= 1
+            if not self.left[id]:
+                self.finished.append(id)
+                self._remove(id)
+
+
+texts = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 14), st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=14
+)
+
+
+@pytest.mark.parametrize("host", [0, 12])
+@settings(max_examples=60, deadline=None)
+@given(texts, st.integers(0, 3), st.randoms(use_true_random=False))
+def test_the_books_balance_to_the_page_and_every_page_holds_its_text(host, kinds, gap, random) -> None:
+    world = World(Memory(pages=14, page_tokens=PAGE, host_pages=host, step_tokens=12, sequences=6))
+    for id, (family, alike, own, output) in enumerate(kinds):
+        tokens = tuple(100 * family + at for at in range(alike)) + tuple(10_000 + 100 * id + at for at in range(own))
+        world.step((world.prompt(id, tokens, output),))
+        for _ in range(random.randint(0, gap)):
+            world.step()
+        if random.random() < 0.15 and id in world.tokens:
+            world.step(cancelled=(id,))
+    for _ in range(400):
+        if not world.scheduler.waiting and not world.scheduler.running:
+            break
+        world.step()
+    assert not world.scheduler.waiting and not world.scheduler.running and world.cache.used() == 0
+
+
+def test_a_common_beginning_is_read_once() -> None:
+    world = World(Memory(pages=200, page_tokens=PAGE, step_tokens=64, sequences=16))
+    common = tuple(range(40))
+    prompts = tuple(world.prompt(id, (*common, 100 + id, 200 + id), 5) for id in range(8))
+    plans = [world.step(prompts), world.step()]
+    chunks = [chunk for plan in plans for chunk in plan.prefill_chunks]
+    assert [len(chunk.taken) for chunk in chunks] == [0] + [10] * 7
+    assert world.read == {0: 42} | dict.fromkeys(range(1, 8), 2)
+    assert world.scheduler.pages_used == 10 + 8 and world.scheduler.tokens_taken == 7 * 40
+    while world.scheduler.running:
+        world.step()
+    later = world.prompt(9, (*common, 300), 5)
+    assert len(world.step((later,)).prefill_chunks[0].taken) == 10, "known although nobody used it any more"
+
+
+def test_who_shares_a_beginning_needs_room_for_the_rest_alone() -> None:
+    memory = Memory(pages=16, page_tokens=PAGE, step_tokens=64, sequences=16)
+    together = World(memory)
+    together.step((together.prompt(0, (*range(40), 100), 9),))
+    prompts = tuple(together.prompt(id, (*range(40), 100 + id), 2) for id in (1, 2, 3))
+    assert together.step(prompts).admitted == (1, 2, 3)
+    apart = World(memory)
+    apart.step((apart.prompt(0, (*range(40), 100), 9),))
+    alone = tuple(replace(apart.prompt(id, (*range(40), 100 + id), 2), beginnings=()) for id in (1, 2, 3))
+    assert apart.step(alone).admitted == ()
+
+
+@pytest.mark.parametrize(("policy", "share"), [("paged", True), ("s3", True), ("orca", True), ("default", False)])
+def test_policies_as_published_and_rules_without_sharing_share_nothing(policy, share) -> None:
+    world = World(Memory(pages=60, page_tokens=PAGE, step_tokens=64, sequences=16), policy, share)
+    plan = world.step(tuple(world.prompt(id, (*range(20), 100 + id), 3) for id in range(2)))
+    assert [(chunk.tokens, chunk.taken, chunk.kept) for chunk in plan.prefill_chunks] == [(21, (), ())] * 2
