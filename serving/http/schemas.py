@@ -41,7 +41,7 @@ class CommonStatus(BaseModel):
     ready: bool
     alias: str
     generation: int = Field(description="number of the present generation, from 1")
-    devices: list[str] = Field(description="the devices of this machine that the settings name, or auto stands for")
+    device: str = Field(description="what the settings name, or auto stands for; several are separated by commas")
     leaving: int = Field(description="former generations that still answer requests")
     refresh: Refresh
     release: int | None = Field(description="number of the release that is served; null in a registry without releases")

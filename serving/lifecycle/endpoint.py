@@ -62,7 +62,7 @@ class Endpoint(Generic[S, C, H, D, M]):
             "alias": self.settings.alias,
             "release": self._refresher.release,
             "generation": present.number,
-            "devices": devices(self.settings),
+            "device": ",".join(devices(self.settings)),
             "leaving": self._generations.draining,
             "refresh": self._poller.last.to_dict(),
             "refresh_seconds": self._poller.seconds,

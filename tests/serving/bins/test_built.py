@@ -38,7 +38,7 @@ def test_the_status_says_all_of_the_service_and_its_streams(registry):
         streams = service.present.catalog.streams
     common = ("ready", "alias", "release", "generation", "leaving", "refresh_seconds", "waiting", "pending")
     assert [status.pop(name) for name in common] == [True, "champion", None, 1, 0, 0.0, 0, 0]
-    assert status.pop("devices") == [resolve_device("auto")]
+    assert status.pop("device") == resolve_device("auto")
     assert status.pop("refresh") == {"outcome": "unchanged", "message": "not polled yet", "changed": {}}
     heads = {"colours": ("classification", ["red", "green", "blue"]), "meanings": ("embedding", [])}
     assert status == {
