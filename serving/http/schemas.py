@@ -41,6 +41,7 @@ class CommonStatus(BaseModel):
     ready: bool
     alias: str
     generation: int = Field(description="number of the present generation, from 1")
+    device: str = Field(description="what the settings name, or auto stands for; several are separated by commas")
     leaving: int = Field(description="former generations that still answer requests")
     refresh: Refresh
     release: int | None = Field(description="number of the release that is served; null in a registry without releases")

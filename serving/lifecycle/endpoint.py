@@ -14,7 +14,7 @@ from serving.lifecycle.generation import Running
 from serving.lifecycle.refresh import Refresher
 from serving.metrics import Metrics
 from serving.settings import Settings
-from serving.workers.devices import device_of
+from serving.workers.devices import device_of, devices
 
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound=Catalog)
@@ -63,6 +63,7 @@ class Endpoint(Generic[S, C, H, D, M]):
             "alias": self.settings.alias,
             "release": self._refresher.release,
             "generation": present.number,
+            "device": ",".join(devices(self.settings)),
             "leaving": self._generations.draining,
             "refresh": self._poller.last.to_dict(),
             "refresh_seconds": self._poller.seconds,

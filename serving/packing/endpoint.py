@@ -28,7 +28,6 @@ from serving.packing.reading import PromptReader, Tokens
 from serving.packing.reply import Choice, Reply, ReplyInfo
 from serving.packing.request import GenerationRequest
 from serving.packing.settings import PackingSettings
-from serving.workers.devices import devices
 
 AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
 MESSAGE = 64  # characters that rendering a message by the chat template costs at least
@@ -175,7 +174,6 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         """Return the status of the service, of its models and of their engines."""
         return {
             **self.common_status(),
-            "devices": devices(self.settings),
             "policy": self.settings.policy,
             "models": [await self._model(handler) for handler in self._generations.present.handlers.values()],
         }

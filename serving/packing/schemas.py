@@ -116,7 +116,6 @@ class ModelStatus(BaseModel):
 
 
 class Status(CommonStatus):
-    devices: list[str] = Field(description="the devices of this machine that the settings name, or auto stands for")
     policy: str
     models: list[ModelStatus]
 

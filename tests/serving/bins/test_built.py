@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pliant.device import resolve_device
 from pliant.errors import ArtifactError, InputError
 from pliant.fallbacks import Fallback
 from pliant.protocol import Arrived, Drop, Request
@@ -41,6 +42,7 @@ def test_the_status_says_all_of_the_service_and_its_streams(registry):
         streams = service.present.catalog.streams
     common = ("ready", "alias", "release", "generation", "leaving", "refresh_seconds", "waiting", "pending")
     assert [status.pop(name) for name in common] == [True, "champion", None, 1, 0, 0.0, 0, 0]
+    assert status.pop("device") == resolve_device("auto")
     assert status.pop("refresh") == {"outcome": "unchanged", "message": "not polled yet", "changed": {}}
     heads = {"colours": ("classification", ["red", "green", "blue"]), "meanings": ("embedding", [])}
     assert status == {

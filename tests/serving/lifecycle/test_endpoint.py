@@ -36,6 +36,7 @@ def test_the_status_names_release_generation_devices_refresh_and_what_waits():
         "alias": "champion",
         "release": 9,
         "generation": 4,
+        "device": "cuda:1",
         "leaving": 2,
         "refresh": Outcome("unchanged", "nothing new", {}).to_dict(),
         "refresh_seconds": 30.0,
