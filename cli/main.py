@@ -10,6 +10,7 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cli import clean, keys, options
@@ -119,10 +120,12 @@ def _profile(args: Namespace) -> None:
 
     settings.prepare(settings.read())
     from flows.progress import stage
+    from pliant.device import describe_device, resolve_device
 
+    device = resolve_device(args.device)
     reprofile = systems.system(args.system).part("flows", "reprofile").reprofile
-    with stage("latency profile") as progress:
-        reprofile(args.device, args.threads, progress)
+    with stage(f"latency profile on {describe_device(device)}") as progress:
+        reprofile(device, args.threads, progress, args.other_device)
 
 
 def _serve(args: Namespace) -> int:
@@ -133,22 +136,24 @@ def _serve(args: Namespace) -> int:
     from flows import servers, settings
     from serving.launch import serve
     from serving.settings import fields_from_environment, settings_of
+    from serving.workers.devices import devices
 
     project = settings.read()
     settings.prepare(project)
     port = servers.free_port(args.port) if args.port == 0 else args.port
     kind = settings_of(args.system)
     chosen = fields_from_environment(os.environ, kind) | options.given(args, [field.name for field in fields(kind)])
-    return serve(service_settings(project, kind, **chosen), project.home, port, _show_start)
+    service = service_settings(project, kind, **chosen)
+    return serve(service, project.home, port, partial(_show_start, ", ".join(devices(service))))
 
 
-def _show_start(service: Service) -> None:
-    """Show how long the service has been starting, and where it is when it is ready."""
+def _show_start(devices: str, service: Service) -> None:
+    """Show how long the service has been starting, and where it is, and on which devices, when it is ready."""
     from flows.progress import stage
 
     with stage("endpoint"):
         service.wait_until_ready()
-    print(f"Serving on {service.url} until Ctrl-C.", file=sys.stderr, flush=True)
+    print(f"Serving on {service.url} with the device {devices} until Ctrl-C.", file=sys.stderr, flush=True)
 
 
 def _simulate(args: Namespace) -> None:
@@ -172,7 +177,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[ArgumentParser, systems.System], None]
     ),
     "profile": (
         "measure the champion on this device and publish its new profile",
-        lambda parser, _system: options.device(parser),
+        lambda parser, _system: options.profiling(parser),
         _profile,
     ),
     "serve": (

@@ -7,11 +7,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+DEVICE = "auto (the GPU where there is one, else the CPU), cpu, cuda, cuda:1, ... (default: auto)"
 
-def device(parser: ArgumentParser, cpu: str | None = "cpu", threads: int | None = 1) -> None:
-    """Add `--device` and `--threads` with the defaults `cpu` and `threads`; None: nothing is set without the option."""
-    parser.add_argument("--device", default=cpu, help="cpu, cuda, cuda:1, ... (default: cpu)")
+
+def device(parser: ArgumentParser, name: str | None = "auto", threads: int | None = 1) -> None:
+    """Add `--device` and `--threads` with the defaults `name` and `threads`; None: nothing is set without the option."""
+    parser.add_argument("--device", default=name, help=DEVICE)
     parser.add_argument("--threads", type=int, default=threads, help="threads of PyTorch on a CPU (default: 1)")
+
+
+OTHER_DEVICE = "replace the champion also where it was measured on another class of device"
+
+
+def profiling(parser: ArgumentParser) -> None:
+    """Add the options of `pliant profile`."""
+    device(parser)
+    parser.add_argument("--other-device", action="store_true", help=OTHER_DEVICE)
 
 
 def training(parser: ArgumentParser, addresses: str) -> None:
@@ -19,7 +30,8 @@ def training(parser: ArgumentParser, addresses: str) -> None:
     parser.add_argument("--config", metavar="FILE", help="TOML file with the flow's settings (see docs/SYSTEM.md)")
     text = f"data set, once for each task: {addresses}"
     parser.add_argument("--data", action="append", metavar="[NAME=]ADDRESS", help=text)
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cpu)")
+    parser.add_argument("--device", help=DEVICE)
+    parser.add_argument("--other-device", action="store_true", default=None, help=OTHER_DEVICE)
     text = "take at most so many examples of each task, for a first try (default: all)"
     parser.add_argument("--limit", type=int, metavar="N", help=text)
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import cattrs
 
+from pliant.device import resolve_device
 from pliant.errors import InputError
 
 T = TypeVar("T")
@@ -37,6 +38,11 @@ def read(kind: type[T], path: Path | None = None, overrides: Mapping[str, Any] |
             raise own from error
         faults = "; ".join(cattrs.transform_error(error))
         raise InputError("config", faults, f"as {kind.__name__} says ({where})") from error
+
+
+def resolve(flow_config: Any) -> None:
+    """Replace the device "auto" of a flow's frozen settings by the device of this machine that it stands for."""
+    object.__setattr__(flow_config, "device", resolve_device(flow_config.device))
 
 
 def parse_addresses(addresses: Any) -> list[dict[str, Any]]:

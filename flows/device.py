@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from pliant.device import device_class, threads
+from pliant.errors import DeviceError
 from pliant.precision import check_precision
 
 
@@ -35,6 +36,19 @@ def configured_class(config: OnDevice) -> str:
     """Return the class of the configured device with the configured threads. Raises `InputError` without that device."""
     with threads(config.threads):
         return device_class(config.device)
+
+
+def check_replaces(name: str, present: str, champion: str, allowed: bool) -> None:
+    """Raise `DeviceError` where a profile of the class `present` would replace the champion of another class.
+
+    `name`: of what is profiled. Called before anything is measured.
+    """
+    if present != champion and not allowed:
+        raise DeviceError(
+            f"the champion of {name} was measured on {champion}, and this device is {present}: its profile would replace "
+            "that one, and services on the other class would refuse it; name the other device (--device, --threads), or "
+            "replace it all the same (--other-device)"
+        )
 
 
 def _precisions(part: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -26,6 +26,16 @@ def rejection(acceptable: bool, challenger: str, champion: str) -> str:
     return "" if acceptable else f"{challenger}, worse than the champion's {champion}"
 
 
+def other_device(challenger: str, champion: str, allowed: bool) -> str:
+    """Return why a challenger is rejected that was measured on another class of device; empty if it is not."""
+    if allowed or challenger == champion:
+        return ""
+    return (
+        f"it was measured on {challenger}, the champion on {champion}: what was measured on one class of device replaces "
+        "nothing of another, unless told to (--other-device, or other_device in the flow's settings)"
+    )
+
+
 def reason(verdicts: Mapping[str, Judged[Any]]) -> str:
     """Return the reasons of all verdicts, each behind its name; of a single one without the name."""
     if len(verdicts) == 1:

@@ -17,6 +17,7 @@ from rich.table import Table
 from flows import servers, settings
 from flows.progress import stage
 from flows.settings import Settings
+from pliant.device import describe_device
 from pliant.errors import PliantError
 
 Flow = Callable[[str | None, dict[str, Any]], Any]
@@ -56,9 +57,9 @@ def run(flow: Flow, config: str | None, overrides: Mapping[str, Any]) -> dict[st
     return result
 
 
-def tell_sizes(sizes: str) -> None:
-    """Print what a flow will train, before it begins."""
-    print(f"Sizes: {sizes}.", file=sys.stderr)  # noqa: T201
+def announce(sizes: str, device: str) -> None:
+    """Print what a flow will train, and on which device, before it begins. Raises `InputError` without that device."""
+    print(f"Sizes: {sizes}.\nDevice: {describe_device(device)}.", file=sys.stderr)  # noqa: T201
 
 
 def show(released: Mapping[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""The device that a profile was measured on, and torch's threads. Knows no system and no model."""
+"""Devices by name: which one "auto" is, the class that a profile is valid for, its free memory, and torch's
+threads. Knows no system."""
 
 from __future__ import annotations
 
@@ -8,7 +9,21 @@ from contextlib import contextmanager
 
 import torch
 
-from pliant.errors import InputError
+from pliant.errors import InputError, WorkerError
+from pliant.memory import free_memory
+
+AUTO = "auto"
+"""The name of a device that stands for the GPU where there is one, and else for the CPU."""
+
+
+def resolve_device(device: str) -> str:
+    """Return the device that a name stands for: of "auto" it is cuda where torch finds a GPU, else cpu.
+
+    Any other name stays as it is.
+    """
+    if device != AUTO:
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def device_class(device: str) -> str:
@@ -23,6 +38,33 @@ def device_class(device: str) -> str:
         reason = str(error).splitlines()[0]
         raise InputError("device", device, f"one that torch finds on this machine ({reason})") from error
     return f"cpu-{platform.machine()}-{torch.get_num_threads()}t"
+
+
+def describe_device(device: str) -> str:
+    """Return a device's name for people, a GPU with its model. Raises `InputError` for one that this machine lacks."""
+    name = device_class(device)
+    return device if name.startswith("cpu-") else f"{device} ({name})"
+
+
+def free_bytes(device: str) -> int:
+    """Return the bytes that this process may still take of the device's memory: of a CPU's, of the machine's.
+
+    What torch keeps for later allocations counts as free.
+    """
+    if torch.device(device).type != "cuda":
+        return free_memory()
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+
+
+@contextmanager
+def reporting_memory(device: str) -> Iterator[None]:
+    """Raise `WorkerError` if the block runs out of the device's memory."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WorkerError(f"{device} has no room for the model ({reason})") from error
 
 
 @contextmanager

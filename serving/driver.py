@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any
 
 from pliant.errors import InputError, SchedulerError, WorkerError
+from pliant.fallbacks import Fallback
 from pliant.protocol import (
     Action,
     Answer,
@@ -39,7 +40,7 @@ from serving.client import ANYBODY, Client
 from serving.clock import Clock
 from serving.recovery import Recovery
 from serving.workers.spares import Spares
-from serving.workers.worker import Worker
+from serving.workers.worker import Rebuild, Worker
 from serving.workers.worker_slot import WorkerSlot
 
 logger = logging.getLogger("pliant.serving")
@@ -128,6 +129,16 @@ class Driver:
         return self._usual_deadline
 
     @property
+    def up(self) -> list[bool]:
+        """Return of each worker whether it is up; one that has died is not, until it is restarted."""
+        return [slot.up for slot in self._slots]
+
+    @property
+    def fallbacks(self) -> list[Sequence[Fallback]]:
+        """Return of each worker what its device process has fallen back to since it was started."""
+        return [slot.worker.fallbacks for slot in self._slots]
+
+    @property
     def spares(self) -> int:
         """Return how many spare workers stand by."""
         return self._spares.ready
@@ -211,17 +222,17 @@ class Driver:
         self._facts = facts
         self._follow(event, actions, now)
 
-    async def update(self, value: Any, build: Any) -> None:
-        """Send an update of the model to every worker. `build` makes the updated model if the worker is restarted."""
+    async def update(self, value: Any, rebuild: Rebuild) -> None:
+        """Send an update of the model to every worker. `rebuild` gives the build of the updated model for a restart."""
         for slot in self._slots:
-            await slot.update(value, build)
-        await self._spares.update(value, build)
+            await slot.update(value, rebuild)
+        await self._spares.update(value, rebuild)
 
-    def remember(self, build: Any) -> None:
-        """Set the build that every worker uses if it is restarted."""
+    def remember(self, rebuild: Rebuild) -> None:
+        """Change the build that every worker uses if it is restarted."""
         for slot in self._slots:
-            slot.worker.remember(build)
-        self._spares.remember(build)
+            slot.worker.remember(rebuild(slot.worker.build))
+        self._spares.remember(rebuild)
 
     async def stop(self) -> None:
         """Answer all pending requests, then stop the workers."""

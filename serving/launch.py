@@ -27,6 +27,7 @@ from pliant.lines import open_log
 from serving.http.access.hosts import is_wildcard
 from serving.http.access.settings import check_access
 from serving.settings import PREFIX, Settings, to_environment
+from serving.workers.devices import devices
 
 LOCAL = {4: "127.0.0.1", 6: "[::1]"}
 """How a process of this machine reaches a service that listens on all addresses, by the version of IP."""
@@ -103,6 +104,7 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None) 
     settings = _absolute(settings)
     check_access(settings)
     _check_port(settings.host, port)
+    settings = dataclasses.replace(settings, device=",".join(devices(settings)))
     check(settings)
     home = (state / f"bentoml-{port}").absolute()
     home.mkdir(parents=True, exist_ok=True)

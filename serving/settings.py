@@ -36,7 +36,7 @@ class Settings:
     alias: str = "champion"
     home: Path = Path(".pliant")  # files that flows and services leave for each other
     refresh_seconds: float = 30.0  # between two polls of the registry; 0: none
-    device: str = "cpu"  # several, separated by commas, go to the workers in turn
+    device: str = "auto"  # the GPU where there is one, else the CPU; several, by commas, go to the workers in turn
     threads: int | None = None  # of torch in a device process; None: torch's own choice
     any_profile: bool = False  # also serve with a profile of another class of device
     max_body_bytes: int = 10 * 1024 * 1024

@@ -66,6 +66,8 @@ FRAMEWORK_HOMES = {
                 "attention",
                 "runtime",
                 "packed",
+                "convert",
+                "pieces",
                 "graphs",
                 "resident",
                 "staging",

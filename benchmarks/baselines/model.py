@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from pliant.device import AUTO, resolve_device
 from pliant.models.image import to_pixels
 from pliant.tokens.artifact import Backbone, Task
 from pliant.tokens.runtime import Payload, TokensRuntime
@@ -92,7 +93,7 @@ class Model:
         tasks = [codec.load(Task, Path(task.folder), task.digest) for task in served.tasks]
         self.size = served.image_size
         self._classes = {task.name: task.classes for task in tasks}
-        self._runtime = TokensRuntime(backbone, served.backbone.digest, tasks)
+        self._runtime = TokensRuntime(backbone, served.backbone.digest, tasks, resolve_device(AUTO))
         blank = np.zeros((self.size, self.size, 3), dtype=np.uint8)
         for batch in sorted({*(2**i for i in range(most.bit_length())), most}):
             self._runtime.run(GAMMA, [Payload(tasks[0].name, blank)] * batch)

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from benchmarks.baselines.model import MODEL_VARIABLE, options
 from benchmarks.baselines.text_model import PATH, TextModel, TextSpec
 from flows.servers import HOST
+from pliant.device import AUTO, resolve_device
 
 Embed = Callable[[list[str]], list[list[float]]]
 
@@ -39,7 +40,7 @@ def _sentence(spec: TextSpec) -> Embed:
     from sentence_transformers import SentenceTransformer
 
     torch.set_num_threads(1)
-    model = SentenceTransformer(spec.folder, device="cpu")
+    model = SentenceTransformer(spec.folder, device=resolve_device(AUTO))
     model.max_seq_length = spec.max_length
 
     def embed(texts: list[str]) -> list[list[float]]:

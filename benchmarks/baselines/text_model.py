@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks.baselines.model import Artifact
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.device import AUTO, resolve_device
 from registry import codec
 from serving.bins.reading import TokenReader
 
@@ -53,7 +54,8 @@ class TextModel:
         shape = Shape(spec.max_length, 1 if padded else most, dynamic=not padded)
         compiled, files = (Path(spec.compiled), spec.files) if engine == "onnx" else (None, {})
         self._reader = TokenReader(encoder.tokenizer, spec.max_length)
-        self._runtime = BinsRuntime(encoder, [shape], engine, compiled, files)
+        device = "cpu" if engine == "onnx" else resolve_device(AUTO)
+        self._runtime = BinsRuntime(encoder, [shape], engine, compiled, files, device)
         for length in (length for length in WARM_LENGTHS if length <= spec.max_length):
             self.embed(["a " * (length - 2)])
 

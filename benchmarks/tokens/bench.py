@@ -7,15 +7,16 @@ there is none, in the quick setting of the demo's sizes. Knows what each part is
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 
 from rich.console import Console
 
 from benchmarks import console, harness
 from benchmarks.harness import Context, Measured, Part
-from benchmarks.tokens import gpu, house, kernels, live, planner, policies
+from benchmarks.tokens import buckets, devices, gpu, house, kernels, live, planner, policies
 from benchmarks.tokens.demo import OVERRIDES
-from benchmarks.tokens.endpoint import live_bundle, test_examples
+from benchmarks.tokens.endpoint import address, live_bundle, test_examples
 from benchmarks.tokens.live_contenders import measure as measure_live
 from benchmarks.tokens.live_figures import HEADINGS as LIVE_HEADINGS
 from benchmarks.tokens.live_figures import live_figure, notes
@@ -112,7 +113,32 @@ def _kernels(ground: Ground) -> Measured:
     with ground.stage("kernels") as progress:
         result = kernels.measure(backbone, tasks, quick=not ground.full, progress=progress)
     console.table("kernels", kernels.HEADINGS, result.table())
-    return result.targets(), result.plain() | {"backbone": backbone.source}
+    with ground.stage("latency table at every batch size") as progress:
+        gammas = buckets.FULL if ground.full else buckets.QUICK
+        errors = buckets.measure(backbone, tasks, gammas=gammas, progress=progress)
+    console.table("measured over predicted, the worst of each bucket", buckets.HEADINGS, errors.table())
+    details = {"backbone": backbone.source, "buckets": errors.plain()["rows"]}
+    return result.targets() + errors.targets(), result.plain() | details
+
+
+def _devices(ground: Ground) -> Measured:
+    with ground.stage("devices in the simulator") as progress:
+        rows = devices.simulated(5, 120.0 if ground.full else 20.0, progress)
+    console.table("several devices, simulated", devices.HEADINGS, devices.table(rows))
+    bundle, judged = ground.bundle(), devices.cores() >= devices.CORES
+    config = (devices.FULL if ground.full else devices.QUICK) if judged else devices.SHORT
+    result = devices.live(address, test_examples(bundle), config, ground.stage)
+    console.table("several devices, live", devices.HEADINGS, devices.table(result.rows))
+    targets = [devices.simulated_target(rows)]
+    if judged:
+        targets.append(result.target())
+    else:
+        Console().print(
+            f"Not judged: the live figure, {result.target().measured:.2f}x, which needs {devices.CORES} cores (two devices, "
+            f"the service, the generator); here are {devices.cores()}."
+        )
+    live_details = result.plain() | {"cores": devices.cores(), "judged": judged}
+    return targets, {"simulated": [asdict(row) for row in rows], "live": live_details}
 
 
 def _gpu(ground: Ground) -> Measured:
@@ -124,9 +150,10 @@ def _gpu(ground: Ground) -> Measured:
 
 PARTS: Mapping[str, Part] = {
     "planner": Part(_planner, 5.0),
-    "kernels": Part(_kernels, 50.0),
+    "kernels": Part(_kernels, 110.0),
     "gpu": Part(_gpu, 5.0),
     "policies": Part(_policies, 180.0),
+    "devices": Part(_devices, 75.0, _training),
     "house": Part(_house, 200.0, _training),
     "live": Part(_live, 300.0, _training),
 }

@@ -8,7 +8,7 @@ from typing import Any
 from cli import options
 
 PARTS = "planner, dispatch, contest, live, fidelity, nodes or gpu"
-OVERRIDES = ("data", "encoder", "lengths", "slo", "device", "limit")
+OVERRIDES = ("data", "encoder", "lengths", "slo", "device", "other_device", "limit")
 
 
 def train(parser: ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from cli import options
 
 PARTS = "contest or control"
-OVERRIDES = ("data", "device", "limit")
+OVERRIDES = ("data", "device", "other_device", "limit")
 
 
 def train(parser: ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from cli import options
 
 PARTS = "forecasts, study, published, predictor, engine, input or loading"
-OVERRIDES = ("data", "generator", "predictor", "precision", "device", "limit")
+OVERRIDES = ("data", "generator", "predictor", "precision", "device", "other_device", "limit")
 
 
 def train(parser: ArgumentParser) -> None:

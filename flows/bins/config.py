@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flows import config
+from flows.arithmetic import ArithmeticConfig
 from pliant.bins.artifact import ENGINES, PLACEMENTS
 from pliant.bins.reference import ReferenceConfig
 from pliant.errors import InputError
@@ -143,9 +144,11 @@ class BinsFlowConfig:
 
     streams: tuple[StreamConfig, ...] = (StreamConfig(),)
     embedded: EmbeddedConfig = field(default_factory=EmbeddedConfig)
-    device: str = "cpu"
+    device: str = "auto"  # the GPU where there is one, else the CPU
+    other_device: bool = False  # whether a release may replace a champion of another class of device
     threads: int = 1
     seed: int = 0
+    arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     # Long launches scatter little, and would take most of the time.
     latency: LatencyConfig = field(default_factory=lambda: LatencyConfig(repeats=7, budget=0.3))
@@ -155,6 +158,7 @@ class BinsFlowConfig:
     reference: ReferenceConfig = field(default_factory=lambda: ReferenceConfig(seconds=1.0))
 
     def __post_init__(self) -> None:
+        config.resolve(self)
         config.check_minimum("threads", self.threads, 1)
         config.check_minimum("seed", self.seed, 0)
         if not self.streams:

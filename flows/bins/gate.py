@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flows.bins.champions import Score
 from flows.bins.config import GateConfig
-from flows.gate import FIRST, Judged, rejection
+from flows.gate import FIRST, Judged, other_device, rejection
 from pliant.bins.artifact import Bins, Shape
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.reference import ReferenceConfig, ReferenceLoad, capacity, reference_load
@@ -56,8 +56,9 @@ def judge(
     config: GateConfig,
     reference: ReferenceConfig,
     progress: Progress = silent,
+    any_device: bool = False,
 ) -> Verdict:
-    """Judge whether the challenger may take the champion's place.
+    """Judge whether the challenger may take the champion's place: of another class of device only with `any_device`.
 
     The load is that of the challenger's lengths and SLO, at rates set by the champion's devices where there are some.
     """
@@ -65,12 +66,13 @@ def judge(
         new = _replayed(challenger, challenger, challenger, config, reference)
         progress(1, 1)
         return Judged(True, FIRST, new)
+    elsewhere = other_device(challenger.bins.device_class, champion.bins.device_class, any_device)
     champion = _measured_alike(champion, challenger)
     old = _replayed(champion, champion, challenger, config, reference)
     progress(1, 2)
     new = _replayed(challenger, champion, challenger, config, reference)
     progress(2, 2)
-    worse = _rejection(new, old, config.tolerance)
+    worse = elsewhere or _rejection(new, old, config.tolerance)
     good = f"a request takes {_ms(new)}, no worse than the champion's {_ms(old)}"
     return Judged(not worse, worse or good, new, old)
 
@@ -115,13 +117,14 @@ def _cut(lengths_N: NDArray[np.int64], longest: int) -> NDArray[np.int64]:
 
 
 def _measured_alike(champion: Candidate, challenger: Candidate) -> Candidate:
-    """Return the champion on the newer latencies, where both are of the same encoder, engine and class of device.
+    """Return the champion on the newer latencies, where both are of one encoder, engine, precision and class of device.
 
     An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever. A static
     shape that was not measured again keeps its share of the dynamic runtime's seconds.
     """
     old, new = champion.bins, challenger.bins
-    if (old.encoder, old.engine, old.device_class) != (new.encoder, new.engine, new.device_class):
+    alike = [(bins.encoder, bins.engine, bins.precision, bins.device_class) for bins in (old, new)]
+    if alike[0] != alike[1]:
         return champion
     known = dict(zip(new.shapes[:-1], new.seconds, strict=True))
     seconds = tuple(

@@ -8,12 +8,13 @@ from typing import Any
 
 from flows import settings
 from flows.bins import config as bins_config
-from flows.run import run, tell_sizes, with_prefect
+from flows.run import announce, run, with_prefect
 
 
 def run_flow(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Run the flow here and return its release as plain values. A failed stage is raised as one sentence."""
-    tell_sizes(bins_config.sizes(bins_config.read(Path(config) if config else None, overrides)))
+    flow_config = bins_config.read(Path(config) if config else None, overrides)
+    announce(bins_config.sizes(flow_config), flow_config.device)
     with with_prefect(settings.read()):
         return run_connected(config, overrides)
 

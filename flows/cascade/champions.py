@@ -36,6 +36,7 @@ class Record:
     threads: int
     outputs: Saved  # on the profiling split
     test: Saved  # on the test split
+    other: tuple[Saved, ...] = ()  # both in another precision, in which the levels may be served as well
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from flows import config
+from flows.arithmetic import ArithmeticConfig
 from pliant.cascade.plan import PlanConfig
 from pliant.cascade.reference import ReferenceConfig
 from pliant.errors import InputError
+from pliant.precision import FLOAT32
 from profiling.cascade.latency import LatencyConfig
 from profiling.cascade.outputs import OutputsConfig
 from training.classifier import ClassifierConfig
@@ -79,9 +81,11 @@ class CascadeFlowConfig:
             "large", scratch=LARGE, classifier=ClassifierConfig(epochs=2, rate=2e-3, head_rate=2e-3, smoothing=0.1)
         ),
     )
-    device: str = "cpu"
+    device: str = "auto"  # the GPU where there is one, else the CPU
+    other_device: bool = False  # whether a release may replace a champion of another class of device
     threads: int = 1
     seed: int = 0
+    arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)
     outputs: OutputsConfig = field(default_factory=OutputsConfig)
     latency: LatencyConfig = field(default_factory=LatencyConfig)
     # 4 points: the embedded corpus has too few held-out texts to prove a smaller drop.
@@ -92,6 +96,7 @@ class CascadeFlowConfig:
     )  # the simulation takes long
 
     def __post_init__(self) -> None:
+        config.resolve(self)
         config.check_minimum("threads", self.threads, 1)
         config.check_minimum("seed", self.seed, 0)
 
@@ -127,4 +132,8 @@ def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
         flow_config = replace(flow_config, tasks=tuple(replace(task, limit=limit) for task in flow_config.tasks))
     for task in flow_config.tasks:
         flow_config.levels_of(task)
+    for part in ("outputs", "latency"):
+        precision = getattr(flow_config, part).execution.precision
+        if precision != FLOAT32:
+            raise InputError(f"{part}.execution.precision", precision, "left out: arithmetic.precision says it for all")
     return flow_config

@@ -14,12 +14,14 @@ from prefect import flow
 from prefect.artifacts import create_table_artifact
 
 from flows import settings
+from flows.arithmetic import half_of, taken, too_costly, too_slow
 from flows.cascade import config as cascade_config
 from flows.cascade import stages
 from flows.cascade.champions import Champion, load_champions
 from flows.cascade.config import CascadeFlowConfig, LevelConfig
 from flows.cascade.gate import EvaluatedCascade, Verdict, judge
 from flows.cascade.packages import rerouted
+from flows.cascade.precision import cost, in_precision, slowdown
 from flows.cascade.publish import publish
 from flows.cascade.stages import TaskResults
 from flows.device import check_device
@@ -74,7 +76,7 @@ def plan(
 @gate_task()
 def gate(config: CascadeFlowConfig, champion: EvaluatedCascade | None, challenger: EvaluatedCascade) -> Verdict:
     with stage(f"{challenger.cascade.task}: gate") as progress:
-        verdict = judge(champion, challenger, config.gate, config.reference)
+        verdict = judge(champion, challenger, config.gate, config.reference, config.other_device)
         progress(1, 1)
     return verdict
 
@@ -98,6 +100,7 @@ def cascade(config: str | None = None, overrides: dict[str, Any] | None = None) 
     """
     flow_config = cascade_config.read(Path(config) if config else None, overrides)
     check_device(flow_config)  # before anything is trained
+    half_of(flow_config.arithmetic, flow_config.device)
     store = FolderStore(settings.read().store)
     with stage("texts") as progress:
         loaded = stages.load_data(flow_config)
@@ -122,12 +125,50 @@ def run_task(
     for level in levels:
         key = stages.train_key(level, data)
         trained[level.name] = refresh_if_missing(train_level, store, key)(key, level, config, data, store)
-    outputs, test = (_outputs(config, data, trained, split, store) for split in ("profiling", "test"))
-    key = stages.latencies_key(config, data, trained)
-    latencies: StageResult = refresh_if_missing(profile, store, key)(key, config, data, trained, store)
+    chosen, arithmetic = _in_best_precision(config, data, trained, store)
+    float32 = () if chosen is config else _both_outputs(config, data, trained, store)
+    config = chosen
+    outputs, test = _both_outputs(config, data, trained, store)
+    latencies = _latencies(config, data, trained, store)
     key = stages.plan_key(config, data, outputs, test, latencies)
     planned: StageResult = refresh_if_missing(plan, store, key)(key, config, data, outputs, test, latencies, store)
-    return TaskResults(data.name, trained, outputs, test, latencies, planned)
+    return TaskResults(data.name, trained, outputs, test, latencies, planned, float32, arithmetic)
+
+
+def _in_best_precision(
+    config: CascadeFlowConfig, data: TextData, levels: Levels, store: FolderStore
+) -> tuple[CascadeFlowConfig, str]:
+    """Return the config in the precision that is served, and a sentence on why: empty where there was no choice.
+
+    What costs less is asked first: outputs are not made in a precision that is not faster.
+    """
+    half = half_of(config.arithmetic, config.device)
+    if half is None:
+        return config, ""
+    both = in_precision(config, half), config
+    latencies = (_latencies(each, data, levels, store) for each in both)
+    ratio = slowdown(*(store.load(stages.Latencies, result["key"], result["digest"]) for result in latencies))
+    if reason := too_slow(config.arithmetic, half, ratio):
+        return config, reason
+    outputs = (_outputs(each, data, levels, "profiling", store) for each in both)
+    lost = cost(*(store.load(Outputs, result["key"], result["digest"]) for result in outputs))
+    if reason := too_costly(config.arithmetic, half, lost):
+        return config, reason
+    return both[0], taken(half, ratio, lost)
+
+
+def _latencies(config: CascadeFlowConfig, data: TextData, levels: Levels, store: FolderStore) -> StageResult:
+    key = stages.latencies_key(config, data, levels)
+    latencies: StageResult = refresh_if_missing(profile, store, key)(key, config, data, levels, store)
+    return latencies
+
+
+def _both_outputs(
+    config: CascadeFlowConfig, data: TextData, levels: Levels, store: FolderStore
+) -> tuple[StageResult, StageResult]:
+    """Return the outputs on the profiling split and on the test split."""
+    profiling, test = (_outputs(config, data, levels, split, store) for split in ("profiling", "test"))
+    return profiling, test
 
 
 def _outputs(config: CascadeFlowConfig, data: TextData, levels: Levels, split: str, store: FolderStore) -> StageResult:
@@ -166,4 +207,6 @@ def _show(
                 }
             )
     create_table_artifact(rows, key="cascade-candidates", description="Test accuracy and cost per candidate")
-    show_release("cascade", f"The gate:\n\n{to_markdown(verdicts)}", released)
+    arithmetic = "\n".join(f"- {result.task}: {result.arithmetic}" for result in results if result.arithmetic)
+    chosen = f"\n\nPrecision:\n\n{arithmetic}" if arithmetic else ""
+    show_release("cascade", f"The gate:\n\n{to_markdown(verdicts)}{chosen}", released)

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import beta
 
 from flows.cascade.config import GateConfig
-from flows.gate import FIRST, Judged, rejection
+from flows.gate import FIRST, Judged, other_device, rejection
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.evaluate import with_test_accuracy
 from pliant.cascade.knowledge import knowledge
@@ -53,13 +53,21 @@ Verdict = Judged[Side]
 
 
 def judge(
-    champion: EvaluatedCascade | None, challenger: EvaluatedCascade, config: GateConfig, reference: ReferenceConfig
+    champion: EvaluatedCascade | None,
+    challenger: EvaluatedCascade,
+    config: GateConfig,
+    reference: ReferenceConfig,
+    any_device: bool = False,
 ) -> Verdict:
-    """Judge whether the challenger, whose test outputs must be there, may take the champion's place."""
+    """Judge whether the challenger, whose test outputs must be there, may take the champion's place.
+
+    It may not where it was measured on another class of device, unless `any_device` is set.
+    """
     missed = _missed(challenger, config.confidence)
     if champion is None:
         new = _replayed(challenger, challenger, config, reference)
         return Judged(not missed, missed or FIRST, new)
+    elsewhere = other_device(challenger.cascade.device, champion.cascade.device, any_device)
     if champion.test is not None and champion.test.data == _test(challenger).data:
         champion = _measured_alike(champion, challenger)
         challenger = _judged_alike(challenger, champion)
@@ -70,7 +78,8 @@ def judge(
         old, new = (_promised(side.cascade) for side in (champion, challenger))
         worse = _less_accurate(new, old, config) or _slower(new, old, config)
         good = f"it promises {new.accuracy:.4f} in {1000 * new.seconds:.2f} ms, no worse than the champion"
-    return Judged(not (missed or worse), missed or worse or good, new, old)
+    worse = missed or elsewhere or worse
+    return Judged(not worse, worse or good, new, old)
 
 
 def _missed(challenger: EvaluatedCascade, confidence: float) -> str:
@@ -138,13 +147,13 @@ def _judged_alike(challenger: EvaluatedCascade, champion: EvaluatedCascade) -> E
 
 
 def _measured_alike(champion: EvaluatedCascade, challenger: EvaluatedCascade) -> EvaluatedCascade:
-    """Return the champion on the newer latencies, where both were measured on the same classifiers and class of device.
+    """Return the champion on the newer latencies, where both are of the same classifiers, precision and class of device.
 
     An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever.
     """
     old, new = champion.cascade, challenger.cascade
     same = [level.classifier for level in old.levels] == [level.classifier for level in new.levels]
-    if not same or old.device != new.device:
+    if not same or (old.device, old.precision) != (new.device, new.precision):
         return champion
     levels = tuple(
         replace(level, latency=newer.latency, importance=newer.importance)

@@ -65,6 +65,7 @@ def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, reco
             "target": cascade.target,
             "confidence": cascade.confidence,
             "tolerance": cascade.tolerance,
+            "precision": cascade.precision,
             "candidates": [candidate.name for candidate in cascade.candidates],
         },
         metrics=task_metrics(cascade),

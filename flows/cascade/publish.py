@@ -57,7 +57,8 @@ def _register(published: Publication, config: CascadeFlowConfig, task: TaskResul
         classifier = store.load(Classifier, result["key"], result["digest"])
         package = partial(level_package, classifier, level, cascade.pair, store.path(result["key"]), result)
         versions[level.name] = published.register(name, result["digest"], package)
-    record = Record(config.plan, config.latency, config.threads, _saved(task.outputs), _saved(task.test))
+    float32 = tuple(_saved(result) for result in task.float32)
+    record = Record(config.plan, config.latency, config.threads, _saved(task.outputs), _saved(task.test), float32)
     package = partial(task_package, cascade, versions, store.path(task.plan["key"]), record)
     published.register(CASCADE_TASK + task.task, task.plan["digest"], package)
     return [*(cascade_level(task.task, level) for level in versions), CASCADE_TASK + task.task]

@@ -28,6 +28,7 @@ def log_task(run: Run, task: TaskResults, store: FolderStore) -> None:
         run.metrics(named)
     notes = {name: result["notes"] for name, result in task.levels.items() if "notes" in result}
     run.document(f"training-{task.task}", notes)
+    run.document(f"precision-{task.task}", {"precision": cascade.precision, "reason": task.arithmetic})
     for name, noted in notes.items():
         _log_curves(run, f"{task.task}.{metric(name)}", noted)
     _log_figures(run, cascade, store.load(Outputs, task.test["key"], task.test["digest"]), notes)

@@ -40,7 +40,7 @@ from flows.device import configured_class
 from flows.keys import StageResult, contents, stage_key
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.device import device_class, threads
-from pliant.errors import InputError
+from pliant.errors import ArtifactError, InputError
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
 from pliant.progress import Progress, share
@@ -66,6 +66,7 @@ class Latencies:
     device: str  # device class
     plain: tuple[LatencyTable, ...]  # one a level
     importance: tuple[LatencyTable | None, ...]
+    precision: str = "float32"  # in which they were measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class TaskResults:
     test: StageResult  # on the test split
     latencies: StageResult
     plan: StageResult
+    float32: tuple[StageResult, ...] = ()  # both outputs in float32, where `outputs` and `test` are in half precision
+    arithmetic: str = ""  # a sentence on why the plan has its precision; empty where there was no choice
 
 
 def load_data(config: CascadeFlowConfig) -> list[TextData]:
@@ -196,7 +199,7 @@ def measure(config: CascadeFlowConfig, classifiers: Sequence[Classifier], progre
                 table = profiling.cascade.latency.profile(classifier, config.latency, config.device, part, wanted)
                 tables.append(table)
         device = device_class(config.device)
-    return Latencies(device, tuple(plain), tuple(importance))
+    return Latencies(device, tuple(plain), tuple(importance), config.latency.execution.precision)
 
 
 def plan_key(
@@ -232,6 +235,10 @@ def make_plan(
 
 
 def planned(config: CascadeFlowConfig, held: Outputs, tested: Outputs, measured: Latencies, pair: bool) -> Cascade:
+    """Return the cascade. Raises `ArtifactError` for outputs and latencies of several precisions."""
+    if len({held.precision, tested.precision, measured.precision}) > 1:
+        precisions = f"{held.precision}, {tested.precision} and {measured.precision}"
+        raise ArtifactError(f"outputs and latencies of {held.task} were measured in {precisions}: one is needed")
     cascade = pliant.cascade.plan.make(held, measured.plain, measured.importance, config.plan, pair, measured.device)
     return pliant.cascade.evaluate.with_test_accuracy(cascade, tested)
 

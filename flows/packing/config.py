@@ -18,6 +18,7 @@ from training.packing.generator import GeneratorConfig
 from training.packing.predictor import PredictorConfig
 
 EMBEDDED, CORPUS = "embedded", "docstrings"
+EMBEDDED_PAGES = 48
 PARTS = ("generator-", "predictor-")
 """A name does not begin with these: the names of the registered models of its parts do."""
 
@@ -54,10 +55,11 @@ class LengthsConfig:
 class MemoryConfig:
     """The key-value cache that is served with: so many pages, or as many as `megabytes` hold.
 
-    The default is for the embedded generator on a CPU, small enough to bind: twice its context.
+    By default as many as the device has room for beside the weights; of the embedded generator, so small a model that no
+    memory would bind, twice its context (`EMBEDDED_PAGES`).
     """
 
-    pages: int = 48
+    pages: int | None = None
     megabytes: float | None = None  # in place of `pages`
     page_tokens: int = 16
     host_pages: int = 48  # on the host, for what is preempted
@@ -67,6 +69,13 @@ class MemoryConfig:
     def __post_init__(self) -> None:
         if self.megabytes is not None and self.megabytes <= 0:
             raise InputError("memory.megabytes", self.megabytes, "above 0")
+        if self.pages is not None:
+            config.check_minimum("memory.pages", self.pages, 1)
+
+    @property
+    def follows_device(self) -> bool:
+        """Whether the number of pages follows from what the device has free."""
+        return self.pages is None and self.megabytes is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +155,13 @@ class PackingFlowConfig:
     reference: ReferenceConfig = field(default_factory=ReferenceConfig)
     retrain: RetrainConfig = field(default_factory=RetrainConfig)
     precision: str = "auto"
-    device: str = "cpu"
+    device: str = "auto"  # the GPU where there is one, else the CPU
+    other_device: bool = False  # whether a release may replace a champion of another class of device
     threads: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
+        config.resolve(self)
         config.check_minimum("threads", self.threads, 1)
         config.check_minimum("seed", self.seed, 0)
         if self.precision not in ("auto", *PRECISIONS):
@@ -194,7 +205,18 @@ def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
     encoder = {"encoder": values.pop("predictor")} if isinstance(values.get("predictor"), str) else {}
     base = config.read(PackingFlowConfig, path, values)
     config.read(LengthsConfig, None, short)  # checked as the whole would be
-    return replace(base, lengths=replace(base.lengths, **short), predictor=replace(base.predictor, **encoder))
+    return replace(
+        base,
+        lengths=replace(base.lengths, **short),
+        predictor=replace(base.predictor, **encoder),
+        memory=_memory(base),
+    )
+
+
+def _memory(flow_config: PackingFlowConfig) -> MemoryConfig:
+    memory = flow_config.memory
+    embedded = flow_config.generator == EMBEDDED and memory.follows_device
+    return replace(memory, pages=EMBEDDED_PAGES) if embedded else memory
 
 
 def _prompts(addresses: Any) -> dict[str, Any]:

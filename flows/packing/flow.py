@@ -71,7 +71,7 @@ def plan(key: str, config: PackingFlowConfig, results: dict[str, StageResult], s
 @gate_task()
 def gate(config: PackingFlowConfig, champion: Candidate | None, challenger: Candidate) -> Verdict:
     with stage(f"{config.name}: gate") as progress:
-        return judge(champion, challenger, config.gate, config.reference, progress)
+        return judge(champion, challenger, config.gate, config.reference, progress, config.other_device)
 
 
 @publish_task()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from flows.gate import FIRST, Judged, rejection
+from flows.gate import FIRST, Judged, other_device, rejection
 from flows.packing.config import GateConfig
 from flows.packing.plan import PolicyFigures, simulate_policy
 from pliant.packing.artifact import Packing
@@ -47,8 +47,9 @@ def judge(
     config: GateConfig,
     reference: ReferenceConfig,
     progress: Progress = silent,
+    any_device: bool = False,
 ) -> Verdict:
-    """Judge whether the challenger may take the champion's place.
+    """Judge whether the challenger may take the champion's place: of another class of device only with `any_device`.
 
     The arrivals' rates are set by the champion's device where there is one, the requests are the challenger's.
     """
@@ -56,12 +57,13 @@ def judge(
         new = _side(challenger, challenger, challenger, config, reference)
         progress(1, 1)
         return Judged(True, FIRST, new)
+    elsewhere = other_device(challenger.packing.device_class, champion.packing.device_class, any_device)
     champion = _measured_alike(champion, challenger)
     old = _side(champion, champion, challenger, config, reference)
     progress(1, 2)
     new = _side(challenger, champion, challenger, config, reference)
     progress(2, 2)
-    worse = _rejection(new, old, config)
+    worse = elsewhere or _rejection(new, old, config)
     good = f"a request takes {_ms(new.fared.mean)}, no worse than the champion's {_ms(old.fared.mean)}"
     return Judged(not worse, worse or good, new, old)
 

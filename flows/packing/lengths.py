@@ -18,8 +18,11 @@ import training.packing.corpus
 import training.packing.prompts
 from flows.packing.chat import rendered
 from flows.packing.config import CORPUS, LengthsConfig, PackingFlowConfig
+from flows.packing.measure import token_bytes, weight_bytes
+from pliant.device import free_bytes, reporting_memory
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
+from pliant.packing.engine.budget import check_fits
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import tokenizer_of
 from pliant.packing.scheduling.request import Memory
@@ -117,23 +120,23 @@ def observe(
     seed: int,
     progress: Progress,
 ) -> Observed:
-    """Run every prompt. Those that leave the generator no token of its context to answer with are left out."""
+    """Run every prompt. Those that leave the generator no token of its context to answer with are left out.
+
+    Raises `InputError` for more pages than the device has room for.
+    """
     tokenizer = tokenizer_of(generator.tokenizer)
     texts, own = rendered(generator, tokenizer, (*prompts.fit, *prompts.held_out)), bool(generator.chat_template)
     encoded = [tuple(encoding.ids) for encoding in tokenizer.encode_batch(texts, add_special_tokens=not own)]
     kept = [at for at, ids in enumerate(encoded) if 0 < len(ids) < generator.context]
     run = [encoded[at] for at in kept]
-    completions = complete(
-        generator,
-        run,
-        _memory(config, generator),
-        config.limit,
-        config.temperature,
-        seed,
-        device,
-        threads,
-        progress,
+    memory = _memory(config, generator)
+    check_fits(
+        memory, token_bytes(generator.config, generator.precision), weight_bytes(generator), free_bytes(device), device
     )
+    with reporting_memory(device):
+        completions = complete(
+            generator, run, memory, config.limit, config.temperature, seed, device, threads, progress
+        )
     lengths = np.array([len(completion.tokens) for completion in completions], np.int32)
     fit = sum(at < len(prompts.fit) for at in kept)
     if min(fit, len(kept) - fit) < LEAST:

@@ -13,8 +13,10 @@ from typing import ClassVar
 from flows.device import configured_class
 from flows.packing.config import MemoryConfig, PackingFlowConfig
 from flows.packing.precision import on_device
+from pliant.device import free_bytes, reporting_memory
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
+from pliant.packing.engine.budget import check_fits, pages_within
 from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
 from pliant.packing.scheduling.request import Memory
 from pliant.progress import Progress
@@ -44,10 +46,31 @@ def measure(config: PackingFlowConfig, generator: Generator, progress: Progress)
     A generator whose precision the device lacks is measured, and then served, in float32.
     """
     generator = on_device(generator, config.device)
-    memory = memory_of(config.memory, generator, token_bytes(generator.config, generator.precision))
-    measured = profile(generator, memory, config.steps, config.device, config.threads, progress)
+    memory = fitting_memory(config, generator)
+    with reporting_memory(config.device):
+        measured = profile(generator, memory, config.steps, config.device, config.threads, progress)
     cost = fit(measured.points, measured.swap)
     return Measured(configured_class(config), memory, tuple(measured.points), cost, generator.precision)
+
+
+def fitting_memory(config: PackingFlowConfig, generator: Generator) -> Memory:
+    """Return the memory to serve with, of as many pages as fit where the settings name no number.
+
+    Raises `InputError` where more was asked for than the device has free, and as `memory_of`.
+    """
+    free, weights = free_bytes(config.device), weight_bytes(generator)
+    each = token_bytes(generator.config, generator.precision)
+    wanted = config.memory
+    if wanted.follows_device:
+        fitting = pages_within(free, weights, each * wanted.page_tokens, config.device != "cpu")
+        wanted = replace(wanted, pages=max(fitting, 1))
+    memory = memory_of(wanted, generator, each)
+    check_fits(memory, each, weights, free, config.device)
+    return memory
+
+
+def weight_bytes(generator: Generator) -> int:
+    return sum(array.nbytes for array in generator.weights.values())
 
 
 def token_bytes(config: str, precision: str) -> int:
@@ -87,7 +110,7 @@ def memory_of(config: MemoryConfig, generator: Generator, token_bytes: int) -> M
 
     Raises `InputError` where the memory holds no page.
     """
-    pages = config.pages
+    pages = config.pages or 1
     if config.megabytes is not None:
         pages = int(config.megabytes * 2**20 // (token_bytes * config.page_tokens))
     sequences = min(config.sequences, config.step_tokens)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flows import settings
+from flows.device import check_replaces, configured_class
 from flows.packing.champions import (
     GENERATOR,
     PREDICTOR,
@@ -36,13 +37,19 @@ from registry.names import PACKING_PREFIX
 from registry.store import FolderStore
 
 
-def reprofile(device: str, threads: int, progress: Progress) -> dict[str, int]:
-    """Print the policies' figures and return the version published per model."""
+def reprofile(device: str, threads: int, progress: Progress, other_device: bool = False) -> dict[str, int]:
+    """Print the policies' figures and return the version published per model.
+
+    Raises `DeviceError` for another class of device than a champion was measured on, unless `other_device` is set.
+    """
     project = settings.read()
     registry, store = open_registry(project, "packing"), FolderStore(project.store)
     champions = load_champions(registry)
     if not champions:
         raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
+    here = configured_class(PackingFlowConfig(device=device, threads=threads))
+    for name, champion in champions.items():
+        check_replaces(name, here, champion.packing.device_class, other_device)
     return {
         champion.packing.name: _reprofile(registry, store, champion, device, threads, part)
         for champion, part in shares(progress, champions.values())

@@ -50,7 +50,8 @@ class TokensFlowConfig:
     measured: int | None = None  # images of either split that a task's accuracies are measured on; None: all
     upstream: str | None = None
     backbone: str = "embedded"
-    device: str = "cpu"
+    device: str = "auto"  # the GPU where there is one, else the CPU
+    other_device: bool = False  # whether a release may replace a champion of another class of device
     threads: int = 1
     seed: int = 0
     foundation: FoundationConfig = field(default_factory=FoundationConfig)
@@ -65,6 +66,7 @@ class TokensFlowConfig:
     )
 
     def __post_init__(self) -> None:
+        config.resolve(self)
         for address in self.data:
             name, equals, _ = address.rpartition("=")
             if equals:

@@ -57,7 +57,7 @@ def profile(
 @gate_task()
 def gate(config: TokensFlowConfig, champion: Bundle | None, challenger: Bundle) -> Verdict:
     with stage("gate") as progress:
-        verdict = judge(champion, challenger, config.gate, config.reference)
+        verdict = judge(champion, challenger, config.gate, config.reference, config.other_device)
         progress(1, 1)
     return verdict
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flows.gate import FIRST, Judged, rejection
+from flows.gate import FIRST, Judged, other_device, rejection
 from flows.tokens.config import GateConfig
 from flows.tokens.stages import Bundle
 from pliant.report import Report, report
@@ -38,9 +38,16 @@ Verdict = Judged[Side]
 
 
 def judge(
-    champion: Bundle | None, challenger: Bundle, config: GateConfig, reference: ReferenceConfig | None = None
+    champion: Bundle | None,
+    challenger: Bundle,
+    config: GateConfig,
+    reference: ReferenceConfig | None = None,
+    any_device: bool = False,
 ) -> Verdict:
-    """Judge whether the challenger may take the champion's place, by the load that `reference` describes."""
+    """Judge whether the challenger may take the champion's place, by the load that `reference` describes.
+
+    It may not where it was measured on another class of device, unless `any_device` is set.
+    """
     champion = champion and _measured_alike(champion, challenger)
     standard = champion or challenger
     names = [task.name for task in challenger.tasks]
@@ -55,7 +62,8 @@ def judge(
         return Judged(True, FIRST, new)
     old = Side(_replays(champion, loads))
     earned, before = f"it earns {new.utility:.1f}", f"{old.utility:.1f}"
-    worse = rejection(new.utility >= old.utility * (1 - config.tolerance), earned, before)
+    elsewhere = other_device(challenger.profile.device, champion.profile.device, any_device)
+    worse = elsewhere or rejection(new.utility >= old.utility * (1 - config.tolerance), earned, before)
     return Judged(not worse, worse or f"{earned}, no worse than the champion's {before}", new, old)
 
 

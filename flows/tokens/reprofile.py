@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from flows import settings
+from flows.champions import fetch
+from flows.device import check_replaces
 from flows.release import open_registry, publish_champion
 from flows.tokens.champions import champion_models
 from flows.tokens.config import TokensFlowConfig
@@ -24,8 +26,11 @@ from registry.names import TOKENS_PROFILE
 from registry.store import FolderStore
 
 
-def reprofile(device: str, thread_count: int, progress: Progress) -> int:
-    """Print the table and return the version published. Needs a champion backbone and tasks, but no profile."""
+def reprofile(device: str, thread_count: int, progress: Progress, other_device: bool = False) -> int:
+    """Print the table and return the version published. Needs a champion backbone and tasks, but no profile.
+
+    Raises `DeviceError` for another class of device than the champion's profile is of, unless `other_device` is set.
+    """
     project = settings.read()
     registry = open_registry(project, "tokens")
     backbone, digest, tasks = champion_models(registry)
@@ -33,10 +38,12 @@ def reprofile(device: str, thread_count: int, progress: Progress) -> int:
         raise RegistryError("the registry holds no task for the champion backbone: run `pliant train tokens` first")
     config = TokensFlowConfig(device=device, threads=thread_count)
     with threads(thread_count):
-        here = device_class(device)
-        runtime = TokensRuntime(backbone, digest, tasks, device)
+        here = device_class(config.device)
+        if registry.version(TOKENS_PROFILE) is not None:
+            check_replaces("tokens", here, fetch(registry, Profile, TOKENS_PROFILE)[0].device, other_device)
+        runtime = TokensRuntime(backbone, digest, tasks, config.device)
         names = [task.name for task in tasks]
-        measured = latency.profile(runtime, names, backbone.image_size, config.latency, device, progress)
+        measured = latency.profile(runtime, names, backbone.image_size, config.latency, config.device, progress)
     rule = derive_rule(measured.latency, tasks, config.reference.urgent[0])
     profile = Profile(digest, here, measured.latency, measured.spread, measured.memory, rule)
     key, store = "tokens/profile-here", FolderStore(project.store)

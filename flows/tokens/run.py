@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flows import settings
-from flows.run import run, tell_sizes, with_prefect
+from flows.run import announce, run, with_prefect
 from flows.tokens import config as tokens_config
 
 
@@ -16,7 +16,8 @@ def run_flow(config: str | None, overrides: Mapping[str, Any], variants: bool = 
 
     A failed stage is raised as one sentence.
     """
-    tell_sizes(tokens_config.sizes(tokens_config.read(Path(config) if config else None, overrides)))
+    flow_config = tokens_config.read(Path(config) if config else None, overrides)
+    announce(tokens_config.sizes(flow_config), flow_config.device)
     with with_prefect(settings.read(), meanwhile=load):
         return run_connected(config, overrides, variants)
 

@@ -7,7 +7,7 @@ launches. The default and the baselines differ in the policy alone, so comparing
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pliant.errors import InputError
@@ -25,6 +25,7 @@ class Knowledge:
     accuracy: Mapping[str, Mapping[int, float]]  # task -> setting -> share answered correctly
     rule: RateRule  # from the arrival rate to a gamma (OTAS, Algorithm 3)
     loading: Mapping[int, float] = field(default_factory=dict)  # seconds to load a variant (infaas)
+    devices: tuple[str, ...] = ()  # the name of each worker's device, such as cuda:1; empty: not said
 
     def __post_init__(self) -> None:
         for task, shares in self.accuracy.items():
@@ -34,10 +35,9 @@ class Knowledge:
 
     def only(self, settings: Sequence[int]) -> Knowledge:
         """Return the same restricted to these settings. Raises `InputError` for an unknown one."""
-        chosen = tuple(sorted(settings))
-        rows = tuple(self.latency.row(setting) for setting in chosen)
-        accuracy = {task: {s: shares[s] for s in chosen} for task, shares in self.accuracy.items()}
-        return Knowledge(LatencyTable(chosen, self.latency.batches, rows), accuracy, self.rule, self.loading)
+        latency = self.latency.only(settings)
+        accuracy = {task: {s: shares[s] for s in latency.settings} for task, shares in self.accuracy.items()}
+        return replace(self, latency=latency, accuracy=accuracy)
 
     def plain(self) -> dict[str, Any]:
         """Return it as the facts of a `Changed` event: JSON values only."""
@@ -47,10 +47,12 @@ class Knowledge:
                 "settings": list(table.settings),
                 "batches": list(table.batches),
                 "seconds": [list(row) for row in table.seconds],
+                "buckets": list(table.buckets),
             },
             "accuracy": {task: [[s, share] for s, share in shares.items()] for task, shares in self.accuracy.items()},
             "rule": {"below": list(rule.below), "gammas": list(rule.gammas)},
             "loading": [[setting, seconds] for setting, seconds in self.loading.items()],
+            **({"devices": list(self.devices)} if self.devices else {}),
         }
 
     @classmethod
@@ -59,10 +61,11 @@ class Knowledge:
         try:
             table, rule = plain["latency"], plain["rule"]
             rows = tuple(tuple(row) for row in table["seconds"])
-            latency = LatencyTable(tuple(table["settings"]), tuple(table["batches"]), rows)
+            buckets = tuple(table.get("buckets", ()))  # older journals lack them
+            latency = LatencyTable(tuple(table["settings"]), tuple(table["batches"]), rows, buckets)
             accuracy = {task: dict(shares) for task, shares in plain["accuracy"].items()}
-            loading = dict(plain["loading"])
-            return cls(latency, accuracy, RateRule(tuple(rule["below"]), tuple(rule["gammas"])), loading)
+            loading, devices = dict(plain["loading"]), tuple(plain.get("devices", ()))
+            return cls(latency, accuracy, RateRule(tuple(rule["below"]), tuple(rule["gammas"])), loading, devices)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError("facts", repr(plain)[:80], f"as Knowledge.plain gives them ({error!r})") from None
 

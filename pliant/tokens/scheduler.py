@@ -66,7 +66,7 @@ class TokensScheduler:
         return self._devices.running
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take one event and return what is to be done now."""
+        """Take one event and return what is to be done now. A launch's `worker` numbers the devices from 0."""
         match event:
             case Arrived(request):
                 actions = self._arrive(request, now)
@@ -133,6 +133,8 @@ class TokensScheduler:
         return [Drop(request, reason) for request in requests]
 
     def _learn(self, knowledge: Knowledge) -> None:
+        if knowledge.devices and len(knowledge.devices) != self._workers:
+            raise InputError("devices", ", ".join(knowledge.devices), f"as many as the scheduler has, {self._workers}")
         # A running request may fail and wait again, so its task is in use too.
         check_tasks(knowledge, (r.task for running in self._devices.running for r in running.carried))
         self._policy.learn(knowledge)

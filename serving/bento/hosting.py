@@ -6,6 +6,7 @@ runs in the service process only.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -42,6 +43,7 @@ CORS: Mapping[str, Any] = {
 """What pages of other websites may send, where there are any that may."""
 
 S = TypeVar("S")
+logger = logging.getLogger("pliant.serving")
 
 
 class Endpoint(Protocol):
@@ -101,10 +103,12 @@ class HostedService:
         """Start by the environment's settings; return when every model has run. BentoML accepts connections only then."""
         from pliant.systems import system
         from serving.settings import from_environment
+        from serving.workers.devices import devices
 
         stage = partial(system(self.SYSTEM).part, "serving")
         settings = from_environment(os.environ, stage("settings").SETTINGS)
         check_access(settings)
+        logger.warning("the service runs on %s", ", ".join(devices(settings)))
         access, state = access_of(settings), self.APP.state
         self._assembly = await stage("assembly").assemble(settings)
         endpoint = state.endpoint = self._assembly.endpoint

@@ -8,10 +8,11 @@ import numpy as np
 
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.device import reporting_memory
 from pliant.errors import InputError
 from registry import codec
 from serving.bins.messages import BinsBuild, Output, Payload, StreamBuild
-from serving.workers.on_device import prepare, reporting_memory
+from serving.workers.on_device import prepare, usable_precision
 
 SHORT = 8  # tokens of the dynamic runtime's shorter warm-up
 
@@ -23,7 +24,7 @@ def build(spec: BinsBuild) -> BinsModel:
     missing, `DeviceError` on another class of device, `WorkerError` if the device lacks memory.
     """
     prepare(spec.plan)
-    with reporting_memory(spec.plan.device):
+    with reporting_memory(spec.plan.name):
         model = BinsModel([_runtime(stream, spec) for stream in spec.streams], spec)
         if spec.first is not None:
             model.load(spec.first)
@@ -33,8 +34,11 @@ def build(spec: BinsBuild) -> BinsModel:
 
 
 def _runtime(stream: StreamBuild, spec: BinsBuild) -> BinsRuntime:
+    encoder, precision = codec.load(Encoder, stream.folder, stream.digest), stream.precision
+    if stream.engine != "aot":  # whose packages are of one precision
+        precision = usable_precision(precision, spec.plan.device, encoder.name)
     return BinsRuntime(
-        codec.load(Encoder, stream.folder, stream.digest),
+        encoder,
         stream.shapes,
         stream.engine,
         stream.compiled,
@@ -42,6 +46,7 @@ def _runtime(stream: StreamBuild, spec: BinsBuild) -> BinsRuntime:
         spec.plan.device,
         spec.plan.threads or 1,
         spec.placement,
+        precision,
     )
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pliant.cascade.runtime import CascadeRuntime
+from pliant.cascade.runtime import CascadeRuntime, Execution
+from pliant.device import reporting_memory
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from registry import codec
 from serving.cascade.messages import CascadeBuild, Output, Payload
-from serving.workers.on_device import prepare, reporting_memory
+from serving.workers.on_device import prepare, usable_precision
 
 WARM_TOKENS = (8, 32)  # lengths of the texts that every classifier runs before the first request
 
@@ -23,9 +24,13 @@ def build(spec: CascadeBuild) -> CascadeModel:
     `WorkerError` if the device lacks memory.
     """
     prepare(spec.plan)
-    with reporting_memory(spec.plan.device):
+    with reporting_memory(spec.plan.name):
         loaded = {model.number: codec.load(Classifier, model.folder, model.digest) for model in spec.models}
-        model = CascadeModel(CascadeRuntime(loaded, spec.plan.device), spec)
+        executions = {
+            model.number: Execution(usable_precision(model.precision, spec.plan.device, loaded[model.number].name))
+            for model in spec.models
+        }
+        model = CascadeModel(CascadeRuntime(loaded, spec.plan.device, executions), spec)
         for number, classifier in loaded.items():
             model.warm_up(number, classifier.max_length, spec.plan.warm_batches)
     return model

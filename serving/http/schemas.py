@@ -41,12 +41,24 @@ class CommonStatus(BaseModel):
     ready: bool
     alias: str
     generation: int = Field(description="number of the present generation, from 1")
+    device: str = Field(description="what the settings name, or auto stands for; several are separated by commas")
     leaving: int = Field(description="former generations that still answer requests")
     refresh: Refresh
     release: int | None = Field(description="number of the release that is served; null in a registry without releases")
     refresh_seconds: float = Field(description="seconds between two polls of the registry; 0: none")
     waiting: int = Field(description="requests (or outputs of requests) that the device has not started")
     pending: int = Field(description="requests (or outputs of requests) that have not ended")
+
+
+class DeviceFallback(BaseModel):
+    kind: str = Field(description="what failed: capture (of a CUDA graph), package, memory or precision")
+    reason: str
+
+
+class ServingDevice(BaseModel):
+    name: str
+    up: bool = Field(description="false while its process is restarted; the other devices serve meanwhile")
+    fallbacks: list[DeviceFallback] = Field(description="slower ways that its process has taken since it was started")
 
 
 class Error(BaseModel):

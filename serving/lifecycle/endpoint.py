@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Generic
 
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
@@ -13,6 +14,7 @@ from serving.lifecycle.generation import Running
 from serving.lifecycle.refresh import Refresher
 from serving.metrics import Metrics
 from serving.settings import Settings
+from serving.workers.devices import device_of, devices
 
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound=Catalog)
@@ -61,9 +63,18 @@ class Endpoint(Generic[S, C, H, D, M]):
             "alias": self.settings.alias,
             "release": self._refresher.release,
             "generation": present.number,
+            "device": ",".join(devices(self.settings)),
             "leaving": self._generations.draining,
             "refresh": self._poller.last.to_dict(),
             "refresh_seconds": self._poller.seconds,
             "waiting": present.driver.waiting,
             "pending": present.driver.pending,
         }
+
+
+def described_devices(settings: Settings, driver: Driver) -> list[dict[str, Any]]:
+    """Return what a status says of the device of each worker."""
+    return [
+        {"name": device_of(settings, worker), "up": up, "fallbacks": [asdict(fallback) for fallback in fallbacks]}
+        for worker, (up, fallbacks) in enumerate(zip(driver.up, driver.fallbacks, strict=True))
+    ]

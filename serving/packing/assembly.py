@@ -8,13 +8,15 @@ before.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.errors import InputError
+from pliant.packing.engine.budget import check_fits
 from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import Rules
@@ -28,10 +30,12 @@ from serving.lifecycle.refresh import Source
 from serving.packing.catalog import Catalog, ServedModel, load_catalog
 from serving.packing.endpoint import Handler, PackingEndpoint, PackingGeneration
 from serving.packing.engine.engine import EngineDriver, EngineLimits
+from serving.packing.engine.engine_group import EngineGroup
 from serving.packing.engine.engine_pool import EnginePool
 from serving.packing.engine.forecaster import Forecaster, Predict
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths, observed_path
+from serving.packing.engine.sequence_limit import SequenceLimit
 from serving.packing.engine.spread import check as check_spread
 from serving.packing.engine.spread import check_here, spread
 from serving.packing.engine.worker import EngineProcess, EngineWorker
@@ -39,7 +43,7 @@ from serving.packing.messages import Build, EngineBuild
 from serving.packing.reading import PromptReader
 from serving.packing.settings import PackingSettings
 from serving.workers.device_plan import DevicePlan
-from serving.workers.devices import SameDevice, check_devices, devices
+from serving.workers.devices import SameDevice, check_devices, devices, free_memory
 
 WorkerFactory = Callable[[Callable[[], Build]], EngineWorker]
 """Makes a worker, not started, that gets its build plan at each start."""
@@ -54,6 +58,34 @@ def check(settings: PackingSettings) -> None:
         PromptReader(served.generator, served.context)
     check_here(settings, catalog)
     check_devices(settings, catalog)
+    check_memory(settings, catalog)
+
+
+def check_memory(settings: PackingSettings, catalog: Catalog) -> None:
+    """Raise `InputError` for a model whose weights and pages need more than one of its devices has free now.
+
+    What several processes share is not counted here.
+    """
+    if settings.processes > 1:
+        return
+    for name, used in placed(settings, catalog).items():
+        served = catalog.models[name]
+        weights = sum(file.stat().st_size for file in served.generator.folder.rglob("*") if file.is_file())
+        for device in dict.fromkeys(used):
+            free = free_memory(device) // used.count(device)
+            check_fits(served.packing.memory, served.packing.kv_bytes, weights, free, device)
+
+
+def placed(settings: PackingSettings, catalog: Catalog) -> dict[str, list[str]]:
+    """Return the devices of each model, by its name. They are dealt out in turn, until all models and devices have one.
+
+    A model with several has an engine on each.
+    """
+    names, models = devices(settings), len(catalog.models)
+    return {
+        name: names[index::models] if index < len(names) else [names[index % len(names)]]
+        for index, name in enumerate(catalog.models)
+    }
 
 
 def load_predictor(served: ServedModel) -> Predict:
@@ -106,40 +138,46 @@ class Maker:
     def make(self, number: int, catalog: Catalog) -> PackingGeneration:
         """Return a generation, not started. Raises `InputError` for models that cannot share the devices."""
         check_spread(self._settings, catalog)
-        all_devices = devices(self._settings)
-        handlers = {
-            name: self._handler(served, all_devices[index % len(all_devices)])
-            for index, (name, served) in enumerate(catalog.models.items())
-        }
+        used_by = placed(self._settings, catalog)
+        handlers = {name: self._handler(served, used_by[name]) for name, served in catalog.models.items()}
         used = list(handlers.values())
         observed = [handler.observed for handler in used if handler.observed is not None]
         pool = EnginePool([handler.engine for handler in used], [handler.forecaster for handler in used], observed)
         return Generation(number, catalog, handlers, pool)
 
-    def _handler(self, served: ServedModel, device: str) -> Handler:
+    def _handler(self, served: ServedModel, used: Sequence[str]) -> Handler:
         settings, name = self._settings, served.packing.name
         served = spread(settings, served)
         reader = PromptReader(served.generator, served.context)
         forecaster = Forecaster(partial(self._load, served), served.predictor.marginal, settings.predict_limit)
-        worker = self._worker_factory(partial(self._build, served, device))
-        engine = EngineDriver(worker, self._clock, EngineLimits(settings.launch_limit), self._metrics.died)
+        on_devices = [(device, self._engine(served, device)) for device in used]
+        engines = [engine for _, engine in on_devices]
+        engine = engines[0] if len(engines) == 1 else EngineGroup(engines)
         path = observed_path(settings.home, name)
         observed = ObservedLengths(path, settings.observed_bytes) if settings.observe else None
-        return Handler(served, int(time.time()), reader, forecaster, engine, observed)
+        return Handler(served, int(time.time()), reader, forecaster, engine, observed, on_devices)
 
-    def _build(self, served: ServedModel, device: str) -> EngineBuild:
+    def _engine(self, served: ServedModel, device: str) -> EngineDriver:
+        """Return an engine with the whole model on one device, not started."""
+        sequences = SequenceLimit(served.packing.memory.sequences, partial(self._metrics.limited, served.packing.name))
+        worker = self._worker_factory(partial(self._build, served, device, sequences))
+        limits = EngineLimits(self._settings.launch_limit)
+        return EngineDriver(worker, self._clock, limits, self._metrics.died, sequences)
+
+    def _build(self, served: ServedModel, device: str, sequences: SequenceLimit) -> EngineBuild:
         """Return the build plan of the next engine process. Each has a journal of its own, which replays by itself."""
         settings, number = self._settings, next(self._processes)
         required_device = None if settings.any_profile else served.packing.device_class
         return EngineBuild(
             folder=served.generator.folder,
             digest=served.generator.digest,
-            memory=served.packing.memory,
+            memory=replace(served.packing.memory, sequences=sequences.value),
             rules=rules(settings, served),
             plan=DevicePlan(device, settings.threads, required_device, ()),
             journal=numbered_journal(settings.journal, number) if settings.journal else None,
             processes=settings.processes,
             precision=served.packing.precision,
+            token_bytes=served.packing.kv_bytes,
         )
 
 

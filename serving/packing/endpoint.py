@@ -16,11 +16,13 @@ from serving.lifecycle.endpoint import Endpoint
 from serving.lifecycle.generation import Generation
 from serving.packing.catalog import Catalog, ServedModel
 from serving.packing.engine.engine import EngineDriver, EngineReport
+from serving.packing.engine.engine_group import EngineGroup, merged_report
 from serving.packing.engine.engine_pool import EnginePool
 from serving.packing.engine.forecaster import Forecast, Forecaster
 from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths
+from serving.packing.engine.sequence_limit import SequenceLimit
 from serving.packing.openai import unknown_model
 from serving.packing.reading import PromptReader, Tokens
 from serving.packing.reply import Choice, Reply, ReplyInfo
@@ -41,8 +43,9 @@ class Handler:
     created: int  # seconds since 1970
     reader: PromptReader
     forecaster: Forecaster
-    engine: EngineDriver
+    engine: EngineDriver | EngineGroup
     observed: ObservedLengths | None
+    on_devices: Sequence[tuple[str, EngineDriver]]  # the engine, or each of the group's, with its device
 
 
 PackingGeneration = Generation[Catalog, Handler, EnginePool]
@@ -176,10 +179,18 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         }
 
     async def _model(self, handler: Handler) -> dict[str, Any]:
-        report = await handler.engine.poll()
-        name = handler.served.packing.name
-        self.metrics.engine(name, report.status)
-        return {**_described(handler.served), "coverage": self.metrics.coverage(name), "engine": _engine(report)}
+        polls = [engine.poll() for _, engine in handler.on_devices]
+        reports, name = await asyncio.gather(*polls), handler.served.packing.name
+        whole = merged_report(reports)
+        self.metrics.engine(name, whole.status)
+        limits = [_limits(engine.sequences) for _, engine in handler.on_devices]
+        summed = {key: sum(each[key] for each in limits) for key in limits[0]}
+        engines = [
+            {"device": device, **_engine(report), **limit}
+            for (device, _), report, limit in zip(handler.on_devices, reports, limits, strict=True)
+        ]
+        described = {**_described(handler.served), "coverage": self.metrics.coverage(name)}
+        return {**described, "engine": {**_engine(whole), **summed}, "engines": engines}
 
 
 def _select(handlers: Mapping[str, Handler], model: str | None) -> Handler:
@@ -212,6 +223,14 @@ def _described(served: ServedModel) -> dict[str, Any]:
         "precision": packing.precision,
         "page_tokens": memory.page_tokens,
         "cache_bytes": memory.pages * memory.page_tokens * packing.kv_bytes,
+    }
+
+
+def _limits(sequences: SequenceLimit) -> dict[str, int]:
+    return {
+        "sequences": sequences.value,
+        "sequences_planned": sequences.planned,
+        "out_of_memory": sequences.exhausted,
     }
 
 

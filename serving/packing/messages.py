@@ -2,7 +2,7 @@
 
 To the process: its build, then (verb, arguments) with the verbs `submit`, `cancel` and `poll`. From it: (kind, value) with
 the kinds `ready` or `failed` (once, after the build), `progress` (one per iteration), `status`, `report` (the answer to
-`poll`) and `rejected` (a submission).
+`poll`), `rejected` (a submission) and `out_of_memory` (its last, with the number of sequences that ran).
 """
 
 from __future__ import annotations
@@ -55,3 +55,4 @@ class EngineBuild(BuildPlan):
     journal: Path | None
     processes: int = 1  # that share the model: this one and those that it starts
     precision: str = "float32"  # in which the plan was measured
+    token_bytes: int = 0  # of one token's keys and values; 0: not known

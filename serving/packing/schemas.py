@@ -89,6 +89,13 @@ class EngineStatus(BaseModel):
     books: str = Field(
         description="balanced: all memory pages are accounted for; unknown: the engine did not answer; else the error"
     )
+    sequences: int = Field(description="most sequences of an iteration: fewer than planned after a lack of memory")
+    sequences_planned: int
+    out_of_memory: int = Field(description="processes of the engine that ran out of the device's memory")
+
+
+class DeviceEngine(EngineStatus):
+    device: str
 
 
 class ModelStatus(BaseModel):
@@ -105,7 +112,8 @@ class ModelStatus(BaseModel):
     coverage: dict[str, float] = Field(
         description="share of recent outputs no longer than each quantile of their forecast"
     )
-    engine: EngineStatus
+    engine: EngineStatus = Field(description="the model's engine; of several their sums")
+    engines: list[DeviceEngine] = Field(description="one a device")
 
 
 class Status(CommonStatus):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -25,7 +26,7 @@ from serving.tokens.settings import TokensSettings
 from serving.tokens.variants import VariantCatalog, load_variants
 from serving.workers.device_plan import DevicePlan
 from serving.workers.device_process import Build
-from serving.workers.devices import SameDevice, check_devices
+from serving.workers.devices import SameDevice, check_devices, devices
 from serving.workers.worker import ProcessWorker
 
 WARM_BATCH = 16  # every gamma runs once with this batch size and once with 1 before the first request
@@ -34,7 +35,7 @@ WARM_BATCH = 16  # every gamma runs once with this batch size and once with 1 be
 def check(settings: TokensSettings) -> None:
     """Check settings, artifacts and devices before the service starts. Raises `PliantError`."""
     catalog = source_of(settings).load(None).catalog
-    make_scheduler(settings, catalog.knowledge())
+    make_scheduler(settings, make_knowledge(settings, catalog))
     check_devices(settings, catalog)
 
 
@@ -56,7 +57,7 @@ async def assemble(
     clock, metrics = loop_clock(), Metrics("gamma", ORIGINS, counted)
     origins: Origins = {}
     source = source_of(settings, registry, counted)
-    registrar = Registrar(partial(build_plan, settings), source, origins)
+    registrar = Registrar(partial(rebuilt, settings), partial(make_knowledge, settings), source, origins)
     return await assembly.assemble(
         source,
         generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings, origins)),
@@ -84,27 +85,39 @@ def load(
 
 def blueprint(settings: TokensSettings, origins: Origins, catalog: Servable) -> Blueprint[TaskInfo]:
     """Return what a generation of this catalog needs, and add the catalog's `origins`."""
-    knowledge = catalog.knowledge()
+    knowledge = make_knowledge(settings, catalog)
     origins.update(catalog.origins())
     return Blueprint(
         make_scheduler=partial(make_scheduler, settings, knowledge),
         handlers=catalog.tasks_described(),
-        builds=[build_plan(settings, catalog)],
+        builds=[build_plan(settings, catalog, device) for device in devices(settings)],
         waiting=lambda driver: cast(TokensScheduler, driver.scheduler).waiting,
         facts=knowledge.plain(),
     )
 
 
+def make_knowledge(settings: TokensSettings, catalog: Servable) -> Knowledge:
+    """Return what the scheduler knows of a catalog and of the devices that serve it."""
+    return replace(catalog.knowledge(), devices=tuple(devices(settings)))
+
+
 def make_scheduler(settings: TokensSettings, knowledge: Knowledge) -> TokensScheduler:
-    options = Options(margin=settings.margin, max_waiting=settings.max_waiting)
-    return make(settings.policy, knowledge, workers=1, gamma=settings.gamma, options=options)
+    """Return the scheduler of all devices. Each may have an equal share of the waiting requests, rounded up."""
+    workers = len(knowledge.devices)
+    options = Options(margin=settings.margin, max_waiting=-(-settings.max_waiting // workers))
+    return make(settings.policy, knowledge, workers, settings.gamma, options)
 
 
-def build_plan(settings: TokensSettings, catalog: Servable) -> Build:
-    """Return the build plan of the device process. Raises as `TokensSettings.used`."""
+def rebuilt(settings: TokensSettings, catalog: Servable, former: TokensBuild) -> Build:
+    """Return the build plan of a device process that serves this catalog where it served another before."""
+    return build_plan(settings, catalog, former.plan.device)
+
+
+def build_plan(settings: TokensSettings, catalog: Servable, device: str) -> Build:
+    """Return the build plan of the process of one device. Raises as `TokensSettings.used`."""
     latency = catalog.knowledge().latency
     required_device = None if settings.any_profile else catalog.device
-    plan = DevicePlan(settings.device, settings.threads, required_device, (1, min(WARM_BATCH, latency.batches[-1])))
+    plan = DevicePlan(device, settings.threads, required_device, (1, min(WARM_BATCH, latency.batches[-1])))
     if isinstance(catalog, VariantCatalog):
         return VariantsBuild(tuple((variant.folder, variant.digest) for variant in catalog.variants), plan)
     assert isinstance(catalog, Catalog), "there are two kinds"

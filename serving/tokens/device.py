@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Picture
 
+from pliant.device import reporting_memory
 from pliant.errors import InputError
 from pliant.models.image import to_pixels
 from pliant.tokens.artifact import Backbone
@@ -15,7 +16,7 @@ from pliant.tokens.runtime import Payload, TokensRuntime
 from registry import codec
 from serving.tokens.catalog import ServedTask
 from serving.tokens.messages import Image, Output, TokensBuild
-from serving.workers.on_device import prepare, reporting_memory
+from serving.workers.on_device import prepare
 
 
 def build(spec: TokensBuild) -> TokensModel:
@@ -25,7 +26,7 @@ def build(spec: TokensBuild) -> TokensModel:
     `WorkerError` if the device lacks memory.
     """
     prepare(spec.plan)
-    with reporting_memory(spec.plan.device):
+    with reporting_memory(spec.plan.name):
         backbone = codec.load(Backbone, spec.folder, spec.digest)
         runtime = TokensRuntime(backbone, spec.digest, [served.task for served in spec.tasks], spec.plan.device)
         model = TokensModel(runtime, spec, backbone.image_size)

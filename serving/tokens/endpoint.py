@@ -9,7 +9,7 @@ from serving.client import ANYBODY, Client
 from serving.clock import Clock
 from serving.http.api_errors import api_error_of_drop
 from serving.http.routing import unknown_task
-from serving.lifecycle.endpoint import Endpoint
+from serving.lifecycle.endpoint import Endpoint, described_devices
 from serving.lifecycle.poller import join_versions
 from serving.metrics import Metrics
 from serving.tokens.catalog import Servable, TaskInfo
@@ -109,6 +109,7 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         present = self._generations.present
         return {
             **self.common_status(),
+            "devices": described_devices(self.settings, present.driver),
             "policy": self.settings.policy,
             "gammas": list(self.settings.used(present.catalog.knowledge().latency.settings)),
             **present.catalog.described(),

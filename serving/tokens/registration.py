@@ -10,8 +10,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from pliant.errors import PliantError, RegistryError
+from pliant.tokens.policy import Knowledge
 from registry.names import TOKENS_BACKBONE, TOKENS_TASK
 from serving.client import ANYBODY, Client
 from serving.driver import Driver
@@ -56,9 +59,18 @@ class TokensSource(Source[Servable]):
 class Registrar:
     """Adds tasks to the running generation."""
 
-    def __init__(self, plan: Callable[[Catalog], Build], source: TokensSource, origins: Origins) -> None:
-        """`plan` gives the build plan of a device process that serves a catalog."""
-        self._plan, self._source, self._origins = plan, source, origins
+    def __init__(
+        self,
+        rebuild: Callable[[Catalog, Any], Build],
+        knowledge: Callable[[Catalog], Knowledge],
+        source: TokensSource,
+        origins: Origins,
+    ) -> None:
+        """`rebuild` gives the build plan of a device process that serves a catalog, from the plan that it has now;
+        `knowledge` gives what the scheduler knows of a catalog.
+        """
+        self._rebuild, self._knowledge = rebuild, knowledge
+        self._source, self._origins = source, origins
 
     @property
     def pins(self) -> Pins:
@@ -95,7 +107,7 @@ class Registrar:
         if not isinstance(catalog, Catalog) or not isinstance(target, Catalog) or not target.extends(catalog):
             return None
         self._origins.update(target.origins())
-        driver.change(target.knowledge().plain())
+        driver.change(self._knowledge(target).plain())
         try:
             await self._update(driver, target, catalog)
         except PliantError:
@@ -105,16 +117,17 @@ class Registrar:
         return replace(present, catalog=target, handlers=target.tasks_described())
 
     async def _update(self, driver: Driver, target: Catalog, former: Catalog) -> None:
-        build, former_digests = self._plan(target), {served.digest for served in former.tasks.values()}
+        former_digests = {served.digest for served in former.tasks.values()}
+        rebuild = partial(self._rebuild, target)
         for served in target.tasks.values():
             if served.digest not in former_digests:
-                await driver.update(served, build)
-        driver.remember(build)
+                await driver.update(served, rebuild)
+        driver.remember(rebuild)
 
     async def _take_back(self, driver: Driver, catalog: Catalog, target: Catalog) -> None:
         """Return scheduler, device and build plan to `catalog`, after the device rejected a task of `target`."""
-        driver.change(catalog.knowledge().plain())
-        driver.remember(self._plan(catalog))
+        driver.change(self._knowledge(catalog).plain())
+        driver.remember(partial(self._rebuild, catalog))
         await self._update(driver, catalog, target)
 
     def _fetch(self, name: str, which: str | int, backbone: str) -> ServedTask:

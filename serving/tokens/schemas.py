@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.http.schemas import Artifact, CommonStatus, ErrorAnswer, Refresh
+from serving.http.schemas import Artifact, CommonStatus, ErrorAnswer, Refresh, ServingDevice
 
 
 class Prediction(BaseModel):
@@ -66,6 +66,7 @@ class TokensRefresh(Refresh):
 
 
 class Status(CommonStatus):
+    devices: list[ServingDevice]
     policy: str
     gammas: list[int] = Field(description="gammas (or numbers of variants) that the policy may use")
     generation: int = Field(description="number of the present generation, from 1; a change of tasks alone starts none")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from pliant.device import reporting_memory
 from pliant.errors import InputError
 from pliant.tokens.artifact import Variant
 from pliant.tokens.runtime import Payload, TokensRuntime
@@ -16,7 +17,7 @@ from serving.tokens.catalog import ServedTask
 from serving.tokens.device import fit, warm_up
 from serving.tokens.messages import Image, Output, VariantsBuild
 from serving.workers.device_plan import DevicePlan
-from serving.workers.on_device import prepare, reporting_memory
+from serving.workers.on_device import prepare
 
 
 def build(spec: VariantsBuild) -> VariantsModel:
@@ -56,7 +57,7 @@ class VariantsModel:
             gc.unfreeze()
             gc.collect()
             torch.cuda.empty_cache()
-        with reporting_memory(self._spec.plan.device):
+        with reporting_memory(self._spec.plan.name):
             self._resident = _Resident(*self._spec.variants[number], self._spec.plan)
         self._number = number
 

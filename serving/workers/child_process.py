@@ -10,13 +10,14 @@ closes the socket or dies. Messages are pickles: both ends are our own, and nobo
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import signal
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import IO, Any
@@ -24,17 +25,21 @@ from typing import IO, Any
 HEADER = struct.Struct("!Q")  # bytes of the pickle that follows
 
 
-def spawn(entry: str, handed_down: Sequence[int] = ()) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def spawn(
+    entry: str, handed_down: Sequence[int] = (), variables: Mapping[str, str] | None = None
+) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Start `entry` ("module:function") in a child, and return the parent's end of the socket pair and the process.
 
     The function is called with the child's end, a stream of incoming bytes, and the file descriptors `handed_down`.
+    `variables` are laid over the environment that the child inherits.
     """
     ours, theirs = socket.socketpair()
     with theirs:
         descriptors = [theirs.fileno(), *handed_down]
         # -P: the script's own folder stays off the import path, where serving/journal.py would be `journal`.
         command = [sys.executable, "-P", __file__, entry, *map(str, descriptors)]
-        process = subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL)
+        environment = {**os.environ, **(variables or {})}
+        process = subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL, env=environment)
     ours.sendall(pack(sys.path))
     return ours, process
 

@@ -14,6 +14,7 @@ import pickle
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO, Any
 
 from pliant.errors import WorkerError
@@ -40,13 +41,19 @@ class HelperProcess:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
+    async def start(self) -> None:
+        """Start the process where it does not run. Raises `WorkerError` if it ends, `TimeoutError` if it takes too long."""
+        async with self._turn:
+            with self._ending_if_it_fails():
+                await self._connected()
+
     async def call(self, seconds: float, content: Sequence[bytes], *arguments: object) -> Any:
         """Return the answer to `content`, given in pieces. A caller that is cancelled in its turn ends the process.
 
         Raises what the process raises, `TimeoutError` after so many seconds, `WorkerError` if the process ends.
         """
         async with self._turn:
-            try:
+            with self._ending_if_it_fails():
                 reader, writer = await self._connected()
                 async with asyncio.timeout(seconds):
                     writer.write(pack((sum(map(len, content)), arguments)))
@@ -54,17 +61,23 @@ class HelperProcess:
                         writer.write(piece)
                         await writer.drain()
                     answer = await _read_answer(reader)
-            except (asyncio.IncompleteReadError, OSError) as error:
-                self._end()
-                if isinstance(error, TimeoutError):
-                    raise
-                raise WorkerError(f"the process {self._entry} ended") from None
-            except BaseException:
-                self._end()
-                raise
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    @contextmanager
+    def _ending_if_it_fails(self) -> Iterator[None]:
+        """End the process if the block raises: what is left in its socket belongs to no later call."""
+        try:
+            yield
+        except (asyncio.IncompleteReadError, OSError) as error:
+            self._end()
+            if isinstance(error, TimeoutError):
+                raise
+            raise WorkerError(f"the process {self._entry} ended") from None
+        except BaseException:
+            self._end()
+            raise
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None:

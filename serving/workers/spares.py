@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pliant.errors import WorkerError
-from serving.workers.worker import Worker
+from serving.workers.worker import Rebuild, Worker
 
 logger = logging.getLogger("pliant.serving")
 
@@ -48,9 +48,10 @@ class Spares:
         self._start_soon(former)
         return spare
 
-    async def update(self, value: Any, build: Any) -> None:
+    async def update(self, value: Any, rebuild: Rebuild) -> None:
         """Send an update of the model to every spare that stands by; the others are started with it."""
         for worker in self._workers:
+            build = rebuild(worker.build)
             if worker not in self._ready:
                 worker.remember(build)
                 continue
@@ -63,10 +64,10 @@ class Spares:
                 worker.remember(build)
                 self._start_soon(worker)
 
-    def remember(self, build: Any) -> None:
-        """Set the build that every spare uses if it is started again."""
+    def remember(self, rebuild: Rebuild) -> None:
+        """Change the build that every spare uses if it is started again."""
         for worker in self._workers:
-            worker.remember(build)
+            worker.remember(rebuild(worker.build))
 
     async def stop(self) -> None:
         for task in self._tasks:

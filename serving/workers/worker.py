@@ -7,15 +7,28 @@ launch and a restart, not the service.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import pickle
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pliant.errors import WorkerError
+from pliant.fallbacks import Fallback
 from serving.workers.child_process import HEADER, spawn
-from serving.workers.device_process import ArrayOutbox, Build
+from serving.workers.device_plan import alone
+from serving.workers.device_process import ArrayOutbox, Build, Reply
+
+logger = logging.getLogger("pliant.serving")
+
+MAX_FALLBACKS = 64
+"""The latest fallbacks of a device process that its worker keeps."""
+
+Rebuild = Callable[[Any], Any]
+"""Gives the build of a changed model from a worker's present one: each worker keeps its own device."""
 
 
 class Worker(Protocol):
@@ -23,6 +36,13 @@ class Worker(Protocol):
 
     on_end: Callable[[], None] | None
     """Called once if the worker dies by itself, also during a call."""
+
+    on_fallback: Callable[[Fallback], None]
+    """Called when the device process falls back to a slower way."""
+
+    @property
+    def fallbacks(self) -> Sequence[Fallback]:
+        """Return what the device process has fallen back to since it was started."""
 
     @property
     def build(self) -> Any:
@@ -61,7 +81,24 @@ class CallingWorker(ABC):
 
     def __init__(self, build: Build, start_limit: float) -> None:
         self.on_end: Callable[[], None] | None = None
+        self.on_fallback: Callable[[Fallback], None] = lambda _: None
         self._build, self._start_limit = build, start_limit
+        self._fallbacks: deque[Fallback] = deque(maxlen=MAX_FALLBACKS)
+
+    @property
+    def fallbacks(self) -> Sequence[Fallback]:
+        return tuple(self._fallbacks)
+
+    def _result(self, reply: Reply) -> Any:
+        """Return the result in a device's reply, and take its fallbacks. Raises `ModelError` if the model raised."""
+        succeeded, value, fallbacks = reply
+        for fallback in fallbacks:
+            logger.warning("a device process falls back: %s", fallback.reason)
+            self._fallbacks.append(fallback)
+            self.on_fallback(fallback)
+        if not succeeded:
+            raise ModelError(value)
+        return value
 
     @property
     def build(self) -> Build:
@@ -80,6 +117,7 @@ class CallingWorker(ABC):
 
     async def restart(self) -> None:
         await self.stop()
+        self._fallbacks.clear()
         await self.start()
 
     async def run(self, setting: int, payloads: Sequence[Any]) -> tuple[Sequence[Any], float]:
@@ -131,8 +169,9 @@ class ProcessWorker(CallingWorker):
     async def start(self) -> None:
         try:
             async with asyncio.timeout(self._start_limit):
-                await self._spawn()
-                await self._call("build", self._build)
+                build, variables = alone(self._build, os.environ)
+                await self._spawn(variables)
+                await self._call("build", build)
         except TimeoutError:
             raise WorkerError(f"the device process was not ready within {self._start_limit:.0f} s") from None
 
@@ -152,9 +191,9 @@ class ProcessWorker(CallingWorker):
             process.kill()
             await asyncio.to_thread(process.wait)
 
-    async def _spawn(self) -> None:
+    async def _spawn(self, variables: Mapping[str, str]) -> None:
         self._outbox = ArrayOutbox()
-        connection, self._process = spawn("serving.workers.device_process:main", [self._outbox.fd])
+        connection, self._process = spawn("serving.workers.device_process:main", [self._outbox.fd], variables)
         self._reader = asyncio.StreamReader()
         protocol = _Connection(self._reader, self._notify_end)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: protocol, sock=connection)
@@ -171,12 +210,10 @@ class ProcessWorker(CallingWorker):
             self._writer.write(self._outbox.pack((verb, arguments)))
             await self._writer.drain()
             (length,) = HEADER.unpack(await self._reader.readexactly(HEADER.size))
-            succeeded, value = pickle.loads(await self._reader.readexactly(length))
+            reply = pickle.loads(await self._reader.readexactly(length))
         except (asyncio.IncompleteReadError, OSError):
             raise WorkerError(f"the device process ended during {verb}") from None
-        if not succeeded:
-            raise ModelError(value)
-        return value
+        return self._result(reply)
 
 
 class _Connection(asyncio.StreamReaderProtocol):

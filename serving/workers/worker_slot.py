@@ -14,7 +14,7 @@ from pliant.errors import WorkerError
 from pliant.protocol import Failed, Finished, Launch, Result
 from serving.workers.launch_limit import LaunchLimit, within
 from serving.workers.spares import Spares
-from serving.workers.worker import ModelError, Worker
+from serving.workers.worker import ModelError, Rebuild, Worker
 
 logger = logging.getLogger("pliant.serving")
 
@@ -55,13 +55,13 @@ class WorkerSlot:
                 await self.reviving
         await self.worker.stop()
 
-    async def update(self, value: Any, build: Any) -> None:
+    async def update(self, value: Any, rebuild: Rebuild) -> None:
         """Send an update between two launches. It is not cancelled halfway: that would break the message stream."""
-        await asyncio.shield(asyncio.ensure_future(self._update(value, build)))
+        await asyncio.shield(asyncio.ensure_future(self._update(value, rebuild)))
 
-    async def _update(self, value: Any, build: Any) -> None:
+    async def _update(self, value: Any, rebuild: Rebuild) -> None:
         async with self.lock:
-            await self.worker.update(value, build)
+            await self.worker.update(value, rebuild(self.worker.build))
 
     async def carry_out(self, launch: Launch, payloads: Sequence[Any]) -> End:
         """Run a launch and return how it ended. Raises nothing but cancellation: the scheduler decides on failures."""

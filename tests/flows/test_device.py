@@ -1,16 +1,25 @@
 """What the device cannot do is told before anything is trained."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from flows.bins import reprofile as bins_reprofile
+from flows.bins.config import BinsFlowConfig
 from flows.bins.flow import bins
+from flows.cascade import reprofile as cascade_reprofile
+from flows.cascade.config import CascadeFlowConfig
 from flows.cascade.flow import cascade
-from flows.device import check_device
+from flows.device import check_device, check_replaces
+from flows.packing import reprofile as packing_reprofile
+from flows.packing.config import PackingFlowConfig
 from flows.packing.flow import packing
 from flows.tokens.config import TokensFlowConfig
 from flows.tokens.flow import tokens
 from pliant.device import device_class
-from pliant.errors import InputError
+from pliant.errors import DeviceError, InputError
+from pliant.progress import silent
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
@@ -42,3 +51,35 @@ def test_bfloat16_without_instructions_is_refused_before_training(tmp_path, monk
 def test_a_device_that_can_is_named():
     config = TokensFlowConfig(threads=torch.get_num_threads())
     assert check_device(config) == device_class("cpu")
+
+
+@pytest.mark.parametrize("kind", [TokensFlowConfig, BinsFlowConfig, CascadeFlowConfig, PackingFlowConfig])
+@pytest.mark.parametrize(("gpu", "taken"), [(True, "cuda"), (False, "cpu")])
+def test_a_flow_without_a_device_takes_the_gpu_where_there_is_one(monkeypatch, kind, gpu, taken):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    assert (kind().device, kind(device="cuda:3").device) == (taken, "cuda:3")
+
+
+def test_a_profile_of_another_class_replaces_the_champion_only_where_it_may():
+    check_replaces("digits", "a GPU", "a GPU", allowed=False)
+    check_replaces("digits", "cpu-x86_64-1t", "a GPU", allowed=True)
+    with pytest.raises(DeviceError, match=r"digits was measured on a GPU, and this .*-1t: .*--other-device"):
+        check_replaces("digits", "cpu-x86_64-1t", "a GPU", allowed=False)
+
+
+RECORD = SimpleNamespace(latency=None, edges=None, engine=None, plan=None, outputs=None, test=None)
+CHAMPIONS = {
+    bins_reprofile: {"bins": SimpleNamespace(device_class="a GPU", placement="shared", name="things")},
+    cascade_reprofile: {"cascade": SimpleNamespace(device="a GPU", task="things")},
+    packing_reprofile: {"packing": SimpleNamespace(device_class="a GPU", name="things")},
+}
+
+
+@pytest.mark.parametrize("system", list(CHAMPIONS), ids=lambda system: system.__name__)
+def test_what_a_cpu_measures_never_takes_the_place_of_a_gpus_champion(tmp_path, monkeypatch, system):
+    """It is refused before anything is measured or looked up: the champion here has nothing but its class."""
+    monkeypatch.setenv("PLIANT_HOME", str(tmp_path))
+    champion = SimpleNamespace(record=RECORD, **CHAMPIONS[system])
+    monkeypatch.setattr(system, "load_champions", lambda _registry: {"things": champion})
+    with pytest.raises(DeviceError, match="the champion of things was measured on a GPU, and this device is cpu-"):
+        system.reprofile("cpu", 1, silent)

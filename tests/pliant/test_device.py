@@ -7,8 +7,8 @@ import platform
 import pytest
 import torch
 
-from pliant.device import device_class, threads
-from pliant.errors import InputError
+from pliant.device import describe_device, device_class, free_bytes, reporting_memory, resolve_device, threads
+from pliant.errors import InputError, WorkerError
 
 
 def test_a_cpu_with_other_threads_is_another_class_of_device():
@@ -45,6 +45,48 @@ def test_a_gpu_is_called_by_its_model(monkeypatch):
     assert device_class("cuda:1") == "Some GPU 1"
 
 
+@pytest.mark.parametrize(("gpu", "taken"), [(True, "cuda"), (False, "cpu")])
+def test_auto_is_the_gpu_where_there_is_one_and_every_other_name_stays(monkeypatch, gpu, taken):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    assert resolve_device("auto") == taken
+    assert [resolve_device(name) for name in ("cpu", "cuda:1", "nowhere")] == ["cpu", "cuda:1", "nowhere"]
+
+
+def test_a_gpu_is_described_with_its_model_and_a_cpu_by_its_name(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+    assert (describe_device("cuda:1"), describe_device("cpu")) == ("cuda:1 (Some GPU)", "cpu")
+
+
 def test_one_thread_is_the_least():
     with threads(1):
         assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (MemoryError(), r"cuda:1 has no room for the model \(MemoryError\)"),
+        (torch.OutOfMemoryError("tried 2 GiB\nof 1"), r"cuda:1 has no room for the model \(tried 2 GiB\)$"),
+    ],
+)
+def test_a_lack_of_memory_is_told_in_one_line(error, sentence):
+    with pytest.raises(WorkerError, match=sentence), reporting_memory("cuda:1"):
+        raise error
+
+
+def test_other_errors_and_none_pass():
+    with reporting_memory("cpu"):
+        pass
+    with pytest.raises(ValueError, match="shape"), reporting_memory("cpu"):
+        raise ValueError("shape")
+
+
+def test_what_torch_keeps_of_a_gpu_for_later_counts_as_free(monkeypatch):
+    for name, value in (("mem_get_info", (700, 1000)), ("memory_reserved", 200), ("memory_allocated", 150)):
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert free_bytes("cuda:1") == 750
+
+
+def test_free_on_a_cpu_is_what_the_machine_has(monkeypatch):
+    monkeypatch.setattr("pliant.device.free_memory", lambda: 12)
+    assert free_bytes("cpu") == 12

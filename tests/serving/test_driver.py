@@ -209,7 +209,7 @@ def test_an_update_reaches_every_worker_between_launches():
         await bench.driver.start()
         asked = asyncio.create_task(bench.ask("x", "y"))
         await asyncio.sleep(0.01)
-        await bench.driver.update("task b", None)
+        await bench.driver.update("task b", lambda _: None)
         assert bench.driver.now == pytest.approx(0.02)
         assert [worker.calls[-1] for worker in bench.workers] == [("update", "task b")] * 2
         assert [answer.output for answer in await asked] == ["x", "y"]

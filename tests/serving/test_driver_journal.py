@@ -263,9 +263,9 @@ def test_spares_start_beside_the_workers_and_share_their_updates_builds_and_end(
         assert driver.spares == 0
         await asyncio.sleep(1)
         assert driver.spares == 1 and spare.calls == ["restart"]
-        await driver.update("more", "c")
+        await driver.update("more", lambda _: "c")
         assert (worker.calls[-1], spare.calls[-1], late.build) == (("update", "more"), ("update", "more"), "c")
-        driver.remember("d")
+        driver.remember(lambda _: "d")
         assert [one.build for one in (worker, spare, late)] == ["d"] * 3
         await driver.stop()
         assert [one.calls[-1] for one in (worker, spare, late)] == ["stop"] * 3

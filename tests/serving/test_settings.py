@@ -162,7 +162,7 @@ def test_who_sets_nothing_gets_one_device_on_this_machine_alone():
         "PLIANT_SYSTEM": "bins",
         "PLIANT_ALIAS": "champion",
         "PLIANT_REFRESH_SECONDS": "30.0",
-        "PLIANT_DEVICE": "cpu",
+        "PLIANT_DEVICE": "auto",
         "PLIANT_ANY_PROFILE": "False",
         "PLIANT_MAX_BODY_BYTES": "10485760",
         "PLIANT_MAX_WAITING": "2048",

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
+import torch
+
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import sampling as seeded
@@ -30,6 +32,7 @@ __all__ = ["Engine", "Progress", "Sampling", "Status", "Submission"]
 Deliver = Callable[[list[Progress]], None]
 Journal = Callable[[float, StepInput, StepPlan], None]
 MARGIN = 0.15  # share of the pages that transformers' scheduler keeps free by default
+OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 PAUSE = 0.005  # seconds before the next iteration if sequences wait and none may run
 
 
@@ -89,6 +92,7 @@ class Engine:
         self._submitted: list[Submission] = []
         self._cancelled: list[int] = []
         self._wake, self._error, self._stopping, self._closed = threading.Condition(), "", False, False
+        self._out_of_memory = False
         self._thread: threading.Thread | None = None
         self._iterations = self._tokens = self._sequences = self._preemptions = self._recomputed = 0
         self._busy = self._deciding = 0.0
@@ -150,7 +154,7 @@ class Engine:
         return Status(
             self._alive, self._error, running, waiting, self._memory.pages, self._executor.pages_used,
             self._executor.swap_space.used, self._iterations, self._tokens, self._preemptions, self._recomputed,
-            self._sequences, self._busy, deciding,
+            self._sequences, self._busy, deciding, self._out_of_memory,
         )  # fmt: skip
 
     @property
@@ -172,6 +176,7 @@ class Engine:
                 self._iterate()
         except Exception as error:  # anything from the model or the device; every text is reported as failed
             with self._wake:
+                self._out_of_memory = isinstance(error, OUT_OF_MEMORY)
                 self._error = f"{type(error).__name__}: {error}"
         self._end_all("failed" if self._error else "cancelled")
 

@@ -104,3 +104,4 @@ class Status:
     sequences: int  # summed over iterations
     busy: float  # seconds in iterations
     deciding: float  # seconds of `busy` that the scheduler took
+    out_of_memory: bool = False  # whether it died for lack of the device's memory

@@ -1,7 +1,8 @@
 """Drives an engine's process: submits outputs, receives their tokens, and restarts the process if it dies or hangs.
 
 After a restart every output goes on from the tokens that it has; the same seed gives the same text. Outputs that were in two
-processes when they died are suspects, and the one that kills them fails (see suspects.py).
+processes when they died are suspects, and the one that kills them fails (see suspects.py). A process that lacked memory
+is no sign against any of them as long as the next one can take fewer sequences an iteration (see sequence_limit.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pliant.fairness import Fairness
 from pliant.packing.engine.submission import Progress, Status
 from serving.clock import Clock
 from serving.packing.engine.in_flight import InFlightOutput
+from serving.packing.engine.sequence_limit import SequenceLimit
 from serving.packing.engine.suspects import Suspects
 from serving.packing.engine.worker import EngineWorker
 from serving.packing.messages import NO_STATUS
@@ -58,7 +60,9 @@ class EngineDriver:
         clock: Clock,
         limits: EngineLimits = EngineLimits(),
         died: Callable[[], None] = lambda: None,
+        sequences: SequenceLimit | None = None,
     ) -> None:
+        """`sequences`: what the worker's builds take as the most of an iteration, lowered after a lack of memory."""
         self._worker, self._clock, self._limits, self._died = worker, clock, limits, died
         worker.on_message, worker.on_end = self._on_message, self._on_end
         # Including those that ended here before the engine knows it.
@@ -74,6 +78,8 @@ class EngineDriver:
         self._last_message_at = 0.0
         self._up = self._stopping = False
         self._failed_starts = 0
+        self.sequences = sequences or SequenceLimit(1)
+        self._lowered = False  # the process ended for lack of memory, and the next one takes fewer sequences
         self.status = NO_STATUS
 
     @property
@@ -95,6 +101,15 @@ class EngineDriver:
     def waiting(self) -> int:
         """Return the number of outputs without a token."""
         return len(self._waiting)
+
+    @property
+    def load(self) -> float:
+        """Return the tokens that the pending outputs are predicted to need still."""
+        return sum(output.tokens_left for output in self._outputs.values())
+
+    def holds(self, output: InFlightOutput) -> bool:
+        """Return whether this is a pending output of this engine."""
+        return self._outputs.get(output.id) is output
 
     def next_id(self) -> int:
         """Return an id for a new output."""
@@ -166,7 +181,7 @@ class EngineDriver:
 
     def cancel(self, output: InFlightOutput) -> None:
         """Cancel an output. Its pages are free after the engine's next iteration."""
-        if self._outputs.get(output.id) is output:
+        if self.holds(output):
             self._stop(output, "cancelled")
 
     def _stop(self, output: InFlightOutput, finish: str) -> None:
@@ -205,11 +220,21 @@ class EngineDriver:
                 future = self._polls.get(number)
                 if future is not None and not future.done():
                     future.set_result(EngineReport(self.status, accounting_error))
+            case "out_of_memory":
+                self._lower(value)
             case "rejected":
                 id, fault = value
                 if id in self._outputs:
                     self._outputs[id].end("failed", fault)
                     self._forget(id)
+
+    def _lower(self, running: int) -> None:
+        self._lowered = self.sequences.lower(running)
+        logger.error(
+            "an engine's process ran out of memory with %d sequences; an iteration has at most %d from its restart on",
+            running,
+            self.sequences.value,
+        )
 
     def _take(self, updates: Sequence[Progress]) -> None:
         for progress in updates:
@@ -256,7 +281,8 @@ class EngineDriver:
         self._died()
         self.status = NO_STATUS
         logger.error("an engine's process died with %d outputs; it is restarted", len(self._outputs))
-        for output in self._suspects.died(self._outputs.values()):
+        lowered, self._lowered = self._lowered, False
+        for output in () if lowered else self._suspects.died(self._outputs.values()):
             logger.error("output %d is failed: the process died %d times with it", output.id, output.crashes)
             output.end("failed", f"the engine's process died {output.crashes} times while it generated this output")
         for output in list(self._outputs.values()):

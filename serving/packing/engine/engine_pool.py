@@ -1,4 +1,4 @@
-"""What runs for one generation of the packing service: an engine and a forecaster for each model."""
+"""What runs for one generation of the packing service: an engine (or one a device) and a forecaster for each model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serving.packing.engine.engine import EngineDriver
+from serving.packing.engine.engine_group import EngineGroup
 from serving.packing.engine.forecaster import Forecaster
 from serving.packing.engine.observed import ObservedLengths
 
@@ -17,7 +18,7 @@ OUTPUT_SECONDS = 10.0  # a usual deadline of a request for an output
 class EnginePool:
     """Engines, forecasters and files of observed lengths that start and stop together."""
 
-    engines: Sequence[EngineDriver]
+    engines: Sequence[EngineDriver | EngineGroup]
     forecasters: Sequence[Forecaster]
     observed: Sequence[ObservedLengths]
 

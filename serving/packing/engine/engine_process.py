@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from serving.workers.child_process import pack, receive, sentence
@@ -28,18 +29,24 @@ class MessageSender:
     """Sends messages in the order of `put`, which any thread may call, from a thread of its own."""
 
     def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
+        self._channel, self._sending = channel, threading.Lock()
         self._waiting: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         threading.Thread(target=self._send, daemon=True).start()
 
     def put(self, kind: str, value: Any = None) -> None:
         self._waiting.put((kind, value))
 
+    def put_now(self, kind: str, value: Any = None) -> None:
+        """Send a message before those that wait, and return when it is sent."""
+        with suppress(OSError), self._sending:
+            self._channel.sendall(pack((kind, value)))
+
     def _send(self) -> None:
         try:
             while True:
                 for message in joined([self._waiting.get(), *self._gathered()]):
-                    self._channel.sendall(pack(message))
+                    with self._sending:
+                        self._channel.sendall(pack(message))
         except OSError:
             return  # the parent has closed the socket, which `main` notices too
 
@@ -68,7 +75,7 @@ class ProgressReporter:
     def deliver(self, updates: list[Progress]) -> None:
         """Send progress; called in the engine's thread. If the engine has failed, end the process, which is restarted."""
         if any(progress.finished == "failed" for progress in updates):
-            _end(self.engine.status().error if self.engine else "the engine failed while it was built")
+            _end(self._sender, self.engine)
         self._sender.put("progress", updates)
         now = time.monotonic()
         if self.engine is not None and now - self._last_status_at > STATUS_SECONDS:
@@ -118,11 +125,16 @@ def _submit(engine: Engine, sender: MessageSender, submission: Submission) -> No
     except InputError as error:
         sender.put("rejected", (submission.prompt.id, str(error)))
     except WorkerError as error:
-        _end(str(error))
+        _end(sender, engine, str(error))
 
 
-def _end(reason: str) -> None:
+def _end(sender: MessageSender, engine: Engine | None, reason: str = "") -> None:
+    """End the process with its engine. Where that lacked memory, the parent is told how many sequences were too many."""
+    status = engine.status() if engine is not None else None
+    reason = reason or (status.error if status is not None else "the engine failed while it was built")
     logging.getLogger("pliant.device").error("the engine's process ends: %s", reason)
+    if status is not None and status.out_of_memory:
+        sender.put_now("out_of_memory", status.running)
     os._exit(1)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pliant.packing.engine.submission import Progress, Submission
+from pliant.packing.scheduling.forecast import MEDIAN
 from serving.packing.text import Writer
 
 OPEN_CHARACTERS = 64 * 1024  # of text that nobody has read, after which the output is cancelled
@@ -45,6 +46,13 @@ class InFlightOutput:
     def begun(self) -> bool:
         """Whether it has a token or has ended."""
         return bool(self.tokens) or bool(self.finish)
+
+    @property
+    def tokens_left(self) -> float:
+        """Return the tokens that it is predicted to need still: of its prompt, if it has not begun, and of its text."""
+        prompt = self.first.prompt
+        reading = 0 if self.tokens else prompt.tokens
+        return reading + max(prompt.forecast[MEDIAN] - len(self.tokens), 1.0)
 
     def submission(self) -> Submission:
         """Return what an engine needs to go on from the present tokens."""

@@ -8,6 +8,7 @@ from pliant.packing.engine.submission import Status
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.recalibrate import Calibration
 from serving.metrics import SECONDS, TenantUse
+from serving.packing.engine.sequence_limit import SequenceLimit
 from serving.packing.reply import Choice
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -34,6 +35,10 @@ class PackingMetrics:
         self._refreshes = counter("refreshes", "Polls of the registry for a new version, by outcome", "outcome")
         self._errors = counter("refusals", "Requests answered with an error, by error code", "code")
         self._failures = counter("worker_failures", "Engine processes that died or hung")
+        self._exhausted = counter("out_of_memory", "Engine processes that ran out of the device's memory", "task")
+        self._sequences = gauge(
+            "lowered_sequences", "Most sequences of an iteration, after a process ran out of memory", "task"
+        )
         self._predictions = counter("predictions", "Forecasts of lengths: predicted, late or failed", "task", "origin")
         self._queue = histogram("queue_seconds", "Seconds from submission to the first iteration, per answer", SECONDS)
         self._predicted = histogram("predicted_tokens", "Median forecast length in tokens, per answer", TOKENS)
@@ -78,6 +83,11 @@ class PackingMetrics:
         """Set the gauges of an engine."""
         for name, metric in {**self._engine, **self._counted}.items():
             metric.labels(task).set(getattr(status, name))
+
+    def limited(self, task: str, sequences: SequenceLimit) -> None:
+        """Set the most sequences of an iteration, and count a process that ran out of memory."""
+        self._sequences.labels(task).set(sequences.value)
+        self._exhausted.labels(task).inc()
 
     def died(self) -> None:
         self._failures.inc()

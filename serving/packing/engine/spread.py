@@ -7,6 +7,7 @@ from dataclasses import replace
 from pliant.errors import InputError
 from serving.packing.catalog import Catalog, ServedModel
 from serving.packing.settings import PackingSettings
+from serving.workers.devices import devices
 
 
 def check(settings: PackingSettings, catalog: Catalog) -> None:
@@ -29,7 +30,7 @@ def check_here(settings: PackingSettings, catalog: Catalog) -> None:
         from pliant.packing.engine import tensor_parallel
 
         for served in catalog.models.values():
-            tensor_parallel.check(served.generator.config, settings.processes, settings.device)
+            tensor_parallel.check(served.generator.config, settings.processes, devices(settings)[0])
 
 
 def spread(settings: PackingSettings, served: ServedModel) -> ServedModel:
@@ -40,7 +41,7 @@ def spread(settings: PackingSettings, served: ServedModel) -> ServedModel:
     swapped pages always do, so the plan's numbers stay.
     """
     memory = served.packing.memory
-    if settings.processes == 1 or settings.device == "cpu":
+    if settings.processes == 1 or devices(settings) == ["cpu"]:
         return served
     max_pages = memory.need(served.generator.context) * memory.sequences
     pages = max(memory.pages, min(settings.processes * memory.pages, max_pages))

@@ -7,6 +7,7 @@ answering calls.
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import subprocess
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from pliant.errors import WorkerError
 from serving.packing.messages import Build
 from serving.workers.child_process import HEADER, pack, spawn
+from serving.workers.device_plan import alone
 
 END_SECONDS = 5.0  # that a process may take to close its journal after its socket is closed
 
@@ -88,9 +90,10 @@ class EngineProcess:
             await asyncio.to_thread(_reap, process)
 
     async def _spawn(self) -> asyncio.StreamReader:
-        connection, self._process = spawn("serving.packing.engine.engine_process:main")
+        build, variables = alone(self._next_build(), os.environ)
+        connection, self._process = spawn("serving.packing.engine.engine_process:main", variables=variables)
         reader, self._writer = await asyncio.open_connection(sock=connection)
-        self._writer.write(pack(self._next_build()))
+        self._writer.write(pack(build))
         return reader
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:

@@ -28,6 +28,7 @@ from registry.store import FolderStore
 from tests.fixtures.bins.tiny import setting
 from tests.fixtures.cascade import tiny
 from tests.fixtures.cascade.tiny import write_texts
+from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.runs import Runs, answer, place_in, versions
 
 ENCODER, BINS = "pliant-bins-encoder-things", "pliant-bins-things"
@@ -49,7 +50,8 @@ def place(tmp_path_factory, prefect) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def runs(place) -> Runs:
     """Runs the flow; gives what it released and which stages did work."""
-    return Runs(lambda **changes: run_connected(None, setting(place, **changes)))
+    # Champions of two classes of device take turns here.
+    return Runs(lambda **changes: run_connected(None, setting(place, **{"other_device": True, **changes})))
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +169,7 @@ def test_any_mlflow_client_can_load_the_champions_and_predict(first, place):
 def test_measured_on_another_device_the_champions_bins_are_chosen_again_for_their_lengths(run):
     run.unchanged()
     before, was = versions("bins"), champion_artifacts(settings.read())["things"]
-    published, run.standing = reprofile("cpu", 2, silent), None
+    published, run.standing = reprofile("cpu", 2, silent, other_device=True), None
     now = champion_artifacts(settings.read())["things"]
     with threads(2):
         assert now.device_class == device_class("cpu") != was.device_class
@@ -175,6 +177,10 @@ def test_measured_on_another_device_the_champions_bins_are_chosen_again_for_thei
     assert (now.encoder, now.slo) == (was.encoder, was.slo)
     assert np.array_equal(now.lengths, was.lengths)
     assert versions("bins") == before | {BINS: before[BINS] + 1}
+    released, _ = run(other_device=False)
+    assert not released["promoted"] and f"the champion on {now.device_class}" in released["reason"]
+    assert versions("bins") == before | {BINS: before[BINS] + 1}
+    run.standing = None
 
 
 def test_compiled_files_are_vouched_for_and_made_again_where_they_have_gone(run):
@@ -229,3 +235,17 @@ def test_a_mistake_comes_out_of_the_flow_as_the_sentence_that_it_is(place, confi
     with pytest.raises(InputError) as error:
         run_connected(config, setting(place, **overrides))
     assert str(error.value).startswith(sentence)
+
+
+@NEEDS_BFLOAT16
+def test_half_precision_is_served_where_it_is_named_and_tolerated_and_can_be_profiled_again(run):
+    released, _ = run(arithmetic={"precision": "bfloat16", "tolerance": 0.9})
+    registry = open_registry(settings.read(), "bins")
+    champion = load_champions(registry)["things"]
+    assert released["promoted"] and champion.bins.precision == "bfloat16"
+    score = fetch_score(registry, champion)
+    assert score is not None and 0 <= score.accuracy <= 1
+    reprofile("cpu", 1, silent)
+    again = load_champions(registry)["things"]
+    assert again.bins.precision in ("bfloat16", "float32")
+    assert fetch_score(registry, again).data == score.data

@@ -49,7 +49,16 @@ def test_a_challenger_of_another_encoder_that_is_slower_fails_and_a_faster_one_p
 
 def test_an_older_and_faster_measurement_of_the_same_thing_does_not_protect_the_champion():
     assert judge(candidate(), candidate(2.0), ONCE, SHORT).passed
-    assert not judge(candidate(), candidate(2.0, device_class="far"), ONCE, SHORT).passed
+    assert (
+        "a request takes" in judge(candidate(), candidate(2.0, device_class="far"), ONCE, SHORT, any_device=True).reason
+    )
+
+
+def test_bins_of_another_class_of_device_replace_the_champion_only_where_they_may():
+    far = candidate(device_class="far")
+    verdict = judge(candidate(), far, ONCE, SHORT)
+    assert not verdict.passed and verdict.reason.startswith("it was measured on far, the champion on cpu: ")
+    assert judge(candidate(), far, ONCE, SHORT, any_device=True).passed
 
 
 def test_a_champions_shape_that_was_not_measured_again_keeps_its_share_of_the_dynamic_runtimes_seconds():

@@ -23,6 +23,7 @@ from pliant.progress import silent
 from registry import codec
 from registry.store import FolderStore
 from tests.fixtures.cascade.tiny import setting, write_texts
+from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.runs import Runs, answer, place_in, versions
 
 SMALL, LARGE = "pliant-cascade-model-things-small", "pliant-cascade-model-things-large"
@@ -46,7 +47,8 @@ def place(tmp_path_factory, prefect) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def runs(place) -> Runs:
     """Runs the flow; gives what it released and which stages did work."""
-    return Runs(lambda **changes: run_connected(None, setting(place, **changes)))
+    # Champions of two classes of device take turns here.
+    return Runs(lambda **changes: run_connected(None, setting(place, **{"other_device": True, **changes})))
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +165,7 @@ def test_any_mlflow_client_can_load_the_champion_and_predict(first, place):
 def test_measured_on_another_device_the_champions_are_planned_again_from_what_was_saved(run):
     run.unchanged()
     before, was = versions("cascade"), champion_artifacts(settings.read())["things"]
-    published, run.standing = reprofile("cpu", 2, silent), None
+    published, run.standing = reprofile("cpu", 2, silent, other_device=True), None
     now = champion_artifacts(settings.read())["things"]
     with threads(2):
         assert now.device == device_class("cpu") != was.device
@@ -171,6 +173,10 @@ def test_measured_on_another_device_the_champions_are_planned_again_from_what_wa
     assert [level.classifier for level in now.levels] == [level.classifier for level in was.levels]
     assert set(now.test_accuracy) == {candidate.name for candidate in now.candidates}
     assert versions("cascade") == before | {TASK: before[TASK] + 1}
+    released, _ = run(other_device=False)
+    assert not released["promoted"] and f"the champion on {now.device}" in released["reason"]
+    assert versions("cascade") == before | {TASK: before[TASK] + 1}
+    run.standing = None
 
 
 def test_without_the_saved_outputs_nothing_is_measured_and_the_sentence_says_what_helps(first):
@@ -179,7 +185,7 @@ def test_without_the_saved_outputs_nothing_is_measured_and_the_sentence_says_wha
     kept.rename(kept.with_name("away"))
     try:
         with pytest.raises(RegistryError, match=r"saved outputs of the task things are not in .*pliant train cascade"):
-            reprofile("cpu", 1, silent)
+            reprofile("cpu", 1, silent, other_device=True)
     finally:
         kept.with_name("away").rename(kept)
 
@@ -210,3 +216,16 @@ def test_a_mistake_comes_out_of_the_flow_as_the_sentence_that_it_is(place, confi
     with pytest.raises(InputError) as error:
         run_connected(config, setting(place, **overrides))
     assert str(error.value).startswith(sentence)
+
+
+@NEEDS_BFLOAT16
+def test_half_precision_is_served_where_it_is_named_and_tolerated_and_can_be_profiled_again(run):
+    released, _ = run(arithmetic={"precision": "bfloat16", "tolerance": 0.9})
+    champion = load_champions(open_registry(settings.read(), "cascade"))["things"]
+    assert released["promoted"] and champion.cascade.precision == "bfloat16"
+    assert champion.test(FolderStore(settings.read().store)).precision == "bfloat16"
+    assert len(champion.record.other) == 2, "both outputs in float32"
+    reprofile("cpu", 1, silent)
+    again = load_champions(open_registry(settings.read(), "cascade"))["things"]
+    assert again.cascade.precision == again.test(FolderStore(settings.read().store)).precision
+    assert len({again.record.outputs, again.record.test, *again.record.other}) == 4

@@ -71,7 +71,15 @@ def test_an_older_and_faster_measurement_of_the_same_thing_does_not_protect_the_
 
 
 def test_a_slower_challenger_on_another_class_of_device_has_to_answer_for_it():
-    assert not judge(candidate(), candidate(seconds=20.0, device="cpu-far"), ONCE, SHORT).passed
+    far = candidate(seconds=20.0, device="cpu-far")
+    assert "it earns" in judge(candidate(), far, ONCE, SHORT, any_device=True).reason
+
+
+def test_a_plan_of_another_class_of_device_replaces_the_champion_only_where_it_may():
+    far = candidate(device="cpu-far")
+    verdict = judge(candidate(), far, ONCE, SHORT)
+    assert not verdict.passed and verdict.reason.startswith("it was measured on cpu-far, the champion on cpu: ")
+    assert judge(candidate(), far, ONCE, SHORT, any_device=True).passed
 
 
 def test_a_test_accuracy_below_the_target_beyond_chance_is_refused_even_without_a_champion():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from flows.packing.config import PackingFlowConfig, read
+from flows.packing.config import MemoryConfig, PackingFlowConfig, read
 from pliant.errors import InputError
 
 
 def test_nothing_given_is_the_embedded_generator_asked_about_docstrings():
     config = read()
-    assert config == PackingFlowConfig()
+    assert config == PackingFlowConfig(memory=MemoryConfig(pages=48))
     assert (config.name, config.generator, config.prompts) == ("docstrings", "embedded", "docstrings")
 
 

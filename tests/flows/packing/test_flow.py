@@ -198,7 +198,7 @@ def test_any_mlflow_client_can_load_the_champion_and_ask_it(first, place):
 def test_measured_on_another_device_the_champion_is_planned_again_and_the_flow_leaves_it_alone(run):
     run.unchanged()
     before, was = versions("packing"), champion_artifacts(settings.read())["things"]
-    published, run.standing = reprofile("cpu", 2, silent), None
+    published, run.standing = reprofile("cpu", 2, silent, other_device=True), None
     now = champion_artifacts(settings.read())["things"]
     with threads(2):
         assert now.device_class == device_class("cpu") != was.device_class

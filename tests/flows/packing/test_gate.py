@@ -59,7 +59,15 @@ def test_forecasts_that_say_nothing_make_requests_wait_and_are_refused():
 def test_a_slower_generator_has_to_answer_for_it_but_an_older_measurement_protects_nobody():
     assert judge(candidate(), candidate(seconds=2.0), ONCE, SHORT).passed
     assert not judge(candidate(), candidate(seconds=2.0, generator="other"), ONCE, SHORT).passed
-    assert not judge(candidate(), candidate(seconds=2.0, device_class="far"), ONCE, SHORT).passed
+    far = candidate(seconds=2.0, device_class="far")
+    assert "a request takes" in judge(candidate(), far, ONCE, SHORT, any_device=True).reason
+
+
+def test_a_plan_of_another_class_of_device_replaces_the_champion_only_where_it_may():
+    far = candidate(device_class="far")
+    verdict = judge(candidate(), far, ONCE, SHORT)
+    assert not verdict.passed and verdict.reason.startswith("it was measured on far, the champion on cpu: ")
+    assert judge(candidate(), far, ONCE, SHORT, any_device=True).passed
 
 
 def test_less_memory_of_the_same_device_is_refused():

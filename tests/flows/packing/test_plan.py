@@ -7,17 +7,21 @@ from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from flows.packing.config import MemoryConfig, PlanConfig
-from flows.packing.measure import kv_bytes, memory_of
+from flows.packing import measure
+from flows.packing.config import MemoryConfig, PackingFlowConfig, PlanConfig, read
+from flows.packing.measure import fitting_memory, kv_bytes, memory_of, token_bytes, weight_bytes
 from flows.packing.plan import COMPARED, PolicyFigures, choose, describe, excess
 from pliant.errors import InputError
 from pliant.packing.scheduling.reference import ReferenceConfig
+from pliant.progress import silent
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
 
 SHORT = ReferenceConfig(quiet=(0.8,), loud=(1.5,), requests=60)
-GENERATOR = SimpleNamespace(context=CONTEXT)
+SHAPE = json.dumps({"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 64})
+GENERATOR = SimpleNamespace(context=CONTEXT, config=SHAPE, weights={"a": np.zeros(1000, np.float32)})
 
 
 @pytest.mark.parametrize(
@@ -69,6 +73,29 @@ def test_more_pages_than_all_sequences_can_fill_are_not_kept():
 def test_a_memory_that_holds_nothing_is_refused():
     with pytest.raises(InputError, match="pages is 0"):
         memory_of(MemoryConfig(megabytes=0.001), GENERATOR, 1024)
+
+
+def test_without_a_number_the_pages_are_as_many_as_the_device_has_room_for(monkeypatch):
+    page = 16 * token_bytes(GENERATOR.config, GENERATOR.precision)
+    monkeypatch.setattr(measure, "free_bytes", lambda device: weight_bytes(GENERATOR) + 100 * page)
+    for device, pages in (("cpu", 50), ("cuda:1", 90)):
+        config = PackingFlowConfig(memory=MemoryConfig(host_pages=0), device=device)
+        assert fitting_memory(config, GENERATOR).pages == pages
+
+
+def test_more_pages_than_there_is_room_for_are_refused_with_the_numbers_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setattr(measure, "free_bytes", lambda device: 1 << 30)
+    config = PackingFlowConfig(memory=MemoryConfig(megabytes=2000, sequences=10**6, step_tokens=10**6), device="cuda")
+    with pytest.raises(
+        InputError, match=r"memory is \d+ pages .*, but must be at most 1 GiB in all, which cuda has free"
+    ):
+        measure.measure(config, GENERATOR, silent)
+
+
+def test_the_embedded_generator_is_served_with_a_memory_small_enough_to_bind():
+    assert read().memory.pages == 48
+    assert read(None, {"memory": {"megabytes": 1.0}}).memory.pages is None
+    assert read(None, {"generator": "path:here"}).memory.follows_device
 
 
 def test_the_pair_that_completes_soonest_within_the_limits_is_taken_of_the_whole_grid():

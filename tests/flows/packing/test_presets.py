@@ -21,7 +21,7 @@ def test_on_a_cpu_nothing_is_downloaded():
     assert (config.generator, config.prompts, config.predictor.encoder) == ("embedded", "docstrings", "embedded")
 
 
-def test_on_a_gpu_the_memory_is_told_in_megabytes():
+def test_on_a_gpu_the_pages_follow_from_what_it_has_free():
     config = read(PRESETS / "packing_gpu.toml")
     assert config.device == "cuda"
-    assert config.memory.megabytes
+    assert config.memory.follows_device

@@ -58,7 +58,13 @@ def test_a_challenger_of_lower_accuracy_fails_and_a_better_one_passes():
 
 
 def test_a_challenger_that_is_slower_on_another_class_of_device_fails():
-    assert not judge(bundle("cuda"), slower(bundle("cpu"), 4.0), ONCE, SHORT).passed
+    assert "it earns" in judge(bundle("cuda"), slower(bundle("cpu"), 4.0), ONCE, SHORT, any_device=True).reason
+
+
+def test_a_profile_of_another_class_of_device_replaces_the_champion_only_where_it_may():
+    verdict = judge(bundle("a GPU"), bundle("cpu"), ONCE, SHORT)
+    assert not verdict.passed and verdict.reason.startswith("it was measured on cpu, the champion on a GPU: ")
+    assert judge(bundle("a GPU"), bundle("cpu"), ONCE, SHORT, any_device=True).passed
 
 
 def test_an_older_and_faster_measurement_of_the_same_thing_does_not_protect_the_champion():

@@ -9,6 +9,7 @@ from flows.release import open_registry
 from flows.tokens.champions import load_champion
 from flows.tokens.reprofile import reprofile
 from pliant.device import device_class, threads
+from pliant.errors import DeviceError
 from pliant.progress import silent
 from tests.fixtures.tokens.published import publish_all
 
@@ -21,7 +22,9 @@ def test_a_profile_of_another_machine_gives_way_to_one_of_this_and_nothing_else_
     publish_all(tmp_path, "a machine far away")
     project = settings.read()
     before = load_champion(project)
-    version = reprofile("cpu", 1, silent)
+    with pytest.raises(DeviceError, match="was measured on a machine far away, and this device is cpu-"):
+        reprofile("cpu", 1, silent)
+    version = reprofile("cpu", 1, silent, other_device=True)
     after = load_champion(project)
     with threads(1):
         assert after.profile.device == device_class("cpu")

@@ -96,6 +96,12 @@ def test_it_starts_by_the_environments_settings_and_opens_the_door_once_every_mo
     assert service.opened["deadline"]() == 2.0
 
 
+def test_the_log_says_on_which_devices_it_runs(monkeypatch, caplog):
+    monkeypatch.setenv("PLIANT_DEVICE", "cuda:1, cuda:0")
+    Service(monkeypatch).start()
+    assert "the service runs on cuda:1, cuda:0" in caplog.text
+
+
 def test_settings_that_are_refused_start_nothing(monkeypatch):
     service = Service(monkeypatch, refuses="one with keys")
     with pytest.raises(InputError, match="one with keys"):

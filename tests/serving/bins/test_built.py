@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from pliant.device import resolve_device
 from pliant.errors import ArtifactError, InputError
+from pliant.fallbacks import Fallback
 from pliant.protocol import Arrived, Drop, Request
 from registry.names import BINS_ENCODER, BINS_PREFIX
 from serving.bins import assembly as bins_assembly
 from serving.bins.assembly import check, make_scheduler
 from serving.bins.catalog import load_catalog
+from serving.workers import ray_pool
 from serving.workers.worker import ProcessWorker
 from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import (
@@ -33,14 +37,24 @@ def registry(tmp_path):
 def test_the_status_says_all_of_the_service_and_its_streams(registry):
     publish_tiny(registry)
     with serving(registry, replace(QUIET, workers=2)) as service:
+        service.devices[1].fallbacks = (Fallback("capture", "4 x 8 runs without a CUDA graph"),)
         status = service.call("GET", "/status").json()
         streams = service.present.catalog.streams
     common = ("ready", "alias", "release", "generation", "leaving", "refresh_seconds", "waiting", "pending")
     assert [status.pop(name) for name in common] == [True, "champion", None, 1, 0, 0.0, 0, 0]
+    assert status.pop("device") == resolve_device("auto")
     assert status.pop("refresh") == {"outcome": "unchanged", "message": "not polled yet", "changed": {}}
     heads = {"colours": ("classification", ["red", "green", "blue"]), "meanings": ("embedding", [])}
     assert status == {
         "workers": 2,
+        "devices": [
+            {"name": "cpu", "up": True, "fallbacks": []},
+            {
+                "name": "cpu",
+                "up": True,
+                "fallbacks": [{"kind": "capture", "reason": "4 x 8 runs without a CUDA graph"}],
+            },
+        ],
         "least_workers": 2,
         "pool": "processes",
         "policy": "default",
@@ -58,6 +72,7 @@ def test_the_status_says_all_of_the_service_and_its_streams(registry):
                 "slo": 30.0,
                 "device": DEVICE,
                 "engine": "eager",
+                "precision": "float32",
                 "bins": ["8x1", "8x4", f"{MOST}x1", "dynamic"],
                 "seconds": [1e-3, 3e-3, 4e-3],
             }
@@ -96,6 +111,24 @@ def test_each_worker_has_an_equal_share_of_those_that_may_wait_rounded_up(regist
 def test_processes_of_this_machine_need_no_pool_that_is_closed():
     make, close = bins_assembly.open_pool(QUIET)
     assert make is ProcessWorker and close() is None
+
+
+def test_workers_take_the_devices_in_turn_but_ray_numbers_its_gpus_itself(registry, monkeypatch):
+    publish_tiny(registry)
+    catalog, two = load_catalog(registry, "champion"), replace(QUIET, device="cuda:0, cuda:1", workers=3)
+    built = [bins_assembly.build_plan(two, catalog, worker).plan.device for worker in range(3)]
+    assert built == ["cuda:0", "cuda:1", "cuda:0"]
+    on_nodes = replace(two, pool="ray")
+    assert {bins_assembly.build_plan(on_nodes, catalog, worker).plan.device for worker in range(3)} == {"cuda"}
+    needs = []
+    monkeypatch.setattr(
+        ray_pool,
+        "RayPool",
+        lambda address, resources: needs.append(resources) or SimpleNamespace(make_worker=None, close=None),
+    )
+    for device in ("cuda:0, cuda:1", "cuda", "cpu"):
+        bins_assembly.open_pool(replace(on_nodes, device=device))
+    assert [resources.num_gpus for resources in needs] == [1.0, 1.0, 0.0]
 
 
 def test_where_ray_is_installed_devices_on_its_nodes_are_checked_there(registry, monkeypatch):

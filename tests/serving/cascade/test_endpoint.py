@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
+from pliant.fallbacks import Fallback
 from registry.names import CASCADE_TASK
 from serving.cascade.outcomes import Outcomes
 from serving.cascade.request import TextRequest
@@ -142,6 +143,7 @@ def test_a_task_is_described_with_all_of_its_levels_and_candidates(registry):
             "max_length": 32,
             "tolerance": None,
             "device": DEVICE,
+            "precision": "float32",
             "target": 0.95,
             "confidence": 0.95,
             "levels": [
@@ -188,8 +190,13 @@ def test_the_status_says_what_is_served_by_how_many_workers_and_what_labels_have
     async def check(service):
         (answer,) = await service.ask(SURE)
         service.endpoint.outcome(answer["id"], "red")
+        service.devices[1].fallbacks = (Fallback("memory", "large runs at most 2 at a time"),)
         status = service.endpoint.status()
         assert (status["workers"], status["placement"]) == (2, "own")
+        assert status["devices"] == [
+            {"name": "cpu", "up": True, "fallbacks": []},
+            {"name": "cpu", "up": True, "fallbacks": [{"kind": "memory", "reason": "large runs at most 2 at a time"}]},
+        ]
         assert status["tasks"] == service.endpoint.tasks()
         (figures,) = status["outcomes"]
         assert (figures["task"], figures["candidate"], figures["labels"], figures["accuracy"]) == (

@@ -18,7 +18,7 @@ def endpoint() -> tuple[Endpoint, SimpleNamespace]:
 
     poller = SimpleNamespace(last=Outcome("unchanged", "nothing new", {}), seconds=30.0, poll=poll)
     refresher = SimpleNamespace(poller=poller, generations=generations, release=9)
-    return Endpoint(SimpleNamespace(alias="champion"), refresher, None, lambda: 12.5), driver
+    return Endpoint(SimpleNamespace(alias="champion", device="cuda:1"), refresher, None, lambda: 12.5), driver
 
 
 def test_it_is_as_ready_alive_and_fast_as_the_present_generation():
@@ -29,13 +29,14 @@ def test_it_is_as_ready_alive_and_fast_as_the_present_generation():
     assert (served.ready, served.alive, served.usual_deadline) == (False, False, 2.0)
 
 
-def test_the_status_names_release_generation_refresh_and_what_waits():
+def test_the_status_names_release_generation_devices_refresh_and_what_waits():
     served, _ = endpoint()
     assert served.common_status() == {
         "ready": True,
         "alias": "champion",
         "release": 9,
         "generation": 4,
+        "device": "cuda:1",
         "leaving": 2,
         "refresh": Outcome("unchanged", "nothing new", {}).to_dict(),
         "refresh_seconds": 30.0,

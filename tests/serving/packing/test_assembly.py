@@ -72,10 +72,26 @@ def test_models_go_to_the_devices_in_turn_and_each_process_has_its_plan(catalog,
             journal=tmp_path / journal,
             processes=1,
             precision=served.packing.precision,
+            token_bytes=served.packing.kv_bytes,
         )
     assert (making.generation.number, making.generation.catalog) == (3, catalog)
     alone = Making(catalog).workers[0].next_build()
     assert (alone.plan, alone.journal) == (DevicePlan("cpu", 1, None, ()), None)
+
+
+def test_a_model_alone_has_an_engine_on_each_device_and_all_take_from_one_queue(registry):
+    making = Making(load_catalog(registry, "champion"), device="cuda:0,cuda:1,cuda:2")
+    (handler,) = making.generation.handlers.values()
+    assert [worker.next_build().plan.device for worker in making.workers] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert [device for device, _ in handler.on_devices] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert list(making.generation.driver.engines) == [handler.engine]
+    assert [engine for _, engine in handler.on_devices] == list(handler.engine.engines)
+
+
+def test_of_more_devices_than_models_each_model_has_its_share(catalog):
+    making = Making(catalog, device="cuda:0,cuda:1,cuda:2")
+    used = {name: [device for device, _ in h.on_devices] for name, h in making.generation.handlers.items()}
+    assert used == {"songs": ["cuda:0", "cuda:2"], "tales": ["cuda:1"]}
 
 
 def test_a_handler_has_the_limits_of_the_settings(catalog, monkeypatch, tmp_path):
@@ -136,6 +152,18 @@ def test_settings_artifacts_and_devices_are_checked_before_a_service_starts(chec
     with pytest.raises(ArtifactError, match="the generator's tokenizer cannot be read"):
         checking()
     assert source_of(QUIET, registry).registry is registry
+
+
+def test_pages_that_a_device_has_no_room_for_are_refused_with_the_numbers_before_a_service_starts(
+    checking, monkeypatch
+):
+    monkeypatch.setattr(assembly, "free_memory", lambda device: {"cuda:0": 1 << 40, "cuda:1": 1 << 10}[device])
+    with pytest.raises(InputError, match=r"memory is \d+ pages of .* beside .* of weights, .* which cuda:1 has free"):
+        checking(device="cuda:0,cuda:1")
+    monkeypatch.setattr(assembly, "free_memory", lambda device: 40_000)
+    checking(device="cpu")
+    with pytest.raises(InputError, match="which cpu has free"):
+        checking(device="cpu,cpu,cpu,cpu,cpu")
 
 
 def test_a_later_catalog_must_be_of_the_same_class_of_device_unless_the_settings_say_otherwise(registry):

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from pliant.device import resolve_device
 from pliant.errors import InputError
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
@@ -237,6 +238,9 @@ def test_the_status_describes_each_model_and_its_engine(service, registry):
     )
     opened(service, choices=2)
     status = service.wait(service.endpoint.status())
+    assert [model.pop("engines") for model in status["models"]] == [
+        [{"device": resolve_device("auto"), **status["models"][0]["engine"]}]
+    ]
     assert json.loads(json.dumps(status["models"])) == [
         {
             "name": "tales",
@@ -251,6 +255,9 @@ def test_the_status_describes_each_model_and_its_engine(service, registry):
             "cache_bytes": 64 * 4 * 64,
             "coverage": {},
             "engine": {
+                "sequences": MEMORY.sequences,
+                "sequences_planned": MEMORY.sequences,
+                "out_of_memory": 0,
                 "alive": True,
                 "waiting": 0,
                 "running": 2,
@@ -277,7 +284,8 @@ def test_the_status_says_what_is_wrong_with_the_books(service, monkeypatch, faul
     monkeypatch.setattr(EngineDriver, "poll", poll)
     (model,) = service.wait(service.endpoint.status())["models"]
     figures = ("waiting", "running", "pages", "pages_used", "host_pages_used", "iterations", "tokens", "preemptions")
-    assert model["engine"] == {"alive": False, **dict.fromkeys((*figures, "recomputed"), 0), "books": books}
+    limits = {"sequences": MEMORY.sequences, "sequences_planned": MEMORY.sequences, "out_of_memory": 0}
+    assert model["engine"] == {"alive": False, **dict.fromkeys((*figures, "recomputed"), 0), "books": books, **limits}
 
 
 def test_a_forecast_that_comes_late_is_that_of_all_outputs(registry):

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import InputError
-from serving.tokens.assembly import build_plan, make_scheduler
+from pliant.protocol import Arrived, Changed, Drop, Request
+from pliant.tokens.policies import make
+from serving.tokens.assembly import blueprint, build_plan, make_knowledge, make_scheduler, rebuilt
 from serving.tokens.catalog import load_catalog
 from serving.tokens.settings import TokensSettings
 
@@ -16,23 +18,59 @@ SETTINGS = TokensSettings(device="cpu", threads=2)
 
 def test_the_device_must_be_of_the_class_that_was_profiled_unless_any_will_do(registry):
     catalog = load_catalog(registry, "champion")
-    build = build_plan(SETTINGS, catalog)
+    build = build_plan(SETTINGS, catalog, "cpu")
     assert (build.plan.device, build.plan.threads, build.plan.profiled_on) == ("cpu", 2, "a device")
-    assert build_plan(replace(SETTINGS, any_profile=True), catalog).plan.profiled_on is None
+    assert build_plan(replace(SETTINGS, any_profile=True), catalog, "cpu").plan.profiled_on is None
 
 
 def test_it_holds_the_backbone_all_tasks_and_the_gammas_that_the_policy_uses(registry):
     catalog = load_catalog(registry, "champion")
-    build = build_plan(SETTINGS, catalog)
+    build = build_plan(SETTINGS, catalog, "cpu")
     assert (build.folder, build.digest) == (catalog.folder, catalog.backbone_digest)
     assert [served.task.name for served in build.tasks] == ["digits"]
     assert build.gammas == tuple(catalog.profile.latency.settings)
-    assert build_plan(replace(SETTINGS, policy="vpt", gamma=2), catalog).gammas == (2,)
+    assert build_plan(replace(SETTINGS, policy="vpt", gamma=2), catalog, "cpu").gammas == (2,)
     with pytest.raises(InputError, match="PLIANT_GAMMA is 3, but must be one of the profiled"):
-        build_plan(replace(SETTINGS, policy="vpt", gamma=3), catalog)
+        build_plan(replace(SETTINGS, policy="vpt", gamma=3), catalog, "cpu")
 
 
 def test_the_scheduler_drops_what_is_beyond_the_most_that_may_wait(registry):
-    knowledge = load_catalog(registry, "champion").knowledge()
-    scheduler = make_scheduler(replace(SETTINGS, max_waiting=5, margin=0.25), knowledge)
+    settings = replace(SETTINGS, max_waiting=5, margin=0.25)
+    scheduler = make_scheduler(settings, make_knowledge(settings, load_catalog(registry, "champion")))
     assert scheduler.waiting == 0
+
+
+def test_every_device_has_a_process_of_its_own_and_the_scheduler_counts_them_all(registry):
+    settings = replace(SETTINGS, device="cuda:0, cuda:1", policy="otas", max_waiting=5)
+    catalog = load_catalog(registry, "champion")
+    plan = blueprint(settings, {}, catalog)
+    assert [build.plan.device for build in plan.builds] == ["cuda:0", "cuda:1"]
+    assert plan.facts["devices"] == ["cuda:0", "cuda:1"], "the journal says which device a launch's worker is"
+    scheduler = plan.make_scheduler()
+    scheduler.handle(Changed(plan.facts), 0.0)
+    launches = [
+        action for number in range(2) for action in scheduler.handle(Arrived(Request(number, 0.0, 9.0, "digits")), 0.0)
+    ]
+    assert [launch.worker for launch in launches] == [0, 1]
+    with pytest.raises(InputError, match="devices is cuda:0, cuda:1, but must be as many as the scheduler has, 1"):
+        make("default", catalog.knowledge()).handle(Changed(plan.facts), 0.0)
+
+
+def test_the_waiting_requests_are_shared_out_over_the_devices(registry):
+    settings = replace(SETTINGS, device="cpu,cpu", max_waiting=5)
+    scheduler = make_scheduler(settings, make_knowledge(settings, load_catalog(registry, "champion")))
+    dropped = [
+        action
+        for number in range(20)
+        for action in scheduler.handle(Arrived(Request(number, 0.0, 9.0, "digits")), 0.0)
+        if isinstance(action, Drop)
+    ]
+    assert scheduler.waiting == 6, "half of the five for each device, rounded up"
+    assert [drop.reason for drop in dropped] == ["full"] * (20 - 6 - 2)
+
+
+def test_an_updated_model_is_rebuilt_on_the_device_that_it_runs_on(registry):
+    settings = replace(SETTINGS, device="cuda:0,cuda:1")
+    catalog = load_catalog(registry, "champion")
+    former = build_plan(settings, catalog, "cuda:1")
+    assert rebuilt(settings, catalog, former) == former

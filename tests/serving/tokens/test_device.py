@@ -12,7 +12,7 @@ from serving.tokens.catalog import ServedTask
 from serving.tokens.device import build
 from serving.tokens.messages import TokensBuild
 from serving.workers.device_plan import DevicePlan
-from serving.workers.on_device import reporting_memory
+from pliant.device import reporting_memory
 from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
 
 PLAN = DevicePlan("cpu", 1, None, (1, 2))

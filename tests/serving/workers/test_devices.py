@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
-from pliant.errors import DeviceError
+from pliant.errors import DeviceError, WorkerError
 from serving.bins.settings import BinsSettings
-from serving.workers.devices import SameDevice, check_devices, devices
+from serving.workers.devices import SameDevice, auto_device, check_devices, devices, free_memory
 
 
 def profiled_on(device: str) -> SimpleNamespace:
@@ -17,6 +19,54 @@ def profiled_on(device: str) -> SimpleNamespace:
 
 def test_devices_are_listed_in_their_order():
     assert devices(BinsSettings(device="cuda:1, cuda:0,cpu")) == ["cuda:1", "cuda:0", "cpu"]
+
+
+@pytest.fixture
+def unknown():
+    """What "auto" stands for is asked anew, before and after the test."""
+    auto_device.cache_clear()
+    yield
+    auto_device.cache_clear()
+
+
+def test_a_service_takes_the_gpu_where_there_is_one_without_being_told_a_device(monkeypatch, unknown):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert devices(BinsSettings()) == ["cuda"]
+    assert devices(BinsSettings(device="cpu")) == ["cpu"]
+
+
+def test_without_torch_in_the_process_another_one_is_asked_once(monkeypatch, unknown):
+    asked = []
+
+    def run(command, **_options):
+        asked.append(command)
+        return SimpleNamespace(returncode=0, stdout="cuda\n", stderr="")
+
+    monkeypatch.delitem(sys.modules, "pliant.device", raising=False)
+    monkeypatch.setattr(subprocess, "run", run)
+    assert devices(BinsSettings(device="auto,auto")) == ["cuda", "cuda"]
+    assert len(asked) == 1 and "resolve_device('auto')" in asked[0][-1]
+
+
+def test_where_torch_cannot_be_asked_the_sentence_says_to_name_a_device(monkeypatch, unknown):
+    failed = SimpleNamespace(returncode=1, stdout="", stderr="Traceback\nImportError: no torch\n")
+    monkeypatch.delitem(sys.modules, "pliant.device", raising=False)
+    monkeypatch.setattr(subprocess, "run", lambda *_arguments, **_options: failed)
+    with pytest.raises(WorkerError, match=r"which devices this machine has; name one with --device \(ImportError: no"):
+        devices(BinsSettings())
+
+
+def test_how_much_a_gpu_has_free_is_asked_in_another_process_and_a_cpu_in_this_one(monkeypatch):
+    asked = []
+
+    def run(command, **_options):
+        asked.append(command[-1])
+        return SimpleNamespace(returncode=0, stdout="123\n", stderr="")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr("pliant.memory.free_memory", lambda: 5)
+    assert (free_memory("cuda:1"), free_memory("cpu"), len(asked)) == (123, 5, 1)
+    assert asked[0].endswith("print(device.free_bytes('cuda:1'))")
 
 
 def test_a_later_catalog_must_be_of_the_first_ones_class():

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from pliant.device import device_class
-from pliant.errors import DeviceError, WorkerError
+from pliant.errors import DeviceError, InputError
+from pliant.fallbacks import Collector, Fallback
 from serving.workers.device_plan import DevicePlan
-from serving.workers.on_device import check_device, prepare, reporting_memory
+from serving.workers.on_device import check_device, prepare, usable_precision
 
 
 @pytest.fixture(autouse=True)
@@ -37,20 +38,30 @@ def test_a_device_of_another_class_is_refused_and_threads_belong_to_the_class():
     assert torch.get_num_threads() == 1
 
 
-@pytest.mark.parametrize(
-    ("error", "sentence"),
-    [
-        (MemoryError(), r"cuda:1 has no room for the model \(MemoryError\)"),
-        (torch.OutOfMemoryError("tried 2 GiB\nof 1"), r"cuda:1 has no room for the model \(tried 2 GiB\)$"),
-    ],
-)
-def test_a_lack_of_memory_is_told_in_one_line(error, sentence):
-    with pytest.raises(WorkerError, match=sentence), reporting_memory("cuda:1"):
-        raise error
+@pytest.mark.parametrize(("device", "selected"), [("cuda:1", [torch.device("cuda:1")]), ("cuda", []), ("cpu", [])])
+def test_a_device_process_makes_its_gpu_the_present_one_before_anything_else(monkeypatch, device, selected):
+    made = []
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(torch.cuda, "set_device", made.append)
+    prepare(DevicePlan(device, None, None, ()))
+    assert made == selected
 
 
-def test_other_errors_and_none_pass():
-    with reporting_memory("cpu"):
-        pass
-    with pytest.raises(ValueError, match="shape"), reporting_memory("cpu"):
-        raise ValueError("shape")
+def test_a_gpu_that_is_not_there_is_refused_in_a_sentence(monkeypatch):
+    def missing(device):
+        raise AssertionError("Invalid device id")
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", missing)
+    with pytest.raises(InputError, match=r"device is cuda:7, but must be one that torch finds .*\(Invalid device id\)"):
+        prepare(DevicePlan("cuda:7", None, None, ()))
+
+
+def test_a_precision_that_this_device_lacks_is_float32_and_a_fallback(monkeypatch):
+    noted = Collector()
+    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: True)
+    assert usable_precision("bfloat16", "cpu", "small") == "bfloat16"
+    assert noted.take() == ()
+    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: False)
+    assert usable_precision("bfloat16", "cpu", "small") == "float32"
+    reason = "small computes in float32, as cpu has no instructions for bfloat16"
+    assert noted.take() == (Fallback("precision", reason),)

@@ -115,10 +115,10 @@ def test_updates_reach_spares_that_stand_by_and_those_that_start():
         bench = Bench(spares=2)
         driver = await bench.start()
         bench.spares[1].die()
-        await driver.update("task b", None)
+        await driver.update("task b", lambda _: None)
         assert bench.spares[0].calls[-1] == ("update", "task b")
         assert ("update", "task b") not in bench.spares[1].calls
-        driver.remember("with b")
+        driver.remember(lambda _: "with b")
         assert [spare.build for spare in bench.spares] == ["with b"] * 2
         await driver.stop()
 
@@ -131,7 +131,7 @@ def test_a_spare_that_is_not_ready_or_refuses_an_update_is_started_with_it():
         driver = await bench.start()
         bench.spares[0].refuses = "task b"
         bench.spares[1].die()
-        await driver.update("task b", "with b")
+        await driver.update("task b", lambda _: "with b")
         assert [spare.build for spare in bench.spares] == ["with b"] * 2
         await driver.stop()
 
@@ -223,7 +223,7 @@ async def test_a_spare_that_dies_standing_by_is_started_again_once_a_second_unti
 async def test_an_update_that_comes_while_a_spare_starts_starts_it_again_with_the_update(spares, workers):
     workers[0].die()
     await asyncio.sleep(0.1)
-    await spares.update("task b", "with b")
+    await spares.update("task b", lambda _: "with b")
     assert (workers[0].build, workers[1].build) == ("with b", "build")
     assert ("update", "task b") not in workers[0].calls and workers[1].calls[-1] == ("update", "task b")
     await asyncio.sleep(0.5)
@@ -243,18 +243,18 @@ async def test_a_spare_does_not_serve_while_it_is_updated_and_one_that_refuses_s
 
     workers[0].update = slow
     workers[1].refuses = "task b"
-    await spares.update("task b", "with b")
+    await spares.update("task b", lambda _: "with b")
     assert seen == [(1, workers[1])]
 
 
 @spares_test
 async def test_a_spare_that_refuses_an_update_is_started_with_it(spares, workers):
     workers[1].refuses = "task b"
-    await spares.update("task b", "with b")
+    await spares.update("task b", lambda _: "with b")
     assert (spares.ready, workers[0].build, workers[1].build) == (1, "build", "with b")
     await asyncio.sleep(STARTED)
     assert spares.ready == 2 and workers[1].calls == ["restart"] * 2
-    spares.remember("with c")
+    spares.remember(lambda _: "with c")
     assert [worker.build for worker in workers] == ["with c"] * 2
 
 
@@ -277,7 +277,7 @@ def test_the_log_tells_of_spares(caplog):
         await asyncio.sleep(3)
         worker.die()
         await asyncio.sleep(1)
-        await spares.update("task b", None)
+        await spares.update("task b", lambda _: None)
         await asyncio.sleep(1)
         await spares.stop()
 

@@ -45,7 +45,7 @@ def test_an_update_whose_caller_leaves_reaches_the_worker_whole():
                 ended.append((value, build))
 
         slot = WorkerSlot(Worker(), 60.0, lambda: None)
-        update = asyncio.create_task(slot.update("value", "build"))
+        update = asyncio.create_task(slot.update("value", lambda _: "build"))
         await asyncio.sleep(0.5)
         update.cancel()
         await asyncio.sleep(1)
@@ -223,7 +223,7 @@ async def test_updates_wait_for_the_launch_before_them(slot, worker, deaths):
     launching = asyncio.create_task(slot.carry_out(Launch(0, 0, (1,)), ["x"]))
     await asyncio.sleep(0.01)
     worker.seconds = 0.0
-    updating = asyncio.create_task(slot.update("task b", None))
+    updating = asyncio.create_task(slot.update("task b", lambda _: None))
     await asyncio.sleep(0.001)
     assert worker.calls == ["start", ("x",)]
     await asyncio.gather(launching, updating)

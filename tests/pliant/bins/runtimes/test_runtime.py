@@ -6,6 +6,7 @@ import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.cache import VERSIONS, store
 from pliant.bins.runtimes.compile import compile_shapes, package
 from pliant.bins.runtimes.model import load_model
-from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.bins.runtimes.runtime import AotEngine, BinsRuntime
 from pliant.errors import ArtifactError, DeviceError, DigestError, InputError
 from tests.fixtures.bins.encoders import FAMILIES, random_payload, tiny_encoder
 
@@ -334,7 +335,7 @@ def test_a_compiled_package_shares_the_encoders_weights_and_is_refused_where_it_
     (folder,) = tmp_path.iterdir()
     name = next(name for name in tiny_encoder().weights if name.endswith("word_embeddings.weight"))
     packages, paths = [Package([f"model.{name}"]), Package([f"model.{name}", "lost", "gone"])], []
-    monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda path: paths.append(path) or packages.pop(0))
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda path, **_: paths.append(path) or packages.pop(0))
     good, bad = packages
     runtime = BinsRuntime(tiny_encoder(), shapes, "aot", tmp_path, files)
     assert paths == [str(folder / "8x4.pt2")]
@@ -349,3 +350,18 @@ def test_a_compiled_package_shares_the_encoders_weights_and_is_refused_where_it_
     ):
         BinsRuntime(tiny_encoder(), shapes, "aot", tmp_path, files)
     assert bad.loaded == {}
+
+
+@pytest.mark.parametrize(("device", "index"), [("cuda:1", 1), ("cuda", -1), ("cpu", -1)])
+def test_a_compiled_package_is_loaded_to_the_device_of_the_encoder(monkeypatch, tmp_path, device, index):
+    placed = SimpleNamespace(device=torch.device(device))
+    model = SimpleNamespace(inputs=(), parameters=lambda: iter([placed]), named_parameters=dict, named_buffers=dict)
+    loaded = []
+
+    def load(path, **options):
+        loaded.append(options)
+        return Package([])
+
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
+    AotEngine(model, tmp_path, {package(SHAPES[1])}).open(SHAPES[1])
+    assert loaded == [{"device_index": index}]

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from pliant.errors import InputError, WorkerError
 from pliant.packing.engine import runtime
@@ -89,6 +90,19 @@ def engine(monkeypatch) -> Callable[..., tuple[Engine, Desk, Scripted]]:
 def text(id: int, tokens: int = 3, limit: int = 8, **more: Any) -> Submission:
     prompt = Prompt(id, 0.0, tokens, limit, (4.0,) * 8, deadline=more.pop("deadline", float("inf")))
     return Submission(prompt, tuple(range(tokens + more.get("generated", 0))), **more)
+
+
+@pytest.mark.parametrize(
+    ("error", "lacking"),
+    [(torch.OutOfMemoryError("2 GiB"), True), (MemoryError(), True), (RuntimeError("lost"), False)],
+)
+def test_an_engine_that_died_for_lack_of_memory_says_so_in_its_status(engine, error, lacking):
+    loop, _, _ = engine(error)
+    loop.submit(text(0))
+    assert not loop.status().out_of_memory
+    loop.start()
+    loop._thread.join(60)
+    assert loop.status().out_of_memory == lacking and type(error).__name__ in loop.status().error
 
 
 def test_every_iteration_is_reported_and_counted(engine):

@@ -38,6 +38,14 @@ def test_another_generator_than_was_published_is_refused(spec):
         build(spec(digest="0" * 64), lambda _news: None)
 
 
+def test_more_pages_than_the_device_has_room_for_are_refused_before_the_model_is_loaded(spec, monkeypatch):
+    monkeypatch.setattr(device, "Engine", None)
+    monkeypatch.setattr(device, "free_bytes", lambda name: 1 << 20)
+    large = replace(spec(), memory=replace(spec().memory, pages=1 << 20), token_bytes=1 << 10)
+    with pytest.raises(InputError, match=r"memory is \d+ pages of .* which cpu has free"):
+        build(large, lambda _news: None)
+
+
 class Recorded:
     """Stands for the engine's class: notes how it is made and started."""
 

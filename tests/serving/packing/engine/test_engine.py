@@ -117,6 +117,36 @@ async def test_an_output_that_was_in_two_processes_when_they_died_is_not_tried_a
 
 
 @scenario
+async def test_after_a_lack_of_memory_the_next_process_takes_half_the_sequences_and_no_output_is_blamed(driver, worker):
+    driver.sequences.value = driver.sequences.planned = 16
+    worker.next_build = lambda: driver.sequences.value
+    worker.held = True
+    outputs = [new_output(driver) for _ in range(12)]
+    driver.submit(outputs)
+    for running in (12, 6, 3):
+        worker.on_message("out_of_memory", running)
+        worker.die()
+        await until(lambda: driver.ready)
+    assert worker.builds[1:] == [6, 3, 1] and driver.sequences.exhausted == 3
+    assert [output.crashes for output in outputs] == [0] * 12
+    worker.held = False
+    await until(lambda: all(output.finish for output in outputs))
+    assert {output.writer.take() for output in outputs} == {TALE}
+
+
+@scenario
+async def test_an_output_that_has_no_room_even_alone_is_given_up(driver, worker):
+    worker.held = True
+    large = new_output(driver)
+    driver.submit([large])
+    for _ in range(2):
+        await until(lambda: driver.ready)
+        worker.on_message("out_of_memory", 1)
+        worker.die()
+    assert large.finish == "failed" and driver.sequences.value == 1
+
+
+@scenario
 async def test_of_many_outputs_only_the_one_that_kills_processes_fails(driver, worker):
     outputs = [new_output(driver) for _ in range(12)]
     bad = outputs[7]

@@ -23,8 +23,12 @@ class Sender:
     def put(self, kind, value=None):
         self.sent.append((kind, value))
 
+    put_now = put
+
 
 class Engine:
+    exhausted = False  # it died for lack of memory
+
     def __init__(self, **troubles: Exception) -> None:
         self.troubles, self.calls = troubles, []
 
@@ -36,7 +40,9 @@ class Engine:
             self.calls.append((name, *arguments))
             if name in self.troubles:
                 raise self.troubles[name]
-            return SimpleNamespace(error="out of memory") if name == "status" else None
+            return (
+                SimpleNamespace(error="it broke", out_of_memory=self.exhausted, running=7) if name == "status" else None
+            )
 
         return call
 
@@ -129,6 +135,24 @@ def test_a_failed_output_ends_the_process_before_anything_is_sent():
     assert sender.sent == []
 
 
+def test_a_process_that_lacks_memory_says_with_how_many_sequences_before_it_ends():
+    sender, engine = Sender(), Engine()
+    engine.exhausted = True
+    reporter = ProgressReporter(sender)
+    reporter.engine = engine
+    with pytest.raises(Ended):
+        reporter.deliver([progress("failed")])
+    assert sender.sent == [("out_of_memory", 7)]
+
+
+def test_what_is_sent_now_is_with_the_parent_before_the_process_ends():
+    ours, theirs = socket.socketpair()
+    with ours, ours.makefile("rb") as incoming:
+        MessageSender(theirs).put_now("out_of_memory", 3)
+        theirs.close()
+        assert receive(incoming) == ("out_of_memory", 3)
+
+
 def test_a_status_comes_five_times_a_second_at_most(monkeypatch):
     sender, now = Sender(), [100.0]
     monkeypatch.setattr(engine_process.time, "monotonic", lambda: now[0])
@@ -149,7 +173,7 @@ def test_why_a_process_ends_is_in_the_log(caplog):
             reporter.deliver([progress("failed")])
     with pytest.raises(Ended):
         serve(io.BytesIO(pack(("submit", (SimpleNamespace(prompt=SimpleNamespace(id=4)),)))), Sender(), poor)
-    reasons = ("the engine failed while it was built", "out of memory", "dead")
+    reasons = ("the engine failed while it was built", "it broke", "dead")
     assert caplog.messages == [f"the engine's process ends: {reason}" for reason in reasons]
 
 
@@ -201,7 +225,7 @@ def test_a_process_answers_its_first_message_and_then_the_others_until_the_end(m
             engine_process.main(theirs, incoming)
         assert [receive(answers), receive(answers)] == [
             ("ready", None),
-            ("report", (7, SimpleNamespace(error="out of memory"), "")),
+            ("report", (7, SimpleNamespace(error="it broke", out_of_memory=False, running=7), "")),
         ]
 
 

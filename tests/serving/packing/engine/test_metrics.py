@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from pliant.packing.engine.submission import Status
 from serving.packing.engine.forecaster import Forecast
 from serving.packing.engine.metrics import PackingMetrics
+from serving.packing.engine.sequence_limit import SequenceLimit
 
 QUANTILES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
@@ -79,6 +81,14 @@ def test_arrivals_drops_polls_errors_and_deaths_are_counted(counted):
     assert value("refreshes_total", outcome="held") == 1
     assert (value("refusals_total", code="full"), value("refusals_total", code="late")) == (1, 2)
     assert value("worker_failures_total") == 1
+
+
+def test_a_lack_of_memory_is_counted_beside_the_sequences_that_an_iteration_has_from_then_on(counted):
+    metrics, value = counted
+    limit = SequenceLimit(64, partial(metrics.limited, "tales"))
+    for running in (64, 20):
+        limit.lower(running)
+    assert (value("out_of_memory_total", task="tales"), value("lowered_sequences", task="tales")) == (2, 10)
 
 
 def test_the_state_of_an_engine_is_that_of_its_last_report(counted):

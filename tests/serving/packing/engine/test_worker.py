@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 
@@ -17,10 +18,16 @@ from serving.packing.engine.engine import EngineDriver, EngineLimits
 from serving.packing.engine.engine_process import joined
 from serving.packing.engine.worker import EngineProcess, _reap
 from serving.workers.child_process import pack, receive
+from serving.workers.device_plan import DevicePlan
 from tests.fixtures.packing.fakes import TALE, FakeBuild
 from tests.serving.packing.engine.test_engine import new_output, until
 
 LIMITS = EngineLimits(retry=0.05)
+
+
+@dataclass(frozen=True)
+class Planned:
+    plan: DevicePlan
 
 
 def driving(test, build: FakeBuild, limits: EngineLimits = LIMITS):
@@ -65,6 +72,18 @@ def test_an_engine_that_fails_or_hangs_is_replaced_with_its_process(tmp_path, tr
         assert outputs[0].writer.take() == TALE and len(outputs[1].tokens) == 40
 
     driving(test, FakeBuild(trouble=trouble, after=6, once=tmp_path / "once"), EngineLimits(silence=1.5, retry=0.05))
+
+
+def test_a_process_that_lacks_memory_is_replaced_by_one_with_fewer_sequences(tmp_path):
+    async def test(driver, worker):
+        driver.sequences.value = driver.sequences.planned = 64
+        outputs = [new_output(driver) for _ in range(8)]
+        driver.submit(outputs)
+        await until(lambda: all(one.finish for one in outputs))
+        assert {one.writer.take() for one in outputs} == {TALE} and {one.crashes for one in outputs} == {0}
+        assert (driver.sequences.value, driver.sequences.exhausted) == (4, 1)
+
+    driving(test, FakeBuild(trouble="memory", after=6, once=tmp_path / "once"))
 
 
 def test_a_killed_process_is_replaced_and_ends_with_the_service():
@@ -131,13 +150,14 @@ class Spawned:
         self.answers, self.closes = answers, closes
         monkeypatch.setattr(engine_worker, "spawn", self)
 
-    def __call__(self, entry):
+    def __call__(self, entry, variables):
         ours, theirs = socket.socketpair()
         for answer in self.answers:
             theirs.sendall(answer)
         if self.closes:
             theirs.shutdown(socket.SHUT_WR)
         self.entries.append(entry)
+        self.variables = variables
         self.ends.append(theirs)
         self.processes.append(Process())
         return ours, self.processes[-1]
@@ -280,3 +300,19 @@ def test_a_process_has_five_minutes_to_start(monkeypatch):
 
     asyncio.run(run())
     assert limits == [300.0]
+
+
+def test_an_engine_sees_its_own_gpu_alone(monkeypatch):
+    spawned = Spawned(monkeypatch, pack(("ready", None)))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    build = Planned(DevicePlan("cuda:1", 1, None, ()))
+
+    async def run():
+        worker = EngineProcess(lambda: build)
+        await worker.start()
+        await worker.stop()
+
+    asyncio.run(run())
+    assert spawned.variables == {"CUDA_VISIBLE_DEVICES": "1"}
+    (sent,) = spawned.read()
+    assert (sent.plan.device, sent.plan.name) == ("cuda:0", "cuda:1")

@@ -1,0 +1,119 @@
+"""The engines of one model, each on a device of its own with the whole model: every output goes to the least busy one.
+
+Which that is follows from the forecasts: the tokens that its pending outputs are predicted to need still. An engine whose
+process has died keeps its outputs for its restart, and gets no others meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from itertools import count
+
+from pliant.packing.engine.submission import Status
+from serving.packing.engine.engine import EngineDriver, EngineReport
+from serving.packing.engine.in_flight import InFlightOutput
+
+_NOT_SUMMED = ("alive", "error", "out_of_memory")
+
+
+class EngineGroup:
+    """Engines that are used as one; see `EngineDriver` for the methods."""
+
+    def __init__(self, engines: Sequence[EngineDriver]) -> None:
+        self.engines = tuple(engines)
+        self._ids = count()  # an output's id is its own in all engines
+
+    @property
+    def ready(self) -> bool:
+        """Whether some engine runs."""
+        return any(engine.ready for engine in self.engines)
+
+    @property
+    def alive(self) -> bool:
+        """Whether some engine can be started."""
+        return any(engine.alive for engine in self.engines)
+
+    @property
+    def pending(self) -> int:
+        return sum(engine.pending for engine in self.engines)
+
+    @property
+    def waiting(self) -> int:
+        return sum(engine.waiting for engine in self.engines)
+
+    @property
+    def status(self) -> Status:
+        return merged([engine.status for engine in self.engines])
+
+    def next_id(self) -> int:
+        return next(self._ids)
+
+    async def start(self) -> None:
+        """Start all, and raise the first `PliantError` once each has started or failed."""
+        starts = [engine.start() for engine in self.engines]
+        for error in await asyncio.gather(*starts, return_exceptions=True):
+            if error is not None:
+                raise error
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(engine.stop() for engine in self.engines))
+
+    def submit(self, outputs: Iterable[InFlightOutput]) -> None:
+        """Give each output to the engine with the least load. Raises `WorkerError` where none can be started."""
+        usable = self._usable()
+        loads = {engine: engine.load for engine in usable}
+        for output in outputs:
+            engine = min(usable, key=loads.__getitem__)
+            loads[engine] += output.tokens_left
+            engine.submit([output])
+
+    def surplus(self, count: int, limit: int, tenant: str, weight: float) -> list[InFlightOutput] | None:
+        """Return the waiting outputs of one engine to drop so that `count` further ones may wait, if `limit` may in all.
+
+        The engine is the one in which most wait, of those that have enough to drop. None: none has.
+        """
+        beyond = self.waiting + count - limit
+        if beyond <= 0:
+            return []
+        for engine in sorted(self.engines, key=lambda engine: engine.waiting, reverse=True):
+            surplus = engine.surplus(count, engine.waiting + count - beyond, tenant, weight)
+            if surplus is not None:
+                return surplus
+        return None
+
+    def drop(self, output: InFlightOutput) -> None:
+        for engine in self.engines:
+            if engine.holds(output):
+                engine.drop(output)
+
+    def cancel(self, output: InFlightOutput) -> None:
+        for engine in self.engines:
+            engine.cancel(output)
+
+    async def poll(self) -> EngineReport:
+        return merged_report(await asyncio.gather(*(engine.poll() for engine in self.engines)))
+
+    def _usable(self) -> Sequence[EngineDriver]:
+        """Return the engines that run; where none does, those that can be started."""
+        running = [engine for engine in self.engines if engine.ready]
+        return running or [engine for engine in self.engines if engine.alive] or self.engines
+
+
+def merged(statuses: Sequence[Status]) -> Status:
+    """Return one status of several engines: the sums of their figures; they live where all do."""
+    names = [field.name for field in fields(Status) if field.name not in _NOT_SUMMED]
+    return Status(
+        alive=all(status.alive for status in statuses),
+        error=next((status.error for status in statuses if status.error), ""),
+        out_of_memory=any(status.out_of_memory for status in statuses),
+        **{name: sum(getattr(status, name) for status in statuses) for name in names},
+    )
+
+
+def merged_report(reports: Sequence[EngineReport]) -> EngineReport:
+    """Return one report of several engines, whose accounting is right where that of each is."""
+    errors = [report.accounting_error for report in reports]
+    wrong = next((error for error in errors if error), None if None in errors else "")
+    return EngineReport(merged([report.status for report in reports]), wrong)

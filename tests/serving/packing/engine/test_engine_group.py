@@ -1,0 +1,141 @@
+"""Several engines of one model are used as one, and every output goes to the engine that has least to do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pliant.errors import WorkerError
+from pliant.packing.engine.submission import Submission
+from pliant.packing.scheduling.request import Prompt
+from serving.packing.engine.engine import EngineDriver, EngineReport
+from serving.packing.engine.engine_group import EngineGroup, merged, merged_report
+from serving.packing.engine.in_flight import InFlightOutput
+from serving.packing.messages import NO_STATUS
+from serving.packing.text import Detokenizer, Writer
+from tests.fixtures.fakes import run_virtually
+from tests.fixtures.packing.fakes import TALE, FakeWorker, new_tokenizer
+from tests.serving.packing.engine.test_engine import LIMITS, until
+
+
+def scenario(test):
+    """Run on a loop of its own, with a started group of two engines and their workers."""
+
+    async def run():
+        workers = [FakeWorker(lambda: None), FakeWorker(lambda: None)]
+        clock = asyncio.get_running_loop().time
+        group = EngineGroup([EngineDriver(worker, clock, LIMITS) for worker in workers])
+        await group.start()
+        try:
+            await asyncio.wait_for(test(group, workers), 20)
+        finally:
+            for worker in workers:
+                worker.trouble, worker.held = "", False
+            await group.stop()
+        assert all(worker.stopped for worker in workers) and group.pending == 0
+
+    def wrapped():
+        run_virtually(run())
+
+    wrapped.__name__ = test.__name__
+    return wrapped
+
+
+def output_of(group, predicted: float, tenant: str = "") -> InFlightOutput:
+    prompt = Prompt(group.next_id(), 0.0, 3, 200, (predicted,) * 8, tenant=tenant)
+    writer = Writer(Detokenizer(new_tokenizer(), (5, 6, 7)), ())
+    return InFlightOutput(Submission(prompt, (5, 6, 7)), writer, frozenset({0}), lambda _output: None)
+
+
+def places(group, outputs) -> list[int]:
+    return [next(number for number, engine in enumerate(group.engines) if engine.holds(output)) for output in outputs]
+
+
+@scenario
+async def test_each_output_goes_to_the_engine_with_the_fewest_tokens_left_as_predicted(group, workers):
+    for worker in workers:
+        worker.held = True
+    first = [output_of(group, predicted) for predicted in (100.0, 20.0, 20.0, 20.0)]
+    group.submit(first)
+    assert places(group, first) == [0, 1, 1, 1]
+    later = [output_of(group, 50.0), output_of(group, 1.0)]
+    group.submit(later)
+    assert places(group, later) == [1, 0]
+    assert [engine.load for engine in group.engines] == [103.0 + 4.0, 3 * 23.0 + 53.0]
+    assert (group.pending, group.waiting) == (6, 6)
+    assert len({output.id for output in (*first, *later)}) == 6
+
+
+@scenario
+async def test_both_generate_the_same_texts_and_a_load_shrinks_with_each_token(group, workers):
+    outputs = [output_of(group, 40.0) for _ in range(6)]
+    group.submit(outputs)
+    await until(lambda: all(output.tokens for output in outputs))
+    assert all(output.tokens_left == max(40.0 - len(output.tokens), 1.0) for output in outputs)
+    await until(lambda: all(output.finish for output in outputs))
+    assert {output.writer.take() for output in outputs} == {TALE}
+    assert [len([verb for verb, _ in worker.sent if verb == "submit"]) for worker in workers] == [3, 3]
+
+
+@scenario
+async def test_while_one_restarts_the_other_gets_all_and_what_the_dead_one_had_goes_on(group, workers):
+    workers[0].held = True
+    had = output_of(group, 10.0)
+    group.submit([had])
+    workers[0].trouble = "no device"
+    workers[0].die()
+    assert group.ready and group.alive
+    outputs = [output_of(group, 500.0) for _ in range(3)]
+    group.submit(outputs)
+    assert places(group, outputs) == [1, 1, 1] and places(group, [had]) == [0]
+    workers[0].trouble, workers[0].held = "", False
+    await until(lambda: had.finish and all(output.finish for output in outputs))
+    assert had.writer.take() == TALE
+
+
+@scenario
+async def test_without_any_engine_an_output_is_refused(group, workers):
+    for worker in workers:
+        worker.trouble = "no device"
+        worker.die()
+    assert not group.ready
+    await until(lambda: not group.alive)
+    with pytest.raises(WorkerError, match="cannot be started"):
+        group.submit([output_of(group, 1.0)])
+
+
+@scenario
+async def test_outputs_are_cancelled_and_dropped_where_they_are(group, workers):
+    for worker in workers:
+        worker.held = True
+    outputs = [output_of(group, 5.0) for _ in range(4)]
+    group.submit(outputs)
+    group.cancel(outputs[0])
+    group.drop(outputs[1])
+    assert [output.finish for output in outputs] == ["cancelled", "full", "", ""]
+    assert [sum(verb == "cancel" for verb, _ in worker.sent) for worker in workers] == [1, 1]
+    for output in outputs[2:]:
+        group.cancel(output)
+
+
+@scenario
+async def test_the_queue_is_limited_in_all_and_room_is_made_in_the_longest_line(group, workers):
+    for worker in workers:
+        worker.held = True
+    group.submit([output_of(group, predicted, "greedy") for predicted in (90.0, 20.0, 20.0, 20.0)])
+    assert group.surplus(2, 6, "modest", 1.0) == []
+    surplus = group.surplus(2, 5, "modest", 1.0)
+    assert len(surplus) == 1 and places(group, surplus) == [1]
+    assert group.surplus(2, 5, "greedy", 1.0) is None
+    assert group.waiting == 4
+
+
+def test_of_several_engines_figures_are_summed_and_one_fault_is_that_of_all():
+    one = NO_STATUS.__class__(True, "", 2, 1, 10, 4, 0, 7, 70, 1, 3, 9, 1.5, 0.5)
+    two = NO_STATUS.__class__(False, "lost", 1, 0, 10, 2, 0, 5, 30, 0, 0, 5, 0.5, 0.25, out_of_memory=True)
+    whole = merged([one, two])
+    assert (whole.alive, whole.error, whole.out_of_memory) == (False, "lost", True)
+    assert (whole.running, whole.pages, whole.tokens, whole.busy) == (3, 20, 100, 2.0)
+    for errors, error in ((("", ""), ""), (("", None), None), ((None, "a page"), "a page")):
+        assert merged_report([EngineReport(one, each) for each in errors]).accounting_error == error
