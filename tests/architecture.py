@@ -69,6 +69,8 @@ FRAMEWORK_HOMES = {
                 "resident",
                 "staging",
                 "compile",
+                "convert",
+                "pieces",
             )
         ),
         "pliant/precision.py",

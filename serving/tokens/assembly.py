@@ -121,5 +121,5 @@ def build_plan(settings: TokensSettings, catalog: Servable, device: str) -> Buil
     if isinstance(catalog, VariantCatalog):
         return VariantsBuild(tuple((variant.folder, variant.digest) for variant in catalog.variants), plan)
     assert isinstance(catalog, Catalog), "there are two kinds"
-    gammas = tuple(settings.used(latency.settings))
-    return TokensBuild(catalog.folder, catalog.backbone_digest, tuple(catalog.tasks.values()), gammas, plan)
+    gammas, precision = tuple(settings.used(latency.settings)), catalog.profile.precision
+    return TokensBuild(catalog.folder, catalog.backbone_digest, tuple(catalog.tasks.values()), gammas, plan, precision)

@@ -112,10 +112,8 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         return {
             **self.common_status(),
             "devices": [
-                {"name": name, "up": up, "fallbacks": [asdict(fallback) for fallback in fallbacks]}
-                for name, up, fallbacks in zip(
-                    devices(self.settings), present.driver.up, present.driver.fallbacks, strict=True
-                )
+                {"name": name, "up": slot.up, "fallbacks": [asdict(fallback) for fallback in slot.worker.fallbacks]}
+                for name, slot in zip(devices(self.settings), present.driver.slots, strict=True)
             ],
             "policy": self.settings.policy,
             "gammas": list(self.settings.used(present.catalog.knowledge().latency.settings)),
