@@ -121,7 +121,8 @@ def _plain(backbone: Backbone, device: str) -> Plain:
 def _backbone(architecture: str) -> Backbone:
     try:
         return from_timm(architecture)
-    except OfflineError:
+    except OfflineError as error:
+        print(f"{error}. Random weights serve here: they take as long.", file=sys.stderr)
         vit = create_vit(architecture, {})
         size = int(vit.pretrained_cfg["input_size"][-1])
         weights = {name: w.numpy() for name, w in vit.state_dict().items()}

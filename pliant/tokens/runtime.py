@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pliant.device import prepare_attention
 from pliant.errors import BackboneError, InputError
 from pliant.models.graphs import BUCKETS, Capture, CudaCapture, Graphs
 from pliant.models.packed import can_pack
@@ -78,6 +79,8 @@ class TokensRuntime:
         execution: Execution = Execution(),
     ) -> None:
         self._device, self._execution = torch.device(device), execution
+        if self._device.type == "cuda":
+            prepare_attention()  # here too, so that a profile measures what is served
         half = self._device.type == "cuda" and has_bfloat16(self._device)
         precision = execution.precision or ("bfloat16" if half else "float32")
         self._dtype = dtype_of(precision, self._device)
