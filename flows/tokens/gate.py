@@ -65,7 +65,7 @@ def _measured_alike(champion: Bundle, challenger: Bundle) -> Bundle:
     An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever.
     """
     old, new = champion.profile, challenger.profile
-    alike = (old.backbone, old.device, old.precision) == (new.backbone, new.device, new.precision)
+    alike = (old.backbone, old.device) == (new.backbone, new.device) and old.precision in (None, new.precision)
     if not alike or old.latency.settings != new.latency.settings:
         return champion
     return replace(champion, profile=replace(old, latency=new.latency))

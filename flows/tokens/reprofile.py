@@ -32,10 +32,10 @@ def reprofile(device: str, thread_count: int, progress: Progress) -> int:
     if not tasks:
         raise RegistryError("the registry holds no task for the champion backbone: run `pliant train tokens` first")
     config = TokensFlowConfig(device=device, threads=thread_count)
-    precision, reason = served_precision(config.arithmetic, tasks, device)
-    tasks = [task.served_in(precision) for task in tasks]
     with threads(thread_count):
         here = device_class(device)
+        precision, reason = served_precision(config.arithmetic, backbone, tasks, device)
+        tasks = [task.served_in(precision) for task in tasks]
         runtime = TokensRuntime(backbone, digest, tasks, device, Execution(precision=precision))
         names = [task.name for task in tasks]
         measured = latency.profile(runtime, names, backbone.image_size, config.latency, device, progress)

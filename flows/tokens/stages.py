@@ -37,7 +37,7 @@ import training.precision
 import training.tokens.foundation
 import training.tokens.sweep
 import training.tokens.task
-from flows.arithmetic import ArithmeticConfig, half_of, too_costly, too_slow
+from flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
 from flows.config import check_distinct, check_name
 from flows.device import configured_class
 from flows.keys import StageResult, stage_key
@@ -198,9 +198,9 @@ def make_profile(
     """
     foundation = store.load(Backbone, backbone["key"], backbone["digest"])
     loaded = [store.load(Task, task["key"], task["digest"]) for task in tasks]
-    precision, reason = served_precision(config.arithmetic, loaded, config.device)
-    loaded = [task.served_in(precision) for task in loaded]
     with threads(config.threads):
+        precision, reason = served_precision(config.arithmetic, foundation, loaded, config.device)
+        loaded = [task.served_in(precision) for task in loaded]
         execution = Execution(precision=precision)
         runtime = TokensRuntime(foundation, backbone["digest"], loaded, config.device, execution)
         names = [task.name for task in loaded]
@@ -213,10 +213,13 @@ def make_profile(
     return {"key": key, "digest": store.save(key, profile), "notes": {"arithmetic": reason}}
 
 
-def served_precision(config: ArithmeticConfig, tasks: Sequence[Task], device: str) -> tuple[str, str]:
+def served_precision(
+    config: ArithmeticConfig, foundation: Backbone, tasks: Sequence[Task], device: str
+) -> tuple[str, str]:
     """Return the precision that these tasks are served in together, and why, in a sentence.
 
-    It is half precision where the accuracies of all were measured in it, and none loses more than is tolerated.
+    It is half precision where the accuracies of all were measured in it, none loses more than is tolerated, and it is
+    measured to be faster here.
     """
     if config.precision == FLOAT32:
         return FLOAT32, "float32 is served, as the configuration says"
@@ -226,7 +229,10 @@ def served_precision(config: ArithmeticConfig, tasks: Sequence[Task], device: st
     cost = max(task.cost(half) for task in tasks)
     if reason := too_costly(config, half, cost):
         return FLOAT32, reason
-    return half, f"{half} is served: it gets at most {max(0.0, cost):.2%} fewer answers right than float32"
+    ratio = profiling.tokens.precision.slowdown(foundation, tasks[0], half, device)
+    if reason := too_slow(config, half, ratio):
+        return FLOAT32, reason
+    return half, taken(half, ratio, cost)
 
 
 def derive_rule(latency: LatencyTable, tasks: Sequence[Task], deadline: float) -> RateRule:

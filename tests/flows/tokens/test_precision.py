@@ -30,26 +30,33 @@ def task(cost: float | None, name: str = "a") -> Task:
 @pytest.fixture
 def fast(monkeypatch):
     monkeypatch.setattr(stages, "is_fast", lambda precision, device: True)
+    monkeypatch.setattr("profiling.tokens.precision.slowdown", lambda *_: 0.5)
 
 
 @pytest.mark.parametrize(
     ("tasks", "served", "reason"),
     [
-        ([task(0.0), task(0.004, "b")], "bfloat16", "bfloat16 is served: it gets at most 0.40% fewer answers right"),
+        ([task(0.0), task(0.004, "b")], "bfloat16", "bfloat16 is served: it takes 0.50 times as long"),
         ([task(0.0), task(0.02, "b")], "float32", "float32 is served: bfloat16 gets 2.00% fewer answers right"),
         ([task(0.0), task(None, "b")], "float32", "were measured in no faster precision"),
     ],
 )
 def test_half_precision_is_served_where_it_costs_no_task_more_than_is_tolerated(fast, tasks, served, reason):
     """It was once a GPU's default, although it changes up to 5% of the labels of merged settings."""
-    precision, why = served_precision(AUTO, tasks, "cpu")
+    precision, why = served_precision(AUTO, None, tasks, "cpu")
     assert precision == served and reason in why
 
 
 def test_a_device_without_instructions_and_a_configuration_of_float32_serve_float32(monkeypatch, fast):
-    assert served_precision(ArithmeticConfig("float32"), [task(0.0)], "cpu")[0] == "float32"
+    assert served_precision(ArithmeticConfig("float32"), None, [task(0.0)], "cpu")[0] == "float32"
     monkeypatch.setattr(stages, "is_fast", lambda precision, device: False)
-    assert served_precision(AUTO, [task(0.0)], "cpu")[0] == "float32"
+    assert served_precision(AUTO, None, [task(0.0)], "cpu")[0] == "float32"
+
+
+def test_what_was_faster_where_it_was_trained_is_not_served_where_it_is_slower(monkeypatch, fast):
+    monkeypatch.setattr("profiling.tokens.precision.slowdown", lambda *_: 1.4)
+    precision, why = served_precision(AUTO, None, [task(0.0)], "cpu")
+    assert (precision, why) == ("float32", "float32 is served: bfloat16 takes 1.40 times as long")
 
 
 @pytest.fixture
