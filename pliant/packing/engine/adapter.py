@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, cast
 
 import torch
@@ -23,22 +23,13 @@ from transformers.generation.logits_process import LogitsProcessorList
 
 from pliant.errors import InputError, SchedulerError
 from pliant.packing.engine.paged import PagedCache
+from pliant.packing.engine.step import StepResult
 from pliant.packing.engine.swap_space import SwapSpace
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 
 NAME = "pliant"  # of our scheduler in the engine's registry, while the engine is created
 LEAST_PAGE = 4  # tokens; the engine's own limit
 GIB = float(1 << 30)  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What one iteration did. Ids are those of prompts."""
-
-    tokens: tuple[tuple[int, int, bool], ...] = ()  # id, its new token, and whether that was its last
-    started: tuple[int, ...] = ()  # ids that were read for the first time
-    preempted: tuple[tuple[int, int], ...] = ()  # id, and the number of its tokens to read again
-    sequences: int = 0  # in the iteration; 0: there was nothing to run
 
 
 class _PlannedScheduler(schedulers.Scheduler):

@@ -1,6 +1,6 @@
 """Tensor parallelism: one generator over several processes of a machine, each with a share of every layer and page.
 
-The first process leads. Each call of its engine (`ContinuousBatchingEngine`) goes through a pipe to the others, and all
+The first process leads. Each call of its engine (`Executor`) goes through a pipe to the others, and all
 make it at the same time, kept in step by the sums inside each layer. So the others have no scheduler, no clock and no
 requests of their own. They end with the first one, however that ends. Knows no policy.
 
@@ -37,9 +37,9 @@ from transformers.utils import logging
 
 from pliant.errors import WorkerError
 from pliant.packing.artifact import Generator
-from pliant.packing.engine import sampling as warps
-from pliant.packing.engine.adapter import ContinuousBatchingEngine, StepResult
-from pliant.packing.engine.model import load_generator, vocabulary
+from pliant.packing.engine.local import local_engine
+from pliant.packing.engine.model import load_generator
+from pliant.packing.engine.step import Executor, StepResult
 from pliant.packing.engine.swap_space import SwapSpace
 from pliant.packing.engine.tensor_parallel import check, init_group, shard
 from pliant.packing.scheduling.request import Memory, StepPlan
@@ -52,27 +52,24 @@ LOST = "another process of the group has ended"
 
 @dataclass(frozen=True, slots=True)
 class _GroupSpec:
-    """What every process needs to join. `margin` is the one of `ContinuousBatchingEngine`."""
+    """What every process needs to join. `margin` is the one of `local_engine`."""
 
     folder: str  # holds the whole model, as transformers saves it
     processes: int
     device: str  # cpu or cuda
-    vocabulary: int
     memory: Memory
     sampling: bool
     margin: float | None
 
-    def join(self, rank: int, model: Any) -> ContinuousBatchingEngine:
+    def join(self, rank: int, model: Any) -> Executor:
         """Join the group and return an engine with this process's share of the whole model."""
         store = FileStore(f"{self.folder}/{STORE_FILE}", self.processes)
         shard(model, init_group(store, rank, self.processes, self.device))
-        return ContinuousBatchingEngine(
-            model, self.memory, warps.processors(self.vocabulary) if self.sampling else (), self.margin
-        )
+        return local_engine(model, self.memory, self.sampling, self.margin)
 
 
 class ParallelExecutor:
-    """Runs plans like `ContinuousBatchingEngine`, on `processes` processes of which this is the first. Must be closed.
+    """An `Executor` on `processes` processes of which this is the first. Must be closed.
 
     Pages count as on one device: `memory` may have `processes` times as many as fit beside the weights there. `device`
     is cpu or cuda. Raises `InputError` for a model that cannot be shared, `WorkerError` if a process ends or this one
@@ -95,7 +92,7 @@ class ParallelExecutor:
         self._folder = tempfile.mkdtemp(prefix="pliant-parallel-")
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
-        spec = _GroupSpec(self._folder, processes, device, vocabulary(generator), memory, sampling, margin)
+        spec = _GroupSpec(self._folder, processes, device, memory, sampling, margin)
         try:
             model = load_generator(generator)
             _save(model, self._folder)

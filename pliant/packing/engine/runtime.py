@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import sampling as seeded
-from pliant.packing.engine.adapter import StepResult
 from pliant.packing.engine.executor import executor
 from pliant.packing.engine.model import vocabulary
+from pliant.packing.engine.step import StepResult
 from pliant.packing.engine.submission import Progress, Sampling, Status, Submission
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, StepInput, StepPlan

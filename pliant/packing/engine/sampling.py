@@ -68,6 +68,47 @@ def gumbel(keys_B: torch.Tensor, vocabulary: int) -> torch.Tensor:
     return -torch.log(-torch.log(uniform_BV))
 
 
+def draw(scores_BV: torch.Tensor, settings: Sequence[tuple[dict[str, Any], int]] = ()) -> list[int]:
+    """Return the next token of each row: of the largest score, or drawn where its settings say so.
+
+    `settings`: for each row what `arguments` returns, and the position of the new token; none where all rows are
+    greedy, which costs one argmax. Sampled rows are changed in the order of transformers' `generate`: temperature,
+    top-k, top-p; then noise is added.
+    """
+    tokens_B = scores_BV.argmax(-1)
+    sampled = [row for row, (setting, _) in enumerate(settings) if setting]
+    if not sampled:
+        return list(map(int, tokens_B.tolist()))
+    rows = torch.tensor(sampled, device=scores_BV.device)
+    chosen = [settings[row] for row in sampled]
+    warped_BV = _warped(scores_BV[rows].float(), [setting for setting, _ in chosen])
+    keys_B = torch.tensor([key(setting["seed"], position) for setting, position in chosen], device=scores_BV.device)
+    tokens_B[rows] = (warped_BV + gumbel(keys_B, scores_BV.shape[1])).argmax(-1)
+    return list(map(int, tokens_B.tolist()))
+
+
+def _warped(scores_BV: torch.Tensor, settings: Sequence[dict[str, Any]]) -> torch.Tensor:
+    """Divide by the temperatures, and exclude what the rows' top-k and top-p exclude."""
+    device, vocabulary = scores_BV.device, scores_BV.shape[1]
+    temperature_B, top_p_B = (
+        torch.tensor([s[name] for s in settings], device=device) for name in ("temperature", "top_p")
+    )
+    top_k = [int(setting["top_k"]) for setting in settings]
+    scores_BV = scores_BV / temperature_B[:, None]
+    if min(top_k) < vocabulary:
+        best_BK = scores_BV.topk(max(k for k in top_k if k < vocabulary)).values
+        least_B = best_BK.gather(1, (torch.tensor(top_k, device=device).clamp(max=best_BK.shape[1]) - 1)[:, None])
+        limited_B = torch.tensor([k < vocabulary for k in top_k], device=device)
+        scores_BV = scores_BV.masked_fill(limited_B[:, None] & (scores_BV < least_B), -torch.inf)
+    if any(setting["top_p"] < 1 for setting in settings):
+        ascending_BV, order_BV = scores_BV.sort(dim=-1)
+        out_BV = ascending_BV.softmax(-1).cumsum(-1) <= (1 - top_p_B)[:, None]
+        out_BV &= (top_p_B < 1)[:, None]
+        out_BV[:, -1] = False  # the likeliest stays
+        scores_BV = scores_BV.masked_fill(out_BV.scatter(1, order_BV, out_BV), -torch.inf)
+    return scores_BV
+
+
 class Noise(ContinuousBatchingLogitsProcessor):
     """Adds the noise of each request's key to its scores. A request without a seed gets none, so it is greedy."""
 

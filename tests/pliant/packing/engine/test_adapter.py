@@ -17,8 +17,9 @@ from transformers.generation.continuous_batching import requests, scheduler
 
 from pliant.errors import InputError, SchedulerError
 from pliant.packing.engine import adapter
-from pliant.packing.engine.adapter import NAME, ContinuousBatchingEngine, StepResult, kv_bytes
+from pliant.packing.engine.adapter import NAME, ContinuousBatchingEngine, kv_bytes
 from pliant.packing.engine.model import load_generator
+from pliant.packing.engine.step import StepResult
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from tests.fixtures.packing.generators import HOSTED, SCARCE, generated, prompts, tiny_generator
 from tests.fixtures.packing.values import is_frozen

@@ -80,7 +80,6 @@ def scratch(tmp_path, monkeypatch):
     """The folders of groups; `joined` says of what the first process's engine was made, `destroyed` how often it left."""
     monkeypatch.setattr(parallel.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(parallel, "check", lambda *given: None)
-    monkeypatch.setattr(parallel, "vocabulary", lambda generator: 64)
     monkeypatch.setattr(parallel, "load_generator", lambda generator: "model")
     monkeypatch.setattr(parallel, "DETECT_SECONDS", 0.01)
     made = SimpleNamespace(folder=tmp_path, specs=[], joined=[], destroyed=[], initialized=False, local=Local())
@@ -123,7 +122,7 @@ def group(scratch, monkeypatch):
 def test_a_group_shares_what_it_needs_and_forgets_the_model_but_not_where_to_meet(group, scratch):
     (folder,) = scratch.folder.iterdir()
     assert folder.name.startswith("pliant-parallel-") and [path.name for path in folder.iterdir()] == ["meeting"]
-    assert scratch.specs == [parallel._GroupSpec(str(folder), 3, "cpu", 64, MEMORY, True, None)]
+    assert scratch.specs == [parallel._GroupSpec(str(folder), 3, "cpu", MEMORY, True, None)]
     assert is_frozen(scratch.specs[0])
     assert scratch.joined == [(0, "model")] and group.others == (101, 102)
     assert (group.scheduling, group.running, group.pages_used, group.swap_space) == (1.5, 3, 7, "swap space")
@@ -250,11 +249,10 @@ def test_a_member_meets_the_others_takes_its_share_and_makes_its_engine(monkeypa
     monkeypatch.setattr(parallel, "FileStore", lambda *given: ("store", *given))
     monkeypatch.setattr(parallel, "init_group", lambda *given: ("mesh", *given))
     monkeypatch.setattr(parallel, "shard", lambda *given: calls.append(given))
-    monkeypatch.setattr(parallel, "ContinuousBatchingEngine", lambda *given: given)
-    monkeypatch.setattr(parallel.warps, "processors", lambda vocabulary: f"draws from {vocabulary}")
-    for sampling, processors in ((True, "draws from 64"), (False, ())):
-        spec = parallel._GroupSpec("folder", 3, "cuda", 64, MEMORY, sampling, 0.25)
-        assert spec.join(2, "model") == ("model", MEMORY, processors, 0.25)
+    monkeypatch.setattr(parallel, "local_engine", lambda *given: given)
+    for sampling in (True, False):
+        spec = parallel._GroupSpec("folder", 3, "cuda", MEMORY, sampling, 0.25)
+        assert spec.join(2, "model") == ("model", MEMORY, sampling, 0.25)
     assert calls == [("model", ("mesh", ("store", "folder/meeting", 3), 2, 3, "cuda"))] * 2
 
 

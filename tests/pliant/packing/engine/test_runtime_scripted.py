@@ -12,8 +12,8 @@ import pytest
 
 from pliant.errors import InputError, WorkerError
 from pliant.packing.engine import runtime
-from pliant.packing.engine.adapter import StepResult
 from pliant.packing.engine.runtime import Engine
+from pliant.packing.engine.step import StepResult
 from pliant.packing.engine.submission import Progress, Sampling, Status, Submission
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Chunk, Memory, Prompt, StepInput, StepPlan

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.profiler import profile
 
 from pliant.errors import InputError
-from pliant.packing.engine.sampling import BITS, FIRST, MASK, SECOND, STRIDE, arguments, gumbel, key, processors
+from pliant.packing.engine.sampling import BITS, FIRST, MASK, SECOND, STRIDE, arguments, draw, gumbel, key, processors
 from pliant.packing.engine.submission import Sampling
 
 VOCABULARY = 50
@@ -25,6 +27,12 @@ def state(sampling: Sampling, position: int) -> SimpleNamespace:
     """Return a request as the engine shows it before its token at `position`."""
     settings = arguments(sampling, VOCABULARY)
     return SimpleNamespace(logit_processor_kwargs=settings, initial_tokens=[0] * (position - 1), generated_tokens=[0])
+
+
+def drawn(scores_BV: torch.Tensor, draws: list[tuple[Sampling, int]]) -> list[int]:
+    """Draw as Pliant's own engine does."""
+    settings = [(arguments(sampling, VOCABULARY), position) for sampling, position in draws]
+    return draw(scores_BV, settings)[: len(draws)]
 
 
 def sampled(scores_BV: torch.Tensor, draws: list[tuple[Sampling, int]]) -> list[int]:
@@ -68,19 +76,42 @@ def test_the_noise_is_that_of_the_plain_reference() -> None:
     np.testing.assert_allclose(fast.numpy(), slow, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("way", [drawn, sampled])
 @pytest.mark.parametrize(
     "sampling",
     [Sampling(), Sampling(0.7), Sampling(1.3, top_k=5), Sampling(1.0, top_p=0.6), Sampling(2.0, top_p=0.8, top_k=9)],
     ids=["greedy", "temperature", "top_k", "top_p", "all"],
 )
-def test_a_mixed_batch_draws_what_the_plain_reference_draws(sampling: Sampling) -> None:
+def test_a_mixed_batch_draws_what_the_plain_reference_draws(sampling: Sampling, way: Callable[..., list[int]]) -> None:
     company = [Sampling(), Sampling(1.5, top_k=3, seed=4), Sampling(0.8, top_p=0.5, seed=9)]
     for seed in range(40):
         mine = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, seed)
         draws = [(mine, 3 + seed), *((other, 2 + seed) for other in company)]
         scores = torch.stack([row(100 * seed + n) for n in range(len(draws))])
-        assert sampled(scores, draws) == [plain(scores[n].tolist(), *draw) for n, draw in enumerate(draws)]
-        assert sampled(scores[:1], draws[:1]) == sampled(scores, draws)[:1]
+        expected = [plain(scores[n].tolist(), *one) for n, one in enumerate(draws)]
+        assert way(scores.clone(), draws) == expected
+        assert way(scores[:1].clone(), draws[:1]) == expected[:1]
+
+
+def test_a_greedy_batch_costs_one_argmax() -> None:
+    with profile() as profiled:
+        tokens = draw(torch.stack([row(1), row(2)]), [({}, 4), ({}, 9)])
+    assert tokens == [int(row(1).argmax()), int(row(2).argmax())]
+    names = {event.key for event in profiled.key_averages()}
+    assert "aten::argmax" in names and not names & {
+        "aten::sort",
+        "aten::topk",
+        "aten::softmax",
+        "aten::log",
+        "aten::div",
+    }
+    assert draw(torch.stack([row(1), row(2)])) == tokens
+
+
+def test_rows_that_pad_a_batch_have_no_settings() -> None:
+    scores = torch.stack([row(3), row(4), row(5)])
+    mine = arguments(Sampling(1.0, seed=3), VOCABULARY)
+    assert draw(scores, [({}, 2), (mine, 7)])[:2] == drawn(scores[:2], [(Sampling(), 2), (Sampling(1.0, seed=3), 7)])
 
 
 def test_draws_follow_the_probabilities() -> None:

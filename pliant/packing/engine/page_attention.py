@@ -1,0 +1,269 @@
+"""Attention of every sequence's queries to the keys and values in its own pages, and to nothing else.
+
+Transformers' modules call `attend` through their interface for attention, once a layer. It stores the new keys and
+values in their pages and computes the attention by one of three ways, which agree up to rounding: compiled loops on a
+CPU in float32 (page_attention_kernel.py), torch's attention for sequences of various lengths on a GPU, and plain torch,
+sequence by sequence, which is the reference. Keys that several heads share are never repeated, and no mask over all
+pairs is ever made.
+
+Shape suffixes: T queries of an iteration, H heads, G heads with keys of their own, D width of a head, S sequences,
+C pages of the cache, P tokens of a page, M pages of the longest sequence, I pieces of work, L layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from pliant.errors import InputError
+
+NAME = "pliant_pages"  # of this attention in transformers' registry
+Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class PageBatch:
+    """What one iteration reads and writes. The queries of a sequence are its newest tokens, one after another."""
+
+    starts_S1: Ints  # of each sequence's queries among all, and the end
+    lengths_S: Ints  # tokens of each sequence with those of this iteration
+    table_SM: NDArray[np.int32]  # pages of each sequence in order
+    slots_T: Ints  # where each query's key and value go: page * page_tokens + place
+    cache: PageCache
+    layers: int = field(default=0, init=False)  # that have attended
+    pairs: int = field(default=0, init=False)  # of a query and a key, computed so far for every head of every layer
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> Tensor:
+        """Return the attention [1, T, H, D] of a layer. `query` is [1, H, T, D]; `key` and `value` are [1, G, T, D]."""
+        q_THD, k_TGD, v_TGD = (tensor[0].transpose(0, 1).contiguous() for tensor in (query, key, value))
+        self.cache.store(layer, self, k_TGD, v_TGD)
+        scale = q_THD.shape[-1] ** -0.5 if scale is None else scale
+        out_THD = self.cache.attend(layer, self, q_THD, scale)
+        self.layers += 1
+        return out_THD[None]
+
+    def needed_pairs(self) -> int:
+        """Return the pairs of a query and a key that a head of one layer needs."""
+        queries, lengths = np.diff(self.starts_S1), self.lengths_S
+        return int((queries * (lengths - queries) + queries * (queries + 1) // 2).sum())
+
+
+class PageCache:
+    """Keys and values of all layers in `pages` pages, and one more page that takes what pads a batch.
+
+    `threads` share the compiled attention on a CPU. Subclasses compute it.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        pages: int,
+        page_tokens: int,
+        heads: int,
+        width: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.pages, self.page_tokens, self.width = pages, page_tokens, width
+        self.tensor_L2CPGD = torch.zeros(layers, 2, pages + 1, page_tokens, heads, width, dtype=dtype, device=device)
+        self._flat = self.tensor_L2CPGD.view(layers, 2, (pages + 1) * page_tokens, heads, width)
+
+    def views(self) -> list[Tensor]:
+        """Return tensors that together are the cache; their first axis is pages."""
+        return [part for layer in self.tensor_L2CPGD for part in layer]
+
+    def prepare(self, threads: int) -> None:
+        """Prepare the thread that runs iterations; `threads` may share the work."""
+        del threads
+
+    def close(self) -> None:
+        """End what `prepare` has started."""
+
+    def store(self, layer: int, batch: PageBatch, k_TGD: Tensor, v_TGD: Tensor) -> None:
+        """Put the keys and values of a batch into its pages."""
+        slots_T = torch.from_numpy(batch.slots_T)
+        self._flat[layer, 0].index_copy_(0, slots_T, k_TGD)
+        self._flat[layer, 1].index_copy_(0, slots_T, v_TGD)
+
+    def attend(self, layer: int, batch: PageBatch, q_THD: Tensor, scale: float) -> Tensor:
+        """Return the attention [T, H, D], sequence by sequence: the reference of the other ways."""
+        out_THD = torch.zeros_like(q_THD)
+        for number, length in enumerate(batch.lengths_S.tolist()):
+            start, end = batch.starts_S1[number : number + 2].tolist()
+            pages = torch.from_numpy(batch.table_SM[number, : -(-length // self.page_tokens)].astype(np.int64))
+            k_1GND, v_1GND = (
+                part[pages.to(part.device)].flatten(0, 1)[:length].transpose(0, 1)[None]
+                for part in self.tensor_L2CPGD[layer]
+            )
+            seen = None
+            if end - start > 1:
+                ones = torch.ones(end - start, length, dtype=torch.bool, device=q_THD.device)
+                seen = ones.tril(length - (end - start))
+            q_1HTD = q_THD[start:end].transpose(0, 1)[None]
+            heads = {"enable_gqa": q_THD.shape[1] != k_1GND.shape[1]}
+            attended = scaled_dot_product_attention(q_1HTD, k_1GND, v_1GND, seen, scale=scale, **heads)
+            out_THD[start:end] = attended[0].transpose(0, 1)
+            batch.pairs += q_THD.shape[1] * (end - start) * length
+        return out_THD
+
+
+class CompiledPageCache(PageCache):
+    """Attention by compiled loops: on a CPU, in float32."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        from pliant.packing.engine.page_attention_kernel import QUERIES, attention  # a bare GPU machine lacks numba
+
+        self._attention: Callable[..., int] = attention(self.width, self.page_tokens)
+        self._queries, self._helpers = QUERIES, 0
+        self._pool: ThreadPoolExecutor | None = None
+        self._parts = [(part[0].numpy(), part[1].numpy()) for part in self.tensor_L2CPGD]
+        self._work: tuple[PageBatch, NDArray[np.int64], list[tuple[int, int]]] | None = None
+
+    def prepare(self, threads: int) -> None:
+        if threads > 1:
+            self._helpers, self._pool = threads - 1, ThreadPoolExecutor(threads - 1, "page attention")
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def attend(self, layer: int, batch: PageBatch, q_THD: Tensor, scale: float) -> Tensor:
+        out_THD = torch.zeros_like(q_THD)
+        if self._work is None or self._work[0] is not batch:  # the same for all layers
+            self._work = batch, *self._divide(batch)
+        _, work_I4, shares = self._work
+        keys, values = self._parts[layer]
+        fixed = q_THD.numpy(), keys, values, batch.starts_S1, batch.lengths_S, batch.table_SM, work_I4
+
+        def run(share: tuple[int, int]) -> int:
+            return self._attention(*fixed, *share, scale, out_THD.numpy())
+
+        if self._pool is None:
+            batch.pairs += sum(map(run, shares))
+        else:
+            others = [self._pool.submit(run, share) for share in shares[1:]]
+            batch.pairs += run(shares[0]) + sum(other.result() for other in others)
+        return out_THD
+
+    def _divide(self, batch: PageBatch) -> tuple[NDArray[np.int64], list[tuple[int, int]]]:
+        """Return the pieces of work, and the range of them that each thread has: about as many pairs for all."""
+        queries, groups = np.diff(batch.starts_S1), self.tensor_L2CPGD.shape[4]
+        pieces = -(-queries // self._queries)
+        sequence = np.repeat(np.arange(len(queries)), pieces)
+        number = np.arange(len(sequence)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        first = number * self._queries
+        last = np.minimum(first + self._queries, queries[sequence])
+        work = np.stack([sequence, np.zeros_like(sequence), first, last], axis=1)
+        work_I4 = np.repeat(work, groups, axis=0)
+        work_I4[:, 1] = np.tile(np.arange(groups), len(sequence))
+        if not self._helpers:
+            return work_I4, [(0, len(work_I4))]
+        seen = batch.lengths_S[work_I4[:, 0]] - queries[work_I4[:, 0]] + work_I4[:, 3]
+        pairs = np.cumsum(seen * (work_I4[:, 3] - work_I4[:, 2]))
+        threads = self._helpers + 1
+        cuts = np.searchsorted(pairs, pairs[-1] * np.arange(1, threads) / threads).tolist()
+        edges = [0, *cuts, len(work_I4)]
+        return work_I4, [(low, high) for low, high in pairwise(edges) if high > low]
+
+
+class VariedLengthPageCache(PageCache):
+    """Attention by torch's kernel for sequences of various lengths, which reads pages by their table: on a GPU."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        from torch.nn.attention.varlen import varlen_attn
+
+        self._attention: Any = varlen_attn
+        self._batch: PageBatch | None = None
+        self._tensors: dict[str, Tensor] = {}
+        self._most = 0, 0
+
+    def store(self, layer: int, batch: PageBatch, k_TGD: Tensor, v_TGD: Tensor) -> None:
+        self._move(batch, k_TGD.device)
+        for part, new_TGD in zip(self._flat[layer], (k_TGD, v_TGD), strict=True):
+            part.index_copy_(0, self._tensors["slots"], new_TGD)
+
+    def attend(self, layer: int, batch: PageBatch, q_THD: Tensor, scale: float) -> Tensor:
+        self._move(batch, q_THD.device)
+        tensors, (k_CPGD, v_CPGD) = self._tensors, self.tensor_L2CPGD[layer]
+        batch.pairs += q_THD.shape[1] * batch.needed_pairs()
+        out_THD = torch.zeros_like(q_THD)
+        used = int(batch.starts_S1[-1])
+        out_THD[:used] = self._attention(
+            q_THD[:used], k_CPGD, v_CPGD, tensors["starts"], None, *self._most, scale=scale, window_size=(-1, 0),
+            enable_gqa=q_THD.shape[1] != k_CPGD.shape[2], seqused_k=tensors["lengths"], block_table=tensors["table"],
+        )  # fmt: skip
+        return out_THD
+
+    def _move(self, batch: PageBatch, device: torch.device) -> None:
+        """Copy the batch's tables to the device, once an iteration."""
+        if batch is self._batch:
+            return
+        arrays: dict[str, NDArray[Any]] = {
+            "starts": batch.starts_S1,
+            "lengths": batch.lengths_S,
+            "table": batch.table_SM,
+        }
+        self._tensors = {name: torch.from_numpy(array.astype(np.int32)).to(device) for name, array in arrays.items()}
+        self._tensors["slots"] = torch.from_numpy(batch.slots_T).to(device)
+        self._batch, self._most = batch, (int(np.diff(batch.starts_S1).max()), int(batch.lengths_S.max()))
+
+
+def page_cache(
+    layers: int, pages: int, page_tokens: int, heads: int, width: int, dtype: torch.dtype, device: torch.device
+) -> PageCache:
+    """Return the cache with the fastest attention that runs for these heads, this precision and this device."""
+    arguments = layers, pages, page_tokens, heads, width, dtype, device
+    ways: Sequence[type[PageCache]] = ()
+    if device.type == "cpu" and dtype == torch.float32 and width % 4 == 0:
+        ways = (CompiledPageCache,)
+    elif device.type == "cuda" and dtype in (torch.bfloat16, torch.float16):
+        ways = (VariedLengthPageCache,)
+    for way in ways:
+        try:
+            cache = way(*arguments)
+            _try(cache, dtype, device)
+        except (ImportError, TypeError, RuntimeError, ValueError):  # not in this version, or not for this device
+            continue
+        return cache
+    return PageCache(*arguments)
+
+
+def _try(cache: PageCache, dtype: torch.dtype, device: torch.device) -> None:
+    """Run a sequence of one token in the page for padding. Raises what the kernel raises."""
+    page, heads = cache.pages, cache.tensor_L2CPGD.shape[4]
+    batch = PageBatch(
+        np.array([0, 1]), np.array([1]), np.array([[page]], np.int32), np.array([page * cache.page_tokens]), cache
+    )
+    one = torch.zeros(1, heads, 1, cache.width, dtype=dtype, device=device)
+    batch.attend(0, one, one, one, None)
+
+
+def attention_of_transformers(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    pages: PageBatch | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Compute a layer's attention for transformers. Raises `InputError` for a layer that needs more than full attention."""
+    del attention_mask, dropout
+    for name in ("sliding_window", "softcap", "s_aux", "position_bias"):
+        if options.get(name) is not None:
+            raise InputError("the model's attention", name, "full in every layer, and plain")
+    assert pages is not None, "the model does not hand its arguments on to its attention"
+    return pages.attend(module.layer_idx, query, key, value, scaling), None

@@ -1,0 +1,272 @@
+"""Pliant's own engine: runs a causal model of transformers one iteration at a time, by plans that are made elsewhere.
+
+All tokens of an iteration are one row of a batch, whatever sequences they are of. Transformers' modules compute
+everything but attention, which page_attention.py does over each sequence's own pages; the scores are computed for the
+sequences alone that get a token. Knows no policy and no thread.
+
+Shape suffixes: T tokens of an iteration, S sequences, M pages of the longest sequence, B sequences that get a token,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from pliant.errors import SchedulerError
+from pliant.models.packed import PackedLinear, can_pack
+from pliant.packing.engine.page_attention import NAME, PageBatch, attention_of_transformers, page_cache
+from pliant.packing.engine.sampling import draw
+from pliant.packing.engine.step import StepResult
+from pliant.packing.engine.swap_space import SwapSpace
+from pliant.packing.scheduling.request import Memory, StepPlan
+
+STEPS = ((16, 4), (64, 8), (256, 32), (1 << 30, 64))
+"""On a CPU a batch of up to so many tokens is padded to a multiple of the second number. oneDNN compiles code for each
+number of rows, and keeps something of each.
+"""
+
+AttentionInterface.register(NAME, attention_of_transformers)
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """A text in the engine."""
+
+    id: int
+    tokens: list[int]  # the prompt's and its own
+    longest: int  # tokens at which it ends
+    ends: frozenset[int]
+    sampling: dict[str, Any]
+    pages: list[int] = field(default_factory=list)  # in the device's cache, in order
+    read: int = 0  # tokens whose keys and values are cached, here or on the host
+    generating: bool = False  # whether its last token is one of its own, to be read next
+    seen: bool = False  # whether an iteration has read it
+
+
+class PagedEngine:
+    """One model with its cache of pages. Not thread-safe.
+
+    On a CPU in float32 the model's linear layers are replaced by packed ones. `sampling=False` always takes the
+    likeliest token. Raises `InputError` for a model whose attention is not full in every layer.
+    """
+
+    scheduling = 0.0
+
+    def __init__(self, model: Any, memory: Memory, sampling: bool = True) -> None:
+        self.memory, self.device, self._sampling = memory, torch.device(model.device), sampling
+        self._model: Any = model
+        self._on_cpu = self.device.type == "cpu"
+        self._packed = self._on_cpu and model.dtype == torch.float32 and can_pack() and not _shared(model)
+        if self._packed:
+            pack(model)
+        model.set_attn_implementation(NAME)
+        self._cache = page_cache(
+            _layers(model), memory.pages, memory.page_tokens, *_heads(model), model.dtype, self.device
+        )
+        self.swap_space = SwapSpace(self._cache.views(), memory.host_pages, torch.inference_mode)
+        self._free = list(range(memory.pages - 1, -1, -1))
+        self._sequences: dict[int, _Sequence] = {}
+        self._active: dict[int, _Sequence] = {}  # those with pages, or about to get some
+        self._batch: list[tuple[_Sequence, int]] = []  # each with the tokens to read
+        self._started: list[int] = []
+        self._preempted: list[tuple[int, int]] = []
+        self.pairs = 0  # of a query and a key, computed so far for every head of every layer
+        self._try()
+
+    @property
+    def running(self) -> int:
+        return len(self._active)
+
+    @property
+    def pages_used(self) -> int:
+        return self.memory.pages - len(self._free)
+
+    def pages_of(self, id: int) -> int:
+        """Return the pages of one sequence in the device's cache."""
+        return len(self._active[id].pages) if id in self._active else 0
+
+    def enter(self, threads: int) -> None:
+        """Prepare the thread that runs iterations; call it there, once, first."""
+        if self._on_cpu:
+            torch.set_num_threads(threads)  # a new thread starts with all cores
+        elif self.device.index is not None:
+            torch.cuda.set_device(self.device)
+        self._cache.prepare(threads)
+
+    def add(self, id: int, ids: Iterable[int], limit: int, ends: Iterable[int], sampling: dict[str, Any]) -> None:
+        """Add a waiting sequence that generates at most `limit` tokens and stops after one of `ends`."""
+        tokens = list(ids)
+        self._sequences[id] = _Sequence(id, tokens, len(tokens) + limit, frozenset(ends), sampling)
+
+    def cancel(self, id: int) -> None:
+        """Remove a sequence and free its pages on the device and on the host."""
+        sequence = self._sequences.pop(id, None)
+        if sequence is not None:
+            self.swap_space.free(id)
+            self._leave(sequence)
+            self._batch = [pair for pair in self._batch if pair[0] is not sequence]
+
+    def carry_out(self, plan: StepPlan) -> None:
+        """Do everything in the plan but the iteration itself. Raises `SchedulerError` if there are too few pages."""
+        for id, _ in plan.dropped:
+            self.cancel(id)
+        for id in plan.offloaded:
+            sequence = self._sequences[id]
+            self.swap_space.swap_out(id, sequence.pages)
+            self._leave(sequence)
+            self._preempted.append((id, 0))
+        for id in plan.discarded:
+            sequence = self._sequences[id]
+            self._leave(sequence)
+            self._preempted.append((id, sequence.read))
+            sequence.read, sequence.generating = 0, False
+        for id in plan.admitted:
+            self._admit(self._sequences[id])
+        out = set(plan.stalled)
+        generating = [s for s in self._active.values() if s.generating and s.id not in out]
+        self._batch = [(sequence, 1) for sequence in generating]
+        self._batch += [(self._sequences[chunk.id], chunk.tokens) for chunk in plan.prefill_chunks]
+        for sequence, tokens in self._batch:
+            self._store(sequence, sequence.read + tokens)
+
+    def step(self) -> StepResult:
+        """Run one iteration and return what it did. Raises what the model raises."""
+        batch, self._batch = self._batch, []
+        tokens = self._run(batch) if batch else ()
+        noted = tuple(self._started), tuple(self._preempted)
+        self._started, self._preempted = [], []
+        return StepResult(tokens, *noted, len(batch))
+
+    def close(self) -> None:
+        """Release the model. Counts can still be read."""
+        self._model = None
+        self._cache.close()
+
+    def check(self) -> None:
+        """Raises AssertionError if pages are lost or belong to no sequence."""
+        held = [page for sequence in self._active.values() for page in sequence.pages]
+        assert sorted([*self._free, *held]) == list(range(self.memory.pages)), "pages of the cache"
+        assert self._active.keys() <= self._sequences.keys(), "pages of nobody"
+        self.swap_space.check()
+
+    def _admit(self, sequence: _Sequence) -> None:
+        self._active[sequence.id] = sequence
+        if sequence.id in self.swap_space:
+            self._store(sequence, sequence.read)
+            self.swap_space.swap_in(sequence.id, sequence.pages)
+        elif not sequence.seen:
+            sequence.seen = True
+            self._started.append(sequence.id)
+
+    def _leave(self, sequence: _Sequence) -> None:
+        self._active.pop(sequence.id, None)
+        self._free += reversed(sequence.pages)
+        sequence.pages = []
+
+    def _store(self, sequence: _Sequence, tokens: int) -> None:
+        """Allocate the pages that `tokens` tokens of a sequence need."""
+        missing = self.memory.need(tokens) - len(sequence.pages)
+        if missing > len(self._free):
+            raise SchedulerError(f"{missing} pages for sequence {sequence.id} were decided on, but are not free")
+        sequence.pages += [self._free.pop() for _ in range(missing)]
+
+    def _run(self, batch: list[tuple[_Sequence, int]]) -> tuple[tuple[int, int, bool], ...]:
+        """Run the model over the batch. Returns the new tokens, each with its sequence and whether it is the last."""
+        counts_S = np.array([tokens for _, tokens in batch])
+        starts_S1 = np.concatenate([[0], np.cumsum(counts_S)])
+        new = [at for at, (sequence, tokens) in enumerate(batch) if sequence.read + tokens == len(sequence.tokens)]
+        with torch.inference_mode():
+            scores_BV = self._forward(batch, counts_S, starts_S1, starts_S1[1:][new] - 1)
+            chosen = self._choose(scores_BV[: len(new)], [batch[at][0] for at in new])
+        for sequence, tokens in batch:
+            sequence.read += tokens
+        return tuple([self._take(batch[at][0], token) for at, token in zip(new, chosen, strict=True)])
+
+    def _forward(self, batch: list[tuple[_Sequence, int]], counts_S: Any, starts_S1: Any, last_B: Any) -> Tensor:
+        """Return the scores of the next tokens [B, V] or, with some rows more behind them, of a padded batch."""
+        count = int(starts_S1[-1])
+        padded = self._padded(count)
+        begins_S = np.array([sequence.read for sequence, _ in batch])
+        ids_T, positions_T = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
+        ids_T[:count] = [token for s, tokens in batch for token in s.tokens[s.read : s.read + tokens]]
+        positions_T[:count] = np.arange(count) + np.repeat(begins_S - starts_S1[:-1], counts_S)
+        table_SM = np.zeros((len(batch), max(len(sequence.pages) for sequence, _ in batch)), np.int32)
+        for row, (sequence, _) in enumerate(batch):
+            table_SM[row, : len(sequence.pages)] = sequence.pages
+        size = self.memory.page_tokens
+        slots_T = np.full(padded, self.memory.pages * size)
+        page_T, place_T = np.divmod(positions_T[:count], size)
+        slots_T[:count] = table_SM[np.repeat(np.arange(len(batch)), counts_S), page_T] * size + place_T
+        pages = PageBatch(starts_S1, begins_S + counts_S, table_SM, slots_T, self._cache)
+        rows_B = np.zeros(self._padded(len(last_B)), np.int64)
+        rows_B[: len(last_B)] = last_B
+        inputs = {"input_ids": ids_T[None], "position_ids": positions_T[None], "logits_to_keep": rows_B}
+        moved = {name: torch.from_numpy(array).to(self.device) for name, array in inputs.items()}
+        scores_1BV: Tensor = self._model(**moved, use_cache=False, pages=pages).logits
+        self.pairs += pages.pairs
+        return scores_1BV[0]
+
+    def _padded(self, count: int) -> int:
+        if not self._packed or not count:
+            return count
+        multiple = next(multiple for most, multiple in STEPS if count <= most)
+        return -(-count // multiple) * multiple
+
+    def _choose(self, scores_BV: Tensor, sequences: list[_Sequence]) -> list[int]:
+        if not sequences:
+            return []
+        settings = [(s.sampling, len(s.tokens)) for s in sequences] if self._sampling else ()
+        return draw(scores_BV, settings)
+
+    def _take(self, sequence: _Sequence, token: int) -> tuple[int, int, bool]:
+        sequence.tokens.append(token)
+        sequence.generating = True
+        last = token in sequence.ends or len(sequence.tokens) >= sequence.longest
+        if last:
+            self._leave(sequence)
+            del self._sequences[sequence.id]
+        return sequence.id, token, last
+
+    def _try(self) -> None:
+        """Read one token into a page, to find out whether every layer attends through `NAME`. Raises `InputError`."""
+        self.add(-1, (0,), 2, (), {})
+        self.carry_out(StepPlan(admitted=(-1,)))
+        sequence = self._sequences[-1]
+        self._store(sequence, 1)
+        with torch.inference_mode():
+            self._forward([(sequence, 1)], np.array([1]), np.array([0, 1]), np.array([0]))
+        self.cancel(-1)
+        self._started, self.pairs = [], 0
+
+
+def pack(model: nn.Module) -> None:
+    """Replace the linear layers of a model by packed ones. A weight that is shared with an embedding stays there, too."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child) is nn.Linear:
+                setattr(module, name, PackedLinear(child))
+
+
+def _shared(model: Any) -> bool:
+    """Return whether the model is a part of one that several processes share."""
+    return getattr(model, "_device_mesh", None) is not None
+
+
+def _layers(model: Any) -> int:
+    return int(model.config.get_text_config().num_hidden_layers)
+
+
+def _heads(model: Any) -> tuple[int, int]:
+    """Return the heads with keys of their own in this process, and the width of a head."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    mesh = getattr(model, "_device_mesh", None)
+    return int(heads) // (mesh.size() if mesh is not None else 1), int(width)

@@ -1,0 +1,217 @@
+"""Every way of attention over pages gives what plain attention gives, and computes the pairs that are needed, no more."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pliant.errors import InputError
+from pliant.packing.engine import page_attention
+from pliant.packing.engine.page_attention import (
+    CompiledPageCache,
+    PageBatch,
+    PageCache,
+    VariedLengthPageCache,
+    attention_of_transformers,
+    page_cache,
+)
+
+CPU = torch.device("cpu")
+WIDTH, PAGE = 8, 4
+
+
+class Case:
+    """Sequences with so many cached tokens and so many queries each, their pages anywhere in the cache."""
+
+    def __init__(
+        self, kind: type[PageCache], sequences: list[tuple[int, int]], heads: int, groups: int, seed: int
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        self.sequences, self.heads, self.groups = sequences, heads, groups
+        queries = np.array([count for _, count in sequences])
+        lengths = np.array([sum(pair) for pair in sequences])
+        need = -(-lengths // PAGE)
+        pages = rng.permutation(int(need.sum()) + 3)
+        self.cache = kind(2, len(pages), PAGE, groups, WIDTH, torch.float32, CPU)
+        table = np.zeros((len(sequences), int(need.max())), np.int32)
+        for row, (start, end) in enumerate(zip(np.cumsum(need) - need, np.cumsum(need), strict=True)):
+            table[row, : end - start] = pages[start:end]
+        torch.manual_seed(seed)
+        self.keys = [torch.randn(2, int(length), groups, WIDTH) for length in lengths]
+        self.queries = [torch.randn(int(count), heads, WIDTH) for count in queries]
+        starts = np.concatenate([[0], np.cumsum(queries)])
+        positions = np.concatenate([np.arange(a, a + b) for a, b in sequences])
+        rows = np.repeat(np.arange(len(sequences)), queries)
+        slots = table[rows, positions // PAGE].astype(np.int64) * PAGE + positions % PAGE
+        self.batch = PageBatch(starts, lengths, table, slots, self.cache)
+        for row, (cached, _) in enumerate(sequences):  # what earlier iterations have stored
+            for at in range(cached):
+                self.cache.tensor_L2CPGD[1, :, table[row, at // PAGE], at % PAGE] = self.keys[row][:, at]
+
+    def attend(self) -> Tensor:
+        q_1HTD = torch.cat(self.queries).transpose(0, 1)[None]
+        new = [keys[:, cached:] for keys, (cached, _) in zip(self.keys, self.sequences, strict=True)]
+        k_1GTD, v_1GTD = torch.cat(new, dim=1).transpose(1, 2)[:, None]
+        return self.batch.attend(1, q_1HTD, k_1GTD, v_1GTD, 0.3)[0]
+
+    def plain(self) -> Tensor:
+        """Return the attention by its definition, query by query and head by head."""
+        out = []
+        for (cached, _), (k_NGD, v_NGD), q_THD in zip(self.sequences, self.keys, self.queries, strict=True):
+            for at, q_HD in enumerate(q_THD):
+                seen = cached + at + 1
+                for head, q_D in enumerate(q_HD):
+                    group = head * self.groups // self.heads
+                    weights = (0.3 * (k_NGD[:seen, group] @ q_D).double()).softmax(0)
+                    out.append(weights @ v_NGD[:seen, group].double())
+        return torch.stack(out).float().view(-1, self.heads, WIDTH)
+
+    def pairs(self) -> int:
+        return sum(cached + at + 1 for cached, count in self.sequences for at in range(count))
+
+
+sequences = st.lists(st.tuples(st.integers(0, 150), st.integers(1, 90)), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("kind", [PageCache, CompiledPageCache])
+@settings(max_examples=25, deadline=None)
+@given(sequences, st.sampled_from([(4, 4), (6, 2), (5, 1)]), st.integers(0, 99))
+def test_attention_over_pages_is_attention(kind, counts, heads, seed) -> None:
+    case = Case(kind, counts, *heads, seed)
+    torch.testing.assert_close(case.attend(), case.plain(), rtol=2e-5, atol=2e-6)
+    assert case.batch.layers == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(sequences, st.integers(0, 99))
+def test_the_compiled_loops_compute_the_pairs_that_are_needed_and_no_others(counts, seed) -> None:
+    case = Case(CompiledPageCache, counts, 6, 2, seed)
+    case.attend()
+    assert case.batch.pairs == 6 * case.pairs()
+    assert case.batch.needed_pairs() == case.pairs()
+
+
+def test_sixty_four_texts_of_200_tokens_take_a_sixty_fourth_of_all_pairs() -> None:
+    case = Case(CompiledPageCache, [(200, 1)] * 64, 4, 2, 0)
+    case.attend()
+    assert case.batch.pairs == 4 * 64 * 201
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_that_share_the_work_give_the_same_to_the_last_bit(threads) -> None:
+    counts = [(3, 130), (70, 1), (0, 5), (9, 64)]
+    alone = Case(CompiledPageCache, counts, 6, 2, 1)
+    shared = Case(CompiledPageCache, counts, 6, 2, 1)
+    shared.cache.prepare(threads)
+    work, shares = shared.cache._divide(shared.batch)  # type: ignore[attr-defined]
+    assert len(shares) == threads and shares[0][0] == 0 and shares[-1][1] == len(work)
+    assert all(before[1] == after[0] for before, after in pairwise(shares))
+    assert torch.equal(alone.attend(), shared.attend())
+    assert alone.batch.pairs == shared.batch.pairs
+    shared.cache.close()
+
+
+def test_what_a_text_gets_does_not_depend_on_its_company() -> None:
+    alone = Case(CompiledPageCache, [(70, 3)], 6, 2, 4)
+    company = Case(CompiledPageCache, [(70, 3), (5, 100), (9, 1)], 6, 2, 4)
+    company.keys[0], company.queries[0] = alone.keys[0], alone.queries[0]
+    for at in range(70):
+        page = company.batch.table_SM[0, at // PAGE]
+        company.cache.tensor_L2CPGD[1, :, page, at % PAGE] = alone.keys[0][:, at]
+    assert torch.equal(alone.attend(), company.attend()[:3])
+
+
+def test_very_large_and_very_small_scores_are_borne() -> None:
+    case = Case(CompiledPageCache, [(100, 2)], 4, 4, 5)
+    case.queries = [1000 * query for query in case.queries]
+    out = case.attend()
+    assert bool(out.isfinite().all())
+    torch.testing.assert_close(out, case.plain(), rtol=1e-4, atol=1e-4)
+
+
+def test_rows_that_pad_a_batch_go_to_the_page_behind_all_others() -> None:
+    case = Case(CompiledPageCache, [(5, 2)], 4, 2, 6)
+    before = case.cache.tensor_L2CPGD[:, :, :-1].clone()
+    batch = case.batch
+    spare = case.cache.pages * PAGE
+    padded = PageBatch(
+        batch.starts_S1, batch.lengths_S, batch.table_SM, np.append(batch.slots_T, [spare] * 3), case.cache
+    )
+    q, kv = torch.randn(1, 4, 5, WIDTH), torch.randn(1, 2, 5, WIDTH)
+    out = padded.attend(0, q, kv, kv, None)
+    assert out.shape == (1, 5, 4, WIDTH) and not out[0, 2:].any()
+    changed = (case.cache.tensor_L2CPGD[:, :, :-1] != before).flatten(2).any(2)
+    assert changed.tolist() == [[True, True], [False, False]]
+    assert case.cache.tensor_L2CPGD[0, :, -1, 0].any()
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "width", "kind"),
+    [
+        ("cpu", torch.float32, 8, CompiledPageCache),
+        ("cpu", torch.float32, 6, PageCache),
+        ("cpu", torch.bfloat16, 8, PageCache),
+        ("cpu", torch.float16, 8, PageCache),
+    ],
+)
+def test_the_fastest_way_that_runs_is_taken(device, dtype, width, kind) -> None:
+    assert type(page_cache(2, 3, PAGE, 2, width, dtype, torch.device(device))) is kind
+
+
+@pytest.mark.parametrize("error", [ImportError, TypeError, RuntimeError, ValueError])
+def test_a_way_that_does_not_run_here_leaves_plain_torch(monkeypatch, error) -> None:
+    def fails(*given: Any) -> None:
+        raise error("not here")
+
+    monkeypatch.setattr(page_attention, "_try", fails)
+    assert type(page_cache(2, 3, PAGE, 2, 8, torch.float32, CPU)) is PageCache
+
+
+def test_a_gpu_gets_its_tables_once_an_iteration_and_no_mask(monkeypatch) -> None:
+    calls: list[Any] = []
+
+    def varied(
+        query: Tensor, key: Tensor, value: Tensor, starts: Tensor, keys: None, *most: int, **options: Any
+    ) -> Tensor:
+        calls.append((starts, keys, most, options, key.shape))
+        return query + 1
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varied)
+    case = Case(VariedLengthPageCache, [(5, 2), (0, 3)], 6, 2, 7)
+    out = case.attend()
+    torch.testing.assert_close(out, torch.cat(case.queries) + 1)
+    case.batch.attend(0, torch.zeros(1, 6, 5, WIDTH), *[torch.zeros(1, 2, 5, WIDTH)] * 2, None)
+    (starts, keys, most, options, shape), again = calls
+    assert starts.tolist() == [0, 2, 5] and starts.dtype == torch.int32 and keys is None and most == (3, 7)
+    assert shape == (case.cache.pages + 1, PAGE, 2, WIDTH)
+    assert options["window_size"] == (-1, 0) and options["enable_gqa"] is True and options["scale"] == 0.3
+    assert options["seqused_k"].tolist() == [7, 3] and options["block_table"].tolist() == case.batch.table_SM.tolist()
+    assert again[0] is starts and again[3]["block_table"] is options["block_table"]
+    assert case.batch.pairs == 2 * 6 * case.pairs()
+
+
+@pytest.mark.parametrize("option", ["sliding_window", "softcap", "s_aux", "position_bias"])
+def test_a_layer_that_needs_more_than_full_attention_is_refused(option) -> None:
+    none = torch.zeros(1, 1, 1, 4)
+    with pytest.raises(InputError, match=option):
+        attention_of_transformers(None, none, none, none, None, **{option: 8})
+
+
+def test_transformers_calls_with_its_layer_and_scale() -> None:
+    seen: list[Any] = []
+    pages: Any = SimpleNamespace(attend=lambda *given: seen.append(given) or "out")
+    module = SimpleNamespace(layer_idx=3)
+    q, k, v = (torch.zeros(1) for _ in range(3))
+    assert attention_of_transformers(module, q, k, v, None, scaling=0.5, pages=pages, sliding_window=None) == (
+        "out",
+        None,
+    )
+    assert seen == [(3, q, k, v, 0.5)]

@@ -1,0 +1,277 @@
+"""Pliant's own engine carries plans out to the page, and makes what plain `generate` makes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    GemmaConfig,
+    GemmaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from pliant.errors import InputError, SchedulerError
+from pliant.models.packed import PackedLinear, can_pack
+from pliant.packing.engine import paged_engine
+from pliant.packing.engine.model import load_generator
+from pliant.packing.engine.page_attention import CompiledPageCache, PageCache
+from pliant.packing.engine.paged_engine import PagedEngine, pack
+from pliant.packing.engine.step import StepResult
+from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
+from tests.fixtures.packing.generators import HOSTED, SCARCE, generated, prompts, tiny_generator
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 96, "initializer_range": 0.4,
+}  # fmt: skip
+
+DECODE = StepPlan()
+
+
+def paged(memory: Memory = HOSTED, sampling: bool = True) -> PagedEngine:
+    torch.set_num_threads(1)
+    return PagedEngine(load_generator(tiny_generator()), memory, sampling)
+
+
+class Desk:
+    """An engine with what it has made so far."""
+
+    def __init__(self, engine: PagedEngine) -> None:
+        self.engine = engine
+        self.tokens: dict[int, list[int]] = {}
+
+    def go(self, plan: StepPlan = DECODE) -> list[int]:
+        """Run an iteration. Returns the ids that got a token."""
+        self.engine.carry_out(plan)
+        step = self.engine.step()
+        self.engine.check()
+        for id, token, _ in step.tokens:
+            self.tokens.setdefault(id, []).append(token)
+        return sorted(id for id, *_ in step.tokens)
+
+    def read(self, texts: list[tuple[int, ...]], limit: int) -> None:
+        """Read all texts at once and generate `limit` tokens of each."""
+        for id, ids in enumerate(texts):
+            self.engine.add(id, ids, limit, (), {})
+        chunks = tuple(Chunk(id, len(ids)) for id, ids in enumerate(texts))
+        self.go(StepPlan(admitted=tuple(range(len(texts))), prefill_chunks=chunks))
+        for _ in range(limit - 1):
+            self.go()
+
+
+def test_exactly_the_chosen_leave_and_come_back_with_their_pages() -> None:
+    desk, texts = Desk(paged()), prompts(3, seed=1)
+    engine = desk.engine
+    for id, ids in enumerate(texts):
+        engine.add(id, ids, 12, (), {})
+    first = len(texts[0]) - 1
+    chunks = (Chunk(0, first), Chunk(1, len(texts[1])))
+    admission = StepPlan(admitted=(0, 1, 2), prefill_chunks=chunks)
+    assert desk.go(admission) == [1], "0 has a token to read, 2 none of its own yet"
+    assert desk.go(StepPlan(prefill_chunks=(Chunk(0, 1),))) == [0, 1]
+    assert desk.go(StepPlan(prefill_chunks=(Chunk(2, len(texts[2])),), stalled=(0,))) == [1, 2]
+    pages = [engine.pages_of(id) for id in range(3)]
+    assert pages[:2] == [SCARCE.need(len(texts[0])), SCARCE.need(len(texts[1]) + 2)]
+    assert desk.go(StepPlan(offloaded=(1,))) == [0, 2]
+    assert (engine.pages_of(1), engine.swap_space.used) == (0, pages[1])
+    assert desk.go(StepPlan(discarded=(0,))) == [2]
+    assert engine.pages_of(0) == 0
+    assert desk.go(StepPlan(admitted=(1,), stalled=(1,))) == [2], "back, but not in this iteration"
+    assert (engine.pages_of(1), engine.swap_space.used) == (pages[1], 0)
+    assert desk.go(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, len(texts[0]) + 2),))) == [0, 1, 2]
+    for _ in range(9):
+        desk.go()
+    assert engine.pages_used == 0
+    whole = generated(replace(tiny_generator(), ends=(63,)), texts, limit=12)
+    assert [tuple(desk.tokens[id]) for id in range(3)] == whole
+    assert not any(63 in text for text in whole), "nothing ended before its limit"
+
+
+def test_what_leaves_is_said_with_the_tokens_to_read_again() -> None:
+    for leave, again in (("offloaded", 0), ("discarded", 2)):
+        engine, ids = paged(), prompts(1, seed=2)[0]
+        engine.add(0, ids, 3, (), {})
+        engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 2),)))
+        assert engine.step() == StepResult((), (0,), (), 1)
+        engine.carry_out(StepPlan(**{leave: (0,)}))
+        assert engine.step() == StepResult((), (), ((0, again),), 0)
+        desk = Desk(engine)
+        desk.go(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, len(ids) - 2 + again),)))
+        for _ in range(2):
+            desk.go()
+        assert tuple(desk.tokens[0]) == generated(tiny_generator(), [ids], limit=3)[0]
+
+
+def test_who_is_dropped_or_cancelled_leaves_nothing_behind() -> None:
+    engine, texts = paged(), prompts(3, seed=1)
+    for id, ids in enumerate(texts):
+        engine.add(id, ids, 12, (), {})
+    chunks = tuple(Chunk(id, len(texts[id])) for id in (0, 2))
+    engine.carry_out(StepPlan(admitted=(0, 2), prefill_chunks=chunks))
+    engine.cancel(2)
+    step = engine.step()
+    assert [id for id, *_ in step.tokens] == [0], "who is cancelled between plan and iteration does not run"
+    engine.carry_out(StepPlan(offloaded=(0,)))
+    assert engine.swap_space.used > 0
+    engine.carry_out(StepPlan(dropped=((0, "late"), (1, "late"))))
+    assert (engine.pages_used, engine.swap_space.used, engine.running) == (0, 0, 0)
+    engine.cancel(9)
+    engine.check()
+    assert engine.step() == StepResult((), (), ((0, 0),), 0)
+
+
+def test_a_text_ends_with_its_end_token_or_at_its_limit() -> None:
+    ids = prompts(1, seed=3)[0]
+    whole = generated(replace(tiny_generator(), ends=(63,)), [ids], limit=6)[0]
+    for ends, expected in (((whole[2],), whole[: whole.index(whole[2]) + 1]), ((), whole)):
+        engine = paged()
+        engine.add(0, ids, 6, ends, {})
+        engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, len(ids)),)))
+        steps = [engine.step()]
+        while not steps[-1].tokens[0][2]:
+            engine.carry_out(StepPlan())
+            steps.append(engine.step())
+        assert tuple(step.tokens[0][1] for step in steps) == expected
+        assert engine.pages_used == 0 and engine.running == 0
+
+
+def test_pages_that_are_not_free_are_our_own_fault() -> None:
+    engine = paged(replace(SCARCE, pages=2))
+    engine.add(0, range(12), 3, (), {})
+    with pytest.raises(SchedulerError, match="3 pages for sequence 0"):
+        engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 12),)))
+
+
+def test_pages_that_are_lost_or_belong_to_nobody_are_noticed() -> None:
+    engine = paged()
+    engine.add(0, range(6), 3, (), {})
+    engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 6),)))
+    engine.check()
+    lost = engine._free.pop()
+    with pytest.raises(AssertionError, match="pages of the cache"):
+        engine.check()
+    engine._free.append(lost)
+    del engine._sequences[0]
+    with pytest.raises(AssertionError, match="pages of nobody"):
+        engine.check()
+
+
+def test_pairs_computed_are_pairs_needed() -> None:
+    engine, texts = paged(Memory(pages=64, page_tokens=4, step_tokens=64, sequences=8)), prompts(4, seed=5)
+    Desk(engine).read(texts, limit=5)
+    prompt_pairs = sum(len(ids) * (len(ids) + 1) // 2 for ids in texts)
+    token_pairs = sum(len(ids) + more for ids in texts for more in range(1, 5))  # the first token comes with the prompt
+    assert engine.pairs == 2 * 4 * (prompt_pairs + token_pairs)
+
+
+def test_a_padded_batch_gives_the_same_texts(monkeypatch) -> None:
+    texts = prompts(5, seed=8)
+    made = []
+    for steps in (((1 << 30, 1),), ((1 << 30, 16),), paged_engine.STEPS):
+        monkeypatch.setattr(paged_engine, "STEPS", steps)
+        desk = Desk(paged(Memory(pages=64, page_tokens=4, step_tokens=96, sequences=8)))
+        desk.read(texts, limit=6)
+        made.append(desk.tokens)
+    assert made[0] == made[1] == made[2]
+    assert [tuple(made[0][id]) for id in range(5)] == generated(replace(tiny_generator(), ends=(63,)), texts, limit=6)
+
+
+def test_batches_are_padded_to_few_sizes_where_layers_are_packed() -> None:
+    engine = paged()
+    engine._packed = True
+    assert [engine._padded(count) for count in (0, 1, 4, 5, 16, 17, 64, 65, 256, 257, 512)] == [
+        0, 4, 4, 8, 16, 24, 64, 96, 256, 320, 512,
+    ]  # fmt: skip
+    engine._packed = False
+    assert engine._padded(5) == 5
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=8)),
+        lambda: GemmaForCausalLM(GemmaConfig(**SIZES, head_dim=8)),
+        lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=None)),
+    ],
+    ids=["norms of heads", "tied, soft embedding", "grouped heads"],
+)
+def test_other_architectures_make_what_generate_makes(model) -> None:
+    torch.manual_seed(3)
+    plain = model().eval()
+    texts = prompts(2, seed=7)
+    whole = []
+    for ids in texts:
+        prompt = torch.tensor([ids])
+        options: dict[str, Any] = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+        whole.append(plain.generate(prompt, attention_mask=torch.ones_like(prompt), **options)[0, len(ids) :].tolist())
+    desk = Desk(PagedEngine(plain, HOSTED))
+    desk.read(texts, limit=8)
+    assert [desk.tokens[id] for id in range(2)] == whole
+
+
+def test_a_model_with_a_window_is_refused() -> None:
+    with pytest.raises(InputError, match="full in every layer"):
+        PagedEngine(MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8)).eval(), SCARCE)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_runs_by_plain_torch_on_a_cpu(dtype) -> None:
+    engine = PagedEngine(load_generator(tiny_generator()).to(dtype), HOSTED)
+    assert type(engine._cache) is PageCache and engine._cache.tensor_L2CPGD.dtype == dtype
+    desk = Desk(engine)
+    desk.read(prompts(2, seed=1), limit=4)
+    assert [len(tokens) for tokens in desk.tokens.values()] == [4, 4]
+
+
+def test_the_thread_that_runs_iterations_is_prepared_for_its_device(monkeypatch) -> None:
+    engine, seen = paged(), list[Any]()
+    assert type(engine._cache) is CompiledPageCache
+    monkeypatch.setattr(paged_engine.torch, "set_num_threads", lambda threads: seen.append(threads))
+    monkeypatch.setattr(paged_engine.torch.cuda, "set_device", lambda device: seen.append(str(device)))
+    monkeypatch.setattr(engine._cache, "prepare", lambda threads: seen.append(("cache", threads)))
+    engine.enter(3)
+    engine._on_cpu, engine.device = False, torch.device("cuda:1")
+    engine.enter(1)
+    assert seen == [3, ("cache", 3), "cuda:1", ("cache", 1)]
+
+
+@pytest.mark.skipif(not can_pack(), reason="this processor or this torch has no packed layers")
+def test_linear_layers_are_packed_and_nothing_else() -> None:
+    model = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Sequential(nn.Linear(4, 2, bias=False), nn.LayerNorm(2))})
+    x = torch.randn(3, 4)
+    expected = model["b"](model["a"](x))
+    pack(model)
+    assert [type(module) for module in (model["a"], model["b"][0], model["b"][1])] == [
+        PackedLinear, PackedLinear, nn.LayerNorm,
+    ]  # fmt: skip
+    torch.testing.assert_close(model["b"](model["a"](x)), expected)
+
+
+def test_greedy_and_sampled_texts_run_together(monkeypatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(paged_engine, "draw", lambda scores, settings: calls.append(settings) or [1] * len(scores))
+    for sampling, expected in ((True, [({}, 6), ({"seed": 5}, 7)]), (False, ())):
+        engine = paged(sampling=sampling)
+        engine.add(0, range(6), 2, (), {})
+        engine.add(1, range(7), 2, (), {"seed": 5})
+        engine.carry_out(StepPlan(admitted=(0, 1), prefill_chunks=(Chunk(0, 6), Chunk(1, 7))))
+        engine.step()
+        assert calls.pop() == expected
+
+
+def test_the_page_table_is_only_as_wide_as_the_longest_sequence(monkeypatch) -> None:
+    widths: list[int] = []
+    real = paged_engine.PageBatch
+    monkeypatch.setattr(paged_engine, "PageBatch", lambda *given: widths.append(np.shape(given[2])[1]) or real(*given))
+    desk = Desk(paged())
+    widths.clear()
+    desk.read([tuple(range(5)), tuple(range(9))], limit=1)
+    assert widths == [3]
