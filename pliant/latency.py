@@ -1,4 +1,6 @@
-"""A table of measured latencies: (setting, batch) -> seconds, linear between measured points.
+"""A table of measured latencies: (setting, batch) -> seconds, linear between measured points or in steps.
+
+It rises in steps where batches are padded to the sizes of captured graphs: a batch of 33 then takes as long as one of 64.
 
 Does not know how it was measured (profiling/) or what a setting means (tokens: gamma; bins, cascade: length in tokens).
 """
@@ -6,7 +8,8 @@ Does not know how it was measured (profiling/) or what a setting means (tokens: 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +20,7 @@ from pliant.errors import InputError
 @dataclass(frozen=True, slots=True)
 class LatencyTable:
     """Median seconds of one launch: `seconds[i][j]` for `settings[i]` at `batches[j]`, both ascending, batches from 1
-    on.
+    on. `buckets`: ascending batch sizes to which batches are padded when they run; empty where none is padded.
 
     Raises `InputError` for a table of another shape, and for seconds that are not positive and finite.
     """
@@ -25,12 +28,15 @@ class LatencyTable:
     settings: tuple[int, ...]
     batches: tuple[int, ...]
     seconds: tuple[tuple[float, ...], ...]
+    buckets: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if sorted(set(self.settings)) != list(self.settings) or not self.settings:
             raise InputError("settings", self.settings, "ascending, without repeats and at least one")
         if sorted(set(self.batches)) != list(self.batches) or not self.batches or self.batches[0] < 1:
             raise InputError("batches", self.batches, "ascending, without repeats and at least 1")
+        if sorted(set(self.buckets)) != list(self.buckets) or (self.buckets and self.buckets[0] < 1):
+            raise InputError("buckets", self.buckets, "ascending, without repeats and at least 1")
         shape = [len(row) for row in self.seconds]
         if shape != [len(self.batches)] * len(self.settings):
             raise InputError("seconds", f"of shape {shape}", f"{len(self.settings)} rows of {len(self.batches)}")
@@ -38,12 +44,13 @@ class LatencyTable:
             raise InputError("seconds", self.seconds, "positive and finite")
 
     def at(self, setting: int, batch: int) -> float:
-        """Return the seconds of one launch.
+        """Return the seconds of one launch, which are those of the bucket that holds the batch where there is one.
 
         Below the first measured batch they are its seconds, beyond the last one in proportion to it. Raises
         `InputError` for an unknown setting.
         """
         row = self.row(setting)
+        batch = bucket(batch, self.buckets)
         if batch > self.batches[-1]:
             return row[-1] * batch / self.batches[-1]
         return float(np.interp(batch, self.batches, row))
@@ -64,6 +71,11 @@ class LatencyTable:
         share = (setting - low) / (high - low)
         return (1 - share) * self.at(low, batch) + share * self.at(high, batch)
 
+    def only(self, settings: Sequence[int]) -> LatencyTable:
+        """Return the table of these settings alone. Raises `InputError` for an unknown one."""
+        chosen = tuple(sorted(settings))
+        return replace(self, settings=chosen, seconds=tuple(self.row(setting) for setting in chosen))
+
     def row(self, setting: int) -> tuple[float, ...]:
         """Return the measured seconds of one setting, by batch. Raises `InputError` for an unknown setting."""
         if setting not in self.settings:
@@ -83,3 +95,8 @@ class LatencyTable:
         """
         rates = [n / self.at(setting, n) for n in range(1, up_to + 1) if self.at(setting, n) <= within]
         return max(rates, default=1 / self.at(setting, 1))
+
+
+def bucket(count: int, buckets: Sequence[int]) -> int:
+    """Return the smallest bucket that holds `count` items, or `count` itself beyond the largest and without buckets."""
+    return next((size for size in buckets if size >= count), count)

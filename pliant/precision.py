@@ -1,4 +1,7 @@
-"""Whether a device has instructions for bfloat16. Elsewhere bfloat16 is slower than float32, and so it is rejected."""
+"""The precisions that models are served in, and whether a device has instructions for them.
+
+Without instructions bfloat16 is slower than float32, and so it is rejected.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ import platform
 import torch
 
 from pliant.errors import InputError
+
+FLOAT32 = "float32"
+PRECISIONS = (FLOAT32, "bfloat16", "float16")
 
 X86 = ("x86_64", "AMD64")
 _ISA_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
@@ -40,3 +46,30 @@ def check_precision(precision: str, device: str | torch.device, field: str = "pr
     if precision == "bfloat16" and not has_bfloat16(device):
         what = "GPU" if torch.device(device).type == "cuda" else "processor"
         raise InputError(field, precision, f"float32 here: this {what} has no instructions for bfloat16")
+
+
+def dtype_of(precision: str, device: str | torch.device, field: str = "precision") -> torch.dtype:
+    """Return torch's type of a precision. Raises `InputError` for one that is unknown, or slow on this device."""
+    if precision not in PRECISIONS:
+        raise InputError(field, precision, f"one of {', '.join(PRECISIONS)}")
+    check_precision(precision, device, field)
+    if precision == "float16" and torch.device(device).type == "cpu":
+        raise InputError(field, precision, "float32 or bfloat16 on a CPU")
+    dtype: torch.dtype = getattr(torch, precision)
+    return dtype
+
+
+def half_precision(device: str | torch.device) -> str | None:
+    """Return the half precision that may be faster here: bfloat16, float16 on a GPU without it, None on other CPUs."""
+    if has_bfloat16(device):
+        return "bfloat16"
+    return "float16" if torch.device(device).type == "cuda" else None
+
+
+def is_fast(precision: str, device: str | torch.device) -> bool:
+    """Return whether the device computes in this precision with instructions of its own."""
+    try:
+        dtype_of(precision, device)
+    except InputError:
+        return False
+    return True

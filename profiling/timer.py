@@ -32,6 +32,13 @@ def measure(
     call: Callable[[], object], config: TimerConfig, device: str = "cpu", clock: Callable[[], float] = time.perf_counter
 ) -> Timing:
     """Time `call`, which must wait for all work that it starts on the device. `clock` is used on a CPU."""
+    if torch.device(device).type == "cuda":
+        with torch.cuda.device(device):  # whose stream the events are recorded on
+            return _measured(call, config, device, clock)
+    return _measured(call, config, device, clock)
+
+
+def _measured(call: Callable[[], object], config: TimerConfig, device: str, clock: Callable[[], float]) -> Timing:
     for _ in range(config.warmup):
         call()
     cuda = torch.device(device).type == "cuda"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
+from pliant.fallbacks import Fallback
 from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, JournalEntry, Launch, Restarted
 from serving.answers import Completed, Rejected
 
@@ -70,6 +71,9 @@ class Metrics:
         self._launches = counter("launches", f"Batches launched, by {setting}", setting)
         self._failures = counter("worker_failures", "Device processes that died or hung, during a launch or idle")
         self._model_errors = counter("model_errors", "Launches in which the model raised an error; the process lives")
+        self._fallbacks = counter(
+            "fallbacks", "Slower ways that device processes took since a better one failed", "kind"
+        )
         self._restarts = counter("scheduler_restarts", "Errors of the scheduler, after which a fresh one went on")
         self._cancelled = counter("cancelled", "Requests whose client left before the answer")
         self._tenants = TenantUse(registry)
@@ -142,6 +146,9 @@ class Metrics:
 
     def died_idle(self) -> None:
         self._failures.inc()
+
+    def fell_back(self, fallback: Fallback) -> None:
+        self._fallbacks.labels(fallback.kind).inc()
 
     def refreshed(self, outcome: str) -> None:
         self._refreshes.labels(outcome).inc()

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from benchmarks import console, harness
 from benchmarks.harness import Context, Measured, Part
-from benchmarks.tokens import devices, gpu, host, house, kernels, live, planner, policies
+from benchmarks.tokens import buckets, devices, gpu, host, house, kernels, live, planner, policies
 from benchmarks.tokens.demo import OVERRIDES
 from benchmarks.tokens.endpoint import address, live_bundle, test_examples
 from benchmarks.tokens.live_contenders import measure as measure_live
@@ -113,7 +113,12 @@ def _kernels(ground: Ground) -> Measured:
     with ground.stage("kernels") as progress:
         result = kernels.measure(backbone, tasks, quick=not ground.full, progress=progress)
     console.table("kernels", kernels.HEADINGS, result.table())
-    return result.targets(), result.plain() | {"backbone": backbone.source}
+    with ground.stage("latency table at every batch size") as progress:
+        gammas = buckets.FULL if ground.full else buckets.QUICK
+        errors = buckets.measure(backbone, tasks, gammas=gammas, progress=progress)
+    console.table("measured over predicted, the worst of each bucket", buckets.HEADINGS, errors.table())
+    details = {"backbone": backbone.source, "buckets": errors.plain()["rows"]}
+    return result.targets() + errors.targets(), result.plain() | details
 
 
 def _devices(ground: Ground) -> Measured:
@@ -155,7 +160,7 @@ def _gpu(ground: Ground) -> Measured:
 
 PARTS: Mapping[str, Part] = {
     "planner": Part(_planner, 5.0),
-    "kernels": Part(_kernels, 50.0),
+    "kernels": Part(_kernels, 110.0),
     "gpu": Part(_gpu, 5.0),
     "policies": Part(_policies, 180.0),
     "devices": Part(_devices, 75.0, _training),

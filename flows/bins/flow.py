@@ -145,5 +145,11 @@ def _show(results: Sequence[StreamResults], verdicts: Mapping[str, Verdict], rel
         for trial in weighed_of(result.bins["notes"])
     ]
     create_table_artifact(rows, key="bins-shapes", description="Static shapes against the dynamic runtime")
-    plans = "\n".join(f"- {result.name}: {describe(weighed_of(result.bins['notes']))}" for result in results)
+    plans = "\n".join(f"- {result.name}: {_told(result)}" for result in results)
     show_release("bins", f"The gate:\n\n{to_markdown(verdicts)}\n\nBins:\n\n{plans}", released)
+
+
+def _told(result: StreamResults) -> str:
+    """Return in sentences which static shapes are kept, and what an engine could not do."""
+    notes = result.bins["notes"]
+    return "; ".join([describe(weighed_of(notes)), *notes.get("fallbacks", ())])

@@ -25,8 +25,9 @@ from pliant.bins.artifact import Bins, Encoder, Shape
 from pliant.bins.runtimes.cache import versions
 from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.runtime import BinsRuntime
-from pliant.errors import InputError, PliantError
+from pliant.errors import ArtifactError, InputError, PliantError
 from pliant.latency import LatencyTable
+from pliant.models.graphs import reason_of
 from pliant.progress import Progress, share
 from profiling.bins.latency import LatencyConfig, Measured, profile
 
@@ -48,6 +49,7 @@ class Latencies:
     static: tuple[float, ...]  # seconds of a static runtime of each of `dynamic`'s lengths
     dynamic: LatencyTable  # of batch 1
     files: Files  # compiled, relative to the cache folder
+    fallbacks: tuple[str, ...] = ()  # what the engine could not do, one sentence each
 
     def alone(self) -> dict[int, float]:
         """Static seconds at batch 1 by length."""
@@ -66,7 +68,8 @@ def measure(config: BinsFlowConfig, encoder: Encoder, folder: Path, progress: Pr
     measured = _profile(config, encoder, engine, folder, latency, files, share(progress, 60, 100))
     static = tuple(measured.static[Shape(length, 1)] for length in measured.dynamic.settings)
     device, compared = configured_class(config), trials if len(trials) > 1 else {}
-    return Latencies(device, engine, compared, untried, static, measured.dynamic, dict(measured.files))
+    files, fallbacks = dict(measured.files), measured.fallbacks
+    return Latencies(device, engine, compared, untried, static, measured.dynamic, files, fallbacks)
 
 
 def engines(config: BinsFlowConfig) -> tuple[str, ...]:
@@ -106,6 +109,8 @@ def _try(
     if not compared:
         return 0.0, files
     measured = _profile(config, encoder, engine, folder, latency, files, share(progress, 80, 100))
+    if measured.fallbacks:  # it would not be this engine that was timed
+        raise ArtifactError(measured.fallbacks[0])
     best = [min(seconds, measured.dynamic.at(shape.length, 1)) for shape, seconds in measured.static.items()]
     return statistics.geometric_mean(best), files
 
@@ -119,7 +124,10 @@ def _profile(
     files: Files | None,
     progress: Progress,
 ) -> Measured:
-    return profile(encoder, engine, folder, latency, config.device, config.threads, progress, files=files)
+    try:
+        return profile(encoder, engine, folder, latency, config.device, config.threads, progress, files=files)
+    except RuntimeError as error:  # of torch, which raises it for whatever a device refuses
+        raise ArtifactError(f"{encoder.name} does not run with the engine {engine}: {reason_of(error)}") from error
 
 
 def finish(
@@ -159,7 +167,9 @@ def finish(
         versions=versions(measured.engine),
     )
     progress(100, 100)
-    return bins, {"choice": asdict(choice), "weighed": [asdict(trial) for trial in weighed]}
+    fallbacks = list(dict.fromkeys((*measured.fallbacks, *again.fallbacks)))
+    notes = {"choice": asdict(choice), "weighed": [asdict(trial) for trial in weighed], "fallbacks": fallbacks}
+    return bins, notes
 
 
 def _lengths(edges: Sequence[int], config: BinsFlowConfig) -> tuple[int, ...]:

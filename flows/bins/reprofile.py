@@ -90,4 +90,6 @@ def _show(bins: Bins, notes: dict[str, Any], version: int) -> None:
     console = Console()
     console.print(table)
     console.print(f"Bins up to {', '.join(map(str, choice_of(notes).edges)) or 'none'} tokens: {describe(weighed)}.")
+    for fallback in notes["fallbacks"]:
+        console.print(fallback)
     console.print(f"Published as version {version} of {BINS_PREFIX}{bins.name}, now champion.")

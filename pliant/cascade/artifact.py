@@ -64,6 +64,7 @@ class Outputs:
     levels: tuple[LevelOutputs, ...]
     pruned: tuple[PrunedOutputs, ...]
     data: str  # fingerprint of the data set
+    precision: str = "float32"  # one of pliant.precision.PRECISIONS, in which the levels ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +131,4 @@ class Cascade:
     confidence: float  # with which `promised` holds
     test_accuracy: Mapping[str, float]  # candidate's name -> accuracy on the test split, which reports quote
     data: str  # fingerprint of the data set
+    precision: str = "float32"  # one of pliant.precision.PRECISIONS, that all figures are of and that is served

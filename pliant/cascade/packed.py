@@ -1,7 +1,7 @@
 """The linear layers of a transformers encoder in the layout that oneDNN multiplies fastest (see
 pliant/models/packed.py).
 
-For inference in float32 on a CPU: a packed layer can be neither moved, saved nor trained.
+For inference on a CPU: a packed layer can be neither moved, saved nor trained.
 """
 
 from __future__ import annotations

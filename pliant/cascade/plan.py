@@ -97,6 +97,7 @@ def make(
         confidence=config.confidence,
         test_accuracy={},
         data=outputs.data,
+        precision=outputs.precision,
     )
 
 

@@ -17,10 +17,11 @@ from pliant.cascade.artifact import Candidate, Cascade, Gate
 from pliant.cascade.evaluate import draws
 from pliant.cascade.prune import kept_words
 from pliant.cascade.route import answers, combine, confidence, judge
-from pliant.cascade.runtime import CascadeRuntime
+from pliant.cascade.runtime import CascadeRuntime, Execution
 from pliant.errors import ArtifactError, InputError
 from pliant.models.artifact import Classifier
 from pliant.models.text import Reader, Reading, shorten
+from pliant.precision import FLOAT32, is_fast
 
 Text = tuple[str, str | None]
 """A text and, for a pair, its second one."""
@@ -57,14 +58,18 @@ class _Step:
 
 
 def load(cascade: Cascade, classifiers: Sequence[Classifier], device: str = "cpu") -> Models:
-    """Load the classifiers of the cascade's levels, in order. Raises `ArtifactError` if they are others."""
+    """Load the classifiers of the cascade's levels, in order. Raises `ArtifactError` if they are others.
+
+    They compute in the cascade's precision, or in float32 on a device without instructions for it.
+    """
     names, given = [level.name for level in cascade.levels], [classifier.name for classifier in classifiers]
     if names != given:
         raise ArtifactError(
             f"the cascade {cascade.task} has the levels {', '.join(names)}, but was given {', '.join(given)}"
         )
+    precision = cascade.precision if is_fast(cascade.precision, device) else FLOAT32
     readers = tuple(Reader(classifier.tokenizer, classifier.max_length) for classifier in classifiers)
-    return Models(readers, CascadeRuntime(dict(enumerate(classifiers)), device))
+    return Models(readers, CascadeRuntime(dict(enumerate(classifiers)), device, Execution(precision)))
 
 
 def run(

@@ -1,6 +1,6 @@
 """Runs batches of tokenized texts through one of several classifiers on a device. Decides nothing, tokenizes nothing.
 
-Computes in float32 with packed weights on a CPU, and in float32 or bfloat16 on a GPU.
+Weights are converted to the precision of the plan once, when they are loaded; a CPU packs them as well.
 
 Shape suffixes: B batch, N tokens, K outputs.
 """
@@ -11,7 +11,7 @@ import inspect
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +23,9 @@ from pliant.cascade.packed import pack
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import load_model, positions
+from pliant.models.convert import convert
 from pliant.models.packed import can_pack
-from pliant.precision import check_precision
+from pliant.precision import FLOAT32, PRECISIONS, dtype_of
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
 """The ids [N] and the types [N] of the tokens of one text, special ones included."""
@@ -32,10 +33,14 @@ Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How to compute: the precision of products (bfloat16 only on a GPU), and whether a CPU packs its weights."""
+    """How to compute: the precision of weights and products, and whether a CPU packs its weights."""
 
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: str = FLOAT32
     packed: bool = True
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise InputError("precision", self.precision, f"one of {', '.join(PRECISIONS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +69,19 @@ class CascadeRuntime:
     """
 
     def __init__(
-        self, classifiers: Mapping[int, Classifier], device: str = "cpu", execution: Execution = Execution()
+        self,
+        classifiers: Mapping[int, Classifier],
+        device: str = "cpu",
+        execution: Execution | Mapping[int, Execution] = Execution(),
     ) -> None:
+        """`execution`: how all classifiers compute, or each by its number."""
         self._device = torch.device(device)
-        self._lowered = execution.precision == "bfloat16"
-        if self._lowered and self._device.type != "cuda":
-            raise InputError("precision", execution.precision, "float32 on a CPU")
-        check_precision(execution.precision, self._device)
-        packed = execution.packed and self._device.type == "cpu" and can_pack()
-        self._models = {number: _load(classifier, self._device, packed) for number, classifier in classifiers.items()}
+        self._models = {
+            number: _load(
+                classifier, self._device, execution if isinstance(execution, Execution) else execution[number]
+            )
+            for number, classifier in classifiers.items()
+        }
 
     def run(self, model: int, payloads: Sequence[Payload], importance: bool = False) -> Run:
         """Return the logits of a batch, padded to its longest text, and if asked the importance of its tokens (Eq. 5).
@@ -84,7 +93,7 @@ class CascadeRuntime:
         loaded = self._check(model, payloads)
         if importance and not loaded.watched:
             raise _unwatched(loaded)
-        with torch.inference_mode(), torch.autocast(self._device.type, torch.bfloat16, enabled=self._lowered):
+        with torch.inference_mode():
             arguments, valid_BN = self._pad(loaded, payloads)
             received = Received(valid_BN) if importance else None
             if received is not None:
@@ -123,8 +132,9 @@ class CascadeRuntime:
         return torch.from_numpy(array).to(self._device)
 
 
-def _load(classifier: Classifier, device: torch.device, packed: bool) -> _Loaded:
-    model = load_model(classifier)
+def _load(classifier: Classifier, device: torch.device, execution: Execution) -> _Loaded:
+    dtype = dtype_of(execution.precision, device)
+    model = convert(load_model(classifier), dtype)
     parameters = inspect.signature(model.forward).parameters
     config: Any = model.config
     typed = "token_type_ids" in parameters and getattr(config, "type_vocab_size", 2) > 1
@@ -132,20 +142,20 @@ def _load(classifier: Classifier, device: torch.device, packed: bool) -> _Loaded
     most = positions(model)
     watched = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     watch(model)
-    if packed:
-        model = _packed(model, classifier)
+    if execution.packed and device.type == "cpu" and can_pack():
+        model = _packed(model, classifier, dtype)
     model.requires_grad_(False)
     return _Loaded(classifier.name, model.to(device), typed, most, pad, watched)
 
 
-def _packed(model: nn.Module, classifier: Classifier) -> nn.Module:
+def _packed(model: nn.Module, classifier: Classifier, dtype: torch.dtype) -> nn.Module:
     """Return the model with packed weights, unless its code accesses the linear layers, as T5's does."""
     pack(model)
     try:
         with torch.inference_mode():
             model(input_ids=torch.ones(1, 2, dtype=torch.long))
     except AttributeError:
-        model = load_model(classifier)
+        model = convert(load_model(classifier), dtype)
         watch(model)
     return model
 

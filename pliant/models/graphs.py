@@ -10,12 +10,16 @@ Shape suffixes: B rows of the largest bucket, H and W pixels, C channels, K clas
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from pliant import fallbacks
+from pliant.latency import bucket
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 """Batch sizes to which batches are padded."""
@@ -32,19 +36,36 @@ class Capture(Protocol):
         """Record what `call` does and return its replay on the same addresses. Raises `RuntimeError` if it fails."""
 
 
+@cache
+def capture_stream(index: int) -> torch.cuda.Stream:
+    """Return this process's one stream for warm-ups and captures on the GPU of this index.
+
+    Libraries such as cuBLAS keep a workspace for every stream that they see, and torch hands out 32 streams in turn.
+    """
+    return torch.cuda.Stream(index)
+
+
 class CudaCapture:
     """Captures graphs of one device in one memory pool. They run one at a time, each result read before the next."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
+        self._failed: list[torch.cuda.CUDAGraph] = []
 
     def __call__(self, call: Callable[[], Tensor]) -> Replay:
+        """Capture a call. A failure raises `RuntimeError`, and later captures and calls run as if it had not been tried."""
         with torch.cuda.device(self._device):
-            self._warm_up(call)
+            present, apart = torch.cuda.current_stream(), capture_stream(torch.cuda.current_device())
+            self._warm_up(call, present, apart)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
-                out = call()
+            try:
+                with torch.cuda.graph(graph, pool=self._pool, stream=apart):
+                    out = call()
+            except BaseException:
+                torch.cuda.set_stream(present)  # torch leaves the stream of a failed capture the current one
+                self._abandon(graph)
+                raise
 
         def replay() -> Tensor:
             graph.replay()
@@ -52,15 +73,32 @@ class CudaCapture:
 
         return replay
 
-    def _warm_up(self, call: Callable[[], Tensor]) -> None:
-        """Run the call first on another stream, as libraries choose kernels and allocate then: not to be recorded."""
-        apart, present = torch.cuda.Stream(), torch.cuda.current_stream()
+    def _warm_up(self, call: Callable[[], Tensor], present: torch.cuda.Stream, apart: torch.cuda.Stream) -> None:
+        """Run the call first on the other stream, as libraries choose kernels and allocate then: not to be recorded."""
         apart.wait_stream(present)
         with torch.cuda.stream(apart):
             for _ in range(3):
                 call()
         present.wait_stream(apart)
         torch.cuda.synchronize()
+
+    def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Undo what a failed capture leaves in torch's allocators.
+
+        Where the capture could not be ended, the pool is still being allocated to, and a second capture into it would be
+        refused. So that is ended, and later graphs get another pool. The allocator of pinned memory keeps a reference to
+        the graph, which must therefore live on.
+        """
+        self._failed.append(graph)
+        with suppress(RuntimeError):  # the capture was ended: nothing is allocated to the pool
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+        self._pool = torch.cuda.graph_pool_handle()
+
+
+def reason_of(error: BaseException) -> str:
+    """Return in one line why a call or its capture failed: of a failed capture the first error, not what it led to."""
+    first = error.__context__ if isinstance(error.__context__, RuntimeError) else error
+    return (str(first).strip().splitlines() or [type(first).__name__])[0]
 
 
 class Graphs:
@@ -75,7 +113,6 @@ class Graphs:
         self._forward, self._capture, self._buckets = forward, capture, tuple(buckets)
         self._pixel_BHWC, self._task_B = pixel_BHWC, task_B
         self._replays: dict[tuple[int, int], Replay] = {}
-        self._works = True
 
     def run(self, gamma: int, count: int) -> Tensor:
         """Return the outputs of the first `count` rows, valid until the next run. Captures a missing graph."""
@@ -96,20 +133,16 @@ class Graphs:
     def _replay(self, gamma: int, size: int) -> Replay:
         if (gamma, size) not in self._replays:
             pixels, rows = self._pixel_BHWC[:size], self._task_B[:size]
-            self._replays[gamma, size] = self._recorded(lambda: self._forward(gamma, pixels, rows))
+            self._replays[gamma, size] = self._recorded(gamma, size, lambda: self._forward(gamma, pixels, rows))
         return self._replays[gamma, size]
 
-    def _recorded(self, call: Callable[[], Tensor]) -> Replay:
-        """Return the replay, or the call itself once capturing has failed, which is slower but right."""
-        if self._works:
-            try:
-                return self._capture(call)
-            except RuntimeError as error:
-                self._works = False
-                warnings.warn(f"graphs cannot be captured here, running without: {error}", stacklevel=2)
-        return call
-
-
-def bucket(count: int, buckets: Sequence[int] = BUCKETS) -> int:
-    """Return the smallest bucket that holds `count` rows, or `count` itself beyond the largest."""
-    return next((size for size in buckets if size >= count), count)
+    def _recorded(self, gamma: int, size: int, call: Callable[[], Tensor]) -> Replay:
+        """Return the replay, or the call itself where it cannot be captured, which is slower but right."""
+        try:
+            return self._capture(call)
+        except RuntimeError as error:
+            what = f"the graph of gamma {gamma} at batch {size}"
+            fallbacks.note(
+                "capture", f"{what} cannot be captured, so that batches of it run without: {reason_of(error)}"
+            )
+            return call

@@ -9,6 +9,9 @@ At that moment, over all waiting requests:
    deadlines.
 4. The first batch of that plan runs.
 
+Where batches are padded to buckets (see latency.py), requests are divided into the batches that take least time together:
+33 of them run as 32 and 1 rather than as 64, and what joins a batch fills a bucket.
+
 Device time that the plan leaves unused is worth its price to requests still to come, so a short queue does not take a
 slower gamma at their cost.
 """
@@ -98,6 +101,11 @@ class AdaptivePolicy:
         self._seconds_GN = self._profile_GN.copy()
         self._seconds_GN[:, 1:] += turnaround
         self._size_G = [_full_size(row, self._config) for row in self._seconds_GN]
+        buckets = [size for size in self._knowledge.latency.buckets if size <= self._config.max_batch]
+        self._buckets_G = [[size for size in buckets if size < full] + [full] for full in self._size_G]
+        self._first_GN = [
+            _first_sizes(row, sizes) for row, sizes in zip(self._seconds_GN, self._buckets_G, strict=True)
+        ]
         self._sample_G = np.array([row[n] / n for row, n in zip(self._seconds_GN, self._size_G, strict=True)])
         for key, kind in self._kinds.items():
             kind.worth_G, kind.hull = self._worth(key)
@@ -234,10 +242,17 @@ class AdaptivePolicy:
         """Return batches of one setting each, by earliest deadline; beyond the horizon only those that net most."""
         batches: list[list[Entry]] = []
         for _, best, kinds in ranked:
-            size, left = self._size_G[best], self._config.horizon - len(batches)
-            entries = list(islice(merge(*(kind.waiting for kind in kinds)), size * left))
-            batches += [entries[start : start + size] for start in range(0, len(entries), size)]
+            left = self._config.horizon - len(batches)
+            entries = list(islice(merge(*(kind.waiting for kind in kinds)), self._size_G[best] * left))
+            while entries and len(batches) < self._config.horizon:
+                size = self._first(best, len(entries))
+                batches.append(entries[:size])
+                del entries[:size]
         return sorted(batches)
+
+    def _first(self, index: int, count: int) -> int:
+        """Return how many of `count` requests run first at this setting, so that all of them take least time."""
+        return self._first_GN[index][min(count, self._size_G[index])]
 
     def _planned(self, batch: Sequence[Entry]) -> PlannedBatch:
         """Return what the planner needs of a batch, whose entries are sorted by deadline."""
@@ -252,11 +267,28 @@ class AdaptivePolicy:
     ) -> None:
         """Add requests that are worth the little that each costs a batch that runs anyway, while all stay in time.
 
-        Those of the tenants that come first in `order` are added first.
+        Those of the tenants that come first in `order` are added first. They fill the largest bucket that they can, or
+        what is left of the batch's own, where they cost nothing.
         """
-        size, profile_N = self._size_G[index], self._seconds_GN[index]
-        if (room := size - len(served)) <= 0:
-            return
+        sizes = [size for size in self._buckets_G[index] if size >= len(served)]
+        for size in reversed(sizes):
+            joining = self._joining(served, size, index, worth, seconds_N, now, order) if size > len(served) else []
+            if size == sizes[0] or len(served) + len(joining) == size:
+                served += joining
+                return
+
+    def _joining(
+        self,
+        served: Sequence[Entry],
+        size: int,
+        index: int,
+        worth: float,
+        seconds_N: Floats,
+        now: float,
+        order: Sequence[str],
+    ) -> list[Entry]:
+        """Return the requests that join a batch if it becomes one of `size`."""
+        room, profile_N = size - len(served), self._seconds_GN[index]
         step = float(profile_N[size] - profile_N[len(served)]) / room
         joining = [k for k in self._kinds.values() if k.waiting and self._joins(k, index, worth, step)]
         joining.sort(key=lambda kind: kind.worth_G[index], reverse=True)
@@ -265,11 +297,13 @@ class AdaptivePolicy:
         if order:
             joining.sort(key=lambda kind: order.index(kind.tenant))
             others = (p for p in others if p[0] >= now + longest)  # a flood's first ones are often too late
+        added: list[Entry] = []
         for entry in islice(others, room):
-            if now + seconds_N[len(served) + 1] > latest:
-                return
+            if now + seconds_N[len(served) + len(added) + 1] > latest:
+                break
             if entry[0] >= now + longest:
-                served.append(entry)
+                added.append(entry)
+        return added
 
     def _joins(self, kind: _Kind, index: int, worth: float, step: float) -> bool:
         """Return whether a request in this batch earns no less, net of the price, than at its kind's own best setting."""
@@ -292,7 +326,7 @@ class AdaptivePolicy:
         entries = list(islice((entry for kind in kinds for entry in kind.waiting), self._config.max_batch))
         best: tuple[float, int, list[Entry]] = (-1.0, 0, [])
         for index, row in enumerate(seconds_GN):
-            served = _in_time(entries[: self._size_G[index]], row, now)
+            served = _in_time(entries[: self._first(index, len(entries))], row, now)
             if served:
                 requests = [self._requests[request] for _, request in served]
                 worth = sum(r.utility * self._accuracy_G[r.task][index] for r in requests)
@@ -326,4 +360,22 @@ def _full_size(seconds_N: Floats, config: AdaptiveConfig) -> int:
     """Return the size of a full batch at one setting: as many requests as `seconds` allow, or as avoid much waste."""
     rate_N = np.arange(1, len(seconds_N)) / seconds_N[1:]
     thrifty = int((rate_N >= (1 - config.waste) * rate_N.max()).argmax()) + 1
-    return max(thrifty, int(seconds_N.searchsorted(config.seconds, side="right")) - 1, 1)
+    allowed = max(config.seconds, float(seconds_N[thrifty]))  # what takes no longer costs nothing
+    return max(thrifty, int(seconds_N.searchsorted(allowed, side="right")) - 1)
+
+
+def _first_sizes(seconds_N: Floats, sizes: Sequence[int]) -> list[int]:
+    """Return for every number of requests up to the last size how many run first, so that all take least time.
+
+    `sizes` ascend. Requests between two of them run as one batch, which takes as long as the larger, or as the smaller
+    first and then the rest. The larger batches run first.
+    """
+    least, first = [0.0], [0]
+    for count in range(1, sizes[-1] + 1):
+        divided = [size for size in sizes if size < count]
+        choices = [count, *reversed(divided)]
+        taken = [float(seconds_N[size]) + least[count - size] for size in choices]
+        best = min(range(len(choices)), key=taken.__getitem__)
+        least.append(taken[best])
+        first.append(choices[best])
+    return first

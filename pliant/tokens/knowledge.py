@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pliant.latency import LatencyTable
 from pliant.tokens.artifact import Profile, Task
 from pliant.tokens.policy import Knowledge
 
@@ -12,6 +11,5 @@ from pliant.tokens.policy import Knowledge
 def knowledge(profile: Profile, tasks: Sequence[Task]) -> Knowledge:
     """Return what `profile` and `tasks` say, for the gammas that were profiled and that every task was measured at."""
     table = profile.latency
-    gammas = tuple(g for g in table.settings if all(g in task.accuracy for task in tasks))
-    latency = LatencyTable(gammas, table.batches, tuple(table.row(gamma) for gamma in gammas))
+    latency = table.only([g for g in table.settings if all(g in task.accuracy for task in tasks)])
     return Knowledge(latency, {task.name: dict(task.accuracy) for task in tasks}, profile.rule)

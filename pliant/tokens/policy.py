@@ -35,10 +35,8 @@ class Knowledge:
 
     def only(self, settings: Sequence[int]) -> Knowledge:
         """Return the same restricted to these settings. Raises `InputError` for an unknown one."""
-        chosen = tuple(sorted(settings))
-        rows = tuple(self.latency.row(setting) for setting in chosen)
-        accuracy = {task: {s: shares[s] for s in chosen} for task, shares in self.accuracy.items()}
-        latency = LatencyTable(chosen, self.latency.batches, rows)
+        latency = self.latency.only(settings)
+        accuracy = {task: {s: shares[s] for s in latency.settings} for task, shares in self.accuracy.items()}
         return replace(self, latency=latency, accuracy=accuracy)
 
     def plain(self) -> dict[str, Any]:
@@ -49,6 +47,7 @@ class Knowledge:
                 "settings": list(table.settings),
                 "batches": list(table.batches),
                 "seconds": [list(row) for row in table.seconds],
+                "buckets": list(table.buckets),
             },
             "accuracy": {task: [[s, share] for s, share in shares.items()] for task, shares in self.accuracy.items()},
             "rule": {"below": list(rule.below), "gammas": list(rule.gammas)},
@@ -62,7 +61,8 @@ class Knowledge:
         try:
             table, rule = plain["latency"], plain["rule"]
             rows = tuple(tuple(row) for row in table["seconds"])
-            latency = LatencyTable(tuple(table["settings"]), tuple(table["batches"]), rows)
+            buckets = tuple(table.get("buckets", ()))  # older journals lack them
+            latency = LatencyTable(tuple(table["settings"]), tuple(table["batches"]), rows, buckets)
             accuracy = {task: dict(shares) for task, shares in plain["accuracy"].items()}
             loading, devices = dict(plain["loading"]), tuple(plain.get("devices", ()))
             return cls(latency, accuracy, RateRule(tuple(rule["below"]), tuple(rule["gammas"])), loading, devices)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import Tensor
 from pliant.errors import BackboneError, InputError
 from pliant.models.graphs import BUCKETS, Capture, CudaCapture, Graphs
 from pliant.models.packed import can_pack
+from pliant.models.pieces import Pieces
 from pliant.precision import check_precision, has_bfloat16
 from pliant.tokens.artifact import Backbone, Task
 from pliant.tokens.model import AdaptiveViT, create_vit
@@ -97,6 +99,7 @@ class TokensRuntime:
             self._graphs = Graphs(self._classify, capture, *buffers, execution.buckets)
         if execution.packed and self._device.type == "cpu" and self._graphs is None and can_pack():
             pack(self._model)
+        self._pieces = Pieces(self._device)
         self._tasks: dict[str, Task] = {}
         self._row: dict[str, int] = {}
         self._resident = ResidentAdapters(self._device, self._dtype, spare=self._graphs is not None)
@@ -140,18 +143,22 @@ class TokensRuntime:
                         self._graphs.run(gamma, size)
 
     def run(self, gamma: int, payloads: Sequence[Payload]) -> Run:
-        """Classify a batch, mixed tasks or not, at one gamma.
+        """Classify a batch, mixed tasks or not, at one gamma, in pieces where the device lacks memory for the whole.
 
         Raises `InputError` for an unknown gamma or task, and for an image of another shape.
         """
         start = time.perf_counter()
         self._check_known(gamma, payloads)
+        run = partial(self._run_piece, gamma)
+        rows = self._pieces.run(gamma, f"a batch at gamma {gamma}", payloads, run, run)
+        return Run(tuple(rows), time.perf_counter() - start)
+
+    def _run_piece(self, gamma: int, payloads: Sequence[Payload]) -> list[NDArray[np.float32]]:
         images, task_rows = [p.image for p in payloads], [self._row[p.task] for p in payloads]
         with torch.inference_mode():
             probability_BK = self._probabilities(gamma, images, task_rows).cpu().numpy()  # .cpu() waits for the device
         classes = [len(self._tasks[p.task].classes) for p in payloads]
-        rows = tuple(row[:count].copy() for row, count in zip(probability_BK, classes, strict=True))
-        return Run(rows, time.perf_counter() - start)
+        return [row[:count].copy() for row, count in zip(probability_BK, classes, strict=True)]
 
     def _probabilities(self, gamma: int, images: Sequence[NDArray[np.uint8]], rows: Sequence[int]) -> Tensor:
         if self._graphs is None or self._staging is None or len(images) > self._execution.buckets[-1]:
@@ -172,6 +179,11 @@ class TokensRuntime:
         weight_BKD, bias_BK = adapters.weight_TKD.index_select(0, task_B), adapters.bias_TK.index_select(0, task_B)
         logit_BK = torch.einsum("bd,bkd->bk", feature_BD.float(), weight_BKD) + bias_BK
         return logit_BK.softmax(-1)
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Batch sizes to which batches are padded; empty where none is padded."""
+        return () if self._graphs is None else tuple(self._execution.buckets)
 
     @property
     def width(self) -> int:

@@ -58,6 +58,7 @@ class Measured:
     static: Mapping[Shape, float]
     dynamic: LatencyTable
     files: Mapping[str, str]  # compiled for all of these shapes and the dynamic one (pliant/bins/runtimes/compile.py)
+    fallbacks: tuple[str, ...] = ()  # what ran otherwise than the engine says, as that has failed: a sentence each
 
 
 def profile(
@@ -90,7 +91,7 @@ def profile(
     static_LB, dynamic_LB = map(monotonic, medians.reshape(2, len(lengths), len(config.batches)))
     rows = tuple(tuple(float(s) for s in row) for row in dynamic_LB)
     seconds = {shape: float(s) for shape, s in zip(static, static_LB.ravel(), strict=True)}
-    return Measured(seconds, LatencyTable(lengths, config.batches, rows), files)
+    return Measured(seconds, LatencyTable(lengths, config.batches, rows), files, runtime.fallbacks)
 
 
 def in_turns(

@@ -90,7 +90,10 @@ def run_all(
         pruned += _reread(number, level, shortened, part)
     labels, names = data.labels[index].astype(np.float64), tuple(classifier.name for classifier in classifiers)
     whole = tuple(LevelOutputs(*level.outputs(texts)) for level in levels)
-    return Outputs(data.name, data.classes, names, tuple(digests), labels, whole, tuple(pruned), data.fingerprint)
+    precision = config.execution.precision
+    return Outputs(
+        data.name, data.classes, names, tuple(digests), labels, whole, tuple(pruned), data.fingerprint, precision
+    )
 
 
 def _check(classifiers: Sequence[Classifier], data: LabelledTexts, index: Index) -> None:

@@ -38,7 +38,7 @@ def profile(
     device: str = "cpu",
     progress: Progress = silent,
 ) -> Measured:
-    """Time `runtime.run` at every gamma and batch, on random pixels."""
+    """Time `runtime.run` at every gamma and batch, on random pixels. The table has the runtime's buckets."""
     rng = np.random.default_rng(0)
     total = len(config.gammas) * len(config.batches)
     table: dict[tuple[int, int], Timing] = {}
@@ -50,7 +50,7 @@ def profile(
             progress(len(table), total)
     rows = [[table[gamma, batch] for batch in config.batches] for gamma in config.gammas]
     medians = tuple(_levelled([t.median for t in row]) for row in rows)
-    latency = LatencyTable(config.gammas, config.batches, medians)
+    latency = LatencyTable(config.gammas, config.batches, medians, runtime.buckets)
     return Measured(
         latency,
         tuple(tuple(t.spread for t in row) for row in rows),

@@ -81,7 +81,7 @@ def open_pool(settings: BinsSettings) -> tuple[WorkerFactory, Callable[[], None]
         return ProcessWorker, _nothing
     from serving.workers.ray_pool import RayPool
 
-    pool = RayPool(settings.ray_address, Resources(num_gpus=float(settings.device.startswith("cuda"))))
+    pool = RayPool(settings.ray_address, Resources(num_gpus=float(device_of(settings, 0) == "cuda")))
     return pool.make_worker, pool.close
 
 
@@ -118,10 +118,19 @@ def deployed(settings: BinsSettings, catalog: Catalog) -> tuple[int, ...]:
 def build_plan(settings: BinsSettings, catalog: Catalog, worker: int) -> BinsBuild:
     """Return the build plan of one worker's device."""
     required_device = None if settings.any_profile else catalog.device
-    all_devices = devices(settings)
-    plan = DevicePlan(all_devices[worker % len(all_devices)], settings.threads, required_device, ())
+    plan = DevicePlan(device_of(settings, worker), settings.threads, required_device, ())
     streams = tuple(_stream_build(settings, served) for served in catalog.streams.values())
     return BinsBuild(streams, catalog.placement, _first(settings, catalog, worker), plan)
+
+
+def device_of(settings: BinsSettings, worker: int) -> str:
+    """Return the device of one worker, of those that the settings name in turn.
+
+    On Ray's nodes it is "cuda" or "cpu", whatever number was named: an actor sees no GPU but the one that Ray gives it.
+    """
+    names = devices(settings)
+    name = names[worker % len(names)]
+    return name.partition(":")[0] if settings.pool == "ray" else name
 
 
 def compiled(settings: BinsSettings, served: ServedStream) -> Path:

@@ -38,6 +38,9 @@ class BinsSettings(Settings):
         check_margin(self.margin)
         if self.least_workers is not None and self.least_workers > self.workers:
             raise InputError("PLIANT_LEAST_WORKERS", self.least_workers, f"at most the workers, {self.workers}")
+        kinds = {name.strip().partition(":")[0] for name in self.device.split(",")}
+        if self.pool == "ray" and len(kinds) > 1:
+            raise InputError("PLIANT_DEVICE", self.device, "of one kind on Ray's nodes, cpu or cuda")
 
 
 SETTINGS = BinsSettings

@@ -90,7 +90,8 @@ def build_plan(settings: CascadeSettings, catalog: Catalog, worker: int) -> Casc
         served = catalog.tasks[task]
         if worker in known[number].workers:
             model = served.levels[level]
-            models.append(ModelBuild(number, model.folder, model.digest, level in prunes(served.cascade)))
+            pruning, precision = level in prunes(served.cascade), served.cascade.precision
+            models.append(ModelBuild(number, model.folder, model.digest, pruning, precision))
     required_device = None if settings.any_profile else catalog.device
     all_devices = devices(settings)
     plan = DevicePlan(all_devices[worker % len(all_devices)], settings.threads, required_device, WARM_BATCHES)

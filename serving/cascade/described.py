@@ -21,6 +21,7 @@ def described(served: ServedTask) -> dict[str, Any]:
         "max_length": served.max_length,
         "tolerance": cascade.tolerance if not cascade.classes else None,
         "device": cascade.device,
+        "precision": cascade.precision,
         "target": cascade.target,
         "confidence": cascade.confidence,
         "levels": [_level(profile, level) for profile, level in levels],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pliant.cascade.runtime import CascadeRuntime
+from pliant.cascade.runtime import CascadeRuntime, Execution
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from registry import codec
@@ -25,7 +25,8 @@ def build(spec: CascadeBuild) -> CascadeModel:
     prepare(spec.plan)
     with reporting_memory(spec.plan.device):
         loaded = {model.number: codec.load(Classifier, model.folder, model.digest) for model in spec.models}
-        model = CascadeModel(CascadeRuntime(loaded, spec.plan.device), spec)
+        executions = {model.number: Execution(model.precision) for model in spec.models}
+        model = CascadeModel(CascadeRuntime(loaded, spec.plan.device, executions), spec)
         for number, classifier in loaded.items():
             model.warm_up(number, classifier.max_length, spec.plan.warm_batches)
     return model

@@ -23,12 +23,16 @@ Output = tuple[NDArray[np.float32], NDArray[np.float32] | None]
 
 @dataclass(frozen=True, slots=True)
 class ModelBuild:
-    """A classifier to load. `number` is a launch's setting; `importance`: also return the importance of tokens."""
+    """A classifier to load. `number` is a launch's setting; `importance`: also return the importance of tokens.
+
+    `precision`: of its weights, one of pliant.precision.PRECISIONS.
+    """
 
     number: int
     folder: Path
     digest: str
     importance: bool
+    precision: str = "float32"
 
 
 SHAPE_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")

@@ -135,6 +135,8 @@ def generation_maker(
         limits = Limits(launch=settings.launch_limit)
         fresh = plan.make_scheduler
         spares = [worker_factory(build) for build in spare_builds(plan.builds, settings.spare)]
+        for worker in (*workers, *spares):
+            worker.on_fallback = metrics.fell_back
         driver = Driver(
             fresh(), workers, record, clock, limits, metrics.died_idle, plan.read, plan.facts, fresh, spares
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from serving.answers import Completed, Rejected
@@ -111,7 +112,10 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         return {
             **self.common_status(),
             "devices": [
-                {"name": name, "up": up} for name, up in zip(devices(self.settings), present.driver.up, strict=True)
+                {"name": name, "up": up, "fallbacks": [asdict(fallback) for fallback in fallbacks]}
+                for name, up, fallbacks in zip(
+                    devices(self.settings), present.driver.up, present.driver.fallbacks, strict=True
+                )
             ],
             "policy": self.settings.policy,
             "gammas": list(self.settings.used(present.catalog.knowledge().latency.settings)),

@@ -65,9 +65,15 @@ class TokensRefresh(Refresh):
     pins: dict[str, int] = PINS
 
 
+class DeviceFallback(BaseModel):
+    kind: str = Field(description="what failed: capture (of a CUDA graph), memory or precision")
+    reason: str
+
+
 class ServingDevice(BaseModel):
     name: str
     up: bool = Field(description="false while its process is restarted; the other devices serve meanwhile")
+    fallbacks: list[DeviceFallback] = Field(description="slower ways that its process has taken since it was started")
 
 
 class Status(CommonStatus):

@@ -7,7 +7,7 @@ cheapest is 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -79,7 +79,7 @@ class VariantCatalog:
         numbers = tuple(range(len(self.variants)))
         accuracy = {task: {n: self.variants[n].accuracy[task] for n in numbers} for task in self.tasks}
         loading = {n: self.variants[n].loading for n in numbers}
-        table = LatencyTable(numbers, self.variants[0].latency.batches, rows)
+        table = replace(self.variants[0].latency, settings=numbers, seconds=rows)
         return Knowledge(table, accuracy, RateRule((), (0,)), loading)
 
     def serves_as(self, other: Servable) -> bool:
@@ -157,8 +157,10 @@ def _check(catalog: VariantCatalog) -> None:
         what = f"variant {variant.name}"
         if variant.device != first.device:
             raise InputError(f"device of {what}", variant.device, f"the one that {first.name} was measured on")
-        if variant.latency.batches != first.latency.batches:
-            raise InputError(f"batches of {what}", variant.latency.batches, f"those of {first.name}")
+        for field in ("batches", "buckets"):
+            measured = getattr(variant.latency, field)
+            if measured != getattr(first.latency, field):
+                raise InputError(f"{field} of {what}", measured, f"those of {first.name}")
         for task, classes in catalog.tasks.items():
             if variant.classes[task] != classes:
                 raise InputError(f"classes of task {task} in {what}", variant.classes[task], f"those in {first.name}")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import IO, Any, Protocol
 
+from pliant.fallbacks import Collector, Fallback
 from serving.workers.child_process import pack, read, sentence
 
 FRAME = struct.Struct("!QI?")  # bytes of the pickle, number of separate arrays, whether these are in shared memory
@@ -40,6 +41,9 @@ class Model(Protocol):
 
 Build = Callable[[], Model]
 """Loads a model and warms it up, in the device process. It is pickled by reference or as a frozen dataclass."""
+
+
+Reply = tuple[bool, Any, tuple[Fallback, ...]]
 
 
 class ArrayOutbox:
@@ -103,14 +107,19 @@ class Device:
 
     def __init__(self) -> None:
         self._model: Model | None = None
+        self._fallbacks = Collector()
 
-    def reply(self, body: bytes, arrays: Sequence[memoryview] = ()) -> tuple[bool, Any]:
-        """Make a pickled call. Return whether it succeeded, and its result or the message of its error."""
+    def reply(self, body: bytes, arrays: Sequence[memoryview] = ()) -> Reply:
+        """Make a pickled call.
+
+        Return whether it succeeded, its result or the message of its error, and the fallbacks since the reply before.
+        """
         try:
             verb, arguments = pickle.loads(body, buffers=arrays)
-            return True, getattr(self, verb)(*arguments)
+            succeeded, value = True, getattr(self, verb)(*arguments)
         except Exception as error:  # the boundary: the parent turns it into a WorkerError
-            return False, sentence(error, "the device process failed")
+            succeeded, value = False, sentence(error, "the device process failed")
+        return succeeded, value, self._fallbacks.take()
 
     def build(self, build: Build) -> None:
         self._model = build()

@@ -1,4 +1,5 @@
-"""What every device process does with its device: set threads, check the device class, report a lack of memory.
+"""What every device process does with its device: make it the present one, set threads, check its class, report a lack
+of memory.
 
 Only this file and the systems' own device.py import torch in serving.
 """
@@ -16,11 +17,24 @@ from serving.workers.device_plan import DevicePlan
 
 
 def prepare(plan: DevicePlan) -> None:
-    """Set torch's threads. Raises `DeviceError` if the device is of another class than the plan needs."""
+    """Make the device the process's present one, so that nothing is put on another, and set torch's threads.
+
+    Raises `InputError` for a device that this machine lacks, `DeviceError` for one of another class than the plan needs.
+    """
+    _select(plan.device)
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
     if plan.profiled_on is not None:
         check_device(plan.profiled_on, plan.device, plan.threads)
+
+
+def _select(name: str) -> None:
+    """Make a GPU that is named by its number the present one. What names none, such as a plan's memory, is then its own."""
+    device = torch.device(name)
+    if device.type != "cuda" or device.index is None:
+        return
+    device_class(name)  # raises `InputError` without this GPU
+    torch.cuda.set_device(device)
 
 
 def check_device(profiled: str, device: str, thread_count: int | None) -> None:

@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 from pliant.errors import WorkerError
 from serving.workers.device_process import Build, Device
 from serving.workers.resources import Resources
-from serving.workers.worker import CallingWorker, ModelError
+from serving.workers.worker import CallingWorker
 
 WATCH = "watch"  # the actor's second thread, in which one call waits as long as the actor lives
 
@@ -96,12 +96,10 @@ class RayWorker(CallingWorker):
             raise WorkerError("the device's actor is not running")
         message = pickle.dumps((verb, arguments), protocol=5)
         try:
-            succeeded, value = pickle.loads(await self._actor.ask.remote(message))
+            reply = pickle.loads(await self._actor.ask.remote(message))
         except RayError as error:
             raise WorkerError(f"the device's actor ended during {verb}: {_sentence(error)}") from None
-        if not succeeded:
-            raise ModelError(value)
-        return value
+        return self._result(reply)
 
 
 class DeviceActor:

@@ -7,15 +7,23 @@ launch and a restart, not the service.
 from __future__ import annotations
 
 import asyncio
+import logging
 import pickle
 import subprocess
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from pliant.errors import WorkerError
+from pliant.fallbacks import Fallback
 from serving.workers.child_process import HEADER, spawn
-from serving.workers.device_process import ArrayOutbox, Build
+from serving.workers.device_process import ArrayOutbox, Build, Reply
+
+logger = logging.getLogger("pliant.serving")
+
+MAX_FALLBACKS = 64
+"""The latest fallbacks of a device process that its worker keeps."""
 
 Rebuild = Callable[[Any], Any]
 """Gives the build of a changed model from a worker's present one: each worker keeps its own device."""
@@ -26,6 +34,13 @@ class Worker(Protocol):
 
     on_end: Callable[[], None] | None
     """Called once if the worker dies by itself, also during a call."""
+
+    on_fallback: Callable[[Fallback], None]
+    """Called when the device process falls back to a slower way."""
+
+    @property
+    def fallbacks(self) -> Sequence[Fallback]:
+        """Return what the device process has fallen back to since it was started."""
 
     @property
     def build(self) -> Any:
@@ -64,7 +79,24 @@ class CallingWorker(ABC):
 
     def __init__(self, build: Build, start_limit: float) -> None:
         self.on_end: Callable[[], None] | None = None
+        self.on_fallback: Callable[[Fallback], None] = lambda _: None
         self._build, self._start_limit = build, start_limit
+        self._fallbacks: deque[Fallback] = deque(maxlen=MAX_FALLBACKS)
+
+    @property
+    def fallbacks(self) -> Sequence[Fallback]:
+        return tuple(self._fallbacks)
+
+    def _result(self, reply: Reply) -> Any:
+        """Return the result in a device's reply, and take its fallbacks. Raises `ModelError` if the model raised."""
+        succeeded, value, fallbacks = reply
+        for fallback in fallbacks:
+            logger.warning("a device process falls back: %s", fallback.reason)
+            self._fallbacks.append(fallback)
+            self.on_fallback(fallback)
+        if not succeeded:
+            raise ModelError(value)
+        return value
 
     @property
     def build(self) -> Build:
@@ -83,6 +115,7 @@ class CallingWorker(ABC):
 
     async def restart(self) -> None:
         await self.stop()
+        self._fallbacks.clear()
         await self.start()
 
     async def run(self, setting: int, payloads: Sequence[Any]) -> tuple[Sequence[Any], float]:
@@ -174,12 +207,10 @@ class ProcessWorker(CallingWorker):
             self._writer.write(self._outbox.pack((verb, arguments)))
             await self._writer.drain()
             (length,) = HEADER.unpack(await self._reader.readexactly(HEADER.size))
-            succeeded, value = pickle.loads(await self._reader.readexactly(length))
+            reply = pickle.loads(await self._reader.readexactly(length))
         except (asyncio.IncompleteReadError, OSError):
             raise WorkerError(f"the device process ended during {verb}") from None
-        if not succeeded:
-            raise ModelError(value)
-        return value
+        return self._result(reply)
 
 
 class _Connection(asyncio.StreamReaderProtocol):

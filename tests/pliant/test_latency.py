@@ -18,6 +18,34 @@ def test_seconds_are_linear_between_points_flat_below_and_per_item_beyond(batch,
     assert TABLE.at(0, batch) == pytest.approx(seconds)
 
 
+STAIRS = LatencyTable((-5, 0), (2, 4, 8), ((0.1, 0.2, 0.3), (0.2, 0.3, 0.8)), (2, 4, 8))
+
+
+@pytest.mark.parametrize(
+    ("batch", "seconds"), [(1, 0.2), (2, 0.2), (3, 0.3), (4, 0.3), (5, 0.8), (8, 0.8), (9, 0.9), (16, 1.6)]
+)
+def test_with_buckets_a_batch_takes_as_long_as_the_bucket_that_holds_it(batch, seconds):
+    assert STAIRS.at(0, batch) == pytest.approx(seconds)
+    assert STAIRS.dense(16)[1, batch] == pytest.approx(seconds)
+
+
+def test_a_bucket_that_was_not_measured_takes_what_a_batch_of_its_size_would():
+    unmeasured = LatencyTable((0,), (1, 4), ((0.1, 0.4),), (1, 2, 4, 8))
+    assert [unmeasured.at(0, n) for n in (1, 2, 3, 5)] == pytest.approx([0.1, 0.2, 0.4, 0.8])
+
+
+def test_a_table_of_some_settings_keeps_its_buckets():
+    assert STAIRS.only([-5]) == LatencyTable((-5,), (2, 4, 8), ((0.1, 0.2, 0.3),), (2, 4, 8))
+    with pytest.raises(InputError, match="setting is 4"):
+        STAIRS.only([4])
+
+
+@pytest.mark.parametrize("buckets", [(0, 2), (4, 2), (2, 2)])
+def test_buckets_that_do_not_ascend_from_one_on_are_refused(buckets):
+    with pytest.raises(InputError, match="buckets is"):
+        LatencyTable((0,), (1,), ((0.1,),), buckets)
+
+
 LENGTHS = LatencyTable((8, 16, 64), (1, 4), ((0.1, 0.2), (0.2, 0.4), (0.5, 1.7)))
 
 

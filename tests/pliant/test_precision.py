@@ -8,7 +8,7 @@ import torch
 from pliant import precision
 from pliant.errors import InputError
 from pliant.models.packed import PackedLinear, can_pack
-from pliant.precision import check_precision, has_bfloat16
+from pliant.precision import check_precision, dtype_of, half_precision, has_bfloat16, is_fast
 from tests.fixtures.processor import NEEDS_BFLOAT16
 
 REFUSED = "task.precision is bfloat16, but must be float32 here: this processor has no instructions for bfloat16"
@@ -110,3 +110,28 @@ def test_instructions_for_tiles_are_enough(capable, monkeypatch):
     monkeypatch.setattr(precision.platform, "machine", lambda: "AMD64")
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     assert has_bfloat16("cpu") is False
+
+
+def test_a_precision_is_a_type_of_torch_where_the_device_is_fast_in_it(monkeypatch):
+    assert (dtype_of("float32", "cpu"), dtype_of("float16", "cuda")) == (torch.float32, torch.float16)
+    with pytest.raises(InputError, match="precision is float8, but must be one of float32, bfloat16, float16"):
+        dtype_of("float8", "cpu")
+    with pytest.raises(InputError, match="served is float16, but must be float32 or bfloat16 on a CPU"):
+        dtype_of("float16", "cpu", "served")
+    for has in (False, True):
+        monkeypatch.setattr(precision, "has_bfloat16", lambda device, has=has: has)
+        assert is_fast("bfloat16", "cpu") is has
+
+
+@pytest.mark.parametrize(
+    ("device", "has", "half"),
+    [
+        ("cpu", True, "bfloat16"),
+        ("cpu", False, None),
+        ("cuda:1", True, "bfloat16"),
+        ("cuda", False, "float16"),
+    ],
+)
+def test_half_precision_is_bfloat16_where_a_device_has_it_and_float16_on_older_gpus(monkeypatch, device, has, half):
+    monkeypatch.setattr(precision, "has_bfloat16", lambda device: has)
+    assert half_precision(device) == half

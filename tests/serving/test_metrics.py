@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pliant.fallbacks import Fallback
 from pliant.protocol import (
     Answer,
     Arrived,
@@ -34,6 +35,16 @@ def counted(journal) -> tuple[Metrics, CollectorRegistry]:
     for entry in journal:
         counts.observe(entry)
     return counts, registry
+
+
+def test_fallbacks_of_device_processes_are_counted_by_kind():
+    counts, registry = counted([])
+    for kind in ("capture", "capture", "memory"):
+        counts.fell_back(Fallback(kind, "a sentence"))
+    values = {
+        kind: registry.get_sample_value("pliant_fallbacks_total", {"kind": kind}) for kind in ("capture", "memory")
+    }
+    assert values == {"capture": 2.0, "memory": 1.0}
 
 
 def test_device_seconds_and_answers_are_counted_by_tenant():

@@ -17,11 +17,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pliant.bins.artifact import Shape
-from pliant.bins.runtimes.padding import Batch
-from pliant.models.graphs import Capture
+from pliant.bins.runtimes.padding import Batch, size_text
+from pliant.models.graphs import Capture, reason_of
 
 Call = Callable[[Batch], NDArray[np.float32]]
 """From a batch of a shape to its outputs [B, K]."""
+
+Note = Callable[[str], None]
+"""Takes a sentence about a shape that runs otherwise than planned."""
+
+
+def ignore(_: str) -> None:
+    """Take no note."""
 
 
 class Model(Protocol):
@@ -53,12 +60,15 @@ class EagerEngine:
 class GraphsEngine:
     """One graph per static shape; they share memory, so they run one at a time. A dynamic shape runs eagerly.
 
-    `open` raises `RuntimeError` for a model that cannot be captured: one that waits for the device or reads the host.
+    So does a shape that cannot be captured, as of a model that waits for the device or reads the host. `note` is called
+    with a sentence about it.
     """
 
-    def __init__(self, model: Model, inputs: Sequence[str], device: torch.device, capture: Capture) -> None:
+    def __init__(
+        self, model: Model, inputs: Sequence[str], device: torch.device, capture: Capture, note: Note = ignore
+    ) -> None:
         self._model, self._inputs, self._device, self._capture = model, tuple(inputs), device, capture
-        self._eager, self._turn = EagerEngine(model, device), threading.Lock()
+        self._eager, self._turn, self._note = EagerEngine(model, device), threading.Lock(), note
 
     def open(self, shape: Shape) -> Call:
         """Capture the graph of one shape. Begin with the largest: the others fit into its memory."""
@@ -68,8 +78,12 @@ class GraphsEngine:
         host_IBN = torch.ones(size, dtype=torch.long, pin_memory=self._device.type == "cuda")
         input_IBN = host_IBN.to(self._device)
         inputs = dict(zip(self._inputs, input_IBN.unbind(), strict=True))
-        with torch.inference_mode():
-            replay = self._capture(lambda: self._model(**inputs))
+        try:
+            with torch.inference_mode():
+                replay = self._capture(lambda: self._model(**inputs))
+        except RuntimeError as error:
+            self._note(f"{size_text(shape)} runs without a CUDA graph ({reason_of(error)})")
+            return self._in_turn(self._eager.open(shape))
 
         def call(batch: Batch) -> NDArray[np.float32]:
             with torch.inference_mode():

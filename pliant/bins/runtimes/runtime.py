@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from pliant.bins.artifact import ENGINES, PLACEMENTS, Encoder, Shape
 from pliant.bins.runtimes.cache import check_versions, verify
 from pliant.bins.runtimes.compile import package
-from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, to_host
+from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, Note, ignore, to_host
 from pliant.bins.runtimes.model import HeadedEncoder, describe, load_model
 from pliant.bins.runtimes.padding import Batch, Payload, check, padded, size_text
 from pliant.errors import ArtifactError, InputError
-from pliant.models.graphs import CudaCapture
+from pliant.models.graphs import CudaCapture, reason_of
+from pliant.models.pieces import Pieces
 
 __all__ = ["BinsRuntime", "Payload", "Run"]
 
@@ -73,9 +74,15 @@ class BinsRuntime:
             if shape.length > longest:
                 raise InputError("shape", size_text(shape), f"at most {longest} tokens long for {encoder.name}")
         self.shapes, self._pad, self._typed = tuple(shapes), model.pad, model.typed
-        self._engine = _engine(engine, encoder, folder, files or {}, torch.device(device), threads)
+        self._name, self._notes, self._pieces = encoder.name, dict[str, None](), Pieces(torch.device(device))
+        self._engine = _engine(engine, encoder, folder, files or {}, torch.device(device), threads, self._note)
         self._shared = placement == "shared"
         self._calls = self._opened(range(len(self.shapes))) if self._shared else {}
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """Return what runs otherwise than planned, as that has failed: one sentence each."""
+        return tuple(f"{self._name}: {text}" for text in (*self._notes, *self._pieces.fallbacks))
 
     def load(self, setting: int) -> None:
         """Load all batch sizes of this shape's length, in place of another length.
@@ -94,14 +101,35 @@ class BinsRuntime:
             )  # The former ones live until then: the graphs' memory pool must not become empty.
 
     def run(self, setting: int, payloads: Sequence[Payload]) -> Run:
-        """Return the texts' outputs. Raises `InputError` for texts that do not fit, or a shape that is not loaded."""
+        """Return the texts' outputs. Raises `InputError` for texts that do not fit, or a shape that is not loaded.
+
+        Texts for which the device lacks memory run in smaller batches in the dynamic runtime, where that is loaded.
+        """
         start = time.perf_counter()
         shape, call = self._known(setting), self._calls.get(setting)
         if call is None:
             raise InputError("setting", setting, f"one that is loaded, {sorted(self._calls)}")
         check(shape, payloads)
-        output_BK = call(padded(shape, payloads, self._pad, self._typed))
-        return Run(list(output_BK[: len(payloads)]), time.perf_counter() - start)
+        rest = self._dynamic()
+        outputs = self._pieces.run(
+            setting,
+            size_text(shape),
+            payloads,
+            lambda texts: self._outputs(shape, call, texts),
+            None if rest is None else lambda texts: self._outputs(*rest, texts),
+        )
+        return Run(outputs, time.perf_counter() - start)
+
+    def _outputs(self, shape: Shape, call: Call, payloads: Sequence[Payload]) -> list[NDArray[np.float32]]:
+        return list(call(padded(shape, payloads, self._pad, self._typed))[: len(payloads)])
+
+    def _dynamic(self) -> tuple[Shape, Call] | None:
+        """Return the dynamic runtime, where there is one and it is loaded."""
+        loaded = ((self.shapes[setting], call) for setting, call in self._calls.items())
+        return next(((shape, call) for shape, call in loaded if shape.dynamic), None)
+
+    def _note(self, text: str) -> None:
+        self._notes[text] = None
 
     def _known(self, setting: int) -> Shape:
         if not 0 <= setting < len(self.shapes):
@@ -117,14 +145,22 @@ class BinsRuntime:
 class AotEngine:
     """AOTInductor packages of a verified folder, which share the weights of `model`."""
 
-    def __init__(self, model: HeadedEncoder, folder: Path) -> None:
-        self._inputs, self._folder = model.inputs, folder
+    def __init__(self, model: HeadedEncoder, folder: Path, note: Note = ignore) -> None:
+        self._model, self._inputs, self._folder, self._note = model, model.inputs, folder, note
         self._device = next(model.parameters()).device
         self._weights = dict(model.named_parameters()) | dict(model.named_buffers())
 
     def open(self, shape: Shape) -> Call:
-        """Load the package of a shape. Raises `ArtifactError` where the encoder lacks a weight that it wants."""
-        loaded = torch._inductor.aoti_load_package(str(self._folder / package(shape)))
+        """Load the package of a shape. Where that fails the shape runs in plain torch, and `note` is called.
+
+        Raises `ArtifactError` where the encoder lacks a weight that it wants.
+        """
+        index = -1 if self._device.index is None else self._device.index  # -1: the present device
+        try:
+            loaded = torch._inductor.aoti_load_package(str(self._folder / package(shape)), device_index=index)
+        except RuntimeError as error:
+            self._note(f"{size_text(shape)} runs in plain torch, as its package cannot be loaded ({reason_of(error)})")
+            return EagerEngine(self._model, self._device).open(shape)
         names = loaded.get_constant_fqns()
         if lacking := [name for name in names if name not in self._weights]:
             raise ArtifactError(f"the compiled {size_text(shape)} wants weights that the encoder lacks: {lacking[:3]}")
@@ -160,7 +196,13 @@ class _Threaded:
 
 
 def _engine(
-    name: str, encoder: Encoder, folder: Path | None, files: Mapping[str, str], device: torch.device, threads: int
+    name: str,
+    encoder: Encoder,
+    folder: Path | None,
+    files: Mapping[str, str],
+    device: torch.device,
+    threads: int,
+    note: Note,
 ) -> Engine:
     if name == "onnx":
         return _onnx(_verified(name, folder, files), threads)
@@ -168,8 +210,10 @@ def _engine(
         raise InputError("engine", name, f"onnx, aot or eager on {device}")
     model = load_model(encoder).to(device)
     if name == "graphs":
-        return GraphsEngine(model, model.inputs, device, CudaCapture(device))
-    torch_engine = AotEngine(model, _verified(name, folder, files)) if name == "aot" else EagerEngine(model, device)
+        return GraphsEngine(model, model.inputs, device, CudaCapture(device), note)
+    torch_engine = (
+        AotEngine(model, _verified(name, folder, files), note) if name == "aot" else EagerEngine(model, device)
+    )
     return _Threaded(torch_engine, threads) if device.type == "cpu" else torch_engine
 
 

@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pliant.cascade.runtime import CascadeRuntime, Execution
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import load_model, positions
+from pliant.precision import has_bfloat16
 from tests.fixtures.cascade.classifiers import tiny_classifier
 
 LENGTHS = (12, 5, 20, 12)
@@ -100,11 +102,75 @@ def test_importance_of_a_model_without_the_attention_interface_is_refused_by_nam
         runtime.run(0, payloads((6,)), importance=True)
 
 
-def test_an_empty_batch_and_bfloat16_on_a_cpu_are_refused():
+def test_an_empty_batch_is_refused():
     with pytest.raises(InputError, match="payloads is empty"):
         CascadeRuntime({0: tiny_classifier()}).run(0, [])
-    with pytest.raises(InputError, match="precision is bfloat16, but must be float32 on a CPU"):
-        CascadeRuntime({}, execution=Execution("bfloat16"))
+
+
+def test_a_precision_that_is_unknown_or_slow_on_this_device_is_refused(monkeypatch):
+    with pytest.raises(InputError, match="precision is float8, but must be one of float32, bfloat16, float16"):
+        Execution("float8")
+    with pytest.raises(InputError, match="precision is float16, but must be float32 or bfloat16 on a CPU"):
+        CascadeRuntime({0: tiny_classifier()}, execution=Execution("float16"))
+    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: False)
+    with pytest.raises(InputError, match="precision is bfloat16, but must be float32 here"):
+        CascadeRuntime({0: tiny_classifier()}, execution=Execution("bfloat16"))
+
+
+@pytest.fixture
+def with_bfloat16(monkeypatch):
+    """On every processor, though slowly where it has no instructions for it. Packing needs them."""
+    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: True)
+
+
+@pytest.mark.parametrize("importance", [False, True], ids=["logits", "importance"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+def test_weights_are_converted_once_and_no_run_converts_any(with_bfloat16, family, importance):
+    """Autocast over weights in float32 converted each of them in every launch, which doubled the operations."""
+    classifier = tiny_classifier(family=family)
+    runtime = CascadeRuntime({0: classifier}, execution=Execution("bfloat16", packed=False))
+    module = runtime._models[0].module
+    assert {weight.dtype for weight in module.parameters()} == {torch.bfloat16}
+    weights = {weight.data_ptr() for weight in module.parameters()}
+    with Conversions(weights) as converted:
+        run = runtime.run(0, payloads(typed=family == "bert"), importance)
+    assert converted.weights == 0
+    plain = CascadeRuntime({0: classifier}, execution=Execution(packed=False))
+    expected = plain.run(0, payloads(typed=family == "bert"), importance)
+    for row, exact in zip(run.logits, expected.logits, strict=True):
+        assert row.dtype == np.float32
+        np.testing.assert_allclose(row, exact, atol=0.05)
+
+
+class Conversions(TorchDispatchMode):
+    """Counts the operations that convert a weight, by its address."""
+
+    def __init__(self, addresses) -> None:
+        super().__init__()
+        self.addresses, self.weights = addresses, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten._to_copy.default and args[0].data_ptr() in self.addresses:
+            self.weights += 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.skipif(not has_bfloat16("cpu"), reason="this processor has no instructions for bfloat16")
+@pytest.mark.parametrize("importance", [False, True], ids=["logits", "importance"])
+def test_a_processor_with_instructions_for_bfloat16_packs_such_weights(importance):
+    classifier = tiny_classifier()
+    run = CascadeRuntime({0: classifier}, execution=Execution("bfloat16")).run(0, payloads(), importance)
+    expected = CascadeRuntime({0: classifier}).run(0, payloads(), importance)
+    for row, exact in zip(run.logits, expected.logits, strict=True):
+        np.testing.assert_allclose(row, exact, atol=0.05)
+
+
+def test_each_classifier_may_have_a_precision_of_its_own(with_bfloat16):
+    classifier = tiny_classifier()
+    executions = {0: Execution(packed=False), 1: Execution("bfloat16", packed=False)}
+    runtime = CascadeRuntime({0: classifier, 1: classifier}, execution=executions)
+    types = {number: next(loaded.module.parameters()).dtype for number, loaded in runtime._models.items()}
+    assert types == {0: torch.float32, 1: torch.bfloat16}
 
 
 def test_threads_are_left_as_they_were():

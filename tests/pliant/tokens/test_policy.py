@@ -45,12 +45,19 @@ def knowledges(draw) -> Knowledge:
     below = tuple(sorted(draw(st.sets(st.floats(0, 1e4), max_size=3))))
     rule = RateRule(below, tuple(draw(st.sampled_from(settings)) for _ in range(len(below) + 1)))
     loading = {s: draw(st.floats(0, 9)) for s in settings} if draw(st.booleans()) else {}
-    return Knowledge(LatencyTable(settings, batches, rows), accuracy, rule, loading)
+    buckets = batches if draw(st.booleans()) else ()
+    return Knowledge(LatencyTable(settings, batches, rows, buckets), accuracy, rule, loading)
 
 
 @given(knowledges())
 def test_knowledge_comes_back_equal_from_json_text(some):
     assert Knowledge.of(json.loads(json.dumps(some.plain()))) == some
+
+
+def test_facts_of_older_journals_lack_the_buckets():
+    facts = KNOWN.plain()
+    del facts["latency"]["buckets"]
+    assert Knowledge.of(facts) == KNOWN
 
 
 def without(key: str) -> dict:
@@ -227,13 +234,13 @@ def test_what_a_launch_takes_beyond_the_device_is_learnt_and_planned_for():
 
 def test_knowledge_is_told_as_plain_values_by_name():
     some = Knowledge(
-        LatencyTable((0, 4), (1, 2), ((0.5, 1.0), (1.0, 2.0))),
+        LatencyTable((0, 4), (1, 2), ((0.5, 1.0), (1.0, 2.0)), (2,)),
         {"a": {0: 0.5, 4: 0.75}},
         RateRule((9.0,), (4, 0)),
         {0: 2.0},
     )
     assert some.plain() == {
-        "latency": {"settings": [0, 4], "batches": [1, 2], "seconds": [[0.5, 1.0], [1.0, 2.0]]},
+        "latency": {"settings": [0, 4], "batches": [1, 2], "seconds": [[0.5, 1.0], [1.0, 2.0]], "buckets": [2]},
         "accuracy": {"a": [[0, 0.5], [4, 0.75]]},
         "rule": {"below": [9.0], "gammas": [4, 0]},
         "loading": [[0, 2.0]],

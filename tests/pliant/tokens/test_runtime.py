@@ -10,6 +10,7 @@ import torch
 
 from pliant.device import device_class, threads
 from pliant.errors import BackboneError, InputError
+from pliant.fallbacks import Collector
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime, load_model
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.tokens.captures import Recorded
@@ -236,6 +237,27 @@ def test_weights_are_packed_where_it_is_wanted_and_possible_and_no_graph_holds_t
     execution = Execution(packed=packed, capture=Recorded() if graphs else None)
     TokensRuntime(tiny_backbone(), "digest", TASKS, execution=execution)
     assert len(calls) == packs
+
+
+def test_a_batch_that_lacks_memory_runs_in_halves_and_so_do_later_ones(monkeypatch):
+    """It once failed, was launched again at the same size, and failed again."""
+    small, plain = (TokensRuntime(tiny_backbone(), "digest", TASKS) for _ in range(2))
+    collector, sizes, classify = Collector(), [], TokensRuntime._classify
+
+    def lacking(self, gamma, pixel_BHWC, task_B):
+        sizes.append(len(pixel_BHWC))
+        if len(pixel_BHWC) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return classify(self, gamma, pixel_BHWC, task_B)
+
+    expected = plain.run(-5, payloads("ababab")).probabilities
+    monkeypatch.setattr(TokensRuntime, "_classify", lacking)
+    assert close(small.run(-5, payloads("ababab")).probabilities, expected)
+    assert sizes == [6, 3, 1, 1, 1, 1, 1, 1]
+    sizes.clear()
+    small.run(-5, payloads("ab"))
+    assert sizes == [1, 1]
+    assert [fallback.kind for fallback in collector.take()] == ["memory", "memory"]
 
 
 def test_a_refusal_names_backbones_by_their_first_twelve_digits():

@@ -80,6 +80,8 @@ def test_a_latency_profile_has_a_time_for_every_gamma_and_batch(runtime):
 class Recording:
     """A runtime that only notes what it was asked."""
 
+    buckets = ()
+
     def __init__(self) -> None:
         self.asked: list[tuple[int, list[str]]] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from registry.names import BINS_ENCODER, BINS_PREFIX
 from serving.bins import assembly as bins_assembly
 from serving.bins.assembly import check, make_scheduler
 from serving.bins.catalog import load_catalog
+from serving.workers import ray_pool
 from serving.workers.worker import ProcessWorker
 from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import (
@@ -96,6 +98,24 @@ def test_each_worker_has_an_equal_share_of_those_that_may_wait_rounded_up(regist
 def test_processes_of_this_machine_need_no_pool_that_is_closed():
     make, close = bins_assembly.open_pool(QUIET)
     assert make is ProcessWorker and close() is None
+
+
+def test_workers_take_the_devices_in_turn_but_ray_numbers_its_gpus_itself(registry, monkeypatch):
+    publish_tiny(registry)
+    catalog, two = load_catalog(registry, "champion"), replace(QUIET, device="cuda:0, cuda:1", workers=3)
+    built = [bins_assembly.build_plan(two, catalog, worker).plan.device for worker in range(3)]
+    assert built == ["cuda:0", "cuda:1", "cuda:0"]
+    on_nodes = replace(two, pool="ray")
+    assert {bins_assembly.build_plan(on_nodes, catalog, worker).plan.device for worker in range(3)} == {"cuda"}
+    needs = []
+    monkeypatch.setattr(
+        ray_pool,
+        "RayPool",
+        lambda address, resources: needs.append(resources) or SimpleNamespace(make_worker=None, close=None),
+    )
+    for device in ("cuda:0, cuda:1", "cuda", "cpu"):
+        bins_assembly.open_pool(replace(on_nodes, device=device))
+    assert [resources.num_gpus for resources in needs] == [1.0, 1.0, 0.0]
 
 
 def test_where_ray_is_installed_devices_on_its_nodes_are_checked_there(registry, monkeypatch):

@@ -25,6 +25,10 @@ def test_who_sets_nothing_gets_one_device_in_a_process_of_this_machine():
         ({"margin": 1.0}, "PLIANT_MARGIN is 1.0, but must be at least 0 and below 1"),
         ({"margin": -0.1}, "PLIANT_MARGIN is -0.1, but must be at least 0 and below 1"),
         ({"pool": "sea"}, "PLIANT_POOL is 'sea', but must be one of processes, ray"),
+        (
+            {"pool": "ray", "device": "cuda:0, cpu"},
+            "PLIANT_DEVICE is cuda:0, cpu, but must be of one kind on Ray's nodes",
+        ),
         ({"spare": -1}, "PLIANT_SPARE is -1, but must be 0"),
     ],
 )

@@ -142,6 +142,7 @@ def test_a_task_is_described_with_all_of_its_levels_and_candidates(registry):
             "max_length": 32,
             "tolerance": None,
             "device": DEVICE,
+            "precision": "float32",
             "target": 0.95,
             "confidence": 0.95,
             "levels": [

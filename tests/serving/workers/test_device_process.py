@@ -15,7 +15,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pliant import fallbacks
 from pliant.errors import WorkerError
+from pliant.fallbacks import Fallback
 from serving.workers.child_process import receive
 from serving.workers.device_process import SHARED_BYTES, ArrayInbox, ArrayOutbox, Device, main
 from tests.fixtures.fakes import EchoModel
@@ -81,7 +83,19 @@ def test_a_message_that_is_cut_off_ends_the_process(outbox):
 
 
 def call(device: Device, verb: str, *arguments: object) -> tuple[bool, object]:
-    return device.reply(pickle.dumps((verb, arguments)))
+    return device.reply(pickle.dumps((verb, arguments)))[:2]
+
+
+def test_a_reply_tells_the_fallbacks_since_the_one_before():
+    def build():
+        fallbacks.note("capture", "no graph")
+        return EchoModel()
+
+    device = Device()
+    device.build(build)
+    message = pickle.dumps(("run", (0, ["x"])))
+    assert device.reply(message)[2] == (Fallback("capture", "no graph"),)
+    assert device.reply(message)[2] == ()
 
 
 def test_a_device_builds_runs_updates_and_loads_a_model():
@@ -159,7 +173,7 @@ def test_calls_are_answered_in_turn_until_the_parent_closes_the_socket(outbox):
     with ours, ours.makefile("rb") as answers:
         for verb, arguments in (("build", (EchoModel,)), ("run", (2, [np.zeros(SHARED_BYTES, np.uint8)]))):
             ours.sendall(outbox.pack((verb, arguments)))
-            succeeded, result = receive(answers)
+            succeeded, result, _ = receive(answers)
             assert succeeded
         assert result[0][0][0].shape == (SHARED_BYTES,) and result[0][0][1] == 2
         ours.shutdown(socket.SHUT_WR)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pliant.device import device_class
-from pliant.errors import DeviceError, WorkerError
+from pliant.errors import DeviceError, InputError, WorkerError
 from serving.workers.device_plan import DevicePlan
 from serving.workers.on_device import check_device, prepare, reporting_memory
 
@@ -54,3 +54,21 @@ def test_other_errors_and_none_pass():
         pass
     with pytest.raises(ValueError, match="shape"), reporting_memory("cpu"):
         raise ValueError("shape")
+
+
+@pytest.mark.parametrize(("device", "selected"), [("cuda:1", [torch.device("cuda:1")]), ("cuda", []), ("cpu", [])])
+def test_a_device_process_makes_its_gpu_the_present_one_before_anything_else(monkeypatch, device, selected):
+    made = []
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(torch.cuda, "set_device", made.append)
+    prepare(DevicePlan(device, None, None, ()))
+    assert made == selected
+
+
+def test_a_gpu_that_is_not_there_is_refused_in_a_sentence(monkeypatch):
+    def missing(device):
+        raise AssertionError("Invalid device id")
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", missing)
+    with pytest.raises(InputError, match=r"device is cuda:7, but must be one that torch finds .*\(Invalid device id\)"):
+        prepare(DevicePlan("cuda:7", None, None, ()))

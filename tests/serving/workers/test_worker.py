@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from pliant.errors import WorkerError
+from pliant.fallbacks import Fallback
 from pliant.protocol import replay
 from serving.clock import loop_clock
 from serving.driver import Driver, Limits
@@ -229,6 +230,23 @@ class Calling(CallingWorker):
         self.calls.append("stop")
 
 
+def test_fallbacks_are_logged_passed_on_and_kept_until_the_device_is_restarted(caplog):
+    async def main():
+        worker, passed_on = Calling(), []
+        worker.on_fallback = passed_on.append
+        fallback = Fallback("memory", "batches of 64 do not fit")
+        assert worker._result((True, "value", (fallback,))) == "value"
+        assert passed_on == list(worker.fallbacks) == [fallback]
+        assert "a device process falls back: batches of 64 do not fit" in caplog.messages
+        with pytest.raises(ModelError, match="no such task"):
+            worker._result((False, "no such task", (fallback,)))
+        assert len(worker.fallbacks) == 2, "a failed call tells them too"
+        await worker.restart()
+        assert worker.fallbacks == ()
+
+    asyncio.run(main())
+
+
 def test_calls_reach_the_device_and_a_restart_stops_it_first():
     async def main():
         worker = Calling(run=(["y"], 0.5), load="2.5")
@@ -292,7 +310,7 @@ class Process:
 @pytest.fixture
 def spawned(monkeypatch):
     """Processes that say what is in `answers`, if anything; their ends of the sockets are in `ends`."""
-    record = SimpleNamespace(answers=[(True, None)], processes=[], ends=[], started=[])
+    record = SimpleNamespace(answers=[(True, None, ())], processes=[], ends=[], started=[])
 
     def spawn(entry, handed_down):
         ours, theirs = socket.socketpair()

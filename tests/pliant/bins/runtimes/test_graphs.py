@@ -122,3 +122,23 @@ def test_only_a_mask_is_left_out_and_nothing_is_learnt_from_what_runs():
     graphs.open(Shape(2, 1))(batch)
     every = sorted(batch)
     assert passed == [(["input_ids", "token_type_ids"], True), (every, True), (every, True)]
+
+
+def test_a_shape_that_cannot_be_captured_runs_without_a_graph_beside_the_others_and_is_told():
+    model, good, notes = load_model(tiny_encoder()), Calls(), []
+
+    def capture(call):
+        if good.captured == 1:
+            good.captured += 1
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return good(call)
+
+    shapes = [Shape(12, 2), Shape(8, 2), Shape(8, 1)]
+    engine = GraphsEngine(model, model.inputs, CPU, capture, notes.append)
+    calls = {shape: engine.open(shape) for shape in shapes}
+    assert notes == ["2 x 8 runs without a CUDA graph (operation not permitted when stream is capturing)"]
+    for shape, call in calls.items():
+        payloads = [random_payload(np.random.default_rng(0), 5)] * shape.batch
+        batch = padded(shape, payloads, model.pad, model.typed)
+        np.testing.assert_allclose(call(batch), EagerEngine(model, CPU).open(shape)(batch), atol=1e-5)
+    assert good.replayed == 2

@@ -1,0 +1,44 @@
+"""What a process does in a slower way than was meant, since the better way failed: a graph that cannot be captured, say.
+
+Fallbacks are warnings of one logger. A device process collects them there for its service, which logs them, shows them in
+its status and counts them. Knows no system.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+logger = logging.getLogger("pliant.fallbacks")
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """`kind`: what failed (capture, memory, precision). `reason`: what happened and what is done instead, one sentence."""
+
+    kind: str
+    reason: str
+
+
+def note(kind: str, reason: str) -> None:
+    """Report a fallback, to the collector of this process or else to its log."""
+    logger.warning("%s", reason, extra={"kind": kind})
+
+
+class Collector(logging.Handler):
+    """Keeps the fallbacks that are noted in this process until they are taken. The newest collector gets them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._noted: list[Fallback] = []
+        for former in [handler for handler in logger.handlers if isinstance(handler, Collector)]:
+            logger.removeHandler(former)
+        logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._noted.append(Fallback(str(vars(record).get("kind", "")), record.getMessage()))
+
+    def take(self) -> tuple[Fallback, ...]:
+        """Return what was noted since the last call."""
+        taken, self._noted = tuple(self._noted), []
+        return taken
