@@ -7,7 +7,7 @@ from typing import Any
 
 from cli import options
 
-PARTS = "planner, kernels, gpu, policies, devices, house or live"
+PARTS = "planner, kernels, gpu, policies, devices, host, house or live"
 OVERRIDES = ("data", "upstream", "backbone", "device", "limit")
 
 

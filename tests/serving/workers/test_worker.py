@@ -324,7 +324,7 @@ def test_a_worker_that_is_not_running_says_so_and_can_be_stopped_and_killed(spaw
 
     asyncio.run(main())
     assert [process.calls for process in spawned.processes] == [["kill", "wait"]] * 2
-    assert spawned.started == [("serving.workers.device_process:main", 1)] * 2
+    assert spawned.started == [("serving.workers.device_process:main", 2)] * 2
 
 
 def test_nothing_of_a_worker_that_was_stopped_stays_open(spawned):
@@ -332,7 +332,7 @@ def test_nothing_of_a_worker_that_was_stopped_stays_open(spawned):
         worker = ProcessWorker(EchoModel)
         await worker.start()
         worker.kill()
-        descriptor = worker._outbox.fd
+        descriptor = worker._outbox.fds[0]
         await worker.stop()
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
