@@ -14,7 +14,7 @@ logger = logging.getLogger("pliant.fallbacks")
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """`kind`: what failed (capture, memory, precision). `reason`: what happened and what is done instead, one sentence."""
+    """`kind`: what failed (capture, package, memory, precision). `reason`: what happened and what is done, one sentence."""
 
     kind: str
     reason: str

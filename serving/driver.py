@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any
 
 from pliant.errors import InputError, SchedulerError, WorkerError
+from pliant.fallbacks import Fallback
 from pliant.protocol import (
     Action,
     Answer,
@@ -129,9 +130,14 @@ class Driver:
         return self._usual_deadline
 
     @property
-    def slots(self) -> Sequence[WorkerSlot]:
-        """Return the workers as they are now: which are up, and what their device processes have fallen back to."""
-        return self._slots
+    def up(self) -> list[bool]:
+        """Return of each worker whether it is up; one that has died is not, until it is restarted."""
+        return [slot.up for slot in self._slots]
+
+    @property
+    def fallbacks(self) -> list[Sequence[Fallback]]:
+        """Return of each worker what its device process has fallen back to since it was started."""
+        return [slot.worker.fallbacks for slot in self._slots]
 
     @property
     def spares(self) -> int:

@@ -65,6 +65,8 @@ FRAMEWORK_HOMES = {
                 "attention",
                 "runtime",
                 "packed",
+                "convert",
+                "pieces",
                 "graphs",
                 "resident",
                 "staging",

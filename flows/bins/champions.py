@@ -19,6 +19,10 @@ VERSION = "pliant.encoder"
 """Tag of a version of bins: the number of the version of its encoder's model."""
 
 
+SCORE = "pliant.score"
+"""Tag of a version of bins: the test score of its encoder in the precision of the bins, as JSON; null without a test."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """What bins were chosen with: enough to choose them again on another device."""
@@ -67,7 +71,15 @@ def fetch_encoder(registry: MlflowRegistry, champion: Champion) -> tuple[Encoder
 
 
 def fetch_score(registry: MlflowRegistry, champion: Champion) -> Score | None:
-    """Return the test score of the champion's encoder; None where it was not tested."""
+    """Return the test score of the champion's encoder, in the bins' precision; None where it was not tested."""
+    if SCORE in champion.published.tags:
+        score = json.loads(champion.published.tags[SCORE])
+        return Score(**score) if score else None
+    return fetch_float32_score(registry, champion)
+
+
+def fetch_float32_score(registry: MlflowRegistry, champion: Champion) -> Score | None:
+    """Return the test score of the champion's encoder in float32; None where it was not tested."""
     version = int(champion.published.tags.get(VERSION, 0))
     encoder = registry.fetch(BINS_ENCODER + champion.bins.name, version)[1] if version else None
     notes = json.loads(encoder.tags.get(TRAINING, "{}")) if encoder else {}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flows import config
+from flows.arithmetic import ArithmeticConfig
 from pliant.bins.artifact import ENGINES, PLACEMENTS
 from pliant.bins.reference import ReferenceConfig
 from pliant.errors import InputError
@@ -146,6 +147,7 @@ class BinsFlowConfig:
     device: str = "cpu"
     threads: int = 1
     seed: int = 0
+    arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     # Long launches scatter little, and would take most of the time.
     latency: LatencyConfig = field(default_factory=lambda: LatencyConfig(repeats=7, budget=0.3))

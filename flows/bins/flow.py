@@ -14,6 +14,7 @@ from prefect import flow
 from prefect.artifacts import create_table_artifact
 
 from flows import settings
+from flows.arithmetic import half_of
 from flows.bins import config as bins_config
 from flows.bins import stages
 from flows.bins.champions import Score, fetch_score, load_champions
@@ -22,7 +23,7 @@ from flows.bins.gate import Candidate, Verdict, judge
 from flows.bins.packages import weighed_of
 from flows.bins.plan import describe
 from flows.bins.publish import publish
-from flows.bins.stages import Stream, StreamResults
+from flows.bins.stages import Stream, StreamResults, tested
 from flows.device import check_device
 from flows.gate import to_markdown
 from flows.keys import StageResult
@@ -50,7 +51,7 @@ def profile(
     key: str, config: BinsFlowConfig, stream: Stream, encoder: StageResult, store: FolderStore, home: Path
 ) -> StageResult:
     with stage(f"{stream.name}: compile, latency profile") as progress:
-        return stages.make_latencies(config, encoder, key, store, home, progress)
+        return stages.make_latencies(config, stream, encoder, key, store, home, progress)
 
 
 @cached_stage("bins")
@@ -86,6 +87,7 @@ def bins(config: str | None = None, overrides: dict[str, Any] | None = None) -> 
     """
     flow_config = bins_config.read(Path(config) if config else None, overrides)
     check_device(flow_config)  # before anything is trained
+    half_of(flow_config.arithmetic, flow_config.device)
     home = settings.read().home
     store = FolderStore(settings.read().store)
     with stage("texts") as progress:
@@ -126,7 +128,7 @@ def _champions() -> dict[str, Candidate]:
 
 def _challenger(result: StreamResults, store: FolderStore) -> Candidate:
     planned = store.load(Bins, result.bins["key"], result.bins["digest"])
-    score = result.encoder.get("notes", {}).get("score")
+    score = tested(result)
     return Candidate(planned, Score(**score) if score else None)
 
 
@@ -152,4 +154,5 @@ def _show(results: Sequence[StreamResults], verdicts: Mapping[str, Verdict], rel
 def _told(result: StreamResults) -> str:
     """Return in sentences which static shapes are kept, and what an engine could not do."""
     notes = result.bins["notes"]
-    return "; ".join([describe(weighed_of(notes)), *notes.get("fallbacks", ())])
+    arithmetic = result.latencies.get("notes", {}).get("arithmetic", "")
+    return "; ".join([describe(weighed_of(notes)), *filter(None, [arithmetic]), *notes.get("fallbacks", ())])

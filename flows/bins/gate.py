@@ -115,13 +115,14 @@ def _cut(lengths_N: NDArray[np.int64], longest: int) -> NDArray[np.int64]:
 
 
 def _measured_alike(champion: Candidate, challenger: Candidate) -> Candidate:
-    """Return the champion on the newer latencies, where both are of the same encoder, engine and class of device.
+    """Return the champion on the newer latencies, where both are of one encoder, engine, precision and class of device.
 
     An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever. A static
     shape that was not measured again keeps its share of the dynamic runtime's seconds.
     """
     old, new = champion.bins, challenger.bins
-    if (old.encoder, old.engine, old.device_class) != (new.encoder, new.engine, new.device_class):
+    alike = [(bins.encoder, bins.engine, bins.precision, bins.device_class) for bins in (old, new)]
+    if alike[0] != alike[1]:
         return champion
     known = dict(zip(new.shapes[:-1], new.seconds, strict=True))
     seconds = tuple(

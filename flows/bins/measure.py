@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from flows.arithmetic import taken, too_costly, too_slow
 from flows.bins import plan
 from flows.bins.config import AUTO, BinsFlowConfig
 from flows.device import configured_class
@@ -28,10 +29,13 @@ from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import ArtifactError, InputError, PliantError
 from pliant.latency import LatencyTable
 from pliant.models.graphs import reason_of
+from pliant.precision import FLOAT32
 from pliant.progress import Progress, share
 from profiling.bins.latency import LatencyConfig, Measured, profile
 
 Files = Mapping[str, str]
+Trial = tuple[str, str]
+"""An engine and a precision."""
 LOADS = 3  # runtimes whose loading is timed
 
 
@@ -50,26 +54,72 @@ class Latencies:
     dynamic: LatencyTable  # of batch 1
     files: Files  # compiled, relative to the cache folder
     fallbacks: tuple[str, ...] = ()  # what the engine could not do, one sentence each
+    precision: str = FLOAT32
+    arithmetic: str = ""  # a sentence on why it is this precision; empty where there was no choice
 
     def alone(self) -> dict[int, float]:
         """Static seconds at batch 1 by length."""
         return dict(zip(self.dynamic.settings, self.static, strict=True))
 
 
-def measure(config: BinsFlowConfig, encoder: Encoder, folder: Path, progress: Progress) -> Latencies:
-    """Take the fastest engine and measure its staircase. Raises `InputError` where no engine works here."""
-    trials, untried, compiled = _try_all(config, encoder, folder, share(progress, 0, 60))
-    engine = min(trials, key=lambda name: trials[name])
-    files = compiled[engine] if engine != "aot" else None  # its packages are of one shape each
+@dataclass(frozen=True, slots=True)
+class Half:
+    """A precision to try beside float32, and what gives the share of right answers that it costs."""
+
+    precision: str
+    cost: Callable[[], float]
+
+
+def measure(
+    config: BinsFlowConfig, encoder: Encoder, folder: Path, progress: Progress, half: Half | None = None
+) -> Latencies:
+    """Take the fastest engine and measure its staircase: in `half`, where that is faster and accuracy bears it.
+
+    Raises `InputError` where no engine works here.
+    """
+    trials, untried, compiled = _try_all(config, encoder, folder, share(progress, 0, 60), half)
+    (engine, precision), reason = _fastest(config, trials, half)
+    files = compiled[engine, precision] if engine != "aot" else None  # its packages are of one shape each
     lengths = config.latency.within(encoder.max_length)
     if engine != "aot":
         lengths = plan.candidates(config.edges.step, encoder.max_length)
     latency = replace(config.latency, lengths=lengths, batches=(1,))
-    measured = _profile(config, encoder, engine, folder, latency, files, share(progress, 60, 100))
-    static = tuple(measured.static[Shape(length, 1)] for length in measured.dynamic.settings)
-    device, compared = configured_class(config), trials if len(trials) > 1 else {}
-    files, fallbacks = dict(measured.files), measured.fallbacks
-    return Latencies(device, engine, compared, untried, static, measured.dynamic, files, fallbacks)
+    measured = _profile(config, encoder, (engine, precision), folder, latency, files, share(progress, 60, 100))
+    compared = {trial_name(trial): seconds for trial, seconds in trials.items()}
+    return Latencies(
+        device=configured_class(config),
+        engine=engine,
+        trials=compared if len(compared) > 1 else {},
+        untried=untried,
+        static=tuple(measured.static[Shape(length, 1)] for length in measured.dynamic.settings),
+        dynamic=measured.dynamic,
+        files=dict(measured.files),
+        fallbacks=measured.fallbacks,
+        precision=precision,
+        arithmetic=reason,
+    )
+
+
+def _fastest(config: BinsFlowConfig, trials: Mapping[Trial, float], half: Half | None) -> tuple[Trial, str]:
+    """Return the fastest trial, and a sentence on why it has its precision: empty where there was no choice."""
+    best = min((trial for trial in trials if trial[1] == FLOAT32), key=trials.__getitem__)
+    halves = [trial for trial in trials if trial[1] != FLOAT32]
+    if half is None or not halves:
+        return best, ""
+    best_half = min(halves, key=trials.__getitem__)
+    ratio = trials[best_half] / trials[best]
+    if reason := too_slow(config.arithmetic, half.precision, ratio):
+        return best, reason
+    lost = half.cost()
+    if reason := too_costly(config.arithmetic, half.precision, lost):
+        return best, reason
+    return best_half, taken(half.precision, ratio, lost)
+
+
+def trial_name(trial: Trial) -> str:
+    """Return what a trial is called in reports: its engine and, if it is not float32, the precision."""
+    engine, precision = trial
+    return engine if precision == FLOAT32 else f"{engine}.{precision}"
 
 
 def engines(config: BinsFlowConfig) -> tuple[str, ...]:
@@ -80,35 +130,39 @@ def engines(config: BinsFlowConfig) -> tuple[str, ...]:
 
 
 def _try_all(
-    config: BinsFlowConfig, encoder: Encoder, folder: Path, progress: Progress
-) -> tuple[dict[str, float], dict[str, str], dict[str, Files]]:
-    """Return seconds by engine that works here, why others do not, and compiled files. A single engine is not timed."""
-    trials, untried, compiled = {}, {}, {}
-    names = engines(config)
-    for name, part in shares(progress, names):
+    config: BinsFlowConfig, encoder: Encoder, folder: Path, progress: Progress, half: Half | None
+) -> tuple[dict[Trial, float], dict[str, str], dict[Trial, Files]]:
+    """Return seconds by trial that works here, why others do not, and compiled files. A single trial is not timed."""
+    seconds, untried, compiled = {}, {}, {}
+    trials = [(name, FLOAT32) for name in engines(config)]
+    if half is not None:
+        trials += [(name, half.precision) for name in engines(config) if name != "onnx"]
+    for trial, part in shares(progress, trials):
         try:
-            trials[name], compiled[name] = _try(config, encoder, name, folder, len(names) > 1, part)
+            seconds[trial], compiled[trial] = _try(config, encoder, trial, folder, len(trials) > 1, part)
         except PliantError as error:
-            if len(names) == 1:
+            if len(trials) == 1:
                 raise
-            untried[name] = str(error)
-    if not trials:
-        raise InputError("engine", ", ".join(names), f"one that works here ({'; '.join(untried.values())})")
-    return trials, untried, compiled
+            untried[trial_name(trial)] = str(error)
+    if FLOAT32 not in {precision for _, precision in seconds}:
+        names = ", ".join(engines(config))
+        raise InputError("engine", names, f"one that works here ({'; '.join(untried.values())})")
+    return seconds, untried, compiled
 
 
 def _try(
-    config: BinsFlowConfig, encoder: Encoder, engine: str, folder: Path, compared: bool, progress: Progress
+    config: BinsFlowConfig, encoder: Encoder, trial: Trial, folder: Path, compared: bool, progress: Progress
 ) -> tuple[float, Files]:
+    engine, precision = trial
     latency = replace(config.latency, lengths=config.engine.lengths, batches=(1,))
     shapes = [Shape(length, 1) for length in latency.within(encoder.max_length)]
     shapes.append(Shape(encoder.max_length, 1, True))
     files: Files = {}
     if engine != "aot" or compared:
-        files = compile_shapes(encoder, shapes, engine, folder, config.device, share(progress, 0, 80))
+        files = compile_shapes(encoder, shapes, engine, folder, config.device, share(progress, 0, 80), precision)
     if not compared:
         return 0.0, files
-    measured = _profile(config, encoder, engine, folder, latency, files, share(progress, 80, 100))
+    measured = _profile(config, encoder, trial, folder, latency, files, share(progress, 80, 100))
     if measured.fallbacks:  # it would not be this engine that was timed
         raise ArtifactError(measured.fallbacks[0])
     best = [min(seconds, measured.dynamic.at(shape.length, 1)) for shape, seconds in measured.static.items()]
@@ -118,16 +172,20 @@ def _try(
 def _profile(
     config: BinsFlowConfig,
     encoder: Encoder,
-    engine: str,
+    trial: Trial,
     folder: Path,
     latency: LatencyConfig,
     files: Files | None,
     progress: Progress,
 ) -> Measured:
+    (engine, precision), device = trial, config.device
     try:
-        return profile(encoder, engine, folder, latency, config.device, config.threads, progress, files=files)
+        return profile(
+            encoder, engine, folder, latency, device, config.threads, progress, files=files, precision=precision
+        )
     except RuntimeError as error:  # of torch, which raises it for whatever a device refuses
-        raise ArtifactError(f"{encoder.name} does not run with the engine {engine}: {reason_of(error)}") from error
+        name = trial_name(trial)
+        raise ArtifactError(f"{encoder.name} does not run with the engine {name}: {reason_of(error)}") from error
 
 
 def finish(
@@ -145,7 +203,8 @@ def finish(
     choice = plan.choose(requests_N, static_N, measured.dynamic, config.edges)
     files = measured.files if measured.engine != "aot" else None
     latency = replace(config.latency, lengths=_lengths(choice.edges, config), batches=config.edges.batches)
-    again = _profile(config, encoder, measured.engine, folder, latency, files, share(progress, 0, 90))
+    trial = measured.engine, measured.precision
+    again = _profile(config, encoder, trial, folder, latency, files, share(progress, 0, 90))
     static = {shape: seconds for shape, seconds in again.static.items() if shape.length in choice.edges}
     staircase = static_N, measured.dynamic
     weighed = plan.weigh(static, again.dynamic, requests_N, config.edges.margin, staircase)
@@ -161,10 +220,11 @@ def finish(
         seconds=tuple(again.static[shape] for shape in shapes[:-1]),
         dynamic=again.dynamic,
         lengths=requests_N,
-        load_seconds=_load_seconds(config, encoder, shapes, measured.engine, folder, again.files),
+        load_seconds=_load_seconds(config, encoder, shapes, trial, folder, again.files),
         placement=config.placement,
         files=dict(again.files),
         versions=versions(measured.engine),
+        precision=measured.precision,
     )
     progress(100, 100)
     fallbacks = list(dict.fromkeys((*measured.fallbacks, *again.fallbacks)))
@@ -179,10 +239,11 @@ def _lengths(edges: Sequence[int], config: BinsFlowConfig) -> tuple[int, ...]:
 
 
 def _load_seconds(
-    config: BinsFlowConfig, encoder: Encoder, shapes: Sequence[Shape], engine: str, folder: Path, files: Files
+    config: BinsFlowConfig, encoder: Encoder, shapes: Sequence[Shape], trial: Trial, folder: Path, files: Files
 ) -> float:
     """Return the median seconds that a device takes to load another bin's runtimes, with weights and files at hand."""
-    runtime = BinsRuntime(encoder, shapes, engine, folder, files, config.device, config.threads, "single")
+    (engine, precision), device = trial, config.device
+    runtime = BinsRuntime(encoder, shapes, engine, folder, files, device, config.threads, "single", precision)
     firsts = {shape.length: number for number, shape in reversed(list(enumerate(shapes)))}
     taken = []
     for number in list(firsts.values())[:LOADS]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.bins.champions import VERSION, Record
+from flows.bins.champions import SCORE, VERSION, Record
 from flows.bins.plan import Choice, ShapeTrial, describe
 from flows.champions import RECORD, record_to_json
 from flows.keys import StageResult
@@ -62,6 +62,7 @@ def bins_package(bins: Bins, version: int, folder: Path, notes: Mapping[str, Any
         outputs | {"runtime": np.array(["static", "dynamic"])},
         params={
             "engine": bins.engine,
+            "precision": bins.precision,
             "placement": bins.placement,
             "slo": bins.slo,
             "edges": list(choice.edges),
@@ -75,6 +76,7 @@ def bins_package(bins: Bins, version: int, folder: Path, notes: Mapping[str, Any
             LENGTHS: notes.get("source", "unknown"),
             PLAN: describe(weighed),
             VERSION: version,
+            SCORE: json.dumps(notes.get("score")),
             RECORD: record_to_json(record),
         },
     )

@@ -16,7 +16,7 @@ from flows.bins.config import BinsFlowConfig
 from flows.bins.gate import Verdict
 from flows.bins.packages import bins_package, encoder_package
 from flows.bins.report import log_stream
-from flows.bins.stages import StreamResults, load_encoder
+from flows.bins.stages import StreamResults, load_encoder, tested
 from flows.release import Publication, Release, open_registry, publication
 from flows.settings import Settings
 from pliant.bins.artifact import Bins
@@ -60,7 +60,7 @@ def _register(
     package = partial(encoder_package, encoder, folder, stream.encoder)
     version = published.register(encoder_name, stream.encoder["digest"], package)
     bins, folder = store.load(Bins, stream.bins["key"], stream.bins["digest"]), store.path(stream.bins["key"])
-    notes = stream.bins["notes"] | stream.lengths.get("notes", {})
+    notes = stream.bins["notes"] | stream.lengths.get("notes", {}) | {"score": tested(stream)}
     package = partial(bins_package, bins, version, folder, notes, record(config))
     published.register(bins_name, stream.bins["digest"], package)
     return encoder_name, bins_name

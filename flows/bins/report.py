@@ -32,6 +32,8 @@ def log_stream(run: Run, stream: StreamResults, store: FolderStore) -> None:
             "lengths": observed.source,
             "engine": bins.engine,
             "untried": measured.untried,
+            "precision": bins.precision,
+            "arithmetic": measured.arithmetic,
         },
     )
     run.figure(f"staircase-{stream.name}", figures.staircase(bins, choice, measured.alone(), measured.dynamic))

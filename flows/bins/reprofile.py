@@ -6,16 +6,16 @@ not travel, the service loads none that the registry does not vouch for. Encoder
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from flows import settings
-from flows.bins.champions import Champion, fetch_encoder, load_champions
+from flows.bins.champions import Champion, fetch_encoder, fetch_float32_score, fetch_score, load_champions
 from flows.bins.config import BinsFlowConfig, EngineConfig
-from flows.bins.measure import finish, measure
+from flows.bins.measure import Half, finish, measure
 from flows.bins.packages import LENGTHS, bins_package, choice_of, weighed_of
 from flows.bins.plan import describe
 from flows.device import configured_class
@@ -24,6 +24,7 @@ from flows.release import open_registry, publish_champion
 from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.errors import RegistryError
+from pliant.precision import FLOAT32, is_fast
 from pliant.progress import Progress, share
 from registry.mlflow_store import MlflowRegistry
 from registry.names import BINS_PREFIX
@@ -61,18 +62,26 @@ def _engine(champion: Champion, device: str) -> EngineConfig:
     return champion.record.engine if same else EngineConfig(lengths=champion.record.engine.lengths)
 
 
+def _tested_half(champion: Bins, device: str) -> Half | None:
+    """Return the champion's half precision, if the device is fast in it. No other was tested: there are no texts here."""
+    precision = champion.precision
+    return Half(precision, lambda: 0.0) if precision != FLOAT32 and is_fast(precision, device) else None
+
+
 def _reprofile(
     registry: MlflowRegistry, store: FolderStore, champion: Champion, config: BinsFlowConfig, progress: Progress
 ) -> int:
     encoder, version = fetch_encoder(registry, champion)
     old = champion.bins
     folder = cache_folder(settings.read().home, old.encoder, configured_class(config))
-    measured = measure(config, encoder, folder, share(progress, 0, 60))
+    measured = measure(config, encoder, folder, share(progress, 0, 60), _tested_half(old, config.device))
     rest = share(progress, 60, 100)
     bins, notes = finish(config, encoder, old.encoder, old.slo, old.lengths, measured, folder, rest)
     key = f"bins/plan-here-{bins.name}"
     store.save(key, bins)
-    notes |= {"source": champion.published.tags.get(LENGTHS, "unknown")}
+    fetch = fetch_score if bins.precision == old.precision else fetch_float32_score  # there is no other choice
+    score = fetch(registry, champion)
+    notes |= {"source": champion.published.tags.get(LENGTHS, "unknown"), "score": asdict(score) if score else None}
     record = replace(champion.record, threads=config.threads)
     package = bins_package(bins, version, store.path(key), notes, record)
     number = publish_champion(registry, "bins profile", package)
@@ -83,7 +92,7 @@ def _reprofile(
 def _show(bins: Bins, notes: dict[str, Any], version: int) -> None:
     weighed = weighed_of(notes)
     columns = ("tokens", "batch", "static ms", "dynamic ms, same requests", "")
-    table = Table(*columns, title=f"{bins.name} on {bins.device_class}, {bins.engine}")
+    table = Table(*columns, title=f"{bins.name} on {bins.device_class}, {bins.engine}, {bins.precision}")
     for trial in weighed:
         milliseconds = (f"{1000 * seconds:.2f}" for seconds in (trial.static, trial.dynamic))
         table.add_row(str(trial.length), str(trial.batch), *milliseconds, "kept" if trial.kept else "")

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+import flows.arithmetic
 import flows.bins.lengths
 import flows.bins.measure
 import flows.bins.plan
@@ -38,9 +39,10 @@ import training.rows
 import training.starts
 import training.texts
 from flows import settings
+from flows.arithmetic import half_of
 from flows.bins.config import EMBEDDED, BinsFlowConfig, StreamConfig
 from flows.bins.lengths import Lengths
-from flows.bins.measure import Latencies, finish, measure
+from flows.bins.measure import Half, Latencies, finish, measure
 from flows.champions import fetch
 from flows.config import check_distinct
 from flows.device import configured_class
@@ -50,12 +52,15 @@ from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.errors import ArtifactError, InputError, RegistryError
 from pliant.models.artifact import Classifier
+from pliant.precision import FLOAT32
 from pliant.progress import Progress, share
 from registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
 from registry.store import FolderStore
 from training.text_data import TextData
 
 CASCADE = "cascade:"
+TESTED = 1000
+"""Texts, at most, on which half precision is held against float32."""
 _RUNTIME = (pliant.bins.runtimes.compile, pliant.bins.runtimes.model, pliant.bins.runtimes.runtime)
 
 
@@ -143,13 +148,15 @@ def _embedded(config: BinsFlowConfig, stream: Stream, progress: Progress) -> tup
     return training.bins.encoder.of_classifier(classifier, stream.name, longest), asdict(curves)
 
 
-def _score(config: BinsFlowConfig, data: TextData | None, encoder: Encoder, progress: Progress) -> dict[str, Any]:
+def _score(
+    config: BinsFlowConfig, data: TextData | None, encoder: Encoder, progress: Progress, precision: str = FLOAT32
+) -> dict[str, Any]:
     if data is None or not encoder.classes or data.classes != encoder.classes:
         return {}
     rows = data.split.test
     labels = data.labels[rows].astype(np.int64)
     texts, device = data.texts(rows), config.device
-    accuracy = profiling.bins.accuracy.accuracy(encoder, texts, labels, device, config.threads, progress)
+    accuracy = profiling.bins.accuracy.accuracy(encoder, texts, labels, device, config.threads, progress, precision)
     return {"score": {"accuracy": accuracy, "data": data.fingerprint}}
 
 
@@ -204,21 +211,46 @@ def latencies_key(config: BinsFlowConfig, stream: Stream, encoder: StageResult) 
         "config": asdict(config.latency),
         "engine": asdict(config.engine),
         "step": config.edges.step,
+        "arithmetic": asdict(config.arithmetic),
+        "data": stream.data.fingerprint if stream.data else None,
         "encoder": encoder["digest"],
         "device": configured_class(config),
         "versions": {engine: pliant.bins.runtimes.cache.versions(engine) for engine in ("onnx", "aot")},
         "cores": os.cpu_count(),
     }
-    code = (profiling.bins.latency, profiling.timer, pliant.latency, flows.bins.measure, *_RUNTIME)
-    return stage_key(f"bins/latencies-{stream.name}", depends, *code)
+    code = (profiling.bins.latency, profiling.bins.accuracy, profiling.timer, pliant.latency, flows.bins.measure)
+    return stage_key(f"bins/latencies-{stream.name}", depends, *code, flows.arithmetic, *_RUNTIME)
 
 
 def make_latencies(
-    config: BinsFlowConfig, encoder: StageResult, key: str, store: FolderStore, cache: Path, progress: Progress
+    config: BinsFlowConfig,
+    stream: Stream,
+    encoder: StageResult,
+    key: str,
+    store: FolderStore,
+    cache: Path,
+    progress: Progress,
 ) -> StageResult:
-    folder = cache_folder(cache, encoder["digest"], configured_class(config))
-    measured = measure(config, load_encoder(store, encoder), folder, progress)
-    return {"key": key, "digest": store.save(key, measured)}
+    """Choose engine and precision and measure the staircase; the notes hold the test's result where that is another now."""
+    folder, loaded = cache_folder(cache, encoder["digest"], configured_class(config)), load_encoder(store, encoder)
+    half = half_to_try(config, stream.data, loaded)
+    measured = measure(config, loaded, folder, share(progress, 0, 90), half)
+    notes: dict[str, Any] = {"arithmetic": measured.arithmetic}
+    if measured.precision != FLOAT32:
+        notes |= _score(config, stream.data, loaded, share(progress, 90, 100), measured.precision)
+    progress(100, 100)
+    return {"key": key, "digest": store.save(key, measured), "notes": notes}
+
+
+def half_to_try(config: BinsFlowConfig, data: TextData | None, encoder: Encoder) -> Half | None:
+    """Return the half precision to be tried; None where the settings or the device allow none, or without texts."""
+    precision = half_of(config.arithmetic, config.device)
+    if precision is None or data is None:
+        return None
+    rows = data.split.profiling[:TESTED]
+    texts, device, threads = data.texts(rows), config.device, config.threads
+    labels = data.labels[rows].astype(np.int64) if encoder.classes and data.classes == encoder.classes else None
+    return Half(precision, lambda: profiling.bins.accuracy.cost(encoder, texts, labels, precision, device, threads))
 
 
 def bins_key(config: BinsFlowConfig, stream: Stream, lengths: StageResult, latencies: StageResult) -> str:
@@ -267,3 +299,11 @@ def compiled(store: FolderStore, cache: Path, result: StageResult) -> bool:
 
 def load_encoder(store: FolderStore, result: StageResult) -> Encoder:
     return store.load(Encoder, result["key"], result["digest"])
+
+
+def tested(result: StreamResults) -> dict[str, Any] | None:
+    """Return the encoder's test result in the precision that is served; None where it was not tested."""
+    score: dict[str, Any] | None = None
+    for stage in (result.encoder, result.latencies):  # the latter has one where the precision is not float32
+        score = stage.get("notes", {}).get("score", score)
+    return score

@@ -78,6 +78,7 @@ class Bins:
     placement: str  # one of PLACEMENTS: a device holds all runtimes, or one length's at a time (as published)
     files: Mapping[str, str]  # compiled file -> SHA-256, relative to the cache folder of (encoder, device class)
     versions: Mapping[str, str]  # of the packages that compiled them
+    precision: str = "float32"  # one of pliant.precision.PRECISIONS, that the runtimes compute in
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:

@@ -11,6 +11,7 @@ import inspect
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from pliant.models.artifact import Classifier
 from pliant.models.classifier import load_model, positions
 from pliant.models.convert import convert
 from pliant.models.packed import can_pack
+from pliant.models.pieces import Pieces
 from pliant.precision import FLOAT32, PRECISIONS, dtype_of
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
@@ -75,7 +77,7 @@ class CascadeRuntime:
         execution: Execution | Mapping[int, Execution] = Execution(),
     ) -> None:
         """`execution`: how all classifiers compute, or each by its number."""
-        self._device = torch.device(device)
+        self._device, self._pieces = torch.device(device), Pieces(torch.device(device))
         self._models = {
             number: _load(
                 classifier, self._device, execution if isinstance(execution, Execution) else execution[number]
@@ -86,6 +88,8 @@ class CascadeRuntime:
     def run(self, model: int, payloads: Sequence[Payload], importance: bool = False) -> Run:
         """Return the logits of a batch, padded to its longest text, and if asked the importance of its tokens (Eq. 5).
 
+        A batch that the device lacks memory for runs in pieces.
+
         Raises `InputError` for an unknown model, no texts, a text longer than the model can read, and for `importance`
         of a model without transformers' attention interface.
         """
@@ -93,14 +97,24 @@ class CascadeRuntime:
         loaded = self._check(model, payloads)
         if importance and not loaded.watched:
             raise _unwatched(loaded)
+        run = partial(self._run_piece, loaded, importance)
+        rows = self._pieces.run(model, f"a batch of {loaded.name}", payloads, run, run)
+        logits, received = [row for row, _ in rows], [row for _, row in rows if row is not None]
+        return Run(logits, received if importance else None, time.perf_counter() - start)
+
+    def _run_piece(
+        self, loaded: _Loaded, importance: bool, payloads: Sequence[Payload]
+    ) -> list[tuple[NDArray[np.float32], NDArray[np.float32] | None]]:
+        """Return for each text its logits and, if asked, the importance of its tokens."""
         with torch.inference_mode():
             arguments, valid_BN = self._pad(loaded, payloads)
             received = Received(valid_BN) if importance else None
             if received is not None:
                 arguments["received"] = received
             logit_BK = loaded.module(**arguments).logits.float().cpu().numpy()  # waits for the device
-        rows = None if received is None else _cut(_total(received, loaded), payloads)
-        return Run(list(logit_BK), rows, time.perf_counter() - start)
+        if received is None:
+            return [(row, None) for row in logit_BK]
+        return list(zip(logit_BK, _cut(_total(received, loaded), payloads), strict=True))
 
     def _check(self, model: int, payloads: Sequence[Payload]) -> _Loaded:
         if model not in self._models:

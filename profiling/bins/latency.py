@@ -19,6 +19,7 @@ from pliant.bins.runtimes.padding import Payload
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
+from pliant.precision import FLOAT32
 from pliant.progress import Progress, share, silent
 from profiling.timer import monotonic
 
@@ -71,6 +72,7 @@ def profile(
     progress: Progress = silent,
     clock: Callable[[], float] = time.perf_counter,
     files: Mapping[str, str] | None = None,
+    precision: str = FLOAT32,
 ) -> Measured:
     """Compile every candidate into `folder` and measure `BinsRuntime.run` of each. Raises what compiling raises.
 
@@ -80,9 +82,9 @@ def profile(
     static = [Shape(length, batch) for length in lengths for batch in config.batches]
     shapes = (*static, Shape(lengths[-1], config.batches[-1], dynamic=True))
     if files is None:
-        files = compile_shapes(encoder, shapes, engine, folder, device, share(progress, 0, 50))
+        files = compile_shapes(encoder, shapes, engine, folder, device, share(progress, 0, 50), precision)
         progress = share(progress, 50, 100)
-    runtime = BinsRuntime(encoder, shapes, engine, folder, files, device, threads)
+    runtime = BinsRuntime(encoder, shapes, engine, folder, files, device, threads, precision=precision)
     calls = [
         *(_call(runtime, number, shape, full=False) for number, shape in enumerate(static)),
         *(_call(runtime, len(static), shape, full=True) for shape in static),

@@ -28,7 +28,7 @@ from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, gener
 from serving.lifecycle.refresh import Source
 from serving.metrics import Metrics
 from serving.workers.device_plan import DevicePlan
-from serving.workers.devices import SameDevice, check_devices, devices
+from serving.workers.devices import SameDevice, check_devices, device_of
 from serving.workers.resources import Resources
 from serving.workers.worker import ProcessWorker
 
@@ -81,7 +81,7 @@ def open_pool(settings: BinsSettings) -> tuple[WorkerFactory, Callable[[], None]
         return ProcessWorker, _nothing
     from serving.workers.ray_pool import RayPool
 
-    pool = RayPool(settings.ray_address, Resources(num_gpus=float(device_of(settings, 0) == "cuda")))
+    pool = RayPool(settings.ray_address, Resources(num_gpus=float(process_device(settings, 0) == "cuda")))
     return pool.make_worker, pool.close
 
 
@@ -118,18 +118,17 @@ def deployed(settings: BinsSettings, catalog: Catalog) -> tuple[int, ...]:
 def build_plan(settings: BinsSettings, catalog: Catalog, worker: int) -> BinsBuild:
     """Return the build plan of one worker's device."""
     required_device = None if settings.any_profile else catalog.device
-    plan = DevicePlan(device_of(settings, worker), settings.threads, required_device, ())
+    plan = DevicePlan(process_device(settings, worker), settings.threads, required_device, ())
     streams = tuple(_stream_build(settings, served) for served in catalog.streams.values())
     return BinsBuild(streams, catalog.placement, _first(settings, catalog, worker), plan)
 
 
-def device_of(settings: BinsSettings, worker: int) -> str:
-    """Return the device of one worker, of those that the settings name in turn.
+def process_device(settings: BinsSettings, worker: int) -> str:
+    """Return how the process of one worker calls its device.
 
     On Ray's nodes it is "cuda" or "cpu", whatever number was named: an actor sees no GPU but the one that Ray gives it.
     """
-    names = devices(settings)
-    name = names[worker % len(names)]
+    name = device_of(settings, worker)
     return name.partition(":")[0] if settings.pool == "ray" else name
 
 
@@ -146,7 +145,8 @@ def _first(settings: BinsSettings, catalog: Catalog, worker: int) -> int | None:
 def _stream_build(settings: BinsSettings, served: ServedStream) -> StreamBuild:
     bins, encoder = served.bins, served.encoder
     folder = compiled(settings, served)
-    return StreamBuild(encoder.folder, encoder.digest, bins.engine, bins.shapes, folder, dict(bins.files))
+    files = dict(bins.files)
+    return StreamBuild(encoder.folder, encoder.digest, bins.engine, bins.shapes, folder, files, bins.precision)
 
 
 def _nothing() -> None:

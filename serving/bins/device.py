@@ -11,7 +11,7 @@ from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
 from registry import codec
 from serving.bins.messages import BinsBuild, Output, Payload, StreamBuild
-from serving.workers.on_device import prepare, reporting_memory
+from serving.workers.on_device import prepare, reporting_memory, usable_precision
 
 SHORT = 8  # tokens of the dynamic runtime's shorter warm-up
 
@@ -33,8 +33,11 @@ def build(spec: BinsBuild) -> BinsModel:
 
 
 def _runtime(stream: StreamBuild, spec: BinsBuild) -> BinsRuntime:
+    encoder, precision = codec.load(Encoder, stream.folder, stream.digest), stream.precision
+    if stream.engine != "aot":  # whose packages are of one precision
+        precision = usable_precision(precision, spec.plan.device, encoder.name)
     return BinsRuntime(
-        codec.load(Encoder, stream.folder, stream.digest),
+        encoder,
         stream.shapes,
         stream.engine,
         stream.compiled,
@@ -42,6 +45,7 @@ def _runtime(stream: StreamBuild, spec: BinsBuild) -> BinsRuntime:
         spec.plan.device,
         spec.plan.threads or 1,
         spec.placement,
+        precision,
     )
 
 

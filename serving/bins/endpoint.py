@@ -16,7 +16,7 @@ from serving.bins.settings import BinsSettings
 from serving.http import tei
 from serving.http.api_errors import ApiError, api_error_of_drop
 from serving.http.routing import select, unknown_task
-from serving.lifecycle.endpoint import Endpoint
+from serving.lifecycle.endpoint import Endpoint, described_devices
 from serving.lifecycle.generation import Generation
 from serving.window import run_each, width
 
@@ -164,6 +164,7 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         return {
             **self.common_status(),
             "workers": self.settings.workers,
+            "devices": described_devices(self.settings, present.driver),
             "least_workers": self.settings.least_workers or self.settings.workers,
             "pool": self.settings.pool,
             "policy": self.settings.policy,
@@ -186,6 +187,7 @@ def _stream(served: ServedStream) -> dict[str, Any]:
         "slo": bins.slo,
         "device": bins.device_class,
         "engine": bins.engine,
+        "precision": bins.precision,
         "bins": [bin_name(shape) for shape in bins.shapes],
         "seconds": list(bins.seconds),
     }

@@ -30,6 +30,7 @@ class StreamBuild:
     shapes: tuple[Shape, ...]
     compiled: Path  # folder of the files
     files: Mapping[str, str]  # name -> SHA-256
+    precision: str = "float32"  # one of pliant.precision.PRECISIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from serving.http.schemas import (
     OpenaiErrorAnswer,
     OpenaiModels,
     Score,
+    ServingDevice,
     TeiError,
     object_body,
 )
@@ -51,6 +52,7 @@ class Stream(BaseModel):
     max_length: int = Field(description="tokens of a text that are read")
     slo: float = Field(description="deadline in seconds from arrival, for requests without one")
     device: str
+    precision: str = Field(description="of its runtimes: float32, bfloat16 or float16")
     engine: str
     bins: list[str] = Field(description="length x batch of each runtime; dynamic: any length up to the longest")
     seconds: list[float] = Field(description="measured seconds of one launch, for each runtime except the dynamic one")
@@ -58,6 +60,7 @@ class Stream(BaseModel):
 
 class Status(CommonStatus):
     workers: int
+    devices: list[ServingDevice] = Field(description="one for each worker")
     least_workers: int = Field(description="the fewest workers in use at low load")
     pool: str
     policy: str

@@ -23,7 +23,7 @@ from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, gener
 from serving.lifecycle.refresh import Source
 from serving.metrics import Metrics
 from serving.workers.device_plan import DevicePlan
-from serving.workers.devices import SameDevice, check_devices, devices
+from serving.workers.devices import SameDevice, check_devices, device_of
 from serving.workers.worker import ProcessWorker
 
 WARM_BATCHES = (1, 16)  # every classifier runs these batch sizes before the first request
@@ -93,8 +93,7 @@ def build_plan(settings: CascadeSettings, catalog: Catalog, worker: int) -> Casc
             pruning, precision = level in prunes(served.cascade), served.cascade.precision
             models.append(ModelBuild(number, model.folder, model.digest, pruning, precision))
     required_device = None if settings.any_profile else catalog.device
-    all_devices = devices(settings)
-    plan = DevicePlan(all_devices[worker % len(all_devices)], settings.threads, required_device, WARM_BATCHES)
+    plan = DevicePlan(device_of(settings, worker), settings.threads, required_device, WARM_BATCHES)
     return CascadeBuild(tuple(models), plan)
 
 

@@ -11,7 +11,7 @@ from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from registry import codec
 from serving.cascade.messages import CascadeBuild, Output, Payload
-from serving.workers.on_device import prepare, reporting_memory
+from serving.workers.on_device import prepare, reporting_memory, usable_precision
 
 WARM_TOKENS = (8, 32)  # lengths of the texts that every classifier runs before the first request
 
@@ -25,7 +25,10 @@ def build(spec: CascadeBuild) -> CascadeModel:
     prepare(spec.plan)
     with reporting_memory(spec.plan.device):
         loaded = {model.number: codec.load(Classifier, model.folder, model.digest) for model in spec.models}
-        executions = {model.number: Execution(model.precision) for model in spec.models}
+        executions = {
+            model.number: Execution(usable_precision(model.precision, spec.plan.device, loaded[model.number].name))
+            for model in spec.models
+        }
         model = CascadeModel(CascadeRuntime(loaded, spec.plan.device, executions), spec)
         for number, classifier in loaded.items():
             model.warm_up(number, classifier.max_length, spec.plan.warm_batches)

@@ -21,7 +21,7 @@ from serving.client import ANYBODY, Client
 from serving.clock import Clock
 from serving.http.api_errors import api_error_of, api_error_of_drop, error_content
 from serving.http.routing import unknown_task
-from serving.lifecycle.endpoint import Endpoint
+from serving.lifecycle.endpoint import Endpoint, described_devices
 from serving.lifecycle.refresh import Refresher
 from serving.metrics import Metrics
 from serving.window import run_each, width
@@ -144,6 +144,7 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         return {
             **self.common_status(),
             "workers": self.settings.workers,
+            "devices": described_devices(self.settings, self._generations.present.driver),
             "placement": self.settings.placement,
             "tasks": self.tasks(),
             "outcomes": self._outcomes.to_dict(),

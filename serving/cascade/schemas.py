@@ -8,7 +8,19 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from serving.cascade.outcomes import MAX_LABELS
-from serving.http.schemas import BATCH, CUT, PAIR, PARAMETERS, TEXT, CommonStatus, Error, ErrorAnswer, Score, TeiError
+from serving.http.schemas import (
+    BATCH,
+    CUT,
+    PAIR,
+    PARAMETERS,
+    TEXT,
+    CommonStatus,
+    Error,
+    ErrorAnswer,
+    Score,
+    ServingDevice,
+    TeiError,
+)
 
 
 class Word(BaseModel):
@@ -90,6 +102,7 @@ class TaskDescription(BaseModel):
     )
     tolerance: float | None = Field(description="in a regression: a value within this distance is correct")
     device: str
+    precision: str = Field(description="of its levels: float32, bfloat16 or float16")
     target: float = Field(description="the accuracy that the first candidate is planned for")
     confidence: float = Field(description="probability with which the promises hold")
     levels: list[Level]
@@ -126,6 +139,7 @@ class Figures(BaseModel):
 
 class Status(CommonStatus):
     workers: int
+    devices: list[ServingDevice] = Field(description="one for each worker")
     placement: str
     tasks: list[TaskDescription]
     outcomes: list[Figures]

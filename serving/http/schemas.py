@@ -49,6 +49,17 @@ class CommonStatus(BaseModel):
     pending: int = Field(description="requests (or outputs of requests) that have not ended")
 
 
+class DeviceFallback(BaseModel):
+    kind: str = Field(description="what failed: capture (of a CUDA graph), package, memory or precision")
+    reason: str
+
+
+class ServingDevice(BaseModel):
+    name: str
+    up: bool = Field(description="false while its process is restarted; the other devices serve meanwhile")
+    fallbacks: list[DeviceFallback] = Field(description="slower ways that its process has taken since it was started")
+
+
 class Error(BaseModel):
     code: str
     field: str | None = Field(description="the field of the request that is wrong, if any")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Generic
 
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
@@ -13,6 +14,7 @@ from serving.lifecycle.generation import Running
 from serving.lifecycle.refresh import Refresher
 from serving.metrics import Metrics
 from serving.settings import Settings
+from serving.workers.devices import device_of
 
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound=Catalog)
@@ -67,3 +69,11 @@ class Endpoint(Generic[S, C, H, D, M]):
             "waiting": present.driver.waiting,
             "pending": present.driver.pending,
         }
+
+
+def described_devices(settings: Settings, driver: Driver) -> list[dict[str, Any]]:
+    """Return what a status says of the device of each worker."""
+    return [
+        {"name": device_of(settings, worker), "up": up, "fallbacks": [asdict(fallback) for fallback in fallbacks]}
+        for worker, (up, fallbacks) in enumerate(zip(driver.up, driver.fallbacks, strict=True))
+    ]

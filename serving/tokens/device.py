@@ -8,16 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Picture
 
-from pliant import fallbacks
 from pliant.errors import InputError
 from pliant.models.image import to_pixels
-from pliant.precision import is_fast
-from pliant.tokens.artifact import FLOAT32, Backbone
+from pliant.tokens.artifact import Backbone
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 from registry import codec
 from serving.tokens.catalog import ServedTask
 from serving.tokens.messages import Image, Output, TokensBuild
-from serving.workers.on_device import prepare, reporting_memory
+from serving.workers.on_device import prepare, reporting_memory, usable_precision
 
 
 def build(spec: TokensBuild) -> TokensModel:
@@ -30,7 +28,9 @@ def build(spec: TokensBuild) -> TokensModel:
     with reporting_memory(spec.plan.device):
         backbone = codec.load(Backbone, spec.folder, spec.digest)
         tasks = [served.task for served in spec.tasks]
-        execution = Execution(precision=usable(spec.precision, spec.plan.device))
+        execution = Execution(
+            precision=spec.precision and usable_precision(spec.precision, spec.plan.device, "the backbone")
+        )
         runtime = TokensRuntime(backbone, spec.digest, tasks, spec.plan.device, execution)
         model = TokensModel(runtime, spec, backbone.image_size)
         warm_up(runtime, spec.tasks[0].task.name, backbone.image_size, spec.gammas, spec.plan.warm_batches)
@@ -60,14 +60,6 @@ class TokensModel:
 
     def load(self, number: int) -> None:
         raise InputError("model", number, "left as it is: this device process has only one model")
-
-
-def usable(precision: str | None, device: str) -> str | None:
-    """Return the precision, or float32 where the device has no instructions for it, which is noted as a fallback."""
-    if precision is None or is_fast(precision, device):
-        return precision
-    fallbacks.note("precision", f"{device} has no instructions for {precision}, so that float32 is served")
-    return FLOAT32
 
 
 def fit(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from serving.answers import Completed, Rejected
@@ -10,7 +9,7 @@ from serving.client import ANYBODY, Client
 from serving.clock import Clock
 from serving.http.api_errors import api_error_of_drop
 from serving.http.routing import unknown_task
-from serving.lifecycle.endpoint import Endpoint
+from serving.lifecycle.endpoint import Endpoint, described_devices
 from serving.lifecycle.poller import join_versions
 from serving.metrics import Metrics
 from serving.tokens.catalog import Servable, TaskInfo
@@ -18,7 +17,6 @@ from serving.tokens.decoders import Decoders
 from serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
 from serving.tokens.request import ImageRequest
 from serving.tokens.settings import TokensSettings
-from serving.workers.devices import devices
 
 ORIGINS = ("task_version", "backbone_version", "profile_version", "variant", "variant_version")
 """Labels of the metric pliant_answers."""
@@ -111,10 +109,7 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         present = self._generations.present
         return {
             **self.common_status(),
-            "devices": [
-                {"name": name, "up": slot.up, "fallbacks": [asdict(fallback) for fallback in slot.worker.fallbacks]}
-                for name, slot in zip(devices(self.settings), present.driver.slots, strict=True)
-            ],
+            "devices": described_devices(self.settings, present.driver),
             "policy": self.settings.policy,
             "gammas": list(self.settings.used(present.catalog.knowledge().latency.settings)),
             **present.catalog.described(),

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.http.schemas import Artifact, CommonStatus, ErrorAnswer, Refresh
+from serving.http.schemas import Artifact, CommonStatus, ErrorAnswer, Refresh, ServingDevice
 
 
 class Prediction(BaseModel):
@@ -65,17 +65,6 @@ PINS = Field(description="task -> the version that it is pinned to, until POST /
 
 class TokensRefresh(Refresh):
     pins: dict[str, int] = PINS
-
-
-class DeviceFallback(BaseModel):
-    kind: str = Field(description="what failed: capture (of a CUDA graph), memory or precision")
-    reason: str
-
-
-class ServingDevice(BaseModel):
-    name: str
-    up: bool = Field(description="false while its process is restarted; the other devices serve meanwhile")
-    fallbacks: list[DeviceFallback] = Field(description="slower ways that its process has taken since it was started")
 
 
 class Status(CommonStatus):

@@ -19,6 +19,12 @@ def devices(settings: Settings) -> list[str]:
     return [device.strip() for device in settings.device.split(",")]
 
 
+def device_of(settings: Settings, worker: int) -> str:
+    """Return the device of one worker, of those that the settings name in turn."""
+    names = devices(settings)
+    return names[worker % len(names)]
+
+
 def check_devices(settings: Settings, catalog: Profiled) -> None:
     """Raise `DeviceError` for a device of another class than the catalog was profiled on."""
     if settings.any_profile:

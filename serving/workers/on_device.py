@@ -11,8 +11,10 @@ from contextlib import contextmanager
 
 import torch
 
+from pliant import fallbacks
 from pliant.device import device_class, prepare_attention, threads
 from pliant.errors import DeviceError, WorkerError
+from pliant.precision import FLOAT32, is_fast
 from serving.workers.device_plan import DevicePlan
 
 
@@ -48,6 +50,14 @@ def check_device(profiled: str, device: str, thread_count: int | None) -> None:
             f"the profile was measured on {profiled}, but this device is {present}: profile again on it, give as many "
             "threads as were profiled (--threads), or serve regardless (--any-profile)"
         )
+
+
+def usable_precision(precision: str, device: str, name: str) -> str:
+    """Return the precision of a plan, or float32 where the device, of another class than was profiled, lacks it."""
+    if is_fast(precision, device):
+        return precision
+    fallbacks.note("precision", f"{name} computes in float32, as {device} has no instructions for {precision}")
+    return FLOAT32
 
 
 @contextmanager

@@ -15,12 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pliant import fallbacks
 from pliant.bins.artifact import ENGINES, Encoder, Shape
 from pliant.bins.runtimes.cache import store
 from pliant.bins.runtimes.graphs import EagerEngine
 from pliant.bins.runtimes.model import HeadedEncoder, load_model
-from pliant.bins.runtimes.padding import padded
+from pliant.bins.runtimes.padding import padded, size_text
 from pliant.errors import ArtifactError, InputError, PliantError
+from pliant.models.convert import convert
+from pliant.precision import FLOAT32, dtype_of
 from pliant.progress import Progress, share, silent
 
 EXPORTS = ((23, "sdpa"), (20, "eager"))
@@ -42,6 +45,7 @@ def compile_shapes(
     folder: Path,
     device: str = "cpu",
     progress: Progress = silent,
+    precision: str = FLOAT32,
 ) -> dict[str, str]:
     """Compile into `folder` what the engine needs for these shapes, all of it or nothing.
 
@@ -55,7 +59,8 @@ def compile_shapes(
         return {}
     if engine == "onnx" and torch.device(device).type != "cpu":
         raise InputError("engine", "onnx", f"graphs, aot or eager on {device}")
-    model = load_model(encoder).to(device)
+    check_engine(engine, precision)
+    model = convert(load_model(encoder), dtype_of(precision, device)).to(device)
     if engine == "onnx":
         return store(
             folder, engine, lambda target: _guarded(encoder, engine, lambda: _onnx(encoder, model, target, progress))
@@ -63,6 +68,12 @@ def compile_shapes(
     return store(
         folder, engine, lambda target: _guarded(encoder, engine, lambda: _aot(model, shapes, target, progress))
     )
+
+
+def check_engine(engine: str, precision: str) -> None:
+    """Raise `InputError` for an engine that does not compute in this precision."""
+    if engine == "onnx" and precision != FLOAT32:
+        raise InputError("precision", precision, "float32 with the engine onnx")
 
 
 def package(shape: Shape) -> str:
@@ -150,18 +161,32 @@ def _difference(model: HeadedEncoder, target: Path) -> str:
 
 
 def _aot(model: HeadedEncoder, shapes: Sequence[Shape], target: Path, progress: Progress) -> None:
-    """Write a package per shape, without weights, which all share; the number of threads is set when it runs."""
-    options = {"aot_inductor.package_constants_in_so": False, "cpp.dynamic_threads": True}
+    """Write a package per shape, without weights, which all share; the number of threads is set when it runs.
+
+    A shape that cannot be compiled is left to plain torch (`AotEngine`); where none can, the last error is raised.
+    """
+    failed: list[Exception] = []
     for done, shape in enumerate(shapes):
-        example = _example(model, *(_free(model) if shape.dynamic else (shape.batch, shape.length)))
-        free = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
-        with torch.no_grad():
-            program = torch.export.export(
-                model, example, dynamic_shapes=(free,) * len(example) if shape.dynamic else None
-            )
-        path = str(target / package(shape))
-        torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=options)
+        try:
+            _write_package(model, shape, target / package(shape))
+        except OSError:  # the disk is at fault, and would be at every shape
+            raise
+        except Exception as error:  # the compiler raises many kinds
+            (target / package(shape)).unlink(missing_ok=True)
+            failed.append(error)
+            if len(failed) == len(shapes):
+                raise
+            fallbacks.note("package", f"{size_text(shape)} could not be compiled for aot: {_reason(error)}")
         progress(done + 1, len(shapes))
+
+
+def _write_package(model: HeadedEncoder, shape: Shape, path: Path) -> None:
+    options = {"aot_inductor.package_constants_in_so": False, "cpp.dynamic_threads": True}
+    example = _example(model, *(_free(model) if shape.dynamic else (shape.batch, shape.length)))
+    free = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    with torch.no_grad():
+        program = torch.export.export(model, example, dynamic_shapes=(free,) * len(example) if shape.dynamic else None)
+    torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
 
 
 def _free(model: HeadedEncoder) -> tuple[int, int]:

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pliant import fallbacks
 from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.padding import Batch, size_text
 from pliant.models.graphs import Capture, reason_of
@@ -23,12 +24,8 @@ from pliant.models.graphs import Capture, reason_of
 Call = Callable[[Batch], NDArray[np.float32]]
 """From a batch of a shape to its outputs [B, K]."""
 
-Note = Callable[[str], None]
-"""Takes a sentence about a shape that runs otherwise than planned."""
-
-
-def ignore(_: str) -> None:
-    """Take no note."""
+Note = Callable[[str, str], None]
+"""Takes what failed (see pliant/fallbacks.py) and a sentence about a shape that runs otherwise than planned."""
 
 
 class Model(Protocol):
@@ -65,7 +62,7 @@ class GraphsEngine:
     """
 
     def __init__(
-        self, model: Model, inputs: Sequence[str], device: torch.device, capture: Capture, note: Note = ignore
+        self, model: Model, inputs: Sequence[str], device: torch.device, capture: Capture, note: Note = fallbacks.note
     ) -> None:
         self._model, self._inputs, self._device, self._capture = model, tuple(inputs), device, capture
         self._eager, self._turn, self._note = EagerEngine(model, device), threading.Lock(), note
@@ -82,7 +79,7 @@ class GraphsEngine:
             with torch.inference_mode():
                 replay = self._capture(lambda: self._model(**inputs))
         except RuntimeError as error:
-            self._note(f"{size_text(shape)} runs without a CUDA graph ({reason_of(error)})")
+            self._note("capture", f"{size_text(shape)} runs without a CUDA graph ({reason_of(error)})")
             return self._in_turn(self._eager.open(shape))
 
         def call(batch: Batch) -> NDArray[np.float32]:

@@ -54,6 +54,7 @@ class HeadedEncoder(nn.Module):
         return nn.functional.normalize(pooled_BH, dim=-1) if self._normalize else pooled_BH
 
     def _pool(self, token_BNH: Tensor, valid_BN: Tensor | None) -> Tensor:
+        token_BNH = token_BNH.float()  # a sum over many tokens would lose digits in half precision
         if self._pooling == "cls":
             return token_BNH[:, 0]
         if valid_BN is None:

@@ -1,4 +1,4 @@
-"""Runs a launch of tokenized texts on a device, in the runtime of a given shape, in float32.
+"""Runs a launch of tokenized texts on a device, in the runtime of a given shape.
 
 Native code of static shapes does not check its arguments, so this module does before every call. It neither tokenizes
 nor decides.
@@ -7,7 +7,7 @@ nor decides.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,15 +16,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pliant import fallbacks
 from pliant.bins.artifact import ENGINES, PLACEMENTS, Encoder, Shape
 from pliant.bins.runtimes.cache import check_versions, verify
-from pliant.bins.runtimes.compile import package
-from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, Note, ignore, to_host
+from pliant.bins.runtimes.compile import check_engine, package
+from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, Note, to_host
 from pliant.bins.runtimes.model import HeadedEncoder, describe, load_model
 from pliant.bins.runtimes.padding import Batch, Payload, check, padded, size_text
 from pliant.errors import ArtifactError, InputError
+from pliant.models.convert import convert
 from pliant.models.graphs import CudaCapture, reason_of
 from pliant.models.pieces import Pieces
+from pliant.precision import FLOAT32, dtype_of
 
 __all__ = ["BinsRuntime", "Payload", "Run"]
 
@@ -49,9 +52,11 @@ class BinsRuntime:
 
     `folder` and `files` (name -> SHA-256): what `compile_shapes` wrote, for engines that have files; all are verified
     before any is loaded. `placement`: "shared" loads all shapes, "single" those of one length at a time (`load`).
+    `precision`: of the weights, which are converted once; outputs are float32.
 
     Raises `DigestError` or `ArtifactError` for files other than the registered ones, `DeviceError` for files made by
-    other versions or for another processor, `InputError` for shapes beyond the encoder.
+    other versions or for another processor, `InputError` for shapes beyond the encoder, and for a precision that the
+    device or the engine lacks.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class BinsRuntime:
         device: str = "cpu",
         threads: int = 1,
         placement: str = "shared",
+        precision: str = FLOAT32,
     ) -> None:
         for name, value, known in (("engine", engine, ENGINES), ("placement", placement, PLACEMENTS)):
             if value not in known:
@@ -75,14 +81,16 @@ class BinsRuntime:
                 raise InputError("shape", size_text(shape), f"at most {longest} tokens long for {encoder.name}")
         self.shapes, self._pad, self._typed = tuple(shapes), model.pad, model.typed
         self._name, self._notes, self._pieces = encoder.name, dict[str, None](), Pieces(torch.device(device))
-        self._engine = _engine(engine, encoder, folder, files or {}, torch.device(device), threads, self._note)
+        check_engine(engine, precision)
+        dtype = dtype_of(precision, device)
+        self._engine = _engine(engine, encoder, folder, files or {}, torch.device(device), threads, dtype, self._note)
         self._shared = placement == "shared"
         self._calls = self._opened(range(len(self.shapes))) if self._shared else {}
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
         """Return what runs otherwise than planned, as that has failed: one sentence each."""
-        return tuple(f"{self._name}: {text}" for text in (*self._notes, *self._pieces.fallbacks))
+        return (*self._notes, *self._pieces.fallbacks)
 
     def load(self, setting: int) -> None:
         """Load all batch sizes of this shape's length, in place of another length.
@@ -113,7 +121,7 @@ class BinsRuntime:
         rest = self._dynamic()
         outputs = self._pieces.run(
             setting,
-            size_text(shape),
+            f"{self._name}: {size_text(shape)}",
             payloads,
             lambda texts: self._outputs(shape, call, texts),
             None if rest is None else lambda texts: self._outputs(*rest, texts),
@@ -128,8 +136,11 @@ class BinsRuntime:
         loaded = ((self.shapes[setting], call) for setting, call in self._calls.items())
         return next(((shape, call) for shape, call in loaded if shape.dynamic), None)
 
-    def _note(self, text: str) -> None:
-        self._notes[text] = None
+    def _note(self, kind: str, text: str) -> None:
+        reason = f"{self._name}: {text}"
+        if reason not in self._notes:  # under the placement "single" a shape is loaded again and again
+            self._notes[reason] = None
+            fallbacks.note(kind, reason)
 
     def _known(self, setting: int) -> Shape:
         if not 0 <= setting < len(self.shapes):
@@ -143,24 +154,28 @@ class BinsRuntime:
 
 
 class AotEngine:
-    """AOTInductor packages of a verified folder, which share the weights of `model`."""
+    """AOTInductor packages of a verified folder, which share the weights of `model`. No other than `packages` is loaded."""
 
-    def __init__(self, model: HeadedEncoder, folder: Path, note: Note = ignore) -> None:
+    def __init__(
+        self, model: HeadedEncoder, folder: Path, packages: Collection[str], note: Note = fallbacks.note
+    ) -> None:
         self._model, self._inputs, self._folder, self._note = model, model.inputs, folder, note
+        self._packages = packages
         self._device = next(model.parameters()).device
         self._weights = dict(model.named_parameters()) | dict(model.named_buffers())
 
     def open(self, shape: Shape) -> Call:
-        """Load the package of a shape. Where that fails the shape runs in plain torch, and `note` is called.
+        """Load the package of a shape. Where that fails, or compiling it did, the shape runs in plain torch and is noted.
 
         Raises `ArtifactError` where the encoder lacks a weight that it wants.
         """
+        if package(shape) not in self._packages:
+            return self._plain(shape, "it could not be compiled")
         index = -1 if self._device.index is None else self._device.index  # -1: the present device
         try:
             loaded = torch._inductor.aoti_load_package(str(self._folder / package(shape)), device_index=index)
         except RuntimeError as error:
-            self._note(f"{size_text(shape)} runs in plain torch, as its package cannot be loaded ({reason_of(error)})")
-            return EagerEngine(self._model, self._device).open(shape)
+            return self._plain(shape, f"its package cannot be loaded ({reason_of(error)})")
         names = loaded.get_constant_fqns()
         if lacking := [name for name in names if name not in self._weights]:
             raise ArtifactError(f"the compiled {size_text(shape)} wants weights that the encoder lacks: {lacking[:3]}")
@@ -172,6 +187,10 @@ class AotEngine:
                 return to_host(loaded(*moved))
 
         return call
+
+    def _plain(self, shape: Shape, reason: str) -> Call:
+        self._note("package", f"{size_text(shape)} runs in plain torch, as {reason}")
+        return EagerEngine(self._model, self._device).open(shape)
 
 
 class _Threaded:
@@ -202,18 +221,20 @@ def _engine(
     files: Mapping[str, str],
     device: torch.device,
     threads: int,
+    dtype: torch.dtype,
     note: Note,
 ) -> Engine:
     if name == "onnx":
         return _onnx(_verified(name, folder, files), threads)
     if name == "graphs" and device.type != "cuda":
         raise InputError("engine", name, f"onnx, aot or eager on {device}")
-    model = load_model(encoder).to(device)
+    model = convert(load_model(encoder), dtype).to(device)
     if name == "graphs":
         return GraphsEngine(model, model.inputs, device, CudaCapture(device), note)
-    torch_engine = (
-        AotEngine(model, _verified(name, folder, files), note) if name == "aot" else EagerEngine(model, device)
-    )
+    torch_engine: Engine = EagerEngine(model, device)
+    if name == "aot":
+        packages = {Path(file).name for file in files}
+        torch_engine = AotEngine(model, _verified(name, folder, files), packages, note)
     return _Threaded(torch_engine, threads) if device.type == "cpu" else torch_engine
 
 

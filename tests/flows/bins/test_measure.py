@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
+from flows.arithmetic import ArithmeticConfig
 from flows.bins import measure as bins_measure
 from flows.bins.config import BinsFlowConfig, EngineConfig
-from flows.bins.measure import measure
+from flows.bins.measure import Half, measure
 from pliant.bins.runtimes import runtime as bins_runtime
 from pliant.errors import ArtifactError, InputError
 from pliant.progress import silent
@@ -31,9 +35,9 @@ def graphs_on_a_cpu(monkeypatch):
     """The engine of graphs, whose captures all fail, on the CPU."""
     engine_of = bins_runtime._engine
 
-    def engine(name, encoder, folder, files, device, threads, note):
+    def engine(name, encoder, folder, files, device, threads, dtype, note):
         if name != "graphs":
-            return engine_of(name, encoder, folder, files, device, threads, note)
+            return engine_of(name, encoder, folder, files, device, threads, dtype, note)
         model = bins_runtime.load_model(encoder)
         return bins_runtime.GraphsEngine(model, model.inputs, device, uncapturable, note)
 
@@ -72,3 +76,77 @@ def test_whatever_torch_raises_the_next_engine_is_tried_and_without_one_it_is_a_
     monkeypatch.setattr(bins_measure, "engines", lambda config: ("graphs", "graphs"))
     with pytest.raises(InputError, match="one that works here"):
         measure(config("graphs"), tiny_encoder(), tmp_path, silent)
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Trials take the seconds in this mapping; what is not in it runs as it is."""
+    seconds: dict[tuple[str, str], float] = {}
+    attempt = bins_measure._try
+
+    def fixed(config, encoder, trial, folder, compared, progress):
+        _, files = attempt(config, encoder, trial, folder, False, progress)
+        return seconds[trial], files
+
+    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: True)
+    monkeypatch.setattr(bins_measure, "_try", fixed)
+    return seconds
+
+
+@pytest.mark.parametrize(
+    ("precision", "seconds", "cost", "served", "reason"),
+    [
+        ("auto", 0.5, 0.001, "bfloat16", "bfloat16 is served: it takes 0.50 times as long as float32 and gets 0.10%"),
+        ("auto", 0.5, 0.02, "float32", "float32 is served: bfloat16 gets 2.00% fewer answers right"),
+        ("auto", 1.5, 0.0, "float32", "float32 is served: bfloat16 takes 1.50 times as long"),
+        ("bfloat16", 1.5, 0.0, "bfloat16", "bfloat16 is served: it takes 1.50 times as long"),
+        ("bfloat16", 1.5, 0.02, "float32", "float32 is served: bfloat16 gets 2.00% fewer answers right"),
+    ],
+)
+def test_half_precision_is_taken_where_it_is_faster_and_costs_no_more_than_is_tolerated(
+    tmp_path, timed, precision, seconds, cost, served, reason
+):
+    timed |= {("eager", "float32"): 1.0, ("eager", "bfloat16"): seconds}
+    asked = []
+    half = Half("bfloat16", lambda: asked.append(1) or cost)
+    settings = replace(config("eager"), arithmetic=ArithmeticConfig(precision))
+    measured = measure(settings, tiny_encoder(), tmp_path, silent, half)
+    assert measured.precision == served
+    assert measured.arithmetic.startswith(reason)
+    assert measured.trials == {"eager": 1.0, "eager.bfloat16": seconds}
+    assert len(asked) == (precision == "bfloat16" or seconds < 1), "what is not faster is not tested"
+
+
+def test_onnx_is_tried_in_float32_alone_and_half_precision_is_held_against_the_fastest_engine(
+    tmp_path, timed, monkeypatch
+):
+    timed |= {("onnx", "float32"): 1.0, ("eager", "float32"): 3.0, ("eager", "bfloat16"): 1.2}
+    monkeypatch.setattr(bins_measure, "compile_shapes", lambda *_: {})
+    half = Half("bfloat16", lambda: 0.0)
+    trials, untried, _ = bins_measure._try_all(config("onnx", "eager"), tiny_encoder(), tmp_path, silent, half)
+    assert (set(trials), untried) == (set(timed), {})
+    trial, reason = bins_measure._fastest(config(), trials, half)
+    assert (trial, reason) == (("onnx", "float32"), "float32 is served: bfloat16 takes 1.20 times as long")
+
+
+def test_without_half_precision_nothing_is_said_of_it(tmp_path):
+    measured = measure(config("eager"), tiny_encoder(), tmp_path, silent)
+    assert (measured.precision, measured.arithmetic, measured.trials) == ("float32", "", {})
+
+
+def test_a_plan_is_measured_and_served_in_the_precision_of_its_latencies(tmp_path, timed, monkeypatch):
+    timed |= {("eager", "float32"): 1.0, ("eager", "bfloat16"): 0.5}
+    encoder, used = tiny_encoder(), []
+    measured = measure(config("eager"), encoder, tmp_path, silent, Half("bfloat16", lambda: 0.0))
+    runtime = bins_measure.BinsRuntime
+
+    def noted(*arguments, **options):
+        used.append(arguments[-1] if len(arguments) > 8 else options["precision"])
+        return runtime(*arguments, **options)
+
+    monkeypatch.setattr(bins_measure, "BinsRuntime", noted)
+    monkeypatch.setattr("profiling.bins.latency.BinsRuntime", noted)
+    requests_N = np.full(encoder.max_length + 1, 5)
+    bins, notes = bins_measure.finish(config("eager"), encoder, "digest", 0.1, requests_N, measured, tmp_path, silent)
+    assert (bins.precision, set(used)) == ("bfloat16", {"bfloat16"})
+    assert notes["fallbacks"] == []

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pliant.cascade.runtime import CascadeRuntime, Execution
 from pliant.errors import InputError
+from pliant.fallbacks import Collector
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import load_model, positions
 from pliant.precision import has_bfloat16
@@ -216,3 +217,27 @@ def test_no_weight_of_a_loaded_model_takes_gradients_and_types_do_matter():
     typed, untyped = (runtime.run(0, [(ids, given)]).logits[0] for given in (types, np.zeros_like(types)))
     assert not np.allclose(typed, untyped)
     assert not any(weight.requires_grad for weight in runtime._models[0].module.parameters())
+
+
+@pytest.mark.parametrize("importance", [False, True], ids=["logits", "importance"])
+def test_a_batch_that_the_device_lacks_memory_for_runs_in_smaller_ones_and_says_so(monkeypatch, importance):
+    runtime, noted = CascadeRuntime({4: tiny_classifier()}), Collector()
+    expected = runtime.run(4, payloads(), importance)
+    sizes, pad = [], CascadeRuntime._pad
+
+    def short_of_memory(self, loaded, texts):
+        sizes.append(len(texts))
+        if len(texts) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return pad(self, loaded, texts)
+
+    monkeypatch.setattr(CascadeRuntime, "_pad", short_of_memory)
+    for _ in range(2):
+        run = runtime.run(4, payloads(), importance)
+        for rows, wanted in ((run.logits, expected.logits), (run.importance or [], expected.importance or [])):
+            for row, exact in zip(rows, wanted, strict=True):
+                np.testing.assert_allclose(row, exact, atol=1e-4, rtol=1e-4)
+    assert sizes == [4, 2, 2, 2, 2], "the larger batch is not tried again"
+    (fallback,) = noted.take()
+    assert fallback.kind == "memory"
+    assert fallback.reason.endswith("runs at most 2 at a time: the device lacked memory for 4")

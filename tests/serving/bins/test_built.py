@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import ArtifactError, InputError
+from pliant.fallbacks import Fallback
 from pliant.protocol import Arrived, Drop, Request
 from registry.names import BINS_ENCODER, BINS_PREFIX
 from serving.bins import assembly as bins_assembly
@@ -35,6 +36,7 @@ def registry(tmp_path):
 def test_the_status_says_all_of_the_service_and_its_streams(registry):
     publish_tiny(registry)
     with serving(registry, replace(QUIET, workers=2)) as service:
+        service.devices[1].fallbacks = (Fallback("capture", "4 x 8 runs without a CUDA graph"),)
         status = service.call("GET", "/status").json()
         streams = service.present.catalog.streams
     common = ("ready", "alias", "release", "generation", "leaving", "refresh_seconds", "waiting", "pending")
@@ -43,6 +45,14 @@ def test_the_status_says_all_of_the_service_and_its_streams(registry):
     heads = {"colours": ("classification", ["red", "green", "blue"]), "meanings": ("embedding", [])}
     assert status == {
         "workers": 2,
+        "devices": [
+            {"name": "cpu", "up": True, "fallbacks": []},
+            {
+                "name": "cpu",
+                "up": True,
+                "fallbacks": [{"kind": "capture", "reason": "4 x 8 runs without a CUDA graph"}],
+            },
+        ],
         "least_workers": 2,
         "pool": "processes",
         "policy": "default",
@@ -60,6 +70,7 @@ def test_the_status_says_all_of_the_service_and_its_streams(registry):
                 "slo": 30.0,
                 "device": DEVICE,
                 "engine": "eager",
+                "precision": "float32",
                 "bins": ["8x1", "8x4", f"{MOST}x1", "dynamic"],
                 "seconds": [1e-3, 3e-3, 4e-3],
             }

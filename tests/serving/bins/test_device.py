@@ -117,7 +117,7 @@ def test_a_setting_before_the_first_is_refused_too(told):
 def test_a_runtime_has_a_thread_unless_the_plan_says_more(told, monkeypatch, threads, used):
     seen = []
 
-    def note(_encoder, shapes, engine, compiled, files, device, count, placement):
+    def note(_encoder, shapes, engine, compiled, files, device, count, placement, precision):
         seen.append((shapes, engine, compiled, files, device, count, placement))
 
     monkeypatch.setattr("serving.bins.device.prepare", lambda plan: None)

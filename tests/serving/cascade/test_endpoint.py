@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
+from pliant.fallbacks import Fallback
 from registry.names import CASCADE_TASK
 from serving.cascade.outcomes import Outcomes
 from serving.cascade.request import TextRequest
@@ -189,8 +190,13 @@ def test_the_status_says_what_is_served_by_how_many_workers_and_what_labels_have
     async def check(service):
         (answer,) = await service.ask(SURE)
         service.endpoint.outcome(answer["id"], "red")
+        service.devices[1].fallbacks = (Fallback("memory", "large runs at most 2 at a time"),)
         status = service.endpoint.status()
         assert (status["workers"], status["placement"]) == (2, "own")
+        assert status["devices"] == [
+            {"name": "cpu", "up": True, "fallbacks": []},
+            {"name": "cpu", "up": True, "fallbacks": [{"kind": "memory", "reason": "large runs at most 2 at a time"}]},
+        ]
         assert status["tasks"] == service.endpoint.tasks()
         (figures,) = status["outcomes"]
         assert (figures["task"], figures["candidate"], figures["labels"], figures["accuracy"]) == (

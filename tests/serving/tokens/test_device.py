@@ -66,10 +66,10 @@ def test_an_image_of_another_size_is_answered_as_the_same_picture(told):
 
 
 def test_a_device_without_the_precision_of_the_profile_serves_float32_and_says_so(told, monkeypatch):
-    monkeypatch.setattr("serving.tokens.device.is_fast", lambda precision, device: False)
+    monkeypatch.setattr("serving.workers.on_device.is_fast", lambda precision, device: False)
     collector = Collector()
     build(replace(told, precision="bfloat16"))
-    reason = "cpu has no instructions for bfloat16, so that float32 is served"
+    reason = "the backbone computes in float32, as cpu has no instructions for bfloat16"
     assert collector.take() == (Fallback("precision", reason),)
 
 

@@ -7,8 +7,9 @@ import torch
 
 from pliant.device import device_class
 from pliant.errors import DeviceError, InputError, WorkerError
+from pliant.fallbacks import Collector, Fallback
 from serving.workers.device_plan import DevicePlan
-from serving.workers.on_device import check_device, prepare, reporting_memory
+from serving.workers.on_device import check_device, prepare, reporting_memory, usable_precision
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +81,14 @@ def test_a_gpu_that_is_not_there_is_refused_in_a_sentence(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", missing)
     with pytest.raises(InputError, match=r"device is cuda:7, but must be one that torch finds .*\(Invalid device id\)"):
         prepare(DevicePlan("cuda:7", None, None, ()))
+
+
+def test_a_precision_that_this_device_lacks_is_float32_and_a_fallback(monkeypatch):
+    noted = Collector()
+    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: True)
+    assert usable_precision("bfloat16", "cpu", "small") == "bfloat16"
+    assert noted.take() == ()
+    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: False)
+    assert usable_precision("bfloat16", "cpu", "small") == "float32"
+    reason = "small computes in float32, as cpu has no instructions for bfloat16"
+    assert noted.take() == (Fallback("precision", reason),)

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.cache import VERSIONS, store
 from pliant.bins.runtimes.compile import compile_shapes, package
-from pliant.bins.runtimes.graphs import EagerEngine
 from pliant.bins.runtimes.model import load_model
 from pliant.bins.runtimes.runtime import AotEngine, BinsRuntime
 from pliant.errors import ArtifactError, DeviceError, DigestError, InputError
@@ -364,46 +363,5 @@ def test_a_compiled_package_is_loaded_to_the_device_of_the_encoder(monkeypatch, 
         return Package([])
 
     monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
-    AotEngine(model, tmp_path).open(SHAPES[1])
+    AotEngine(model, tmp_path, {package(SHAPES[1])}).open(SHAPES[1])
     assert loaded == [{"device_index": index}]
-
-
-def test_a_package_that_cannot_be_loaded_leaves_the_others_and_its_shape_to_plain_torch(monkeypatch, tmp_path):
-    shapes = (*SHAPES[:2], SHAPES[-1])
-    files = store(tmp_path, "aot", lambda target: [(target / package(shape)).touch() for shape in shapes])
-
-    def load(path, **_):
-        if path.endswith("8x4.pt2"):
-            raise RuntimeError("undefined symbol")
-        return Package([])
-
-    monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
-    runtime = BinsRuntime(tiny_encoder(), shapes, "aot", tmp_path, files)
-    assert runtime.fallbacks == ("tiny: 4 x 8 runs in plain torch, as its package cannot be loaded (undefined symbol)",)
-    texts = [random_payload(np.random.default_rng(0), 5)]
-    plain = BinsRuntime(tiny_encoder(), shapes, "eager").run(1, texts).outputs
-    np.testing.assert_allclose(runtime.run(1, texts).outputs, plain, atol=1e-5)
-
-
-@pytest.mark.parametrize("setting", [1, len(SHAPES) - 1])
-def test_texts_that_the_device_has_no_memory_for_run_in_smaller_batches_in_the_dynamic_runtime(monkeypatch, setting):
-    texts = [random_payload(np.random.default_rng(seed), 3 + seed) for seed in range(4)]
-    expected = BinsRuntime(tiny_encoder(), SHAPES, "eager").run(setting, texts).outputs
-    runtime = BinsRuntime(tiny_encoder(), SHAPES, "eager")
-    call, sizes = EagerEngine._call, []
-
-    def short_of_memory(engine, batch):
-        sizes.append(batch["input_ids"].shape)
-        if len(batch["input_ids"]) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return call(engine, batch)
-
-    runtime._calls = {
-        number: lambda batch: short_of_memory(runtime._engine._engine, batch) for number in runtime._calls
-    }
-    for _ in range(2):
-        np.testing.assert_allclose(runtime.run(setting, texts).outputs, expected, atol=1e-5)
-    assert [rows for rows, _ in sizes] == [4, 2, 2, 2, 2], "the larger batch is not tried again"
-    assert [length for _, length in sizes[1:]] == [4, 6, 4, 6], "as long as the texts need"
-    (text,) = runtime.fallbacks
-    assert text.endswith("runs at most 2 at a time: the device lacked memory for 4")
