@@ -67,6 +67,17 @@ def reporting_memory(device: str) -> Iterator[None]:
         raise WorkerError(f"{device} has no room for the model ({reason})") from error
 
 
+def prepare_attention() -> None:
+    """Leave cuDNN's attention out of what torch chooses from in this process, as a service's shapes are many.
+
+    On Hopper and later GPUs torch prefers it. It makes a plan at the first call of every shape, batch and length
+    included, and keeps it in memory for good: some 8 gammas x 7 buckets x the layers of a model, whose lengths differ
+    as tokens are merged, or every bin. That is seconds to minutes at each start of a device process, and again within
+    a launch for a batch that runs without a graph. Flash attention and the memory-efficient kernel need no plans.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
     """Run with `count` torch threads (None: as many as now), and then as before. Raises `InputError` below 1."""

@@ -124,6 +124,9 @@ Event = Arrived | Finished | Failed | Cancelled | Woke | Changed | Restarted
 class Launch:
     """Occupy `worker` until a `Finished` or `Failed` with this id: a batch, a restart, whatever takes a device's time.
 
+    A scheduler may give a worker its next batch while one runs. It begins when that one ends, and fails with it where the
+    worker is lost.
+
     `setting` is what the system chooses for a launch (tokens: gamma; cascade: the number of the model). `kind` is
     "run", "restart" or "load" (the worker loads another model, number `setting`); the latter two carry no requests.
     `expected` is how many seconds the scheduler thinks that it takes; 0: it does not know.

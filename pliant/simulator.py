@@ -52,6 +52,7 @@ def simulate(
     heap += [(at, 2, next(order), Cancelled(request)) for at, request in leaving]
     heapq.heapify(heap)
     now = float("-inf")
+    free_at: dict[int, float] = {}  # by worker: a launch begins when the one before it has ended
     pending: set[int] = set()
     while (event_at := _next(heap, scheduler.wake_at())) is not None:
         event, now = event_at[0], max(now, event_at[1])
@@ -60,7 +61,8 @@ def simulate(
         actions = scheduler.handle(event, now)
         for launch in (action for action in actions if isinstance(action, Launch)):
             seconds, end = execute(launch)
-            heapq.heappush(heap, (now + seconds, 0, next(order), end))
+            free_at[launch.worker] = max(now, free_at.get(launch.worker, now)) + seconds
+            heapq.heappush(heap, (free_at[launch.worker], 0, next(order), end))
         _note(pending, event, actions)
         journal.append(JournalEntry(now, event, tuple(actions)))
         if observe is not None:

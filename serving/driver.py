@@ -53,6 +53,7 @@ Read = Callable[[Pending, Result], Result]
 class Limits:
     launch: float = 60.0  # seconds after which a launch counts as hung and its worker is killed
     drain: float = 120.0  # seconds that `stop` waits for pending requests
+    ahead: bool = False  # whether a worker may be given its next batch while one runs
 
 
 NEWEST = 0.05  # weight of the newest request in the mean deadline
@@ -120,7 +121,7 @@ class Driver:
     @property
     def waiting(self) -> int:
         """Return the number of requests without an answer that are in no running launch."""
-        launched = sum(len(slot.launch.requests) for slot in self._slots if slot.launch)
+        launched = sum(len(launch.requests) for slot in self._slots for launch in slot.in_flight)
         return max(0, len(self._pending) - launched)
 
     @property
@@ -286,10 +287,8 @@ class Driver:
 
     def _launch(self, launch: Launch, now: float) -> None:
         slot = self._slots[launch.worker]
-        if slot.launch is not None and not any(slot.launch is former for former in self._abandoned):
-            raise SchedulerError(f"worker {launch.worker} was given launch {launch.id} during launch {slot.launch.id}")
         payloads = [self._pending[request].payload for request in launch.requests]
-        slot.launch = launch
+        slot.take(launch, self._limits.ahead, self._abandoned)
         task = asyncio.create_task(self._carry_out(slot, Dispatched(launch, now), payloads, self._generation))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -349,7 +348,7 @@ class Driver:
             self._timer.cancel()
             self._timer = None
         self._generation += 1
-        self._abandoned = [slot.launch for slot in self._slots if slot.launch is not None]
+        self._abandoned = [launch for slot in self._slots for launch in slot.in_flight]
         self._scheduler, now = self._factory(), self._tick()
         actions = self._settle_what_ran(now)
         culprit = self._recovery.begin(event, self._pending)

@@ -95,11 +95,12 @@ class Service:
             return False
 
 
-def launch(settings: Settings, state: Path, port: int, log: Path | None = None) -> Service:
+def launch(settings: Settings, state: Path, port: int, log: Path | None = None, service: str = "") -> Service:
     """Check the settings and start the service. Its output goes to `log`, or else where this process's output goes.
 
     `state` is a folder for BentoML's own files, with a folder per port: two services in one folder would delete each
-    other's metrics. Raises `PliantError` before anything is started.
+    other's metrics. `service` is the import path ("module:class") of another service than the system's own. Raises
+    `PliantError` before anything is started.
     """
     settings = _absolute(settings)
     check_access(settings)
@@ -112,7 +113,11 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None) 
     with _output(log) as output:
         # A session of its own: Ctrl-C in a terminal reaches this process alone, which passes it on once.
         process = subprocess.Popen(
-            _command(settings, port), env=environment, stdout=output, stderr=output, start_new_session=True
+            _command(settings, port, service),
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
     return Service(process, _url(settings, port), log, tls_cert=settings.tls_cert)
 
@@ -168,13 +173,13 @@ def _check_port(host: str, port: int) -> None:
             raise InputError("port", port, f"free on {host} ({error})") from None
 
 
-def _command(settings: Settings, port: int) -> list[str]:
+def _command(settings: Settings, port: int, service: str = "") -> list[str]:
     root = Path(serving.__file__).parents[1]
     options = ["--working-dir", str(root), "--host", settings.host, "--port", str(port)]
     options += ["--timeout-graceful-shutdown", str(DRAIN_SECONDS)]
     if settings.tls_cert:
         options += ["--ssl-certfile", str(settings.tls_cert), "--ssl-keyfile", str(settings.tls_key)]
-    return [sys.executable, "-m", "bentoml", "serve", _service(settings.system), *options]
+    return [sys.executable, "-m", "bentoml", "serve", service or _service(settings.system), *options]
 
 
 def _service(system: str) -> str:

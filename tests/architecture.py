@@ -72,6 +72,8 @@ FRAMEWORK_HOMES = {
                 "resident",
                 "staging",
                 "compile",
+                "convert",
+                "pieces",
             )
         ),
         "pliant/precision.py",
@@ -100,7 +102,7 @@ OPTIONAL = ("numba", "onnx", "onnxruntime")
 _EVERYWHERE = ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "tokenizers", "jinja2")
 BARE_MACHINE = {
     "pliant": (*_EVERYWHERE, *OPTIONAL),
-    "training": (*_EVERYWHERE, "datasets", "sklearn", "safetensors"),
+    "training": (*_EVERYWHERE, "datasets", "sklearn", "safetensors", "huggingface_hub"),  # the last comes with timm
     "profiling": (*_EVERYWHERE, "datasets", "sklearn"),
 }
 """All that these folders may need from outside: they run from a checkout on a bare GPU machine."""

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from benchmarks import console, harness
 from benchmarks.harness import Context, Measured, Part
-from benchmarks.tokens import buckets, devices, gpu, house, kernels, live, planner, policies
+from benchmarks.tokens import buckets, devices, gpu, host, house, kernels, live, planner, policies
 from benchmarks.tokens.demo import OVERRIDES
 from benchmarks.tokens.endpoint import address, live_bundle, test_examples
 from benchmarks.tokens.live_contenders import measure as measure_live
@@ -116,8 +116,8 @@ def _kernels(ground: Ground) -> Measured:
     with ground.stage("latency table at every batch size") as progress:
         gammas = buckets.FULL if ground.full else buckets.QUICK
         errors = buckets.measure(backbone, tasks, gammas=gammas, progress=progress)
-    console.table("measured over predicted, the worst of each bucket", buckets.HEADINGS, errors.table())
-    details = {"backbone": backbone.source, "buckets": errors.plain()["rows"]}
+    console.table("error of the latency table, the worst of each bucket", buckets.HEADINGS, errors.table())
+    details = {"backbone": backbone.source, "buckets": errors.plain()}
     return result.targets() + errors.targets(), result.plain() | details
 
 
@@ -141,6 +141,16 @@ def _devices(ground: Ground) -> Measured:
     return targets, {"simulated": [asdict(row) for row in rows], "live": live_details}
 
 
+def _host(ground: Ground) -> Measured:
+    bundle = ground.bundle()
+    with ground.stage("from HTTP to a device that computes nothing") as progress:
+        rows = host.measure(bundle, 15.0 if ground.full else 4.0, 64, progress)
+    console.table("what one service takes, its device computing nothing", host.HEADINGS, [row.cells() for row in rows])
+    for row in rows:
+        Console().print(f"{row.picture}: most of a request's time on the service's core goes into {row.limit}.")
+    return [], {"rows": [row.plain() for row in rows], "cores": devices.cores()}
+
+
 def _gpu(ground: Ground) -> Measured:
     with ground.stage("kernels on the GPU, where there is one") as progress:
         targets = gpu.targets()
@@ -150,10 +160,11 @@ def _gpu(ground: Ground) -> Measured:
 
 PARTS: Mapping[str, Part] = {
     "planner": Part(_planner, 5.0),
-    "kernels": Part(_kernels, 110.0),
+    "kernels": Part(_kernels, 140.0),
     "gpu": Part(_gpu, 5.0),
     "policies": Part(_policies, 180.0),
     "devices": Part(_devices, 75.0, _training),
+    "host": Part(_host, 35.0, _training),
     "house": Part(_house, 200.0, _training),
     "live": Part(_live, 300.0, _training),
 }

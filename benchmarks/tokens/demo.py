@@ -25,6 +25,7 @@ REFERENCE = ReferenceConfig(quiet=(0.5, 0.8), loud=(1.5, 2.0), seconds=2.0, urge
 OVERRIDES: Mapping[str, Any] = {
     "data": ("digits:digit", "digits:loops"),
     "measured": 120,
+    "arithmetic": {"precision": "float32"},  # as what it is compared with
     "foundation": {
         # 145 tokens make a request's inference much heavier than its way over HTTP. In training seven of eight patches
         # are left out, so that many tokens cost no more there than few.

@@ -122,7 +122,8 @@ def backbone_of(architecture: str) -> Backbone:
     """Return timm's backbone with its weights, or with random ones where its hub is out of reach."""
     try:
         return from_timm(architecture)
-    except OfflineError:
+    except OfflineError as error:
+        print(f"{error}. Random weights serve here: they take as long.", file=sys.stderr)
         vit = create_vit(architecture, {})
         size = int(vit.pretrained_cfg["input_size"][-1])
         weights = {name: w.numpy() for name, w in vit.state_dict().items()}

@@ -7,8 +7,8 @@ from typing import Any
 
 from cli import options
 
-PARTS = "planner, kernels, gpu, policies, devices, house or live"
 OVERRIDES = ("data", "upstream", "backbone", "device", "other_device", "limit")
+PARTS = "planner, kernels, gpu, policies, devices, host, house or live"
 
 
 def train(parser: ArgumentParser) -> None:

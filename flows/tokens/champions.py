@@ -17,7 +17,8 @@ def load_champion(settings: Settings) -> Bundle | None:
     if not registry.exists() or registry.version(TOKENS_BACKBONE) is None:
         return None
     backbone, _, tasks = champion_models(registry)
-    return Bundle(backbone, tuple(tasks), fetch(registry, Profile, TOKENS_PROFILE)[0])
+    profile = fetch(registry, Profile, TOKENS_PROFILE)[0]
+    return Bundle(backbone, tuple(task.served_in(profile.precision) for task in tasks), profile)
 
 
 def champion_models(registry: MlflowRegistry) -> tuple[Backbone, str, list[Task]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flows import config
+from flows.arithmetic import ArithmeticConfig
 from pliant.tokens.artifact import Option
 from pliant.tokens.reference import ReferenceConfig
 from profiling.tokens.latency import LatencyConfig
@@ -56,6 +57,7 @@ class TokensFlowConfig:
     seed: int = 0
     foundation: FoundationConfig = field(default_factory=FoundationConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
+    arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)  # precision of what is served
     latency: LatencyConfig = field(default_factory=LatencyConfig)
     reference: ReferenceConfig = field(default_factory=ReferenceConfig)
     gate: GateConfig = field(default_factory=GateConfig)

@@ -68,12 +68,13 @@ def judge(
 
 
 def _measured_alike(champion: Bundle, challenger: Bundle) -> Bundle:
-    """Return the champion on the newer latencies where both were measured on the same backbone and class of device.
+    """Return the champion on the newer latencies where both were measured alike: backbone, class of device, precision.
 
     An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever.
     """
     old, new = champion.profile, challenger.profile
-    if (old.backbone, old.device) != (new.backbone, new.device) or old.latency.settings != new.latency.settings:
+    alike = (old.backbone, old.device) == (new.backbone, new.device) and old.precision in (None, new.precision)
+    if not alike or old.latency.settings != new.latency.settings:
         return champion
     return replace(champion, profile=replace(old, latency=new.latency))
 

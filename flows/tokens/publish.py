@@ -65,7 +65,7 @@ def _log_training(run: Run, results: Mapping[str, StageResult]) -> None:
     """Log the seconds of training, and the trials of the sweeps of the learning rate."""
     notes = {role: result["notes"] for role, result in results.items() if "notes" in result}
     run.document("training", notes)
-    run.metrics({f"training_seconds.{role}": noted["seconds"] for role, noted in notes.items()})
+    run.metrics({f"training_seconds.{role}": noted["seconds"] for role, noted in notes.items() if "seconds" in noted})
     swept = {role.removeprefix("task-"): noted["sweep"] for role, noted in notes.items() if "sweep" in noted}
     for task, sweep in swept.items():
         trials = zip(sweep["rates"], sweep["accuracy"], strict=True)
@@ -136,7 +136,7 @@ def profile_package(profile: Profile, folder: Path) -> Package:
     table = {"gamma": np.array([-5, 0]), "batch": np.array([8, 8])}
     tags = {"pliant.git_commit": commit(), "pliant.backbone": profile.backbone, "pliant.device": profile.device}
     seconds = {f"seconds.batch{b}": profile.latency.at(0, b) for b in profile.latency.batches}
-    params = {"device": profile.device}
+    params = {"device": profile.device, "precision": profile.precision or "the device's own"}
     return Package(TOKENS_PROFILE, folder, table, {"seconds": np.zeros(2)}, params=params, metrics=seconds, tags=tags)
 
 

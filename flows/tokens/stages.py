@@ -30,12 +30,14 @@ import pliant.tokens.staging
 import profiling.timer
 import profiling.tokens.accuracy
 import profiling.tokens.latency
+import profiling.tokens.precision
 import training.augment
 import training.data
 import training.precision
 import training.tokens.foundation
 import training.tokens.sweep
 import training.tokens.task
+from flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
 from flows.config import check_distinct, check_name
 from flows.device import configured_class
 from flows.keys import StageResult, stage_key
@@ -43,10 +45,11 @@ from flows.tokens.config import TokensFlowConfig
 from pliant.device import device_class, threads
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
+from pliant.precision import is_fast
 from pliant.progress import Progress, share
-from pliant.tokens.artifact import Backbone, Profile, RateRule, Task
+from pliant.tokens.artifact import FLOAT32, Backbone, Profile, RateRule, Task
 from pliant.tokens.plan import rate_rule
-from pliant.tokens.runtime import TokensRuntime
+from pliant.tokens.runtime import Execution, TokensRuntime
 from registry.store import FolderStore
 from training.data import ImageData
 
@@ -125,9 +128,11 @@ def task_key(config: TokensFlowConfig, data: ImageData, backbone: StageResult) -
         "backbone": backbone["digest"],
         "gammas": config.latency.gammas,  # at which its accuracy is measured
         "measured": config.measured,
+        "half": half_of(config.arithmetic, config.device),
     }
     code = (training.tokens.task, training.tokens.sweep, training.augment, training.precision)
-    return stage_key(f"tokens/task-{data.name}", depends, *code, profiling.tokens.accuracy, *_MODEL)
+    measuring = (profiling.tokens.accuracy, profiling.tokens.precision)
+    return stage_key(f"tokens/task-{data.name}", depends, *code, *measuring, *_MODEL)
 
 
 def make_task(
@@ -143,17 +148,23 @@ def make_task(
     Where the settings give several learning rates, the best of their trials is taken and all are noted.
     """
     foundation = store.load(Backbone, backbone["key"], backbone["digest"])
-    began, task_config, half = time.monotonic(), config.task, progress[0]
+    began, task_config, trained = time.monotonic(), config.task, progress[0]
     notes: dict[str, Any] = {}
     if task_config.prompt_rates:
-        sweep = training.tokens.sweep.sweep(task_config, data, foundation, config.device, share(half, 0, 40))
-        task_config, half = replace(task_config, prompt_rate=sweep.best), share(half, 40, 100)
+        sweep = training.tokens.sweep.sweep(task_config, data, foundation, config.device, share(trained, 0, 40))
+        task_config, trained = replace(task_config, prompt_rate=sweep.best), share(trained, 40, 100)
         notes = {"sweep": asdict(sweep)}
-    task = training.tokens.task.train(task_config, data, foundation, backbone["digest"], config.device, half)
+    task = training.tokens.task.train(task_config, data, foundation, backbone["digest"], config.device, trained)
     notes |= {"prompt_rate": task_config.prompt_rate, "seconds": time.monotonic() - began}
+    half = half_of(config.arithmetic, config.device)
+    if half is not None:
+        with threads(config.threads):
+            ratio = profiling.tokens.precision.slowdown(foundation, task, half, config.device)
+        if reason := too_slow(config.arithmetic, half, ratio):
+            half, notes["arithmetic"] = None, reason
     gammas = config.latency.gammas
     task = profiling.tokens.accuracy.profile(
-        foundation, task, data, config.device, gammas, progress[1], config.measured
+        foundation, task, data, config.device, gammas, progress[1], config.measured, half
     )
     return {"key": key, "digest": store.save(key, task), "notes": notes}
 
@@ -161,6 +172,7 @@ def make_task(
 def profile_key(config: TokensFlowConfig, backbone: StageResult, tasks: Sequence[StageResult]) -> str:
     depends = {
         "config": asdict(config.latency),
+        "arithmetic": asdict(config.arithmetic),
         "deadline": config.reference.urgent[0],  # the rate rule follows from it
         "backbone": backbone["digest"],
         "tasks": sorted(task["digest"] for task in tasks),
@@ -180,19 +192,47 @@ def make_profile(
     store: FolderStore,
     progress: Progress,
 ) -> StageResult:
-    """Measure latency and memory per (gamma, batch) with all tasks mixed, and derive the rate rule."""
+    """Measure latency and memory per (gamma, batch) with all tasks mixed, and derive the rate rule.
+
+    All is measured in the precision that is served, which the notes say why.
+    """
     foundation = store.load(Backbone, backbone["key"], backbone["digest"])
     loaded = [store.load(Task, task["key"], task["digest"]) for task in tasks]
     with threads(config.threads):
-        runtime = TokensRuntime(foundation, backbone["digest"], loaded, config.device)
+        precision, reason = served_precision(config.arithmetic, foundation, loaded, config.device)
+        loaded = [task.served_in(precision) for task in loaded]
+        execution = Execution(precision=precision)
+        runtime = TokensRuntime(foundation, backbone["digest"], loaded, config.device, execution)
         names = [task.name for task in loaded]
         measured = profiling.tokens.latency.profile(
             runtime, names, foundation.image_size, config.latency, config.device, progress
         )
         device = device_class(config.device)
     rule = derive_rule(measured.latency, loaded, config.reference.urgent[0])
-    profile = Profile(backbone["digest"], device, measured.latency, measured.spread, measured.memory, rule)
-    return {"key": key, "digest": store.save(key, profile)}
+    profile = Profile(backbone["digest"], device, measured.latency, measured.spread, measured.memory, rule, precision)
+    return {"key": key, "digest": store.save(key, profile), "notes": {"arithmetic": reason}}
+
+
+def served_precision(
+    config: ArithmeticConfig, foundation: Backbone, tasks: Sequence[Task], device: str
+) -> tuple[str, str]:
+    """Return the precision that these tasks are served in together, and why, in a sentence.
+
+    It is half precision where the accuracies of all were measured in it, none loses more than is tolerated, and it is
+    measured to be faster here.
+    """
+    if config.precision == FLOAT32:
+        return FLOAT32, "float32 is served, as the configuration says"
+    half = next((p for p in tasks[0].half if is_fast(p, device) and all(p in task.half for task in tasks)), None)
+    if half is None:
+        return FLOAT32, "float32 is served: the accuracies of all tasks were measured in no faster precision"
+    cost = max(task.cost(half) for task in tasks)
+    if reason := too_costly(config, half, cost):
+        return FLOAT32, reason
+    ratio = profiling.tokens.precision.slowdown(foundation, tasks[0], half, device)
+    if reason := too_slow(config, half, ratio):
+        return FLOAT32, reason
+    return half, taken(half, ratio, cost)
 
 
 def derive_rule(latency: LatencyTable, tasks: Sequence[Task], deadline: float) -> RateRule:
@@ -213,8 +253,8 @@ class Bundle:
 def load_bundle(
     store: FolderStore, backbone: StageResult, tasks: Sequence[StageResult], profile: StageResult
 ) -> Bundle:
-    return Bundle(
-        store.load(Backbone, backbone["key"], backbone["digest"]),
-        tuple(store.load(Task, task["key"], task["digest"]) for task in tasks),
-        store.load(Profile, profile["key"], profile["digest"]),
-    )
+    """Return what these stages made, with the tasks' accuracies in the profile's precision."""
+    measured = store.load(Profile, profile["key"], profile["digest"])
+    loaded = (store.load(Task, task["key"], task["digest"]) for task in tasks)
+    served = tuple(task.served_in(measured.precision) for task in loaded)
+    return Bundle(store.load(Backbone, backbone["key"], backbone["digest"]), served, measured)

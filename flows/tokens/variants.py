@@ -144,4 +144,4 @@ def _put_together(
         for task in bundle.tasks
     }
     profile = bundle.profile
-    return Variant(name, bundle.backbone, variant_tasks, profile.device, profile.latency, loading=0.0)
+    return Variant(name, bundle.backbone, variant_tasks, profile.device, profile.latency, 0.0, profile.precision)

@@ -370,12 +370,17 @@ def _first_sizes(seconds_N: Floats, sizes: Sequence[int]) -> list[int]:
     `sizes` ascend. Requests between two of them run as one batch, which takes as long as the larger, or as the smaller
     first and then the rest. The larger batches run first.
     """
-    least, first = [0.0], [0]
+    if len(sizes) == 1:
+        return list(range(sizes[0] + 1))
+    seconds = seconds_N.tolist()
+    least, first = seconds[:1], [0]
     for count in range(1, sizes[-1] + 1):
-        divided = [size for size in sizes if size < count]
-        choices = [count, *reversed(divided)]
-        taken = [float(seconds_N[size]) + least[count - size] for size in choices]
-        best = min(range(len(choices)), key=taken.__getitem__)
-        least.append(taken[best])
-        first.append(choices[best])
+        fewest, best = seconds[count], count
+        for size in sizes:
+            if size >= count:
+                break
+            if (taken := seconds[size] + least[count - size]) < fewest or (taken == fewest and best < count):
+                fewest, best = taken, size
+        least.append(fewest)
+        first.append(best)
     return first

@@ -7,14 +7,16 @@ width, K classes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pliant.errors import InputError
 from pliant.latency import LatencyTable
 
+FLOAT32 = "float32"
 GAMMAS = (-20, -15, -10, -5, 0, 2, 4, 8)
 """The published gammas: tokens merged away per layer (negative), none (0), or prompts added per layer (positive)."""
 
@@ -46,10 +48,19 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
+class Accuracies:
+    """A task's accuracies in one precision: gamma -> share answered correctly."""
+
+    profiling: Mapping[int, float]
+    test: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One classification task on a backbone: a head, deep prompts per gamma > 0, and measured accuracies.
 
     `heads[0]` serves gamma 0 and every merged setting; `heads[gamma]` was trained together with `prompts[gamma]`.
+    Accuracies are those of float32, and in `half` those of other precisions that were measured.
     """
 
     KIND: ClassVar[str] = "tokens-task"
@@ -63,10 +74,32 @@ class Task:
     accuracy: Mapping[int, float]  # gamma -> share of the profiling split answered correctly: what planners use
     test_accuracy: Mapping[int, float]  # gamma -> the same on the test split: what reports quote
     data: str  # fingerprint of the data set it was trained on
+    half: Mapping[str, Accuracies] = field(default_factory=dict)  # precision -> accuracies
 
     def head(self, gamma: int) -> Head:
         """Return the head that serves this gamma."""
         return self.heads[max(gamma, 0)]
+
+    def served_in(self, precision: str | None) -> Task:
+        """Return the task with the accuracies of this precision; None, of older profiles, leaves them as they are.
+
+        Raises `InputError` for a precision that they were not measured in.
+        """
+        if precision in (None, FLOAT32):
+            return self
+        if precision not in self.half:
+            raise InputError(
+                f"precision of task {self.name}",
+                precision,
+                f"one of those measured: {', '.join((FLOAT32, *self.half))}",
+            )
+        measured = self.half[precision]
+        return replace(self, accuracy=measured.profiling, test_accuracy=measured.test)
+
+    def cost(self, precision: str) -> float:
+        """Return the largest share of answers, over all gammas, that this measured precision gets less right."""
+        measured = self.half[precision]
+        return max((share - measured.profiling[gamma] for gamma, share in self.accuracy.items()), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +127,7 @@ class Profile:
     spread: tuple[tuple[float, ...], ...]  # interquartile range in seconds, arranged as latency.seconds
     memory: tuple[tuple[int, ...], ...]  # peak bytes beyond the weights, arranged so too; 0 where unmeasured
     rule: RateRule
+    precision: str | None = None  # that was measured and is served; None in older ones: what the device prefers
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +154,7 @@ class Variant:
     device: str  # device class, see pliant/device.py
     latency: LatencyTable  # of the single setting 0; median seconds
     loading: float  # seconds from the file to the first answer after warm-up
+    precision: str | None = None  # as of a profile
 
     def adapters(self, digest: str) -> list[Task]:
         """Return its tasks for the backbone of this digest; they have gamma 0 and the merged settings only."""

@@ -91,10 +91,9 @@ def _check_block(block: Any) -> None:
     Relative positions, gates and parallel branches would be left out silently.
     """
     attn: Any = getattr(block, "attn", None)
-    plain = (
-        type(block) is Block and type(attn) is Attention and isinstance(attn.norm, nn.Identity) and attn.gate is None
-    )
-    if not plain:
+    gated = getattr(attn, "gate", None) is not None  # timm up to 1.0.24 has no such attribute
+    plain = type(block) is Block and type(attn) is Attention and isinstance(attn.norm, nn.Identity)
+    if gated or not plain:
         raise BackboneError(
             f"blocks of type {type(block).__name__} with {type(attn).__name__}, but must be timm's plain transformer blocks"
         )

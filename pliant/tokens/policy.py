@@ -72,7 +72,8 @@ class Knowledge:
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """The devices at a decision: the free worker, when every worker becomes free (this one first), how slow they are.
+    """The devices at a decision: the worker to be given work, when every worker becomes free (this one first), how slow
+    they are.
 
     `slowdown`: measured over predicted seconds, smoothed; policies multiply their predictions by it. `turnaround`:
     seconds of a launch beyond those of the device, on the way there and back; 0 in a simulation. `turn`: the tenants

@@ -10,18 +10,18 @@ import time
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pliant.device import prepare_attention
 from pliant.errors import BackboneError, InputError
 from pliant.models.graphs import BUCKETS, Capture, CudaCapture, Graphs
 from pliant.models.packed import can_pack
 from pliant.models.pieces import Pieces
-from pliant.precision import check_precision, has_bfloat16
+from pliant.precision import dtype_of, has_bfloat16
 from pliant.tokens.artifact import Backbone, Task
 from pliant.tokens.model import AdaptiveViT, create_vit
 from pliant.tokens.packed import pack
@@ -45,9 +45,6 @@ class Run:
     seconds: float
 
 
-Precision = Literal["float32", "bfloat16", "float16"]
-
-
 @dataclass(frozen=True, slots=True)
 class Execution:
     """How a runtime computes. The defaults were measured to be fastest without changing any label.
@@ -59,7 +56,7 @@ class Execution:
     it stands for (profiling/tokens/mask.py finds those that keep the labels).
     """
 
-    precision: Precision | None = None
+    precision: str | None = None
     packed: bool = True
     buckets: tuple[int, ...] = BUCKETS
     capture: Capture | None = None
@@ -82,10 +79,11 @@ class TokensRuntime:
         execution: Execution = Execution(),
     ) -> None:
         self._device, self._execution = torch.device(device), execution
+        if self._device.type == "cuda":
+            prepare_attention()  # here too, so that a profile measures what is served
         half = self._device.type == "cuda" and has_bfloat16(self._device)
         precision = execution.precision or ("bfloat16" if half else "float32")
-        check_precision(precision, self._device)
-        self._dtype: torch.dtype = getattr(torch, precision)
+        self._dtype = dtype_of(precision, self._device)
         self._digest = digest
         self._model = load_model(backbone).to(self._device, self._dtype)
         self._image_size = backbone.image_size

@@ -27,6 +27,9 @@ class Options:
     attempts: int = 2  # failed launches of a request, the last one alone, after which it is dropped
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
     fairness: FairnessConfig = FAIRNESS  # how tenants share the devices, where the policy is fair
+    lead: float = (
+        0.0  # seconds before a device's expected end at which its next batch is sent to it; 0: only at the end
+    )
 
 
 class TokensScheduler:
@@ -39,6 +42,7 @@ class TokensScheduler:
         self._fairness = Fairness(self._options.fairness)
         self._retries = Retries(self._options.attempts)
         self._latency: LatencyTable | None = None  # of the latest profile
+        self._now = 0.0  # of the latest event
 
     @property
     def waiting(self) -> int:
@@ -87,17 +91,28 @@ class TokensScheduler:
                 actions = []
         actions += self._drop(self._policy.expire(now, self._devices.slowdown), "late")
         actions += self._devices.restarts(now)
-        while self._devices.free and len(self._policy):
-            decision = self._decide(now)
+        while len(self._policy) and (opening := self._opening(now)) is not None:
+            worker, begin = opening
+            decision = self._decide(worker, begin, now)
             if decision.idle:
                 break
-            actions += self._carry_out(decision, now)
+            actions += self._carry_out(decision, worker, now)
         self._forget(actions)
+        self._now = now
         return actions
+
+    def _opening(self, now: float) -> tuple[int, float] | None:
+        """Return the worker to be given work now, and when it begins with that; None for none."""
+        if self._devices.free:
+            return next(iter(self._devices.free)), now
+        return self._devices.ahead(now, self._options.lead) if self._options.lead else None
 
     def wake_at(self) -> float | None:
         """Return when `Woke` should come if nothing else happens before; None for never."""
-        times = (self._devices.wake_at(), self._policy.wake_at(self._devices.slowdown))
+        lead, ahead = self._options.lead, None
+        if lead and len(self._policy):
+            ahead = self._devices.ahead_at(self._now, lead)
+        times = (self._devices.wake_at(), self._policy.wake_at(self._devices.slowdown), ahead)
         return min((at for at in times if at is not None), default=None)
 
     def _arrive(self, request: Request, now: float) -> list[Action]:
@@ -142,25 +157,29 @@ class TokensScheduler:
             self._devices.slowdown = 1.0
         self._latency = knowledge.latency
 
-    def _decide(self, now: float) -> Decision:
-        """Ask the policy about the tenants whose turn it is, and about all if these have nothing that can run."""
+    def _decide(self, worker: int, begin: float, now: float) -> Decision:
+        """Ask the policy about the tenants whose turn it is, and about all if these have nothing that can run.
+
+        The policy decides as at the time `begin`, when the worker begins with its decision.
+        """
+        clocks = (*[now] * len(self._devices.free), *self._devices.busy(now))
         if not self._fairness.several:
-            return self._policy.decide(self._pool_state(now, None), now)
-        decisions = (self._policy.decide(self._pool_state(now, turn), now) for turn in self._fairness.turns())
+            return self._policy.decide(self._pool_state(worker, clocks, None), begin)
+        turns = self._fairness.turns()
+        decisions = (self._policy.decide(self._pool_state(worker, clocks, turn), begin) for turn in turns)
         return next((decision for decision in decisions if not decision.idle), Decision())
 
-    def _pool_state(self, now: float, turn: Turn) -> PoolState:
+    def _pool_state(self, worker: int, clocks: tuple[float, ...], turn: Turn) -> PoolState:
         devices = self._devices
-        clocks = (*[now] * len(devices.free), *devices.busy(now))
         order = () if turn is None else self._fairness.order()
-        return PoolState(next(iter(devices.free)), clocks, devices.slowdown, devices.turnaround, turn, order)
+        return PoolState(worker, clocks, devices.slowdown, devices.turnaround, turn, order)
 
-    def _carry_out(self, decision: Decision, now: float) -> list[Action]:
+    def _carry_out(self, decision: Decision, worker: int, now: float) -> list[Action]:
         actions = self._drop(decision.drop, "late")
         if decision.run or decision.load:
             kind = "load" if decision.load else "run"
             run = self._apart(decision.run, now)
-            worker, expected = next(iter(self._devices.free)), self._seconds(decision, len(run))
+            expected = self._seconds(decision, len(run))
             launch = self._devices.launch(worker, run, expected, now, decision.setting, kind)
             self._fairness.launch(launch.id, launch.requests, expected)
             actions.append(launch)
@@ -197,8 +216,11 @@ class TokensScheduler:
     def _fail(self, event: Failed, now: float) -> list[Action]:
         """Let the requests wait again, apart, unless they have failed too often; restart the worker if it is lost."""
         running = self._devices.fail(event, now)
+        if not running.begun:  # no request of it is to blame
+            self._fairness.ended(event.launch, 0.0)
+            return [Drop(request.id, "failed") for request in running.carried if not self._wait_again(request, now)]
         self._fairness.ended(event.launch, min(now - running.launched, running.expected))
-        lost = running.launch.worker not in self._devices.free
+        lost = self._devices.lost(running.launch.worker)
         if lost:
             self._policy.lost(running.launch.worker)
         alone = len(running.launch.requests) == 1

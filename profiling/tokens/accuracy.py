@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.progress import Progress, silent
-from pliant.tokens.artifact import GAMMAS, Backbone, Task
-from pliant.tokens.runtime import Payload, TokensRuntime
+from pliant.tokens.artifact import FLOAT32, GAMMAS, Accuracies, Backbone, Task
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 
 Index = NDArray[np.int64]
 
@@ -45,16 +45,23 @@ def profile(
     gammas: tuple[int, ...] = GAMMAS,
     progress: Progress = silent,
     limit: int | None = None,
+    half: str | None = None,
 ) -> Task:
-    """Return the task with its measured accuracies, on the first `limit` pictures of each split (None: on all)."""
-    runtime = TokensRuntime(backbone, task.backbone, [task], device)
+    """Return the task with its measured accuracies, on the first `limit` pictures of each split (None: on all).
+
+    They are measured in float32, and in the precision `half` where one is given.
+    """
     measured: list[dict[int, float]] = []
-    for split in (data.split.profiling, data.split.test):
-        measured.append({})
-        for gamma in gammas:
-            measured[-1][gamma] = accuracy(runtime, task.name, data, split[:limit], gamma, backbone.image_size)
-            progress(sum(map(len, measured)), 2 * len(gammas))
-    return replace(task, accuracy=measured[0], test_accuracy=measured[1])
+    precisions = (FLOAT32,) if half is None else (FLOAT32, half)
+    for precision in precisions:
+        runtime = TokensRuntime(backbone, task.backbone, [task], device, Execution(precision=precision))
+        for split in (data.split.profiling, data.split.test):
+            measured.append({})
+            for gamma in gammas:
+                measured[-1][gamma] = accuracy(runtime, task.name, data, split[:limit], gamma, backbone.image_size)
+                progress(sum(map(len, measured)), 2 * len(precisions) * len(gammas))
+    other = {} if half is None else {half: Accuracies(measured[2], measured[3])}
+    return replace(task, accuracy=measured[0], test_accuracy=measured[1], half=other)
 
 
 def accuracy(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pliant.tokens.artifact import Variant
-from pliant.tokens.runtime import Payload, TokensRuntime
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 
 
 def loading(read: Callable[[], Variant], batches: Sequence[int], device: str = "cpu", repeats: int = 3) -> float:
@@ -27,7 +27,8 @@ def _once(read: Callable[[], Variant], batches: Sequence[int], device: str) -> f
     start = time.perf_counter()
     variant = read()
     size, task = variant.backbone.image_size, next(iter(variant.tasks))
-    runtime = TokensRuntime(variant.backbone, variant.name, variant.adapters(variant.name), device)
+    execution = Execution(precision=variant.precision)
+    runtime = TokensRuntime(variant.backbone, variant.name, variant.adapters(variant.name), device, execution)
     blank = Payload(task, np.zeros((size, size, 3), np.uint8))
     runtime.warm((0,))
     for batch in (*batches, 1):

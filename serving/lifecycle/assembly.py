@@ -115,6 +115,7 @@ class Blueprint(Generic[H]):
     waiting: Callable[[Driver], int]  # requests that wait for a launch
     setting_name: Callable[[int], str] = str  # the label of a launch's setting in metrics
     read: Read = lambda _pending, result: result
+    ahead: bool = False  # whether the scheduler gives a worker its next batch while one runs
     facts: Mapping[str, Any] | None = None  # the scheduler's first event, so that the journal is complete
 
 
@@ -132,7 +133,7 @@ def generation_maker(
         workers = [worker_factory(build) for build in plan.builds]
         recorder = FileRecorder(numbered_journal(settings.journal, number)) if settings.journal else None
         record = journal_recorder(metrics, lambda: plan.waiting(driver), recorder, plan.setting_name)
-        limits = Limits(launch=settings.launch_limit)
+        limits = Limits(launch=settings.launch_limit, ahead=plan.ahead)
         fresh = plan.make_scheduler
         spares = [worker_factory(build) for build in spare_builds(plan.builds, settings.spare)]
         for worker in (*workers, *spares):

@@ -29,6 +29,7 @@ from serving.workers.device_process import Build
 from serving.workers.devices import SameDevice, check_devices, devices
 from serving.workers.worker import ProcessWorker
 
+LEAD = 0.005  # seconds before a device's expected end at which its next batch is sent: packing 64 images takes as long
 WARM_BATCH = 16  # every gamma runs once with this batch size and once with 1 before the first request
 
 
@@ -92,6 +93,7 @@ def blueprint(settings: TokensSettings, origins: Origins, catalog: Servable) -> 
         handlers=catalog.tasks_described(),
         builds=[build_plan(settings, catalog, device) for device in devices(settings)],
         waiting=lambda driver: cast(TokensScheduler, driver.scheduler).waiting,
+        ahead=True,
         facts=knowledge.plain(),
     )
 
@@ -104,7 +106,8 @@ def make_knowledge(settings: TokensSettings, catalog: Servable) -> Knowledge:
 def make_scheduler(settings: TokensSettings, knowledge: Knowledge) -> TokensScheduler:
     """Return the scheduler of all devices. Each may have an equal share of the waiting requests, rounded up."""
     workers = len(knowledge.devices)
-    options = Options(margin=settings.margin, max_waiting=-(-settings.max_waiting // workers))
+    lead = 0.0 if CHOICES[settings.policy].variants else LEAD  # a model is not loaded ahead
+    options = Options(margin=settings.margin, max_waiting=-(-settings.max_waiting // workers), lead=lead)
     return make(settings.policy, knowledge, workers, settings.gamma, options)
 
 
@@ -121,5 +124,5 @@ def build_plan(settings: TokensSettings, catalog: Servable, device: str) -> Buil
     if isinstance(catalog, VariantCatalog):
         return VariantsBuild(tuple((variant.folder, variant.digest) for variant in catalog.variants), plan)
     assert isinstance(catalog, Catalog), "there are two kinds"
-    gammas = tuple(settings.used(latency.settings))
-    return TokensBuild(catalog.folder, catalog.backbone_digest, tuple(catalog.tasks.values()), gammas, plan)
+    gammas, precision = tuple(settings.used(latency.settings)), catalog.profile.precision
+    return TokensBuild(catalog.folder, catalog.backbone_digest, tuple(catalog.tasks.values()), gammas, plan, precision)

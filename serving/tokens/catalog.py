@@ -114,7 +114,8 @@ class Catalog:
         return {"profile": self.profile_version}
 
     def knowledge(self) -> Knowledge:
-        accuracy = {name: dict(served.task.accuracy) for name, served in self.tasks.items()}
+        precision = self.profile.precision
+        accuracy = {name: dict(served.task.served_in(precision).accuracy) for name, served in self.tasks.items()}
         return Knowledge(self.profile.latency, accuracy, self.profile.rule)
 
     def origins(self) -> Mapping[tuple[str, str], Origin]:
@@ -126,12 +127,12 @@ class Catalog:
         }
 
     def tasks_described(self) -> Mapping[str, TaskInfo]:
-        return {name: _described(served) for name, served in sorted(self.tasks.items())}
+        return {name: _described(served, self.profile.precision) for name, served in sorted(self.tasks.items())}
 
     def described(self) -> Mapping[str, Any]:
         backbone = {"version": self.backbone_version, "digest": self.backbone_digest, "source": self.source}
         profile = {"version": self.profile_version, "digest": self.profile_digest, "device": self.profile.device}
-        return {"backbone": backbone, "profile": profile}
+        return {"backbone": backbone, "profile": {**profile, "precision": self.profile.precision}}
 
     def serves_as(self, other: Servable) -> bool:
         return isinstance(other, Catalog) and (self._base, self._digests) == (other._base, other._digests)
@@ -187,10 +188,11 @@ def has_task(registry: Artifacts, name: str) -> bool:
 
 
 def check_gammas(task: Task, other: Task, profile: Profile) -> None:
-    """Raise `InputError` if the gammas of two tasks differ.
+    """Raise `InputError` if the gammas of two tasks differ, or its accuracy was not measured in the profile's precision.
 
     Tasks share batches, so each needs a head, prompts and an accuracy for the gammas that the others have.
     """
+    task.served_in(profile.precision)
     if set(task.heads) != set(other.heads):
         raise InputError(f"heads of task {task.name}", f"for gammas {sorted(task.heads)}", f"for {sorted(other.heads)}")
     missing = [g for g in profile.latency.settings if g not in task.accuracy or max(g, 0) not in task.heads]
@@ -256,8 +258,8 @@ def _heads(tasks: Mapping[str, ServedTask]) -> set[int]:
     return set(next(iter(tasks.values())).task.heads)
 
 
-def _described(served: ServedTask) -> TaskInfo:
-    task = served.task
+def _described(served: ServedTask, precision: str | None) -> TaskInfo:
+    task = served.task.served_in(precision)
     accuracy = {str(gamma): share for gamma, share in sorted(task.accuracy.items())}
     return {
         "name": task.name,

@@ -12,11 +12,11 @@ from pliant.device import reporting_memory
 from pliant.errors import InputError
 from pliant.models.image import to_pixels
 from pliant.tokens.artifact import Backbone
-from pliant.tokens.runtime import Payload, TokensRuntime
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 from registry import codec
 from serving.tokens.catalog import ServedTask
 from serving.tokens.messages import Image, Output, TokensBuild
-from serving.workers.on_device import prepare
+from serving.workers.on_device import prepare, usable_precision
 
 
 def build(spec: TokensBuild) -> TokensModel:
@@ -28,7 +28,11 @@ def build(spec: TokensBuild) -> TokensModel:
     prepare(spec.plan)
     with reporting_memory(spec.plan.name):
         backbone = codec.load(Backbone, spec.folder, spec.digest)
-        runtime = TokensRuntime(backbone, spec.digest, [served.task for served in spec.tasks], spec.plan.device)
+        tasks = [served.task for served in spec.tasks]
+        execution = Execution(
+            precision=spec.precision and usable_precision(spec.precision, spec.plan.device, "the backbone")
+        )
+        runtime = TokensRuntime(backbone, spec.digest, tasks, spec.plan.device, execution)
         model = TokensModel(runtime, spec, backbone.image_size)
         warm_up(runtime, spec.tasks[0].task.name, backbone.image_size, spec.gammas, spec.plan.warm_batches)
     return model
@@ -41,8 +45,13 @@ class TokensModel:
         self._runtime, self._backbone, self._image_size = runtime, spec.digest, image_size
         self._digests = {served.task.name: served.digest for served in spec.tasks}
 
+    def prepare(self, setting: int, payloads: Sequence[Image]) -> Sequence[Image]:
+        """Return the images at the model's size, which those that were decoded for another backbone do not have."""
+        del setting
+        return [(task, fit(pixels, self._image_size)) for task, pixels in payloads]
+
     def run(self, setting: int, payloads: Sequence[Image]) -> tuple[Sequence[Output], float]:
-        run = self._runtime.run(setting, [Payload(task, fit(pixels, self._image_size)) for task, pixels in payloads])
+        run = self._runtime.run(setting, [Payload(task, pixels) for task, pixels in self.prepare(setting, payloads)])
         digests = [(self._digests[task], self._backbone) for task, _ in payloads]
         return [(*pair, row) for pair, row in zip(digests, run.probabilities, strict=True)], run.seconds
 

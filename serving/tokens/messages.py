@@ -30,6 +30,7 @@ class TokensBuild(BuildPlan):
     tasks: tuple[ServedTask, ...]
     gammas: tuple[int, ...]
     plan: DevicePlan
+    precision: str | None = None  # None: what the device prefers
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class Variant(BaseModel):
     digest: str
     loading: float = Field(description="measured seconds to load it")
     device: str = Field(description="the class of device that it was profiled on")
+    precision: str | None = Field(description="that it computes in; null in older ones: what the device prefers")
 
 
 class Backbone(Artifact):
@@ -56,6 +57,7 @@ class Backbone(Artifact):
 
 class Profile(Artifact):
     device: str = Field(description="the class of device that was measured")
+    precision: str | None = Field(description="that it computes in; null in older profiles: what the device prefers")
 
 
 PINS = Field(description="task -> the version that it is pinned to, until POST /tasks with version null takes it off")

@@ -36,6 +36,7 @@ class ServedVariant:
     device: str
     latency: LatencyTable
     loading: float  # seconds to load it
+    precision: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,14 @@ class VariantCatalog:
     def described(self) -> Mapping[str, Any]:
         return {
             "variants": [
-                {"name": v.name, "version": v.version, "digest": v.digest, "loading": v.loading, "device": v.device}
+                {
+                    "name": v.name,
+                    "version": v.version,
+                    "digest": v.digest,
+                    "loading": v.loading,
+                    "device": v.device,
+                    "precision": v.precision,
+                }
                 for v in self.variants
             ]
         }
@@ -148,6 +156,7 @@ def _load(fetcher: Fetcher, name: str) -> ServedVariant:
         device=variant.device,
         latency=variant.latency,
         loading=variant.loading,
+        precision=variant.precision,
     )
 
 

@@ -11,13 +11,13 @@ import torch
 from pliant.device import reporting_memory
 from pliant.errors import InputError
 from pliant.tokens.artifact import Variant
-from pliant.tokens.runtime import Payload, TokensRuntime
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 from registry import codec
 from serving.tokens.catalog import ServedTask
 from serving.tokens.device import fit, warm_up
 from serving.tokens.messages import Image, Output, VariantsBuild
 from serving.workers.device_plan import DevicePlan
-from serving.workers.on_device import prepare
+from serving.workers.on_device import prepare, usable_precision
 
 
 def build(spec: VariantsBuild) -> VariantsModel:
@@ -69,7 +69,10 @@ class _Resident:
         variant = codec.load(Variant, folder, digest)
         self._digest, self._image_size = digest, variant.backbone.image_size
         tasks = variant.adapters(digest)
-        self._runtime = TokensRuntime(variant.backbone, digest, tasks, plan.device)
+        execution = Execution(
+            precision=variant.precision and usable_precision(variant.precision, plan.device, "the variant")
+        )
+        self._runtime = TokensRuntime(variant.backbone, digest, tasks, plan.device, execution)
         warm_up(self._runtime, tasks[0].name, self._image_size, (0,), plan.warm_batches)
 
     def run(self, payloads: Sequence[Image]) -> tuple[Sequence[Output], float]:

@@ -1,7 +1,8 @@
 """The process that owns a device: it builds a model and then answers one call at a time.
 
-worker.py starts it (see child_process.py) with shared memory beside the socket. Large arrays of a message to the process
-lie in that memory until the next message.
+worker.py starts it (see child_process.py) with two pieces of shared memory beside the socket. Large arrays of the messages
+to the process lie in one and the other by turns, so that a launch can be sent while the one before it runs: a thread reads
+it meanwhile, and lets the model prepare it.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ import pickle
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import IO, Any, Protocol
+from queue import SimpleQueue
+from typing import IO, Any, Protocol, runtime_checkable
 
 from pliant.fallbacks import Collector, Fallback
 from serving.workers.child_process import pack, read, sentence
 
 FRAME = struct.Struct("!QI?")  # bytes of the pickle, number of separate arrays, whether these are in shared memory
 SIZE = "Q"  # bytes of each of those arrays
+MEMORIES = 2  # a launch that runs, and the next one
 SHARED_BYTES = 64 * 1024  # smaller arrays (in total) follow the pickle on the socket
 
 
@@ -39,6 +45,14 @@ class Model(Protocol):
         """Replace the loaded model by model `number`."""
 
 
+@runtime_checkable
+class Preparing(Protocol):
+    """A model that does a part of a run beforehand."""
+
+    def prepare(self, setting: int, payloads: Sequence[Any]) -> Sequence[Any]:
+        """Return what `run` takes in place of the payloads. Called in another thread, during the run before."""
+
+
 Build = Callable[[], Model]
 """Loads a model and warms it up, in the device process. It is pickled by reference or as a frozen dataclass."""
 
@@ -47,11 +61,15 @@ Reply = tuple[bool, Any, tuple[Fallback, ...]]
 
 
 class ArrayOutbox:
-    """The parent's end of the shared memory, which holds one message at a time and grows with the largest."""
+    """The parent's end of the shared memories, each of which holds one message at a time and grows with the largest.
+
+    At most two messages may be without a reply.
+    """
 
     def __init__(self) -> None:
-        self.fd = os.memfd_create("pliant")
-        self._memory: mmap.mmap | None = None
+        self.fds = tuple(os.memfd_create("pliant") for _ in range(MEMORIES))
+        self._memories: list[mmap.mmap | None] = [None] * MEMORIES
+        self._turn = 0
 
     def pack(self, message: object) -> bytes:
         """Return the bytes of a message for the socket. Large arrays are written to the shared memory instead."""
@@ -67,24 +85,28 @@ class ArrayOutbox:
         return b"".join([head, body] if shared else [head, body, *arrays])
 
     def _put(self, arrays: Sequence[memoryview], total: int) -> None:
-        if self._memory is None or len(self._memory) < total:
-            os.ftruncate(self.fd, total)
-            self._memory = mmap.mmap(self.fd, total)
+        turn, self._turn = self._turn, (self._turn + 1) % MEMORIES
+        memory = self._memories[turn]
+        if memory is None or len(memory) < total:
+            os.ftruncate(self.fds[turn], total)
+            memory = self._memories[turn] = mmap.mmap(self.fds[turn], total)
         at = 0
         for array in arrays:
-            self._memory[at : at + array.nbytes] = array
+            memory[at : at + array.nbytes] = array
             at += array.nbytes
 
     def close(self) -> None:
-        os.close(self.fd)
+        for fd in self.fds:
+            os.close(fd)
 
 
 class ArrayInbox:
-    """The device process's end of the socket and the shared memory."""
+    """The device process's end of the socket and the shared memories."""
 
-    def __init__(self, incoming: IO[bytes], fd: int) -> None:
-        self._incoming, self._fd = incoming, fd
-        self._memory = memoryview(b"")
+    def __init__(self, incoming: IO[bytes], fds: Sequence[int]) -> None:
+        self._incoming, self._fds = incoming, fds
+        self._memories = [memoryview(b"")] * len(fds)
+        self._turn = 0
 
     def receive(self) -> tuple[bytes, list[memoryview]]:
         """Return a pickle and its arrays. Raises `EOFError` if the parent has closed the socket."""
@@ -97,13 +119,22 @@ class ArrayInbox:
         return body, [arrays[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
     def _shared(self, total: int) -> memoryview:
-        if len(self._memory) < total:  # it has grown; arrays of the old mapping keep it alive
-            self._memory = memoryview(mmap.mmap(self._fd, 0))
-        return self._memory
+        turn, self._turn = self._turn, (self._turn + 1) % len(self._fds)
+        if len(self._memories[turn]) < total:  # it has grown; arrays of the old mapping keep it alive
+            self._memories[turn] = memoryview(mmap.mmap(self._fds[turn], 0))
+        return self._memories[turn]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of one of `Device`'s methods."""
+
+    verb: str
+    arguments: tuple[Any, ...]
 
 
 class Device:
-    """The calls that the parent can make, one at a time and all on one thread."""
+    """The calls that the parent can make, one at a time and all on one thread; another may read the next one meanwhile."""
 
     def __init__(self) -> None:
         self._model: Model | None = None
@@ -114,12 +145,31 @@ class Device:
 
         Return whether it succeeded, its result or the message of its error, and the fallbacks since the reply before.
         """
+        return self.answer(self.read(body, arrays))
+
+    def read(self, body: bytes, arrays: Sequence[memoryview] = ()) -> Call:
+        """Return the call of a message, prepared by the model where it does that."""
         try:
             verb, arguments = pickle.loads(body, buffers=arrays)
-            succeeded, value = True, getattr(self, verb)(*arguments)
+            model: object = self._model
+            if verb == "run" and isinstance(model, Preparing):
+                setting, payloads = arguments
+                arguments = setting, model.prepare(setting, payloads)
+            return Call(verb, arguments)
+        except Exception as error:
+            return Call("fail", (error,))
+
+    def answer(self, call: Call) -> Reply:
+        """Make a call. Returns as `reply`."""
+        try:
+            succeeded, value = True, getattr(self, call.verb)(*call.arguments)
         except Exception as error:  # the boundary: the parent turns it into a WorkerError
             succeeded, value = False, sentence(error, "the device process failed")
         return succeeded, value, self._fallbacks.take()
+
+    def fail(self, error: Exception) -> None:
+        """Raise the error of a message that could not be read."""
+        raise error
 
     def build(self, build: Build) -> None:
         self._model = build()
@@ -159,8 +209,25 @@ def _device_works() -> bool:
     return True
 
 
-def main(channel: socket.socket, incoming: IO[bytes], shared_memory: int) -> None:
-    """Answer calls until `EOFError`, which is raised when the parent closes the socket."""
+def main(channel: socket.socket, incoming: IO[bytes], *shared_memory: int) -> None:
+    """Answer calls until the parent closes the socket."""
     device, inbox = Device(), ArrayInbox(incoming, shared_memory)
-    while True:
-        channel.sendall(pack(device.reply(*inbox.receive())))
+    calls: SimpleQueue[Call | None] = SimpleQueue()  # None: the parent has closed the socket
+    reader = threading.Thread(target=_read_on, args=(device, inbox, calls))
+    reader.start()
+    try:
+        while (call := calls.get()) is not None:
+            channel.sendall(pack(device.answer(call)))
+    finally:
+        with suppress(OSError):  # the parent may have closed it
+            channel.shutdown(socket.SHUT_RDWR)  # so that the reader ends, too
+        reader.join()
+
+
+def _read_on(device: Device, inbox: ArrayInbox, calls: SimpleQueue[Call | None]) -> None:
+    try:
+        with suppress(EOFError, OSError):
+            while True:
+                calls.put(device.read(*inbox.receive()))
+    finally:
+        calls.put(None)

@@ -9,18 +9,20 @@ from __future__ import annotations
 import torch
 
 from pliant import fallbacks
-from pliant.device import device_class, threads
+from pliant.device import device_class, prepare_attention, threads
 from pliant.errors import DeviceError
 from pliant.precision import FLOAT32, is_fast
 from serving.workers.device_plan import DevicePlan
 
 
 def prepare(plan: DevicePlan) -> None:
-    """Make the device the process's present one, so that nothing is put on another, and set torch's threads.
+    """Make the device the process's present one, so that nothing is put on another, and set torch's threads and attention.
 
     Raises `InputError` for a device that this machine lacks, `DeviceError` for one of another class than the plan needs.
     """
     _select(plan.device)
+    if torch.device(plan.device).type == "cuda":
+        prepare_attention()
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
     if plan.profiled_on is not None:

@@ -57,6 +57,12 @@ class Worker(Protocol):
     async def run(self, setting: int, payloads: Sequence[Any]) -> tuple[Sequence[Any], float]:
         """Return one output per payload, in order, and the seconds that the device took."""
 
+    def send_ahead(self, setting: int, payloads: Sequence[Any]) -> bool:
+        """Send the launch that the next call of `run` is about while one still runs: it begins as soon as that one ends.
+
+        Returns whether it was sent; the next call is then `run` with these arguments.
+        """
+
     async def update(self, value: Any, build: Any) -> None:
         """Change the model for all later runs; a restart uses `build`, which includes the change."""
 
@@ -124,6 +130,11 @@ class CallingWorker(ABC):
         outputs, seconds = await self._call("run", setting, payloads)
         return outputs, seconds
 
+    def send_ahead(self, setting: int, payloads: Sequence[Any]) -> bool:
+        """Send nothing: a worker that can do it says so by a method of its own."""
+        del setting, payloads
+        return False
+
     async def update(self, value: Any, build: Build) -> None:
         """Send an update. Raises the model's `WorkerError` if it rejects the update, which then has no effect.
 
@@ -161,6 +172,7 @@ class ProcessWorker(CallingWorker):
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._outbox: ArrayOutbox | None = None
+        self._ahead = False  # whether the next call was sent already
 
     @property
     def pid(self) -> int | None:
@@ -183,6 +195,7 @@ class ProcessWorker(CallingWorker):
         """Kill the process and wait for its end."""
         process, writer, outbox = self._process, self._writer, self._outbox
         self._process = self._reader = self._writer = self._outbox = None
+        self._ahead = False
         if writer is not None:
             writer.close()
         if outbox is not None:
@@ -193,7 +206,7 @@ class ProcessWorker(CallingWorker):
 
     async def _spawn(self, variables: Mapping[str, str]) -> None:
         self._outbox = ArrayOutbox()
-        connection, self._process = spawn("serving.workers.device_process:main", [self._outbox.fd], variables)
+        connection, self._process = spawn("serving.workers.device_process:main", self._outbox.fds, variables)
         self._reader = asyncio.StreamReader()
         protocol = _Connection(self._reader, self._notify_end)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: protocol, sock=connection)
@@ -203,11 +216,20 @@ class ProcessWorker(CallingWorker):
         if self.on_end is not None:
             self.on_end()
 
+    def send_ahead(self, setting: int, payloads: Sequence[Any]) -> bool:
+        if self._writer is None or self._outbox is None or self._ahead:
+            return False
+        self._writer.write(self._outbox.pack(("run", (setting, payloads))))
+        self._ahead = True
+        return True
+
     async def _call(self, verb: str, *arguments: Any) -> Any:
         if self._reader is None or self._writer is None or self._outbox is None:
             raise WorkerError("the device process is not running")
+        sent, self._ahead = self._ahead, False
         try:
-            self._writer.write(self._outbox.pack((verb, arguments)))
+            if not sent:
+                self._writer.write(self._outbox.pack((verb, arguments)))
             await self._writer.drain()
             (length,) = HEADER.unpack(await self._reader.readexactly(HEADER.size))
             reply = pickle.loads(await self._reader.readexactly(length))

@@ -1,4 +1,7 @@
-"""One worker as the driver sees it: its present launch, whether it is up, and its restart when it dies idle."""
+"""One worker as the driver sees it: its launches, whether it is up, and its restart when it dies idle.
+
+Beside the present launch there may be a next one, which is sent to the worker while the present one runs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from pliant.errors import WorkerError
+from pliant.errors import SchedulerError, WorkerError
 from pliant.protocol import Failed, Finished, Launch, Result
 from serving.workers.launch_limit import LaunchLimit, within
 from serving.workers.spares import Spares
@@ -27,7 +30,7 @@ RETRY_SECONDS = 1.0  # between two attempts to restart a worker that died idle
 
 @dataclass(slots=True, eq=False)
 class WorkerSlot:
-    """A worker with its present launch."""
+    """A worker with its present launch, and the next one where the scheduler decides ahead."""
 
     worker: Worker
     limit: float  # the most seconds of a launch, and its limit where none are expected (see launch_limit.py)
@@ -35,13 +38,33 @@ class WorkerSlot:
     spares: Spares = field(default_factory=Spares)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # keeps updates between launches
     launch: Launch | None = None
+    next: Launch | None = None
     up: bool = False
+    begun: Launch | None = None  # the latest that the worker was called for
+    updates: int = 0  # that wait for their turn or are being sent
     reviving: asyncio.Task[None] | None = None
     errors: int = 0  # of the model since its last success
     limits: LaunchLimit = field(init=False)
 
     def __post_init__(self) -> None:
         self.limits = LaunchLimit(self.limit)
+
+    @property
+    def in_flight(self) -> list[Launch]:
+        return [launch for launch in (self.launch, self.next) if launch is not None]
+
+    def take(self, launch: Launch, ahead: bool, abandoned: Sequence[Launch] = ()) -> None:
+        """Make a launch the present one, or with `ahead` the next one while a batch runs; the caller carries it out.
+
+        Launches in `abandoned`, whose scheduler has failed, do not count. Raises `SchedulerError` for one too many.
+        """
+        present = None if any(self.launch is former for former in abandoned) else self.launch
+        if present is None:
+            self.launch, self.next = launch, None
+        elif ahead and self.next is None and launch.kind == present.kind == "run":
+            self.next = launch
+        else:
+            raise SchedulerError(f"worker {launch.worker} was given launch {launch.id} during launch {present.id}")
 
     async def start(self) -> None:
         await self.worker.start()
@@ -60,8 +83,12 @@ class WorkerSlot:
         await asyncio.shield(asyncio.ensure_future(self._update(value, rebuild)))
 
     async def _update(self, value: Any, rebuild: Rebuild) -> None:
-        async with self.lock:
-            await self.worker.update(value, rebuild(self.worker.build))
+        self.updates += 1
+        try:
+            async with self.lock:
+                await self.worker.update(value, rebuild(self.worker.build))
+        finally:
+            self.updates -= 1
 
     async def carry_out(self, launch: Launch, payloads: Sequence[Any]) -> End:
         """Run a launch and return how it ended. Raises nothing but cancellation: the scheduler decides on failures."""
@@ -70,8 +97,14 @@ class WorkerSlot:
         try:
             if not self.up and launch.kind != "restart":  # it is being restarted; the requests need not wait
                 return Failed(launch.id, "the worker died while idle"), ()
+            follows = self.next is launch
+            sent = follows and self._send_ahead(launch, payloads)
             async with self.lock:
-                if self.launch is not launch:  # its scheduler has failed, and a fresh one has launched another
+                if follows and not self.up:
+                    return Failed(launch.id, "the worker was lost in the launch before"), ()
+                if (
+                    self.launch is not launch and not sent
+                ):  # its scheduler has failed, and a fresh one has launched another
                     return Failed(launch.id, "its scheduler has failed", lost=False), ()
                 match launch.kind:
                     case "restart":
@@ -84,12 +117,20 @@ class WorkerSlot:
         except Exception as error:
             return self._failed(launch, error), ()
         finally:
-            if self.launch is launch:  # the next one may wait already, where a scheduler was restarted
-                self.launch = None
+            if self.launch is launch:  # another one may be in its place, where a scheduler was restarted
+                self.launch, self.next = self.next, None
+            elif self.next is launch:
+                self.next = None
+
+    def _send_ahead(self, launch: Launch, payloads: Sequence[Any]) -> bool:
+        """Send a launch behind the present one, and return whether it was sent: not if anything else comes in between."""
+        if self.begun is not self.launch or self.updates or not self.up:
+            return False
+        return self.worker.send_ahead(launch.setting, payloads)
 
     async def _run(self, launch: Launch, payloads: Sequence[Any]) -> End:
         loop = asyncio.get_running_loop()
-        limit = self.limits.seconds(launch, loop.time())
+        limit, self.begun = self.limits.seconds(launch, loop.time()), launch
         try:
             outputs, seconds = await within(limit, self.worker.run(launch.setting, payloads))
         except TimeoutError:

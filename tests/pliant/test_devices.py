@@ -196,3 +196,51 @@ def test_a_client_of_the_second_launch_leaves_only_that_one():
     assert books.cancel(1)
     assert [running.carried for running in books.running] == [(Cargo(0),), ()]
     assert [running.launch for running in books.running] == launches
+
+
+def test_shortly_before_it_is_free_a_device_may_be_given_its_next_launch_which_begins_when_the_first_ends():
+    books = devices(1)
+    books.launch(0, (Cargo(1),), 1.0, 0.0)
+    assert books.ahead(0.8, lead=0.1) is None and books.ahead_at(0.8, 0.1) == pytest.approx(0.9)
+    assert books.ahead(0.9, lead=0.1) == (0, 1.0) and books.ahead_at(0.9, 0.1) is None
+    behind = books.launch(0, (Cargo(2),), 2.0, 0.9)
+    assert books.ahead(0.95, lead=0.1) is None, "two are in flight"
+    assert books.busy(0.95) == [3.0] and not books.free
+    books.check()
+    books.finish(Finished(0, 1.0), 1.25)
+    (running,) = books.running
+    assert (running.launch, running.launched, running.begun) == (behind, 1.25, True)
+    assert running.until == 3.25
+    books.finish(Finished(1, 2.0), 3.25)
+    assert list(books.free) == [0]
+    books.check()
+
+
+def test_a_launch_is_followed_at_most_a_quarter_of_its_time_before_its_end():
+    books = devices(1)
+    books.launch(0, (Cargo(1),), 1.0, 0.0)
+    assert books.ahead(0.7, lead=9.0) is None and books.ahead(0.75, lead=9.0) == (0, 1.0)
+    assert books.ahead(1.5, lead=9.0) == (0, 1.5), "it takes longer than expected"
+
+
+def test_what_waits_behind_a_launch_whose_worker_is_lost_fails_unbegun_and_then_the_worker_restarts():
+    books = devices(1)
+    books.launch(0, (Cargo(1),), 1.0, 0.0)
+    books.launch(0, (Cargo(2),), 1.0, 0.9)
+    assert books.fail(Failed(0, "it died"), 1.0).begun and books.lost(0)
+    assert books.restarts(1.0) == [] and books.wake_at() is None
+    books.check()
+    assert not books.fail(Failed(1, "it died"), 1.0).begun
+    (restart,) = books.restarts(1.0)
+    assert (restart.worker, restart.kind) == (0, "restart")
+    books.check()
+
+
+def test_what_waits_behind_a_launch_whose_model_fails_begins():
+    books = devices(1)
+    books.launch(0, (Cargo(1),), 1.0, 0.0)
+    books.launch(0, (Cargo(2),), 1.0, 0.9)
+    books.fail(Failed(0, "bad", lost=False), 1.0)
+    (running,) = books.running
+    assert running.begun and running.launched == 1.0 and not books.free and not books.lost(0)
+    books.check()

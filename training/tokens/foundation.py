@@ -22,6 +22,7 @@ from pliant.tokens.artifact import Backbone, Option
 from pliant.tokens.model import AdaptiveViT, create_vit
 from training.augment import AUGMENTATIONS, augmentation
 from training.data import ImageData
+from training.hub import quick_if_offline
 from training.precision import PRECISIONS, lowered
 
 
@@ -146,13 +147,14 @@ def from_timm(architecture: str) -> Backbone:
     Raises `InputError` for an unknown architecture, and `OfflineError` where the hub is out of reach.
     """
     _check_name(architecture)
-    try:
-        vit = create_vit(architecture, {}, pretrained=True)
-    except Exception as error:
-        raise OfflineError(
-            f"the weights of {architecture} could not be fetched from timm's hub ({type(error).__name__}); "
-            "without a network use the backbone embedded or a local file (file:ARCHITECTURE:PATH)"
-        ) from error
+    with quick_if_offline() as reason:
+        try:
+            vit = create_vit(architecture, {}, pretrained=True)
+        except Exception as error:
+            raise OfflineError(
+                f"the weights of {architecture} could not be fetched from timm's hub ({reason or type(error).__name__}); "
+                "without a network use the backbone embedded or a local file (file:ARCHITECTURE:PATH)"
+            ) from error
     return _described(architecture, vit, f"timm {architecture}, pretrained")
 
 

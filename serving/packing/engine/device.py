@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pliant.device import free_bytes, reporting_memory
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.model import in_precision
 from pliant.packing.engine.budget import check_fits
+from pliant.packing.engine.model import in_precision
 from pliant.packing.engine.runtime import Engine
 from pliant.precision import check_precision
 from registry import codec

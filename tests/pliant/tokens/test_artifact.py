@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from pliant.tokens.artifact import RateRule
+from pliant.errors import InputError
+from pliant.latency import LatencyTable
+from pliant.tokens.artifact import Accuracies, Profile, RateRule
+from registry import codec
 from tests.fixtures.tokens.samples import tiny_task, tiny_variant
 
 
@@ -31,3 +38,43 @@ def test_a_variants_tasks_are_of_gamma_0_alone_on_its_own_backbone():
     assert dict(letters.accuracy) == {0: variant.tasks["letters"].accuracy}
     assert dict(letters.test_accuracy) == {0: variant.tasks["letters"].test_accuracy} != dict(letters.accuracy)
     assert shapes.data == variant.tasks["shapes"].data
+
+
+MEASURED = replace(
+    tiny_task("a", "xy", "digest"),
+    accuracy={-5: 0.80, 0: 0.90},
+    test_accuracy={-5: 0.79, 0: 0.89},
+    half={"bfloat16": Accuracies({-5: 0.77, 0: 0.91}, {-5: 0.76, 0: 0.90})},
+)
+
+
+def test_a_task_has_the_accuracies_of_the_precision_that_it_is_served_in():
+    served = MEASURED.served_in("bfloat16")
+    assert (served.accuracy, served.test_accuracy) == ({-5: 0.77, 0: 0.91}, {-5: 0.76, 0: 0.90})
+    assert served.served_in("bfloat16") == served
+    assert MEASURED.served_in("float32") == MEASURED.served_in(None) == MEASURED
+
+
+def test_a_precision_that_was_not_measured_is_refused_with_those_that_were():
+    with pytest.raises(
+        InputError, match="precision of task a is float16, but must be one of those measured: float32, b"
+    ):
+        MEASURED.served_in("float16")
+
+
+def test_what_half_precision_costs_is_the_loss_of_the_gamma_that_loses_most():
+    assert MEASURED.cost("bfloat16") == pytest.approx(0.03)
+
+
+def test_artifacts_of_older_versions_are_read():
+    """They lack the buckets of their latencies, their precision, and accuracies in others than float32."""
+    table = LatencyTable((0,), (1, 2), ((0.1, 0.2),))
+    profile = Profile("digest", "cpu", table, ((0.0, 0.0),), ((0, 0),), RateRule((), (0,)))
+    for artifact, lacking in ((MEASURED, ("half",)), (profile, ("precision",))):
+        files = codec.encode(replace(artifact, **({"half": {}} if lacking == ("half",) else {})))
+        document = json.loads(files[codec.VALUES])
+        for name in lacking:
+            del document["values"][name]
+        document["values"].get("latency", {}).pop("buckets", None)
+        read = codec.decode(type(artifact), {**files, codec.VALUES: json.dumps(document).encode()}, Path("folder"))
+        assert read.half == {} if lacking == ("half",) else (read.precision, read.latency) == (None, table)

@@ -238,3 +238,15 @@ def test_keys_are_summed_over_heads_in_full_precision():
     summed = _over_heads(keys)
     assert summed.dtype == torch.float32
     assert torch.allclose(summed, keys.float().sum(1), atol=1e-5)
+
+
+def test_attention_of_a_timm_that_knows_no_gates_is_plain_and_a_gated_one_is_refused():
+    """timm up to 1.0.24 has no `gate`, and every backbone failed there with an AttributeError."""
+    vit = create_vit("test_vit", {})
+    for block in vit.blocks:
+        if hasattr(block.attn, "gate"):
+            del block.attn.gate
+    assert AdaptiveViT(vit).depth == len(vit.blocks)
+    vit.blocks[0].attn.gate = torch.nn.Linear(2, 2)
+    with pytest.raises(BackboneError, match="must be timm's plain transformer blocks"):
+        AdaptiveViT(vit)

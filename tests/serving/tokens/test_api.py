@@ -57,7 +57,9 @@ def test_an_answer_a_task_and_the_status_hold_every_version_and_digest(registry)
         status = (await service.client.get("/status")).json()
         assert status["tasks"] == [{**task, "accuracy": accuracy}]
         assert status["backbone"] == {"version": 1, "digest": catalog.backbone_digest, "source": catalog.source}
-        assert status["profile"] == {"version": 1, "digest": catalog.profile_digest, "device": "a device"}
+        profile = {"version": 1, "digest": catalog.profile_digest, "device": "a device", "precision": None}
+        assert status["profile"] == profile
+        assert status["devices"] == [{"name": "cpu", "up": True, "fallbacks": []}]
         assert (status["policy"], status["pins"], status["generation"]) == ("default", {}, 1)
 
     serve(registry, check)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from pliant.device import reporting_memory
 from pliant.errors import DeviceError, InputError, WorkerError
+from pliant.fallbacks import Collector, Fallback
 from pliant.tokens.runtime import TokensRuntime
 from registry import codec
 from serving.tokens.catalog import ServedTask
 from serving.tokens.device import build
 from serving.tokens.messages import TokensBuild
 from serving.workers.device_plan import DevicePlan
-from pliant.device import reporting_memory
+from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
 
 PLAN = DevicePlan("cpu", 1, None, (1, 2))
@@ -59,6 +63,23 @@ def test_an_image_of_another_size_is_answered_as_the_same_picture(told):
     (resized, *_), _ = model.run(0, [("digits", twice)])
     assert resized[2].argmax() == same[2].argmax()
     np.testing.assert_allclose(resized[2], same[2], atol=0.1)
+
+
+def test_a_device_without_the_precision_of_the_profile_serves_float32_and_says_so(told, monkeypatch):
+    monkeypatch.setattr("serving.workers.on_device.is_fast", lambda precision, device: False)
+    collector = Collector()
+    build(replace(told, precision="bfloat16"))
+    reason = "the backbone computes in float32, as cpu has no instructions for bfloat16"
+    assert collector.take() == (Fallback("precision", reason),)
+
+
+@NEEDS_BFLOAT16
+def test_the_model_computes_in_the_precision_of_the_profile(told):
+    image = random_images(1)[0]
+    exact, half = (
+        build(replace(told, precision=p)).run(0, [("digits", image)])[0][0][2] for p in ("float32", "bfloat16")
+    )
+    assert 0 < np.abs(exact - half).max() < 0.1
 
 
 def test_there_is_no_other_model_to_load(told):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
-import signal
 import struct
 import threading
 import zlib
@@ -16,9 +14,8 @@ from PIL import Image
 
 from pliant.errors import InputError
 from serving.tokens import decoders
-from serving.tokens.decoders import DecodeQueue, DecoderProcesses, Decoders, process_count
+from serving.tokens.decoders import DecodeQueue, Decoders
 from serving.tokens.images import COMPRESSED_PARTS, SCAN, SCANS, decode, pixel_passes
-from tests.fixtures.clients import PATIENCE
 from tests.fixtures.fakes import run_virtually
 
 
@@ -363,52 +360,3 @@ def test_a_decompression_bomb_is_refused():
 def test_what_is_no_whole_image_is_refused(body):
     with pytest.raises(InputError, match="image is not readable, but must be a whole image in one of the formats PNG"):
         decoded(body)
-
-
-def test_usual_images_are_decoded_in_processes_whose_number_follows_the_cores():
-    assert [process_count(cores) for cores in (1, 2, 4, 16, 64)] == [1, 1, 2, 14, 16]
-
-
-def test_until_a_process_has_started_and_where_one_has_died_a_thread_decodes():
-    body = encoded(gradient("RGB").resize((600, 600)), "JPEG")
-    wanted = decode(body, 16, 10**6)
-
-    async def main():
-        processes = DecoderProcesses(2)
-        assert np.array_equal(await processes.decode(body, 16, 10**6), wanted)
-        await until(lambda: processes.free == 2)
-        with pytest.raises(InputError, match="image is not readable"):
-            await processes.decode(b"no image", 16, 10**6)
-        assert processes.free == 2
-        for process in processes._free:
-            os.kill(process.pid, signal.SIGKILL)
-        both = await asyncio.gather(*(processes.decode(body, 16, 10**6) for _ in range(2)))
-        assert all(np.array_equal(pixels, wanted) for pixels in both)
-        await until(lambda: processes.free == 2)
-
-    asyncio.run(main())
-
-
-def test_an_image_that_nobody_waits_for_any_longer_does_not_end_its_process():
-    body = encoded(gradient("RGB").resize((1400, 1400)), "JPEG")
-
-    async def main():
-        processes = DecoderProcesses(1)
-        await processes.decode(body, 16, 10**7)
-        await until(lambda: processes.free == 1)
-        (process,) = processes._free
-        former = process.pid
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.0001):
-                await processes.decode(body, 16, 10**7)
-        assert processes.free == 0
-        await until(lambda: processes.free == 1)
-        assert process.pid == former
-
-    asyncio.run(main())
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)

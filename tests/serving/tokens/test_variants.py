@@ -51,8 +51,15 @@ def test_a_catalog_of_variants_says_what_it_serves_from_where(registry):
     assert replace(catalog, variants=(replace(small, image_size=99), large)).image_size == 99
     assert catalog.described() == {
         "variants": [
-            {"name": one.name, "version": 1, "digest": one.digest, "loading": one.loading, "device": "a device"}
-            for one in (small, large)
+            {
+                "name": variant.name,
+                "version": 1,
+                "digest": variant.digest,
+                "loading": variant.loading,
+                "device": "a device",
+                "precision": None,
+            }
+            for variant in (small, large)
         ]
     }
     assert catalog.tasks_described() == {

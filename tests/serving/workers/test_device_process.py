@@ -44,7 +44,7 @@ def arrived(outbox: ArrayOutbox, inbox: ArrayInbox, stream: io.BytesIO, message:
 
 def test_small_arrays_go_through_the_socket_and_large_ones_through_shared_memory(outbox):
     stream = io.BytesIO()
-    inbox = ArrayInbox(stream, outbox.fd)
+    inbox = ArrayInbox(stream, outbox.fds)
     for count in (1, SHARED_BYTES // 2 - 1, SHARED_BYTES // 2, SHARED_BYTES):
         sent = [np.arange(count, dtype=np.uint8), np.arange(count, dtype=np.uint8)[::-1].copy(), "a text"]
         received, size = arrived(outbox, inbox, stream, sent)
@@ -57,19 +57,19 @@ def test_small_arrays_go_through_the_socket_and_large_ones_through_shared_memory
 
 def test_the_shared_memory_grows_with_the_largest_message_and_serves_smaller_ones(outbox):
     stream = io.BytesIO()
-    inbox = ArrayInbox(stream, outbox.fd)
+    inbox = ArrayInbox(stream, outbox.fds)
     sizes = (SHARED_BYTES, 4 * SHARED_BYTES, SHARED_BYTES + 8, 4 * SHARED_BYTES, 9 * SHARED_BYTES)
     for number, size in enumerate(sizes):
         sent = [np.full(size // 2, number, np.uint8), np.full(size // 2, number + 100, np.uint8)]
         received, _ = arrived(outbox, inbox, stream, sent)
         for array, back in zip(sent, received, strict=True):
             np.testing.assert_array_equal(array, back)
-    assert os.fstat(outbox.fd).st_size == 9 * SHARED_BYTES
+    assert [os.fstat(fd).st_size for fd in outbox.fds] == [9 * SHARED_BYTES, 4 * SHARED_BYTES], "used by turns"
 
 
 def test_an_array_of_an_earlier_message_can_be_read_after_the_memory_has_grown(outbox):
     stream = io.BytesIO()
-    inbox = ArrayInbox(stream, outbox.fd)
+    inbox = ArrayInbox(stream, outbox.fds)
     (former,), _ = arrived(outbox, inbox, stream, [np.full(SHARED_BYTES, 1, np.uint8)])
     (later,), _ = arrived(outbox, inbox, stream, [np.full(3 * SHARED_BYTES, 2, np.uint8)])
     assert former.shape == (SHARED_BYTES,) and later.sum() == 6 * SHARED_BYTES
@@ -79,7 +79,7 @@ def test_a_message_that_is_cut_off_ends_the_process(outbox):
     content = outbox.pack(("run", [np.arange(100)]))
     for length in (0, 5, len(content) - 1):
         with pytest.raises(EOFError):
-            ArrayInbox(io.BytesIO(content[:length]), outbox.fd).receive()
+            ArrayInbox(io.BytesIO(content[:length]), outbox.fds).receive()
 
 
 def call(device: Device, verb: str, *arguments: object) -> tuple[bool, object]:
@@ -163,10 +163,8 @@ def test_calls_are_answered_in_turn_until_the_parent_closes_the_socket(outbox):
 
     def be_the_process():
         with theirs, theirs.makefile("rb") as incoming:
-            try:
-                main(theirs, incoming, outbox.fd)
-            except EOFError:
-                ended.append("end")
+            main(theirs, incoming, *outbox.fds)
+            ended.append("end")
 
     process = threading.Thread(target=be_the_process)
     process.start()
@@ -208,12 +206,53 @@ def test_the_shared_memory_goes_with_its_outbox():
     outbox = ArrayOutbox()
     outbox.pack([np.zeros(SHARED_BYTES, np.uint8)])
     outbox.close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(outbox.fd)
+    for fd in outbox.fds:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
 
 
 def test_the_parent_puts_large_arrays_one_after_the_other_from_the_beginning(outbox):
-    for first in (1, 5):
+    for turn, first in enumerate((1, 5)):
         outbox.pack([np.full(SHARED_BYTES, first, np.uint8), np.full(3, first + 1, np.uint8)])
-        content = os.pread(outbox.fd, SHARED_BYTES + 3, 0)
+        content = os.pread(outbox.fds[turn], SHARED_BYTES + 3, 0)
         assert content == bytes([first]) * SHARED_BYTES + bytes([first + 1]) * 3
+
+
+def test_an_array_can_be_read_until_the_message_after_the_next_one(outbox):
+    """A launch runs while the next one is sent."""
+    stream = io.BytesIO()
+    inbox = ArrayInbox(stream, outbox.fds)
+    (running,), _ = arrived(outbox, inbox, stream, [np.full(SHARED_BYTES, 1, np.uint8)])
+    (following,), _ = arrived(outbox, inbox, stream, [np.full(SHARED_BYTES, 2, np.uint8)])
+    assert (running.sum(), following.sum()) == (SHARED_BYTES, 2 * SHARED_BYTES)
+
+
+class Prepares(EchoModel):
+    """Notes the thread in which payloads are prepared."""
+
+    def prepare(self, setting, payloads):
+        if "unfit" in payloads:
+            raise ValueError("cannot be prepared")
+        return [(payload, setting, threading.get_ident()) for payload in payloads]
+
+
+def test_the_next_launch_is_prepared_in_another_thread_while_one_runs(outbox):
+    ours, theirs = socket.socketpair()
+
+    def be_the_process():
+        with theirs, theirs.makefile("rb") as incoming:
+            main(theirs, incoming, *outbox.fds)
+
+    process = threading.Thread(target=be_the_process)
+    process.start()
+    with ours, ours.makefile("rb") as answers:
+        ours.sendall(outbox.pack(("build", (Prepares,))))
+        assert receive(answers)[0]
+        for setting, payload in ((2, "a"), (2, "unfit"), (3, "b")):
+            ours.sendall(outbox.pack(("run", (setting, [payload]))))
+        first, failed, third = receive(answers), receive(answers), receive(answers)
+        ours.shutdown(socket.SHUT_WR)
+        process.join()
+    ((a, *_),), ((b, *_),) = first[1][0], third[1][0]
+    assert (a[:2], b[:2]) == (("a", 2), ("b", 3)) and a[2] != process.ident
+    assert failed[0] is False and "cannot be prepared" in failed[1]

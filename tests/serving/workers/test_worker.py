@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from pliant.errors import WorkerError
-from pliant.fallbacks import Fallback
 from pliant.protocol import replay
 from serving.clock import loop_clock
 from serving.driver import Driver, Limits
@@ -230,23 +229,6 @@ class Calling(CallingWorker):
         self.calls.append("stop")
 
 
-def test_fallbacks_are_logged_passed_on_and_kept_until_the_device_is_restarted(caplog):
-    async def main():
-        worker, passed_on = Calling(), []
-        worker.on_fallback = passed_on.append
-        fallback = Fallback("memory", "batches of 64 do not fit")
-        assert worker._result((True, "value", (fallback,))) == "value"
-        assert passed_on == list(worker.fallbacks) == [fallback]
-        assert "a device process falls back: batches of 64 do not fit" in caplog.messages
-        with pytest.raises(ModelError, match="no such task"):
-            worker._result((False, "no such task", (fallback,)))
-        assert len(worker.fallbacks) == 2, "a failed call tells them too"
-        await worker.restart()
-        assert worker.fallbacks == ()
-
-    asyncio.run(main())
-
-
 def test_calls_reach_the_device_and_a_restart_stops_it_first():
     async def main():
         worker = Calling(run=(["y"], 0.5), load="2.5")
@@ -342,7 +324,7 @@ def test_a_worker_that_is_not_running_says_so_and_can_be_stopped_and_killed(spaw
 
     asyncio.run(main())
     assert [process.calls for process in spawned.processes] == [["kill", "wait"]] * 2
-    assert spawned.started == [("serving.workers.device_process:main", 1)] * 2
+    assert spawned.started == [("serving.workers.device_process:main", 2)] * 2
 
 
 def test_nothing_of_a_worker_that_was_stopped_stays_open(spawned):
@@ -350,7 +332,7 @@ def test_nothing_of_a_worker_that_was_stopped_stays_open(spawned):
         worker = ProcessWorker(EchoModel)
         await worker.start()
         worker.kill()
-        descriptor = worker._outbox.fd
+        descriptor = worker._outbox.fds[0]
         await worker.stop()
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)

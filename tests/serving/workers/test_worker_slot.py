@@ -264,3 +264,63 @@ def test_an_error_of_the_model_is_in_the_log(caplog):
     with caplog.at_level("WARNING", "pliant.serving"):
         run_virtually(bad_launches(1))
     assert caplog.messages == ["the model of worker 0 failed in launch 0: ValueError: bad"]
+
+
+def two_launches(slot) -> tuple[asyncio.Task, asyncio.Task]:
+    """Carry out a launch, and another one behind it, as the driver does."""
+    slot.launch = first = Launch(0, 0, (1,))
+    carried = asyncio.create_task(slot.carry_out(first, ["x"]))
+    return carried, asyncio.create_task(follow(slot))
+
+
+async def follow(slot):
+    slot.next = second = Launch(1, 0, (2,))
+    return await slot.carry_out(second, ["y"])
+
+
+@slot_test
+async def test_the_next_launch_is_sent_while_the_present_one_runs_and_ends_after_it(slot, worker, deaths):
+    await slot.start()
+    first, second = two_launches(slot)
+    await asyncio.sleep(0.01)
+    assert worker.calls == ["start", ("x",), ("ahead", "y")]
+    assert (await first)[0].launch == 0 and (slot.launch.id, slot.next) == (1, None)
+    assert (await second)[0].launch == 1 and slot.launch is None
+    assert asyncio.get_running_loop().time() == pytest.approx(0.04)
+
+
+@slot_test
+async def test_what_was_sent_ahead_fails_with_the_worker_and_is_not_run(slot, worker, deaths):
+    await slot.start()
+    first, second = two_launches(slot)
+    await asyncio.sleep(0.01)
+    worker.dead = True
+    assert isinstance((await first)[0], Failed)
+    assert await second == (Failed(1, "the worker was lost in the launch before"), ())
+    assert ("y",) not in worker.calls and slot.launch is slot.next is None
+
+
+@slot_test
+async def test_nothing_is_sent_ahead_of_an_update_that_waits(slot, worker, deaths):
+    await slot.start()
+    slot.launch = present = Launch(0, 0, (1,))
+    first = asyncio.create_task(slot.carry_out(present, ["x"]))
+    await asyncio.sleep(0)
+    update = asyncio.create_task(slot.update("task b", lambda _: "build"))
+    await asyncio.sleep(0.001)
+    second = asyncio.create_task(follow(slot))
+    await asyncio.gather(first, update, second)
+    assert worker.calls == ["start", ("x",), ("update", "task b"), ("y",)]
+
+
+@slot_test
+async def test_an_abandoned_launch_that_was_sent_ahead_is_answered_before_the_next(slot, worker, deaths):
+    """Its scheduler has failed, and a fresh one launches something else; the answer on the way belongs to nobody else."""
+    await slot.start()
+    first, second = two_launches(slot)
+    await asyncio.sleep(0.01)
+    slot.launch, slot.next = third, _ = Launch(0, 0, (3,)), None
+    later = asyncio.create_task(slot.carry_out(third, ["z"]))
+    await asyncio.gather(first, second, later)
+    assert worker.calls == ["start", ("x",), ("ahead", "y"), ("y",), ("z",)]
+    assert later.result()[0].launch == 0 and slot.launch is None
