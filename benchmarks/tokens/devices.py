@@ -85,8 +85,8 @@ def over_one(rows: Sequence[Row], row: Row) -> float:
 
     As if exactly N times as much had been offered to N devices: random loads differ a little from that.
     """
-    one = next(other for other in rows if (other.ground, other.devices) == (row.ground, 1))
-    return row.devices * row.share / one.share if one.utility else float("nan")
+    single = next(other for other in rows if (other.ground, other.devices) == (row.ground, 1))
+    return row.devices * row.share / single.share if single.utility else float("nan")
 
 
 def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
