@@ -26,6 +26,7 @@ class Knowledge:
     rule: RateRule  # from the arrival rate to a gamma (OTAS, Algorithm 3)
     loading: Mapping[int, float] = field(default_factory=dict)  # seconds to load a variant (infaas)
     devices: tuple[str, ...] = ()  # the name of each worker's device, such as cuda:1; empty: not said
+    lead: float = 0.0  # seconds before a device's expected end at which its next batch is sent to it; 0: at the end
 
     def __post_init__(self) -> None:
         for task, shares in self.accuracy.items():
@@ -53,6 +54,7 @@ class Knowledge:
             "rule": {"below": list(rule.below), "gammas": list(rule.gammas)},
             "loading": [[setting, seconds] for setting, seconds in self.loading.items()],
             **({"devices": list(self.devices)} if self.devices else {}),
+            **({"lead": self.lead} if self.lead else {}),
         }
 
     @classmethod
@@ -65,7 +67,8 @@ class Knowledge:
             latency = LatencyTable(tuple(table["settings"]), tuple(table["batches"]), rows, buckets)
             accuracy = {task: dict(shares) for task, shares in plain["accuracy"].items()}
             loading, devices = dict(plain["loading"]), tuple(plain.get("devices", ()))
-            return cls(latency, accuracy, RateRule(tuple(rule["below"]), tuple(rule["gammas"])), loading, devices)
+            rule, lead = RateRule(tuple(rule["below"]), tuple(rule["gammas"])), float(plain.get("lead", 0.0))
+            return cls(latency, accuracy, rule, loading, devices, lead)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError("facts", repr(plain)[:80], f"as Knowledge.plain gives them ({error!r})") from None
 

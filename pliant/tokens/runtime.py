@@ -140,6 +140,14 @@ class TokensRuntime:
                     for gamma in gammas:
                         self._graphs.run(gamma, size)
 
+    def send(self, images: Sequence[NDArray[np.uint8]]) -> None:
+        """Begin to copy the images of the next run to the device; another thread may call this during a run.
+
+        Does nothing where images are not copied apart from computing.
+        """
+        if self._staging is not None and len(images) <= self._execution.buckets[-1]:
+            self._staging.send(images)
+
     def run(self, gamma: int, payloads: Sequence[Payload]) -> Run:
         """Classify a batch, mixed tasks or not, at one gamma, in pieces where the device lacks memory for the whole.
 

@@ -27,9 +27,6 @@ class Options:
     attempts: int = 2  # failed launches of a request, the last one alone, after which it is dropped
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
     fairness: FairnessConfig = FAIRNESS  # how tenants share the devices, where the policy is fair
-    lead: float = (
-        0.0  # seconds before a device's expected end at which its next batch is sent to it; 0: only at the end
-    )
 
 
 class TokensScheduler:
@@ -42,6 +39,7 @@ class TokensScheduler:
         self._fairness = Fairness(self._options.fairness)
         self._retries = Retries(self._options.attempts)
         self._latency: LatencyTable | None = None  # of the latest profile
+        self._lead = 0.0  # seconds, of the latest profile
         self._now = 0.0  # of the latest event
 
     @property
@@ -105,13 +103,11 @@ class TokensScheduler:
         """Return the worker to be given work now, and when it begins with that; None for none."""
         if self._devices.free:
             return next(iter(self._devices.free)), now
-        return self._devices.ahead(now, self._options.lead) if self._options.lead else None
+        return self._devices.ahead(now, self._lead) if self._lead else None
 
     def wake_at(self) -> float | None:
         """Return when `Woke` should come if nothing else happens before; None for never."""
-        lead, ahead = self._options.lead, None
-        if lead and len(self._policy):
-            ahead = self._devices.ahead_at(self._now, lead)
+        ahead = self._devices.ahead_at(self._now, self._lead) if self._lead and len(self._policy) else None
         times = (self._devices.wake_at(), self._policy.wake_at(self._devices.slowdown), ahead)
         return min((at for at in times if at is not None), default=None)
 
@@ -155,7 +151,7 @@ class TokensScheduler:
         self._policy.learn(knowledge)
         if knowledge.latency != self._latency:  # the old table's correction does not hold for the new one
             self._devices.slowdown = 1.0
-        self._latency = knowledge.latency
+        self._latency, self._lead = knowledge.latency, knowledge.lead
 
     def _decide(self, worker: int, begin: float, now: float) -> Decision:
         """Ask the policy about the tenants whose turn it is, and about all if these have nothing that can run.

@@ -100,14 +100,14 @@ def blueprint(settings: TokensSettings, origins: Origins, catalog: Servable) -> 
 
 def make_knowledge(settings: TokensSettings, catalog: Servable) -> Knowledge:
     """Return what the scheduler knows of a catalog and of the devices that serve it."""
-    return replace(catalog.knowledge(), devices=tuple(devices(settings)))
+    lead = 0.0 if CHOICES[settings.policy].variants else LEAD  # a model is not loaded ahead
+    return replace(catalog.knowledge(), devices=tuple(devices(settings)), lead=lead)
 
 
 def make_scheduler(settings: TokensSettings, knowledge: Knowledge) -> TokensScheduler:
     """Return the scheduler of all devices. Each may have an equal share of the waiting requests, rounded up."""
     workers = len(knowledge.devices)
-    lead = 0.0 if CHOICES[settings.policy].variants else LEAD  # a model is not loaded ahead
-    options = Options(margin=settings.margin, max_waiting=-(-settings.max_waiting // workers), lead=lead)
+    options = Options(margin=settings.margin, max_waiting=-(-settings.max_waiting // workers))
     return make(settings.policy, knowledge, workers, settings.gamma, options)
 
 

@@ -46,12 +46,14 @@ class TokensModel:
         self._digests = {served.task.name: served.digest for served in spec.tasks}
 
     def prepare(self, setting: int, payloads: Sequence[Image]) -> Sequence[Image]:
-        """Return the images at the model's size, which those that were decoded for another backbone do not have."""
+        """Return the images at the model's size, which those decoded for another backbone lack, and send them ahead."""
         del setting
-        return [(task, fit(pixels, self._image_size)) for task, pixels in payloads]
+        images = [(task, fit(pixels, self._image_size)) for task, pixels in payloads]
+        self._runtime.send([pixels for _, pixels in images])
+        return images
 
     def run(self, setting: int, payloads: Sequence[Image]) -> tuple[Sequence[Output], float]:
-        run = self._runtime.run(setting, [Payload(task, pixels) for task, pixels in self.prepare(setting, payloads)])
+        run = self._runtime.run(setting, [Payload(task, fit(pixels, self._image_size)) for task, pixels in payloads])
         digests = [(self._digests[task], self._backbone) for task, _ in payloads]
         return [(*pair, row) for pair, row in zip(digests, run.probabilities, strict=True)], run.seconds
 

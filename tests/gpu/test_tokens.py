@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -120,3 +122,16 @@ def test_staged_images_arrive_whole_and_in_order(device, count):
         staging.load(list(images), range(count))
         assert np.array_equal(staging.pixel_BHWC[:count].cpu().numpy(), images)
         assert staging.task_B[:count].tolist() == list(range(count))
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_batches_that_another_thread_sends_ahead_answer_as_those_that_were_not(graphs, gamma):
+    batches = [payloads(count) for count in (64, 7, 33, 64, 1)]
+    expected = [graphs.run(gamma, batch) for batch in batches]
+    with ThreadPoolExecutor(1) as reader:
+        sending = reader.submit(graphs.send, [payload.image for payload in batches[0]])
+        for batch, following, former in zip(batches, [*batches[1:], []], expected, strict=True):
+            sending.result()
+            sending = reader.submit(graphs.send, [payload.image for payload in following])  # while this one runs
+            assert close(graphs.run(gamma, batch), former, 1e-5)
+        sending.result()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from pliant.protocol import Arrived, Drop, Failed, Finished, Launch, Request, Woke, replay
+from pliant.protocol import Arrived, Changed, Drop, Failed, Finished, Launch, Request, Woke, replay
 from pliant.simulator import simulate
 from pliant.tokens.policies import make
 from pliant.tokens.published import FIGURE_4B, SyntheticConfig, profile, synthetic
@@ -12,7 +14,14 @@ from pliant.tokens.scheduler import Options
 from pliant.tokens.simulated import SimulatedDevice
 
 KNOWN = profile(FIGURE_4B)
-AHEAD = Options(lead=0.005, restart_pause=0.5)
+AHEAD = replace(KNOWN, lead=0.005)
+
+
+def ahead(workers: int = 1):
+    """A scheduler that was told, as by a journal's first entry, that it may decide ahead."""
+    scheduler = make("default", KNOWN, workers, options=Options(restart_pause=0.5))
+    scheduler.handle(Changed(AHEAD.plain()), 0.0)
+    return scheduler
 
 
 def request(number: int, arrival: float) -> Request:
@@ -21,7 +30,7 @@ def request(number: int, arrival: float) -> Request:
 
 def test_two_batches_are_in_flight_and_the_journal_replays():
     load = synthetic(2.0, 0, SyntheticConfig(seconds=2.0))
-    scheduler = make("default", KNOWN, 2, options=AHEAD)
+    scheduler = ahead(2)
     device = SimulatedDevice(KNOWN.latency, KNOWN.accuracy, load, np.random.default_rng(0), jitter=0.1)
     in_flight: list[int] = []
 
@@ -31,7 +40,7 @@ def test_two_batches_are_in_flight_and_the_journal_replays():
 
     journal = simulate(scheduler, load, device, observe)
     assert max(in_flight) == 4, "two a device"
-    assert replay(make("default", KNOWN, 2, options=AHEAD), journal) == journal
+    assert replay(ahead(2), journal) == journal
     ended = {entry.event.launch for entry in journal if isinstance(entry.event, Finished)}
     launched = [action.id for entry in journal for action in entry.actions if isinstance(action, Launch)]
     assert sorted(ended) == launched
@@ -45,7 +54,7 @@ def test_without_a_lead_a_device_has_one_batch():
 
 
 def test_the_scheduler_wakes_to_decide_the_next_batch_ahead_and_only_where_something_waits():
-    scheduler = make("default", KNOWN, options=AHEAD)
+    scheduler = ahead()
     (first,) = scheduler.handle(Arrived(request(0, 0.0)), 0.0)
     assert scheduler.wake_at() is None
     assert scheduler.handle(Arrived(request(1, 0.0)), 0.0001) == []
@@ -57,7 +66,7 @@ def test_the_scheduler_wakes_to_decide_the_next_batch_ahead_and_only_where_somet
 
 
 def test_the_requests_behind_a_batch_whose_device_died_wait_again_without_blame():
-    scheduler = make("default", KNOWN, options=AHEAD)
+    scheduler = ahead()
     scheduler.handle(Arrived(request(0, 0.0)), 0.0)
     scheduler.handle(Arrived(request(1, 0.0)), 0.0001)
     scheduler.handle(Woke(), wake := scheduler.wake_at())

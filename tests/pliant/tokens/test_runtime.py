@@ -269,3 +269,16 @@ def test_a_refusal_names_backbones_by_their_first_twelve_digits():
 def test_the_model_is_frozen_and_in_evaluation_mode():
     model = load_model(tiny_backbone())
     assert not model.training and not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_pictures_that_were_sent_ahead_give_the_same_answers(runtime):
+    graphed = TokensRuntime(tiny_backbone(), "digest", TASKS, execution=Execution(capture=Recorded(), buckets=(1, 4)))
+    batch = payloads("abab")
+    expected = graphed.run(-5, batch).probabilities
+    graphed.send([payload.image for payload in batch])
+    for own, other in zip(graphed.run(-5, batch).probabilities, expected, strict=True):
+        np.testing.assert_array_equal(own, other)
+    graphed.send([payload.image for payload in payloads("ababab")])  # more than a graph takes: copied when it runs
+    assert len(graphed.run(-5, payloads("ababab")).probabilities) == 6
+    runtime.send([payload.image for payload in batch])  # without graphs nothing is copied apart
+    assert len(runtime.run(0, batch).probabilities) == 4

@@ -35,3 +35,22 @@ def test_a_batch_that_is_copied_in_leaves_what_lies_behind_it():
     assert not staging.pixel_BHWC.any() and not staging.task_B.any()
     staging.load(list(random_images(2)), [1, 2])
     assert not staging.pixel_BHWC[2].any() and staging.task_B.tolist() == [1, 2, 0]
+
+
+def test_a_batch_that_was_sent_ahead_is_loaded_from_where_it_waits_and_another_is_not():
+    staging, first, second = (
+        Staging(4, IMAGE_SIZE, torch.device("cpu")),
+        *map(list, (random_images(3), random_images(3, 1))),
+    )
+    staging.send(first)
+    staging.send(second)
+    former = [image.copy() for image in first]
+    first[0][:] = 0  # the array of the message, which is no longer read
+    staging.load(first, [0, 1, 2])
+    assert np.array_equal(staging.pixel_BHWC[:3].numpy(), np.stack(former))
+    staging.load(first, [0, 1, 2])
+    assert not staging.pixel_BHWC[0].any(), "it waits for one load only"
+    staging.load(second[:2], [4, 5])
+    assert np.array_equal(staging.pixel_BHWC[:2].numpy(), np.stack(second[:2]))
+    staging.load(second, [4, 5, 6])
+    assert np.array_equal(staging.pixel_BHWC[:3].numpy(), np.stack(second)) and staging.task_B.tolist()[:3] == [4, 5, 6]

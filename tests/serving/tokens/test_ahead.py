@@ -12,17 +12,16 @@ from pliant.protocol import Launch, replay
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
-from pliant.tokens.scheduler import Options
 from serving.clock import loop_clock
 from serving.driver import Driver, Limits
 from tests.fixtures.fakes import FakeWorker, run_virtually
 
 TABLE = LatencyTable((0,), (1, 64), ((0.02, 0.02),))
-KNOWN = Knowledge(TABLE, {"digits": {0: 0.9}}, RateRule((), (0,)))
+KNOWN = Knowledge(TABLE, {"digits": {0: 0.9}}, RateRule((), (0,)), lead=0.005)
 
 
 def scheduler(workers: int = 1):
-    return make("default", KNOWN, workers, options=Options(lead=0.005))
+    return make("default", KNOWN, workers)
 
 
 def served(check, workers: int = 1, ahead: bool = True):
@@ -31,7 +30,7 @@ def served(check, workers: int = 1, ahead: bool = True):
     async def main():
         journal, devices = [], [FakeWorker() for _ in range(workers)]
         limits = Limits(ahead=ahead)
-        driver = Driver(scheduler(workers), devices, journal.append, loop_clock(), limits, factory=None)
+        driver = Driver(scheduler(workers), devices, journal.append, loop_clock(), limits, facts=KNOWN.plain())
         await driver.start()
         await check(driver, devices, journal)
         await driver.stop()
