@@ -29,21 +29,24 @@ from serving.packing.catalog import Catalog, ServedModel, load_catalog
 from serving.packing.endpoint import Handler, PackingEndpoint, PackingGeneration
 from serving.packing.engine.engine import EngineDriver, EngineLimits
 from serving.packing.engine.engine_pool import EnginePool
-from serving.packing.engine.forecaster import Forecaster, Predict
+from serving.packing.engine.forecaster import Forecaster, ForecastLimits
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths, observed_path
 from serving.packing.engine.spread import check as check_spread
 from serving.packing.engine.spread import check_here, spread
 from serving.packing.engine.worker import EngineProcess, EngineWorker
-from serving.packing.messages import Build, EngineBuild
+from serving.packing.messages import Build, EngineBuild, PredictorBuild
 from serving.packing.reading import PromptReader
 from serving.packing.settings import PackingSettings
 from serving.workers.device_plan import DevicePlan
 from serving.workers.devices import SameDevice, check_devices, devices
+from serving.workers.worker import ProcessWorker, Worker
 
 WorkerFactory = Callable[[Callable[[], Build]], EngineWorker]
 """Makes a worker, not started, that gets its build plan at each start."""
-LoadPredictor = Callable[[ServedModel], Predict]
+PredictorFactory = Callable[[PredictorBuild], Worker]
+"""Makes the worker of a predictor, not started."""
+PREDICTOR_THREADS = 1  # of torch: the engine has the other cores
 
 
 def check(settings: PackingSettings) -> None:
@@ -56,13 +59,6 @@ def check(settings: PackingSettings) -> None:
     check_devices(settings, catalog)
 
 
-def load_predictor(served: ServedModel) -> Predict:
-    """Return the predictor of a model. Called in the thread in which it will run."""
-    from serving.packing.engine.predictor_device import load
-
-    return load(served.predictor.folder, served.predictor.digest)
-
-
 def source_of(settings: PackingSettings, registry: Registry | None = None) -> Source[Catalog]:
     """Return where the catalogs come from: `registry`, or the one that the settings name."""
     return Source(registry or open_registry(settings), settings.alias, PACKING_PREFIX, load_catalog)
@@ -72,7 +68,7 @@ async def assemble(
     settings: PackingSettings,
     registry: Registry | None = None,
     worker_factory: WorkerFactory = EngineProcess,
-    load: LoadPredictor = load_predictor,
+    predictor_factory: PredictorFactory = ProcessWorker,
     counted: CollectorRegistry = REGISTRY,
 ) -> Assembly[PackingEndpoint, Catalog, Handler, EnginePool]:
     """Return a running service, whose engines run. Raises `PliantError`."""
@@ -80,7 +76,7 @@ async def assemble(
     clock: Clock = time.monotonic  # the engines' processes read the same clock, which deadlines are on
     return await assembly.assemble(
         source_of(settings, registry),
-        Maker(settings, clock, metrics, worker_factory, load).make,
+        Maker(settings, clock, metrics, worker_factory, predictor_factory).make,
         SameDevice("models", settings.any_profile),
         lambda refresher: PackingEndpoint(settings, refresher, metrics, clock),
         settings.refresh_seconds,
@@ -97,10 +93,10 @@ class Maker:
         clock: Clock,
         metrics: PackingMetrics,
         worker_factory: WorkerFactory,
-        load: LoadPredictor,
+        predictor_factory: PredictorFactory,
     ) -> None:
         self._settings, self._clock, self._metrics = settings, clock, metrics
-        self._worker_factory, self._load = worker_factory, load
+        self._worker_factory, self._predictor_factory = worker_factory, predictor_factory
         self._processes = count(1)
 
     def make(self, number: int, catalog: Catalog) -> PackingGeneration:
@@ -113,19 +109,31 @@ class Maker:
         }
         used = list(handlers.values())
         observed = [handler.observed for handler in used if handler.observed is not None]
-        pool = EnginePool([handler.engine for handler in used], [handler.forecaster for handler in used], observed)
+        pool = EnginePool(
+            [handler.engine for handler in used],
+            [handler.forecaster for handler in used],
+            observed,
+            forecasters_first=(self._settings.predict_device or self._settings.device) != "cpu",
+        )
         return Generation(number, catalog, handlers, pool)
 
     def _handler(self, served: ServedModel, device: str) -> Handler:
         settings, name = self._settings, served.packing.name
         served = spread(settings, served)
         reader = PromptReader(served.generator, served.context)
-        forecaster = Forecaster(partial(self._load, served), served.predictor.marginal, settings.predict_limit)
+        forecaster = self._forecaster(served, device)
         worker = self._worker_factory(partial(self._build, served, device))
         engine = EngineDriver(worker, self._clock, EngineLimits(settings.launch_limit), self._metrics.died)
         path = observed_path(settings.home, name)
         observed = ObservedLengths(path, settings.observed_bytes) if settings.observe else None
         return Handler(served, int(time.time()), reader, forecaster, engine, observed)
+
+    def _forecaster(self, served: ServedModel, device: str) -> Forecaster:
+        settings, predictor = self._settings, served.predictor
+        plan = DevicePlan(settings.predict_device or device, PREDICTOR_THREADS, None, ())
+        worker = self._predictor_factory(PredictorBuild(predictor.folder, predictor.digest, plan))
+        limits = ForecastLimits(settings.predict_limit, settings.launch_limit)
+        return Forecaster(served.packing.name, worker, predictor.marginal, limits, self._metrics)
 
     def _build(self, served: ServedModel, device: str) -> EngineBuild:
         """Return the build plan of the next engine process. Each has a journal of its own, which replays by itself."""

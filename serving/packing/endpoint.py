@@ -179,7 +179,8 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         report = await handler.engine.poll()
         name = handler.served.packing.name
         self.metrics.engine(name, report.status)
-        return {**_described(handler.served), "coverage": self.metrics.coverage(name), "engine": _engine(report)}
+        figures = {"coverage": self.metrics.coverage(name), "forecasts": _forecasts(handler.forecaster)}
+        return {**_described(handler.served), **figures, "engine": _engine(report)}
 
 
 def _select(handlers: Mapping[str, Handler], model: str | None) -> Handler:
@@ -212,6 +213,12 @@ def _described(served: ServedModel) -> dict[str, Any]:
         "page_tokens": memory.page_tokens,
         "cache_bytes": memory.pages * memory.page_tokens * packing.kv_bytes,
     }
+
+
+def _forecasts(forecaster: Forecaster) -> dict[str, Any]:
+    recent = forecaster.recent()
+    shares = {"late": round(recent.late_share, 4), "failed": round(recent.failed_share, 4)}
+    return {"alive": forecaster.alive, "last_minute": recent.number, **shares}
 
 
 def _engine(report: EngineReport) -> dict[str, Any]:
