@@ -8,7 +8,7 @@ from typing import Any
 
 from cli import options
 
-PARTS = "forecasts, study, published, predictor, engine or input"
+PARTS = "forecasts, study, published, predictor, engine, lateness or input"
 OVERRIDES = ("data", "generator", "predictor", "device", "limit")
 
 
