@@ -48,7 +48,8 @@ MIRRORED = ("tests/fixtures", "tests/golden", "tests/gpu", "tests/attacks", "tes
 OFFLINE = ("training/*", "profiling/*")
 
 _ENGINE = tuple(
-    f"pliant/packing/engine/{name}.py" for name in ("adapter", "sampling", "parallel", "tensor_parallel", "swap_space")
+    f"pliant/packing/engine/{name}.py"
+    for name in ("adapter", "predictor", "sampling", "parallel", "tensor_parallel", "swap_space")
 )
 
 FRAMEWORK_HOMES = {

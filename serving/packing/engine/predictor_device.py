@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from pliant.errors import InputError
 from pliant.packing.artifact import Predictor
-from pliant.packing.engine.model import LengthModel, PredictorModel
-from pliant.precision import has_bfloat16
+from pliant.packing.engine.model import PredictorModel
+from pliant.packing.engine.predictor import load
 from registry import codec
 from serving.packing.engine.forecaster import MAX_TEXTS, SETTING, Prediction
 from serving.packing.messages import PredictorBuild
@@ -33,9 +32,7 @@ def build(spec: PredictorBuild) -> PredictorDevice:
     # oneDNN keeps something of each number and length of prompts, so that the process grew for hours; it is no faster here.
     torch.backends.mkldnn.set_flags(False)
     with reporting_memory(spec.plan.device):
-        predictor = PredictorModel.of(codec.load(Predictor, spec.folder, spec.digest))
-        place(predictor.model, torch.device(spec.plan.device))
-        device = PredictorDevice(predictor)
+        device = PredictorDevice(load(codec.load(Predictor, spec.folder, spec.digest), spec.plan.device))
         for texts in (FULL, WARM):
             device.run(SETTING, texts)
     return device
@@ -59,24 +56,3 @@ class PredictorDevice:
 
     def load(self, number: int) -> None:
         raise InputError("predictor", number, "left as it is: this process has loaded its only one")
-
-
-def place(model: LengthModel, device: torch.device) -> None:
-    """Move a length model to its device, with the encoder in the device's precision.
-
-    The heads, which are small, stay in float32: their inputs are promoted to it. Inputs of a call come from the CPU.
-    """
-    model.encoder.to(precision_of(device))
-    model.to(device)
-
-    def bring(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(tensor.to(device, non_blocking=True) for tensor in inputs)
-
-    model.register_forward_pre_hook(bring)
-
-
-def precision_of(device: torch.device) -> torch.dtype:
-    """Return bfloat16 on a GPU that has it, float16 on an older one, and else float32."""
-    if device.type != "cuda":
-        return torch.float32
-    return torch.bfloat16 if has_bfloat16(device) else torch.float16

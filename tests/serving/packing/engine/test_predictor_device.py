@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from pliant.errors import DigestError, InputError
-from pliant.packing.engine.model import PredictorModel
 from registry import codec
 from serving.packing.engine import predictor_device
 from serving.packing.engine.forecaster import MAX_TEXTS, Forecaster, ForecastLimits
@@ -50,9 +49,8 @@ def test_it_has_run_before_its_first_request(published, monkeypatch):
         return [SimpleNamespace(tokens=[1.0, 2.0], bucket=3) for _ in texts]
 
     monkeypatch.setattr(
-        predictor_device.PredictorModel, "of", lambda artifact: SimpleNamespace(predict=predict, model=None)
+        predictor_device, "load", lambda artifact, device: seen.append(device) or SimpleNamespace(predict=predict)
     )
-    monkeypatch.setattr(predictor_device, "place", lambda model, device: seen.append(str(device)))
     device = published()
     assert seen == ["cpu", MAX_TEXTS, 2]
     assert device.run(0, ["a"])[0] == [((1.0, 2.0), 3)]
@@ -77,40 +75,6 @@ def test_it_stays_as_it_is(published):
         device.run(1, TEXTS)
     with pytest.raises(InputError, match="this process has loaded its only one"):
         device.load(1)
-
-
-def test_a_gpu_takes_its_own_precision_and_a_cpu_float32(monkeypatch):
-    monkeypatch.setattr(predictor_device, "has_bfloat16", lambda device: device.index == 0)
-    devices = ("cpu", "cuda:0", "cuda:1")
-    precisions = [predictor_device.precision_of(torch.device(device)) for device in devices]
-    assert precisions == [torch.float32, torch.bfloat16, torch.float16]
-
-
-@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
-def test_with_its_encoder_in_half_precision_it_forecasts_nearly_the_same(monkeypatch, precision):
-    artifact = predictor("g")
-    exact = PredictorModel.of(artifact).predict(TEXTS)
-    monkeypatch.setattr(predictor_device, "precision_of", lambda device: precision)
-    rounded = PredictorModel.of(artifact)
-    predictor_device.place(rounded.model, torch.device("cpu"))
-    assert {parameter.dtype for parameter in rounded.model.encoder.parameters()} == {precision}
-    assert rounded.model.quantile.weight.dtype == torch.float32
-    for one, other in zip(exact, rounded.predict(TEXTS), strict=True):
-        assert other.tokens == pytest.approx(one.tokens, rel=0.02)
-
-
-def test_prompts_are_brought_to_the_device_of_the_model():
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encoder = torch.nn.Embedding(5, 2)
-
-        def forward(self, ids_BN, mask_BN):
-            return self.encoder(ids_BN), mask_BN
-
-    model, ones_BN = Model(), torch.ones(2, 3, dtype=torch.long)
-    predictor_device.place(model, torch.device("meta"))
-    assert {output.device.type for output in model(ones_BN, ones_BN)} == {"meta"}
 
 
 @pytest.mark.slow
