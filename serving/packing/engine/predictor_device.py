@@ -10,8 +10,7 @@ import torch
 
 from pliant.errors import InputError
 from pliant.packing.artifact import Predictor
-from pliant.packing.engine.model import PredictorModel
-from pliant.packing.engine.predictor import load
+from pliant.packing.engine.predictor import PlacedPredictor, load
 from registry import codec
 from serving.packing.engine.forecaster import MAX_TEXTS, SETTING, Prediction
 from serving.packing.messages import PredictorBuild
@@ -41,7 +40,7 @@ def build(spec: PredictorBuild) -> PredictorDevice:
 class PredictorDevice:
     """The predictor as a `Model` of device_process.py. A launch's payloads are the prompts' texts."""
 
-    def __init__(self, predictor: PredictorModel) -> None:
+    def __init__(self, predictor: PlacedPredictor) -> None:
         self._predictor = predictor
 
     def run(self, setting: int, payloads: Sequence[str]) -> tuple[Sequence[Prediction], float]:

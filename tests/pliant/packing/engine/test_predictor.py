@@ -20,7 +20,38 @@ def test_a_gpu_takes_its_own_precision_and_a_cpu_float32(monkeypatch):
 
 def test_on_a_cpu_it_forecasts_as_it_was_trained():
     artifact = predictor("g")
-    assert module.load(artifact, "cpu").predict(TEXTS) == PredictorModel.of(artifact).predict(TEXTS)
+    texts = ["word " * (7 * number % 30) for number in range(20)]
+    for one, other in zip(
+        PredictorModel.of(artifact).predict(texts), module.load(artifact, "cpu").predict(texts), strict=True
+    ):
+        assert (other.tokens, other.bucket) == (pytest.approx(one.tokens, rel=1e-4), one.bucket)
+
+
+class Passes:
+    """Notes what is predicted in one pass; a forecast is the prompt itself."""
+
+    def __init__(self):
+        self.passes = []
+
+    def predict(self, texts):
+        self.passes.append(texts)
+        return list(texts)
+
+
+@pytest.mark.parametrize(
+    ("alike", "passes"), [(2, [["a", "b"], ["cc", "ddd"], ["eeee"]]), (0, [["a", "b", "cc", "ddd", "eeee"]])]
+)
+def test_prompts_of_similar_length_run_together_and_forecasts_keep_their_order(alike, passes):
+    model = Passes()
+    texts = ["ddd", "a", "eeee", "b", "cc"]
+    assert module.PlacedPredictor(model, alike).predict(texts) == texts
+    assert model.passes == passes
+    assert module.PlacedPredictor(model, alike).predict([]) == []
+
+
+def test_a_gpu_takes_all_prompts_in_one_pass(monkeypatch):
+    monkeypatch.setattr(module, "place", lambda model, device: None)
+    assert module.load(predictor("g"), "cuda").alike == 0 and module.load(predictor("g"), "cpu").alike == module.ALIKE
 
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
@@ -28,8 +59,8 @@ def test_with_its_encoder_in_half_precision_it_forecasts_nearly_the_same(monkeyp
     artifact = predictor("g")
     monkeypatch.setattr(module, "precision_of", lambda device: precision)
     rounded = module.load(artifact, "cpu")
-    assert {parameter.dtype for parameter in rounded.model.encoder.parameters()} == {precision}
-    assert rounded.model.quantile.weight.dtype == torch.float32
+    assert {parameter.dtype for parameter in rounded.model.model.encoder.parameters()} == {precision}
+    assert rounded.model.model.quantile.weight.dtype == torch.float32
     for one, other in zip(PredictorModel.of(artifact).predict(TEXTS), rounded.predict(TEXTS), strict=True):
         assert other.tokens == pytest.approx(one.tokens, rel=0.02)
 
