@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -91,7 +92,10 @@ class Forecaster:
         await self._worker.stop()
 
     async def forecast(self, texts: Sequence[str]) -> list[Forecast]:
-        """Return one forecast per text, within the limit. Never raises."""
+        """Return one forecast per text, within the limit. Never raises.
+
+        The time in which the event loop is held up counts little (see `within`): it is not the predictor's.
+        """
         clock = asyncio.get_running_loop().time
         began = clock()
         forecasts = await self._predicted(texts) if self._up else [self._usual("failed") for _ in texts]
@@ -108,7 +112,8 @@ class Forecaster:
 
     async def _predicted(self, texts: Sequence[str]) -> list[Forecast]:
         futures = [self._request(text) for text in texts]
-        await asyncio.wait(futures, timeout=self._limits.wait)
+        with suppress(TimeoutError):
+            await within(self._limits.wait, asyncio.wait(futures))
         for future in futures:
             self._requested.pop(future, None)
         return [self._forecast(future) for future in futures]

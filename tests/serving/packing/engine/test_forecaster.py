@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -108,6 +109,27 @@ def test_a_late_prediction_is_replaced_and_nobody_waits_for_it():
     assert [(one.tokens, one.bucket, one.origin) for one in told] == [(USUAL, 0, "late")] * 2
     assert not before and recent == RecentForecasts(2, 2, 0)
     assert counter.forecasts == [("tales", "late")] * 2 and min(counter.seconds) >= 0.05
+
+
+def test_the_time_in_which_the_event_loop_was_held_up_makes_no_forecast_late():
+    entered, done = threading.Event(), threading.Event()
+
+    def predict(texts):
+        entered.set()
+        done.wait(60)
+        return say(texts)
+
+    async def stalled(forecaster, _):
+        first = asyncio.create_task(forecaster.forecast(["a"]))
+        await until(entered.is_set)
+        second = asyncio.create_task(forecaster.forecast(["b"]))
+        await asyncio.sleep(0.01)
+        done.set()
+        time.sleep(0.25)  # the loop stands still for longer than the limit, before it can send the second text
+        return [*await first, *await second]
+
+    told = forecasting(predict, stalled, limit=0.2)
+    assert [one.origin for one in told] == ["predicted"] * 2
 
 
 def test_what_has_left_the_line_is_not_predicted():
