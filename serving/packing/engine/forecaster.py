@@ -156,6 +156,9 @@ class Forecaster:
         except (WorkerError, TimeoutError) as error:
             self._lost(str(error) or f"it was still running after {self._limits.run:g} s")
             return nothing
+        except Exception as error:  # a bug, which costs predictions and no request
+            logger.error("lengths of %s could not be predicted", self._name, exc_info=error)
+            return nothing
         if len(predictions) != len(texts):
             logger.error("%d lengths of %s were predicted for %d prompts", len(predictions), self._name, len(texts))
             return nothing

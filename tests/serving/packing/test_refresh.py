@@ -120,7 +120,7 @@ def test_an_engine_that_does_not_start_is_no_service(registry):
     from serving.packing.assembly import assemble
 
     with pytest.raises(WorkerError, match="no room"):
-        asyncio.run(assemble(QUIET, registry, worker_factory, lambda _served: lambda texts: [], None))
+        asyncio.run(assemble(QUIET, registry, worker_factory, lambda _build: FakePredictor(lambda texts: []), None))
 
 
 def test_each_engine_process_has_a_journal_of_its_own(registry, tmp_path):

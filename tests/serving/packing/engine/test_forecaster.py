@@ -170,6 +170,12 @@ def test_a_predictor_that_failed_is_used_again_by_the_next_request(caplog):
     assert caplog.messages == ["lengths of tales could not be predicted: a bug"]
 
 
+def test_a_bug_costs_predictions_and_no_request_and_the_log_has_its_trace(caplog):
+    (told,) = forecasting(lambda texts: 1 / 0, lambda one, _: one.forecast(["a"]), limit=60.0)
+    assert told.origin == "failed"
+    assert caplog.messages == ["lengths of tales could not be predicted"] and "ZeroDivisionError" in caplog.text
+
+
 def test_before_its_start_and_after_its_end_every_output_is_usual():
     async def run():
         forecaster = Forecaster("tales", FakePredictor(say), USUAL, ForecastLimits(60.0), Counter())
