@@ -13,7 +13,7 @@ from serving.lifecycle.assembly import Builder
 from serving.packing.assembly import rules
 from serving.packing.catalog import load_catalog
 from serving.workers.devices import SameDevice
-from tests.fixtures.packing.fakes import TALE, FakeWorker
+from tests.fixtures.packing.fakes import TALE, FakePredictor, FakeWorker
 from tests.fixtures.packing.in_process import QUIET, generator, packing, predictor, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
