@@ -12,10 +12,10 @@ from functools import partial
 from rich.console import Console
 
 from benchmarks import console, harness
-from benchmarks.harness import Context, Measured, Part, need
-from benchmarks.packing import contest, engine, forecasts, loading, predictor, published, study, vicuna
+from benchmarks.harness import Context, Measured, Part, Skipped, need
+from benchmarks.packing import contest, engine, forecasts, lateness, loading, predictor, published, study, vicuna
 from benchmarks.packing import input as packing_input
-from benchmarks.packing.chats import live_packing
+from benchmarks.packing.chats import live_packing, questions
 from flows import settings
 from pliant.errors import RegistryError
 
@@ -66,11 +66,17 @@ def _engine(context: Context) -> Measured:
     return result.targets(), result.plain()
 
 
+def _lateness(context: Context) -> Measured:
+    config = lateness.FULL if context.full else lateness.QUICK
+    name = _champion()
+    with context.stage("forecasts at growing rates") as progress:
+        result = lateness.measure(name, questions(), config, progress)
+    console.table("late forecasts of the real service", lateness.HEADINGS, result.table())
+    return result.targets(), result.plain()
+
+
 def _input(context: Context) -> Measured:
-    try:
-        live_packing()
-    except RegistryError as error:
-        need(f"needs a champion: pliant train packing ({error})")
+    _champion()
     with context.stage("bad input against a real endpoint, then a soak") as progress:
         result = packing_input.measure(progress)
     console.table("bad input", packing_input.HEADINGS, [case.row() for case in result.cases])
@@ -86,6 +92,14 @@ def _loading(context: Context) -> Measured:
     return result.targets(), result.plain()
 
 
+def _champion() -> str:
+    """Return the name of the champion on the embedded corpus. Raises `Skipped` without one."""
+    try:
+        return live_packing().name
+    except RegistryError as error:
+        raise Skipped(f"needs a champion: pliant train packing ({error})") from error
+
+
 def _no_forecasts() -> str:
     """Return why nothing can be forecast for Vicuna's requests; empty if it can."""
     kept = vicuna.is_kept(settings.read().home)
@@ -98,9 +112,10 @@ PARTS: Mapping[str, Part] = {
     "published": Part(_published, 30.0),
     "predictor": Part(_predictor, 60.0, 95.0),
     "engine": Part(_engine, 100.0, 600.0),
+    "lateness": Part(_lateness, 60.0),
     "input": Part(_input, 60.0),
     "loading": Part(_loading, 120.0),
 }
-"""The seconds of "engine" and "loading" are guesses."""
+"""The seconds of "engine", "lateness" and "loading" are guesses."""
 
 bench = partial(harness.run, "packing", PARTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flows.packing import figures
 from flows.packing.learn import RetrainResults
 from flows.packing.measure import Measured
+from flows.packing.pace import Pace
 from flows.packing.packages import choice_of, plan_metrics, predictor_metrics
 from flows.packing.plan import Choice, describe
 from flows.packing.stages import ModelResults, load_plan, load_predictor
@@ -30,6 +31,10 @@ def log_model(run: Run, model: ModelResults, store: FolderStore) -> None:
     measured = store.load(Measured, model.steps["key"], model.steps["digest"])
     run.figure("steps", figures.steps(measured.points, measured.steps, measured.device))
     log_plan(run, packing, choice)
+    if "pace" in model.plan["notes"]:  # not in a result that an earlier release has cached
+        pace = Pace(**model.plan["notes"]["pace"])
+        run.metrics(pace.metrics())
+        run.document("pace", {"told": pace.describe()})
 
 
 def log_retrained(run: Run, retrained: RetrainResults, store: FolderStore) -> None:

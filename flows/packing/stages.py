@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import flows.packing.lengths
 import flows.packing.measure
+import flows.packing.pace
 import flows.packing.plan
 import flows.packing.precision
 import pliant.packing.engine.adapter
@@ -272,7 +273,8 @@ def make_plan(
     """Plan; `results` as for `plan_key`."""
     generator = load_generator(store, results["generator"])
     measured = store.load(Measured, results["steps"]["key"], results["steps"]["digest"])
-    requests = requests_of(load_observed(store, results["lengths"]), load_predictor(store, results["predictor"]))
+    observed, predictor = load_observed(store, results["lengths"]), load_predictor(store, results["predictor"])
+    requests = requests_of(observed, predictor)
     draft = Packing(
         name=config.name,
         generator=results["generator"]["digest"],
@@ -291,7 +293,8 @@ def make_plan(
         precision=measured.precision,
     )
     planned, choice = finish(draft, generator.context, config, progress)
-    return {"key": key, "digest": store.save(key, planned), "notes": {"choice": asdict(choice)}}
+    pace = flows.packing.pace.measure(predictor, observed.part(held_out=True).prompts, planned, config.device)
+    return {"key": key, "digest": store.save(key, planned), "notes": {"choice": asdict(choice), "pace": asdict(pace)}}
 
 
 def finish(draft: Packing, context: int, config: PackingFlowConfig, progress: Progress) -> tuple[Packing, Choice]:

@@ -32,22 +32,25 @@ from serving.packing.endpoint import Handler, PackingEndpoint, PackingGeneration
 from serving.packing.engine.engine import EngineDriver, EngineLimits
 from serving.packing.engine.engine_group import EngineGroup
 from serving.packing.engine.engine_pool import EnginePool
-from serving.packing.engine.forecaster import Forecaster, Predict
+from serving.packing.engine.forecaster import Forecaster, ForecastLimits
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths, observed_path
 from serving.packing.engine.sequence_limit import SequenceLimit
 from serving.packing.engine.spread import check as check_spread
 from serving.packing.engine.spread import check_here, spread
 from serving.packing.engine.worker import EngineProcess, EngineWorker
-from serving.packing.messages import Build, EngineBuild
+from serving.packing.messages import Build, EngineBuild, PredictorBuild
 from serving.packing.reading import PromptReader
 from serving.packing.settings import PackingSettings
 from serving.workers.device_plan import DevicePlan
 from serving.workers.devices import SameDevice, check_devices, devices, free_memory
+from serving.workers.worker import ProcessWorker, Worker
 
 WorkerFactory = Callable[[Callable[[], Build]], EngineWorker]
 """Makes a worker, not started, that gets its build plan at each start."""
-LoadPredictor = Callable[[ServedModel], Predict]
+PredictorFactory = Callable[[PredictorBuild], Worker]
+"""Makes the worker of a predictor, not started."""
+PREDICTOR_THREADS = 1  # of torch: the engine has the other cores
 
 
 def check(settings: PackingSettings) -> None:
@@ -88,13 +91,6 @@ def placed(settings: PackingSettings, catalog: Catalog) -> dict[str, list[str]]:
     }
 
 
-def load_predictor(served: ServedModel) -> Predict:
-    """Return the predictor of a model. Called in the thread in which it will run."""
-    from serving.packing.engine.predictor_device import load
-
-    return load(served.predictor.folder, served.predictor.digest)
-
-
 def source_of(settings: PackingSettings, registry: Registry | None = None) -> Source[Catalog]:
     """Return where the catalogs come from: `registry`, or the one that the settings name."""
     return Source(registry or open_registry(settings), settings.alias, PACKING_PREFIX, load_catalog)
@@ -104,7 +100,7 @@ async def assemble(
     settings: PackingSettings,
     registry: Registry | None = None,
     worker_factory: WorkerFactory = EngineProcess,
-    load: LoadPredictor = load_predictor,
+    predictor_factory: PredictorFactory = ProcessWorker,
     counted: CollectorRegistry = REGISTRY,
 ) -> Assembly[PackingEndpoint, Catalog, Handler, EnginePool]:
     """Return a running service, whose engines run. Raises `PliantError`."""
@@ -112,7 +108,7 @@ async def assemble(
     clock: Clock = time.monotonic  # the engines' processes read the same clock, which deadlines are on
     return await assembly.assemble(
         source_of(settings, registry),
-        Maker(settings, clock, metrics, worker_factory, load).make,
+        Maker(settings, clock, metrics, worker_factory, predictor_factory).make,
         SameDevice("models", settings.any_profile),
         lambda refresher: PackingEndpoint(settings, refresher, metrics, clock),
         settings.refresh_seconds,
@@ -129,10 +125,10 @@ class Maker:
         clock: Clock,
         metrics: PackingMetrics,
         worker_factory: WorkerFactory,
-        load: LoadPredictor,
+        predictor_factory: PredictorFactory,
     ) -> None:
         self._settings, self._clock, self._metrics = settings, clock, metrics
-        self._worker_factory, self._load = worker_factory, load
+        self._worker_factory, self._predictor_factory = worker_factory, predictor_factory
         self._processes = count(1)
 
     def make(self, number: int, catalog: Catalog) -> PackingGeneration:
@@ -142,14 +138,19 @@ class Maker:
         handlers = {name: self._handler(served, used_by[name]) for name, served in catalog.models.items()}
         used = list(handlers.values())
         observed = [handler.observed for handler in used if handler.observed is not None]
-        pool = EnginePool([handler.engine for handler in used], [handler.forecaster for handler in used], observed)
+        pool = EnginePool(
+            [handler.engine for handler in used],
+            [handler.forecaster for handler in used],
+            observed,
+            forecasters_first=(self._settings.predict_device or devices(self._settings)[0]) != "cpu",
+        )
         return Generation(number, catalog, handlers, pool)
 
     def _handler(self, served: ServedModel, used: Sequence[str]) -> Handler:
         settings, name = self._settings, served.packing.name
         served = spread(settings, served)
         reader = PromptReader(served.generator, served.context)
-        forecaster = Forecaster(partial(self._load, served), served.predictor.marginal, settings.predict_limit)
+        forecaster = self._forecaster(served, used[0])
         on_devices = [(device, self._engine(served, device)) for device in used]
         engines = [engine for _, engine in on_devices]
         engine = engines[0] if len(engines) == 1 else EngineGroup(engines)
@@ -163,6 +164,13 @@ class Maker:
         worker = self._worker_factory(partial(self._build, served, device, sequences))
         limits = EngineLimits(self._settings.launch_limit)
         return EngineDriver(worker, self._clock, limits, self._metrics.died, sequences)
+
+    def _forecaster(self, served: ServedModel, device: str) -> Forecaster:
+        settings, predictor = self._settings, served.predictor
+        plan = DevicePlan(settings.predict_device or device, PREDICTOR_THREADS, None, ())
+        worker = self._predictor_factory(PredictorBuild(predictor.folder, predictor.digest, plan))
+        limits = ForecastLimits(settings.predict_limit, settings.launch_limit)
+        return Forecaster(served.packing.name, worker, predictor.marginal, limits, self._metrics)
 
     def _build(self, served: ServedModel, device: str, sequences: SequenceLimit) -> EngineBuild:
         """Return the build plan of the next engine process. Each has a journal of its own, which replays by itself."""

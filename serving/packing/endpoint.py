@@ -189,8 +189,9 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             {"device": device, **_engine(report), **limit}
             for (device, _), report, limit in zip(handler.on_devices, reports, limits, strict=True)
         ]
-        described = {**_described(handler.served), "coverage": self.metrics.coverage(name)}
-        return {**described, "engine": {**_engine(whole), **summed}, "engines": engines}
+        figures = {"coverage": self.metrics.coverage(name), "forecasts": _forecasts(handler.forecaster)}
+        engine = {**_engine(whole), **summed}
+        return {**_described(handler.served), **figures, "engine": engine, "engines": engines}
 
 
 def _select(handlers: Mapping[str, Handler], model: str | None) -> Handler:
@@ -232,6 +233,12 @@ def _limits(sequences: SequenceLimit) -> dict[str, int]:
         "sequences_planned": sequences.planned,
         "out_of_memory": sequences.exhausted,
     }
+
+
+def _forecasts(forecaster: Forecaster) -> dict[str, Any]:
+    recent = forecaster.recent()
+    shares = {"late": round(recent.late_share, 4), "failed": round(recent.failed_share, 4)}
+    return {"alive": forecaster.alive, "last_minute": recent.number, **shares}
 
 
 def _engine(report: EngineReport) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""The messages between the packing service and its engine processes. They need no torch.
+"""The messages between the packing service and its processes, engines and predictors. They need no torch.
 
-To the process: its build, then (verb, arguments) with the verbs `submit`, `cancel` and `poll`. From it: (kind, value) with
-the kinds `ready` or `failed` (once, after the build), `progress` (one per iteration), `status`, `report` (the answer to
-`poll`), `rejected` (a submission) and `out_of_memory` (its last, with the number of sequences that ran).
+A predictor's process answers calls as every device process does (serving/workers/device_process.py). To an engine's process:
+its build, then (verb, arguments) with the verbs `submit`, `cancel` and `poll`. From it: (kind, value) with the kinds `ready`
+or `failed` (once, after the build), `progress` (one per iteration), `status`, `report` (the answer to `poll`), `rejected` (a
+submission) and `out_of_memory` (its last, with the number of sequences that ran).
 """
 
 from __future__ import annotations
@@ -56,3 +57,14 @@ class EngineBuild(BuildPlan):
     processes: int = 1  # that share the model: this one and those that it starts
     precision: str = "float32"  # in which the plan was measured
     token_bytes: int = 0  # of one token's keys and values; 0: not known
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorBuild(BuildPlan):
+    """Makes the predictor of output lengths in its process."""
+
+    BUILDER: ClassVar[str] = "serving.packing.engine.predictor_device:build"
+
+    folder: Path
+    digest: str
+    plan: DevicePlan

@@ -31,6 +31,7 @@ class PackingSettings(Settings):
     policy: str = "default"  # one of pliant/packing/scheduling/policy.py
     processes: int = 1  # that share a model, each on a GPU of its own, or on the CPU with `threads` each
     max_texts: int = 256  # outputs of one request
+    predict_device: str = ""  # of the predictor's process; empty: the engine's device
     predict_limit: float = 0.05  # seconds that a request waits for the forecast of its output's length
     stream_limit: float = 30.0  # seconds in which a client must take a piece of its stream
     observe: bool = False  # store prompts and the lengths of their outputs in `home`, to train predictors

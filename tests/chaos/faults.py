@@ -67,7 +67,8 @@ Fault = Callable[[Victim, np.random.Generator], contextlib.AbstractContextManage
 
 
 def _device(victim: Victim, draw: np.random.Generator) -> psutil.Process | None:
-    devices = processes(victim.service) or processes(victim.service, "engine")
+    """Draw one of the processes that run models: of packing those are its engine and its predictor."""
+    devices = processes(victim.service) + processes(victim.service, "engine_process")
     return devices[int(draw.integers(len(devices)))] if devices else None
 
 

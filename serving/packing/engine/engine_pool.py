@@ -21,6 +21,7 @@ class EnginePool:
     engines: Sequence[EngineDriver | EngineGroup]
     forecasters: Sequence[Forecaster]
     observed: Sequence[ObservedLengths]
+    forecasters_first: bool = False  # start the engines after them: an engine takes what is free of a GPU's memory
 
     @property
     def ready(self) -> bool:
@@ -49,10 +50,12 @@ class EnginePool:
 
     async def start(self) -> None:
         """Start all, and raise the first `PliantError` once each has started or failed."""
-        starts = [engine.start() for engine in self.engines] + [forecaster.start() for forecaster in self.forecasters]
-        for error in await asyncio.gather(*starts, return_exceptions=True):
-            if error is not None:
-                raise error
+        engines = [engine.start for engine in self.engines]
+        forecasters = [forecaster.start for forecaster in self.forecasters]
+        for starts in (forecasters, engines) if self.forecasters_first else ([*engines, *forecasters],):
+            for error in await asyncio.gather(*(start() for start in starts), return_exceptions=True):
+                if error is not None:
+                    raise error
 
     async def stop(self) -> None:
         """Stop all, after the last output has ended."""

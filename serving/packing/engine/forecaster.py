@@ -1,25 +1,33 @@
-"""Forecasts the lengths of outputs within a time limit, with a predictor in a thread of its own.
+"""Forecasts the lengths of outputs within a time limit, by a predictor in a process of its own.
 
 If the prediction is late or fails, the forecast is that of all lengths that the predictor was trained on. Texts that arrive
-while the thread is busy are predicted together.
+while the process is busy are predicted together. A process that dies or hangs is restarted; until it is up again nobody
+waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
+
+from pliant.errors import WorkerError
+from serving.packing.engine.lateness import Lateness, RecentForecasts
+from serving.workers.launch_limit import within
+from serving.workers.worker import ModelError, Worker
 
 Prediction = tuple[tuple[float, ...], int]
 """Quantiles in tokens, and the upper bound of the predicted class of lengths in tokens."""
-Predict = Callable[[Sequence[str]], list[Prediction]]
 
 logger = logging.getLogger("pliant.serving")
 
 MAX_TEXTS = 32  # texts at most in one prediction
 READ_CHARACTERS = 8192  # of a text, its last, that are read
+RETRY_SECONDS = 1.0  # between two attempts to restart the process
+SETTING = 0  # of a launch: the predictor has only one
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,62 +42,156 @@ class Forecast:
     origin: str
 
 
+@dataclass(frozen=True, slots=True)
+class ForecastLimits:
+    """Time limits in seconds: `wait` for a forecast, and `run` of one prediction, after which the process counts as hung."""
+
+    wait: float
+    run: float = 60.0
+
+
+class ForecastCounter(Protocol):
+    """What is told of each forecast and of each loss of a predictor's process; `task` is the model's name."""
+
+    def forecast(self, task: str, origin: str, seconds: float) -> None: ...
+    def predictor_died(self, task: str) -> None: ...
+
+
 class Forecaster:
     """Forecasts for one event loop, between `start` and `stop`."""
 
-    def __init__(self, load: Callable[[], Predict], marginal: tuple[float, ...], limit: float) -> None:
-        """`load` returns the predictor, in the thread. `marginal`: quantiles of all lengths. `limit`: seconds."""
-        self._load, self._marginal, self._limit = load, marginal, limit
-        self._thread = ThreadPoolExecutor(1, "predictor")
-        self._predict: Predict | None = None
-        self._requested: dict[asyncio.Future[Prediction], str] = {}
+    def __init__(
+        self, name: str, worker: Worker, marginal: tuple[float, ...], limits: ForecastLimits, counter: ForecastCounter
+    ) -> None:
+        """`name`: of the model. `worker` runs the predictor, not started. `marginal`: quantiles of all lengths."""
+        self._name, self._worker, self._marginal = name, worker, marginal
+        self._limits, self._counter = limits, counter
+        self._requested: dict[asyncio.Future[Prediction | None], str] = {}
         self._working: asyncio.Task[None] | None = None
+        self._reviving: asyncio.Task[None] | None = None
+        self._lateness = Lateness()
+        self._up = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the predictor's process runs."""
+        return self._up
 
     async def start(self) -> None:
-        """Load the predictor. Raises what `load` raises."""
-        self._predict = await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
+        """Return when the predictor has run. Raises `WorkerError`."""
+        self._worker.on_end = lambda: self._lost("it ended")
+        await self._worker.start()
+        self._up = True
 
     async def stop(self) -> None:
-        if self._working is not None:
-            self._working.cancel()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._up = False
+        tasks = [task for task in (self._working, self._reviving) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._worker.stop()
 
     async def forecast(self, texts: Sequence[str]) -> list[Forecast]:
-        """Return one forecast per text, within the limit. Never raises."""
+        """Return one forecast per text, within the limit. Never raises.
+
+        The time in which the event loop is held up counts little (see `within`): it is not the predictor's.
+        """
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        forecasts = await self._predicted(texts) if self._up else [self._usual("failed") for _ in texts]
+        now = clock()
+        for forecast in forecasts:
+            self._lateness.add(forecast.origin, now)
+            self._counter.forecast(self._name, forecast.origin, now - began)
+        self._report(now)
+        return forecasts
+
+    def recent(self) -> RecentForecasts:
+        """Return how many forecasts there were in the last minute, and how many of them were late or failed."""
+        return self._lateness.recent(asyncio.get_running_loop().time())
+
+    async def _predicted(self, texts: Sequence[str]) -> list[Forecast]:
         futures = [self._request(text) for text in texts]
-        await asyncio.wait(futures, timeout=self._limit)
+        with suppress(TimeoutError):
+            await within(self._limits.wait, asyncio.wait(futures))
         for future in futures:
             self._requested.pop(future, None)
         return [self._forecast(future) for future in futures]
 
-    def _request(self, text: str) -> asyncio.Future[Prediction]:
-        future: asyncio.Future[Prediction] = asyncio.get_running_loop().create_future()
+    def _request(self, text: str) -> asyncio.Future[Prediction | None]:
+        future: asyncio.Future[Prediction | None] = asyncio.get_running_loop().create_future()
         self._requested[future] = text[-READ_CHARACTERS:]
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._work())
         return future
 
+    def _forecast(self, future: asyncio.Future[Prediction | None]) -> Forecast:
+        if not future.done():
+            future.cancel()
+            return self._usual("late")
+        prediction = future.result()
+        return self._usual("failed") if prediction is None else Forecast(*prediction, "predicted")
+
+    def _usual(self, origin: str) -> Forecast:
+        return Forecast(self._marginal, 0, origin)
+
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._requested:
             futures = list(self._requested)[:MAX_TEXTS]
             texts = [self._requested.pop(future) for future in futures]
-            try:
-                assert self._predict is not None, "start comes first"
-                predictions = await loop.run_in_executor(self._thread, self._predict, texts)
-                for future, prediction in zip(futures, predictions, strict=True):
-                    if not future.done():
-                        future.set_result(prediction)
-            except Exception as error:  # whatever it is, requests are served without a prediction
-                logger.error("lengths could not be predicted", exc_info=error)
-                for future in futures:
-                    if not future.done():
-                        future.set_exception(error)
+            for future, prediction in zip(futures, await self._predict(texts), strict=True):
+                if not future.done():
+                    future.set_result(prediction)
 
-    def _forecast(self, future: asyncio.Future[Prediction]) -> Forecast:
-        if not future.done():
-            future.cancel()
-            return Forecast(self._marginal, 0, "late")
-        if future.cancelled() or future.exception() is not None:
-            return Forecast(self._marginal, 0, "failed")
-        return Forecast(*future.result(), "predicted")
+    async def _predict(self, texts: Sequence[str]) -> Sequence[Prediction | None]:
+        """Return a prediction for each text, or None for each if they failed: requests are served without them."""
+        nothing = [None] * len(texts)
+        if not self._up:
+            return nothing
+        try:
+            predictions, _ = await within(self._limits.run, self._worker.run(SETTING, texts))
+        except ModelError as error:
+            logger.error("lengths of %s could not be predicted: %s", self._name, error)
+            return nothing
+        except (WorkerError, TimeoutError) as error:
+            self._lost(str(error) or f"it was still running after {self._limits.run:g} s")
+            return nothing
+        except Exception as error:  # a bug, which costs predictions and no request
+            logger.error("lengths of %s could not be predicted", self._name, exc_info=error)
+            return nothing
+        if len(predictions) != len(texts):
+            logger.error("%d lengths of %s were predicted for %d prompts", len(predictions), self._name, len(texts))
+            return nothing
+        return predictions
+
+    def _lost(self, reason: str) -> None:
+        """Begin to restart the process, if that has not begun yet."""
+        if not self._up:
+            return
+        self._up = False
+        self._worker.kill()
+        self._counter.predictor_died(self._name)
+        logger.error(
+            "the predictor of %s is lost (%s): it is restarted, and every output counts as of usual length meanwhile",
+            *(self._name, reason),
+        )
+        self._reviving = asyncio.create_task(self._revive())
+
+    async def _revive(self) -> None:
+        while not self._up:
+            try:
+                await self._worker.restart()
+                self._up = True
+                logger.warning("the predictor of %s is up again", self._name)
+            except WorkerError as error:
+                logger.error("the predictor of %s could not be started: %s", self._name, error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _report(self, now: float) -> None:
+        excess = self._lateness.excess(now)
+        if excess is not None:
+            logger.warning(
+                "%d of %d forecasts of lengths of %s were late in the last minute (%.1f%%), so these outputs count as of "
+                "usual length: the predictor does not keep up",
+                *(excess.late, excess.number, self._name, 100 * excess.late_share),
+            )

@@ -40,6 +40,10 @@ class PackingMetrics:
             "lowered_sequences", "Most sequences of an iteration, after a process ran out of memory", "task"
         )
         self._predictions = counter("predictions", "Forecasts of lengths: predicted, late or failed", "task", "origin")
+        self._waited = histogram(
+            "forecast_seconds", "Seconds that a prompt waited for its forecast, if not failed", SECONDS
+        )
+        self._predictor_failures = counter("predictor_failures", "Predictor processes that died or hung", "task")
         self._queue = histogram("queue_seconds", "Seconds from submission to the first iteration, per answer", SECONDS)
         self._predicted = histogram("predicted_tokens", "Median forecast length in tokens, per answer", TOKENS)
         self._observed = histogram("observed_tokens", "Length in tokens, per answer", TOKENS)
@@ -53,6 +57,14 @@ class PackingMetrics:
         """Count a requested output, by the origin of its forecast."""
         self._arrivals.labels(task).inc()
         self._predictions.labels(task, origin).inc()
+
+    def forecast(self, task: str, origin: str, seconds: float) -> None:
+        """Count the seconds that a prompt waited for its forecast; a failed one is nobody's speed."""
+        if origin != "failed":
+            self._waited.labels(task).observe(seconds)
+
+    def predictor_died(self, task: str) -> None:
+        self._predictor_failures.labels(task).inc()
 
     def dropped(self, task: str, tenant: str, reason: str) -> None:
         self._outcomes.labels(task, f"dropped_{reason}").inc()

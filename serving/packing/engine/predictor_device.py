@@ -1,35 +1,57 @@
-"""Loads and warms up the predictor of output lengths, which runs in the service's own process."""
+"""The predictor of output lengths in a process of its own: load, warm up, predict in the precision of its device."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import torch
 
+from pliant.errors import InputError
 from pliant.packing.artifact import Predictor
-from pliant.packing.engine.model import PredictorModel
+from pliant.packing.engine.predictor import PlacedPredictor, load
 from registry import codec
-from serving.packing.engine.forecaster import MAX_TEXTS, Predict, Prediction
+from serving.packing.engine.forecaster import MAX_TEXTS, SETTING, Prediction
+from serving.packing.messages import PredictorBuild
+from serving.workers.on_device import prepare, reporting_memory
 
 WARM = ("a prompt", "a longer prompt of several words")
 FULL = ("word " * 64,) * MAX_TEXTS
 """As many prompts as are ever predicted together, so that their memory is taken at the start."""
 
 
-def load(folder: Path, digest: str) -> Predict:
-    """Return a function that predicts the lengths of outputs.
+def build(spec: PredictorBuild) -> PredictorDevice:
+    """Return the predictor, loaded and warmed up.
 
-    Raises `DigestError` if the predictor has changed since it was published, `ArtifactError` if it cannot be used.
+    Raises `DigestError` if the predictor has changed since it was published, `ArtifactError` if it cannot be used,
+    `WorkerError` if the device lacks memory.
     """
-    torch.set_num_threads(1)
-    # oneDNN keeps something of each number and length of prompts, so that the service grew for hours; it is no faster here.
+    prepare(spec.plan)
+    # oneDNN keeps something of each number and length of prompts, so that the process grew for hours; it is no faster here.
     torch.backends.mkldnn.set_flags(False)
-    model = PredictorModel.of(codec.load(Predictor, folder, digest))
+    with reporting_memory(spec.plan.device):
+        device = PredictorDevice(load(codec.load(Predictor, spec.folder, spec.digest), spec.plan.device))
+        for texts in (FULL, WARM):
+            device.run(SETTING, texts)
+    return device
 
-    def predict(texts: Sequence[str]) -> list[Prediction]:
-        return [(tuple(forecast.tokens), forecast.bucket) for forecast in model.predict(texts)]
 
-    predict(FULL)
-    predict(WARM)
-    return predict
+class PredictorDevice:
+    """The predictor as a `Model` of device_process.py. A launch's payloads are the prompts' texts."""
+
+    def __init__(self, predictor: PlacedPredictor) -> None:
+        self._predictor = predictor
+
+    def run(self, setting: int, payloads: Sequence[str]) -> tuple[Sequence[Prediction], float]:
+        if setting != SETTING:
+            raise InputError("setting", setting, f"{SETTING}, the predictor's only one")
+        started = time.perf_counter()
+        forecasts = self._predictor.predict(payloads)
+        return [(tuple(forecast.tokens), forecast.bucket) for forecast in forecasts], time.perf_counter() - started
+
+    def update(self, value: Any) -> None:
+        raise InputError("predictor", value, "left as it is: a new version runs in a new process")
+
+    def load(self, number: int) -> None:
+        raise InputError("predictor", number, "left as it is: this process has loaded its only one")

@@ -13,11 +13,11 @@ from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from serving.packing import assembly
 from serving.packing.assembly import Maker, rules, source_of
 from serving.packing.catalog import load_catalog
-from serving.packing.engine import predictor_device
+from serving.packing.engine.forecaster import ForecastLimits
 from serving.packing.engine.metrics import PackingMetrics
-from serving.packing.messages import EngineBuild
+from serving.packing.messages import EngineBuild, PredictorBuild
 from serving.workers.device_plan import DevicePlan
-from tests.fixtures.packing.fakes import FakeWorker
+from tests.fixtures.packing.fakes import FakePredictor, FakeWorker
 from tests.fixtures.packing.in_process import MARGINAL, QUIET, generator, packing, predictor, publish, serving
 from tests.fixtures.registry import FolderRegistry
 
@@ -44,17 +44,17 @@ class Making:
         self.workers, self.counted, self.now = [], CollectorRegistry(), 5.0
         self.settings = replace(QUIET, **settings)
         metrics = PackingMetrics(self.counted)
-        self.maker = Maker(self.settings, lambda: self.now, metrics, self.new_worker, self.load)
-        self.loaded = []
+        self.maker = Maker(self.settings, lambda: self.now, metrics, self.new_worker, self.new_predictor)
+        self.predictors = []
         self.generation = self.maker.make(3, catalog)
 
     def new_worker(self, next_build):
         self.workers.append(FakeWorker(next_build))
         return self.workers[-1]
 
-    def load(self, served):
-        self.loaded.append(served.packing.name)
-        return lambda texts: []
+    def new_predictor(self, build):
+        self.predictors.append((build, FakePredictor(lambda texts: [])))
+        return self.predictors[-1][1]
 
 
 def test_models_go_to_the_devices_in_turn_and_each_process_has_its_plan(catalog, tmp_path):
@@ -105,33 +105,48 @@ def test_a_handler_has_the_limits_of_the_settings(catalog, monkeypatch, tmp_path
     assert list(pool.engines) == [each.engine for each in handlers]
     assert list(pool.forecasters) == [each.forecaster for each in handlers]
     assert list(pool.observed) == [each.observed for each in handlers]
-    assert handler.engine._limits.silence == 7.0 and handler.forecaster._limit == 0.25
+    assert handler.engine._limits.silence == 7.0 and handler.forecaster._limits == ForecastLimits(0.25, 7.0)
     assert (handler.observed._path, handler.observed._max_bytes) == (tmp_path / "h/observed/tales.jsonl", 99)
     assert Making(catalog).generation.driver.observed == []
 
 
-def test_predictors_are_loaded_with_the_engines_whose_deaths_are_counted(catalog):
+def test_predictors_start_with_the_engines_and_the_deaths_of_both_are_counted(catalog):
     async def run():
         making = Making(catalog, launch_limit=8.0)
         pool = making.generation.driver
         await pool.start()
-        assert sorted(making.loaded) == ["songs", "tales"] and pool.ready
+        assert [fake.starts for _, fake in making.predictors] == [1, 1] and pool.ready
         for worker in making.workers:
             worker.die()
         assert making.counted.get_sample_value("pliant_worker_failures_total") == 2
         forecast = (await pool.forecasters[0].forecast(["a"]))[0]
         assert forecast.tokens == MARGINAL, "where no prediction comes, all lengths are forecast"
+        making.predictors[1][1].die()
+        deaths = [
+            making.counted.get_sample_value("pliant_predictor_failures_total", {"task": t}) for t in ("songs", "tales")
+        ]
+        assert deaths == [None, 1]
         await pool.stop()
 
     asyncio.run(run())
 
 
-def test_the_predictor_of_a_model_is_read_from_its_own_folder(catalog, monkeypatch):
-    asked = []
-    monkeypatch.setattr(predictor_device, "load", lambda *arguments: asked.append(arguments) or "predict")
-    served = catalog.models["tales"]
-    assert assembly.load_predictor(served) == "predict"
-    assert asked == [(served.predictor.folder, served.predictor.digest)]
+def test_the_predictor_of_a_model_runs_on_its_engines_device_unless_the_settings_name_another(catalog):
+    builds = [build for build, _ in Making(catalog, device="cuda:0, cuda:1", threads=3).predictors]
+    for build, (name, device) in zip(builds, [("songs", "cuda:0"), ("tales", "cuda:1")], strict=True):
+        predictor = catalog.models[name].predictor
+        assert build == PredictorBuild(predictor.folder, predictor.digest, DevicePlan(device, 1, None, ()))
+    other = [build for build, _ in Making(catalog, device="cuda", predict_device="cpu").predictors]
+    assert [build.plan.device for build in other] == ["cpu", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("device", "predict_device", "first"),
+    [("cpu", "", False), ("cuda", "", True), ("cuda", "cpu", False), ("cpu", "cuda:1", True)],
+)
+def test_on_a_gpu_the_predictors_start_before_the_engines(catalog, device, predict_device, first):
+    pool = Making(catalog, device=device, predict_device=predict_device).generation.driver
+    assert pool.forecasters_first == first
 
 
 @pytest.fixture

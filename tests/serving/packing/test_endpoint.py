@@ -254,6 +254,7 @@ def test_the_status_describes_each_model_and_its_engine(service, registry):
             "page_tokens": 4,
             "cache_bytes": 64 * 4 * 64,
             "coverage": {},
+            "forecasts": {"alive": True, "last_minute": 1, "late": 0.0, "failed": 0.0},
             "engine": {
                 "sequences": MEMORY.sequences,
                 "sequences_planned": MEMORY.sequences,
@@ -297,6 +298,23 @@ def test_a_forecast_that_comes_late_is_that_of_all_outputs(registry):
         assert (submission.prompt.forecast, submission.prompt.bucket) == (MARGINAL, 0)
         assert reply.choices[0].forecast.origin == "late"
         assert service.sample("pliant_predictions_total", task="tales", origin="late") == 1
+        opened(service)
+        (model,) = service.wait(service.endpoint.status())["models"]
+        assert model["forecasts"] == {"alive": True, "last_minute": 2, "late": 0.5, "failed": 0.0}
+        service.wait(service.until(lambda: service.engine.pending == 0))
+
+
+def test_while_a_predictor_restarts_all_outputs_count_as_usual_and_the_status_says_so(registry):
+    with serving_registry(registry, QUIET) as service:
+        (fake,) = service.predictors
+        fake.trouble = "no memory"
+        service.loop.call_soon(fake.die)
+        service.wait(service.until(lambda: not fake.alive))
+        reply, (submission,) = opened(service)
+        assert (submission.prompt.forecast, reply.choices[0].forecast.origin) == (MARGINAL, "failed")
+        (model,) = service.wait(service.endpoint.status())["models"]
+        assert model["forecasts"] == {"alive": False, "last_minute": 1, "late": 0.0, "failed": 1.0}
+        assert service.sample("pliant_predictor_failures_total", task="tales") == 1
         service.wait(service.until(lambda: service.engine.pending == 0))
 
 

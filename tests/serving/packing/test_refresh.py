@@ -13,7 +13,7 @@ from serving.lifecycle.assembly import Builder
 from serving.packing.assembly import rules
 from serving.packing.catalog import load_catalog
 from serving.workers.devices import SameDevice
-from tests.fixtures.packing.fakes import TALE, FakeWorker
+from tests.fixtures.packing.fakes import TALE, FakePredictor, FakeWorker
 from tests.fixtures.packing.in_process import QUIET, generator, packing, predictor, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
@@ -120,7 +120,7 @@ def test_an_engine_that_does_not_start_is_no_service(registry):
     from serving.packing.assembly import assemble
 
     with pytest.raises(WorkerError, match="no room"):
-        asyncio.run(assemble(QUIET, registry, worker_factory, lambda _served: lambda texts: [], None))
+        asyncio.run(assemble(QUIET, registry, worker_factory, lambda _build: FakePredictor(lambda texts: []), None))
 
 
 def test_each_engine_process_has_a_journal_of_its_own(registry, tmp_path):

@@ -143,6 +143,32 @@ def test_errors_are_those_that_the_client_knows(client, service):
     assert b"pliant_observed_tokens_bucket" in content and b"pliant_refusals_total" in content
 
 
+def test_torch_is_in_the_processes_of_engine_and_predictor_alone(client, service):
+    def has_torch(process: psutil.Process) -> bool:
+        return any("libtorch" in region.path for region in process.memory_maps())
+
+    (engine,), (predictor,) = engines(service), processes(service)
+    assert has_torch(engine) and has_torch(predictor)
+    family = {psutil.Process(service.process.pid), *psutil.Process(service.process.pid).children(recursive=True)}
+    assert not [process.cmdline() for process in family - {engine, predictor} if has_torch(process)]
+
+
+def test_a_killed_predictor_is_replaced_and_no_text_waits_for_it(client, service, expected):
+    def forecasts() -> dict:
+        return status_of(service)["models"][0]["forecasts"]
+
+    (predictor,) = processes(service)
+    predictor.kill()
+    assert whole(client, seed=1) == expected[1]
+    wait_for(lambda: forecasts()["alive"] and not predictor.is_running())
+    answer = client.completions.create(model=NAME, prompt="Once", max_tokens=2)
+    assert answer.choices[0].pliant["prediction"] == "predicted"
+    with urllib.request.urlopen(f"{service.url}/metrics", timeout=PATIENCE) as response:
+        content = response.read().decode()
+    assert f'pliant_predictor_failures_total{{task="{NAME}"}} 1.0' in content
+    assert f'pliant_forecast_seconds_bucket{{le="0.05",task="{NAME}"}}' in content
+
+
 def test_who_goes_holds_no_pages_in_the_next_moment(client, service):
     for stream in (True, False):
         engine = engines(service)[0]

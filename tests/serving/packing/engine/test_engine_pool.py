@@ -55,6 +55,13 @@ def test_one_that_cannot_start_is_an_error_once_the_others_have_started():
     assert [part.done for part in (*engines, *forecasters)] == [["start"]] * 3
 
 
+def test_no_engine_takes_a_gpus_memory_before_the_predictors_have_theirs():
+    engines, forecasters = [Part()], [Part(WorkerError("no room for the predictor")), Part()]
+    with pytest.raises(WorkerError, match="no room for the predictor"):
+        asyncio.run(EnginePool(engines, forecasters, [], forecasters_first=True).start())
+    assert [part.done for part in (*engines, *forecasters)] == [[], ["start"], ["start"]]
+
+
 def test_a_pool_is_ready_and_alive_if_all_engines_are_and_counts_what_all_have():
     engines = [Part(waiting=2, pending=5), Part(waiting=1, pending=1)]
     pool = EnginePool(engines, [], [])

@@ -1,24 +1,52 @@
-"""Forecasts within a time limit: predicted together in a thread, or else those of all outputs."""
+"""Forecasts within a time limit: predicted together in a process of their own, or else those of all outputs."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from dataclasses import dataclass, field
 
 import pytest
 
-from serving.packing.engine.forecaster import MAX_TEXTS, READ_CHARACTERS, Forecaster
+from pliant.errors import WorkerError
+from serving.packing.engine import forecaster as module
+from serving.packing.engine.forecaster import MAX_TEXTS, READ_CHARACTERS, Forecaster, ForecastLimits
+from serving.packing.engine.lateness import MINUTE, RecentForecasts
+from serving.workers.worker import ModelError
+from tests.fixtures.packing.fakes import FakePredictor
 
 USUAL = (1.0,) * 8
 SAID = (2.0,) * 8, 5
 
 
-def forecasting(predict, test, limit: float = 5.0):
+@dataclass
+class Counter:
+    forecasts: list[tuple[str, str]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    deaths: list[str] = field(default_factory=list)
+
+    def forecast(self, task: str, origin: str, seconds: float) -> None:
+        self.forecasts.append((task, origin))
+        self.seconds.append(seconds)
+
+    def predictor_died(self, task: str) -> None:
+        self.deaths.append(task)
+
+
+def say(texts):
+    return [SAID for _ in texts]
+
+
+def forecasting(predict, test, limit: float = 5.0, run_limit: float = 60.0, counter: Counter | None = None):
+    """Return what `test` returns of a started forecaster and its fake worker."""
+
     async def run():
-        forecaster = Forecaster(lambda: predict, USUAL, limit)
+        worker = FakePredictor(predict)
+        forecaster = Forecaster("tales", worker, USUAL, ForecastLimits(limit, run_limit), counter or Counter())
         await forecaster.start()
         try:
-            return await test(forecaster)
+            return await test(forecaster, worker)
         finally:
             await forecaster.stop()
 
@@ -35,9 +63,9 @@ def test_a_text_is_predicted_by_its_end():
 
     def predict(texts):
         seen.extend(texts)
-        return [SAID for _ in texts]
+        return say(texts)
 
-    (told,) = forecasting(predict, lambda one: one.forecast(["a" * 10 + "b" * READ_CHARACTERS]))
+    (told,) = forecasting(predict, lambda one, _: one.forecast(["a" * 10 + "b" * READ_CHARACTERS]))
     assert (told.tokens, told.bucket, told.origin) == (*SAID, "predicted")
     assert seen == ["b" * READ_CHARACTERS]
 
@@ -49,9 +77,9 @@ def test_what_gathers_while_the_predictor_works_is_predicted_together():
         entered.set()
         go.wait(60)
         batches.append(len(texts))
-        return [SAID for _ in texts]
+        return say(texts)
 
-    async def crowd(forecaster):
+    async def crowd(forecaster, _):
         first = asyncio.create_task(forecaster.forecast(["one"]))
         await until(entered.is_set)
         rest = [asyncio.create_task(forecaster.forecast([str(one)])) for one in range(MAX_TEXTS + 3)]
@@ -64,22 +92,44 @@ def test_what_gathers_while_the_predictor_works_is_predicted_together():
 
 
 def test_a_late_prediction_is_replaced_and_nobody_waits_for_it():
-    go, done = threading.Event(), []
+    go, done, counter = threading.Event(), [], Counter()
 
     def predict(texts):
         go.wait(60)
         done.append(texts)
-        return [SAID for _ in texts]
+        return say(texts)
 
-    async def hurry(forecaster):
+    async def hurry(forecaster, _):
         told = await forecaster.forecast(["a", "b"])
         before = list(done)
         go.set()
-        return told, before
+        return told, before, forecaster.recent()
 
-    told, before = forecasting(predict, hurry, limit=0.05)
+    told, before, recent = forecasting(predict, hurry, limit=0.05, counter=counter)
     assert [(one.tokens, one.bucket, one.origin) for one in told] == [(USUAL, 0, "late")] * 2
-    assert not before
+    assert not before and recent == RecentForecasts(2, 2, 0)
+    assert counter.forecasts == [("tales", "late")] * 2 and min(counter.seconds) >= 0.05
+
+
+def test_the_time_in_which_the_event_loop_was_held_up_makes_no_forecast_late():
+    entered, done = threading.Event(), threading.Event()
+
+    def predict(texts):
+        entered.set()
+        done.wait(60)
+        return say(texts)
+
+    async def stalled(forecaster, _):
+        first = asyncio.create_task(forecaster.forecast(["a"]))
+        await until(entered.is_set)
+        second = asyncio.create_task(forecaster.forecast(["b"]))
+        await asyncio.sleep(0.01)
+        done.set()
+        time.sleep(0.25)  # the loop stands still for longer than the limit, before it can send the second text
+        return [*await first, *await second]
+
+    told = forecasting(predict, stalled, limit=0.2)
+    assert [one.origin for one in told] == ["predicted"] * 2
 
 
 def test_what_has_left_the_line_is_not_predicted():
@@ -88,9 +138,9 @@ def test_what_has_left_the_line_is_not_predicted():
     def predict(texts):
         go.wait(60)
         seen.append(list(texts))
-        return [SAID for _ in texts]
+        return say(texts)
 
-    async def leaving(forecaster):
+    async def leaving(forecaster, _):
         await asyncio.gather(forecaster.forecast(["first"]), forecaster.forecast(["with it"]))
         await forecaster.forecast(["too late"])
         go.set()
@@ -101,45 +151,106 @@ def test_what_has_left_the_line_is_not_predicted():
     assert told.origin == "predicted" and seen == [["first", "with it"], ["after"]]
 
 
-def test_a_predictor_that_failed_is_used_again_by_the_next_request():
-    calls = []
+def test_a_predictor_that_failed_is_used_again_by_the_next_request(caplog):
+    calls, counter = [], Counter()
 
     def predict(texts):
         calls.append(texts)
         if len(calls) == 1:
-            raise ValueError("a bug")
-        return [SAID for _ in texts]
+            raise ModelError("a bug")
+        return say(texts)
 
-    async def twice(forecaster):
-        return [*await forecaster.forecast(["a"]), *await forecaster.forecast(["b"])]
+    async def twice(forecaster, worker):
+        told = [*await forecaster.forecast(["a"]), *await forecaster.forecast(["b"])]
+        return told, forecaster.recent(), worker.starts
 
-    assert [one.origin for one in forecasting(predict, twice)] == ["failed", "predicted"]
+    told, recent, starts = forecasting(predict, twice, counter=counter)
+    assert [one.origin for one in told] == ["failed", "predicted"]
+    assert (recent, starts, counter.deaths) == (RecentForecasts(2, 0, 1), 1, [])
+    assert caplog.messages == ["lengths of tales could not be predicted: a bug"]
 
 
-def test_the_predictor_is_loaded_and_used_in_one_thread_that_ends_with_it():
-    threads = []
+def test_a_bug_costs_predictions_and_no_request_and_the_log_has_its_trace(caplog):
+    (told,) = forecasting(lambda texts: 1 / 0, lambda one, _: one.forecast(["a"]), limit=60.0)
+    assert told.origin == "failed"
+    assert caplog.messages == ["lengths of tales could not be predicted"] and "ZeroDivisionError" in caplog.text
 
-    def load():
-        threads.append(threading.current_thread())
-        return predict
 
-    def predict(texts):
-        threads.append(threading.current_thread())
-        return [SAID for _ in texts]
-
+def test_before_its_start_and_after_its_end_every_output_is_usual():
     async def run():
-        forecaster = Forecaster(load, USUAL, 60.0)
-        unloaded = await forecaster.forecast(["early"])
+        forecaster = Forecaster("tales", FakePredictor(say), USUAL, ForecastLimits(60.0), Counter())
+        early = await forecaster.forecast(["early"])
         await forecaster.start()
-        told = [await forecaster.forecast([text]) for text in "abc"]
+        told = await forecaster.forecast(["a"])
         await forecaster.stop()
-        return [*unloaded, *(one for (one,) in told)]
+        return [*early, *told, *await forecaster.forecast(["late"])]
 
-    assert [one.origin for one in asyncio.run(run())] == ["failed"] + ["predicted"] * 3
-    (thread,) = set(threads)
-    assert len(threads) == 4 and thread is not threading.current_thread()
-    thread.join(30)
-    assert not thread.is_alive()
+    assert [one.origin for one in asyncio.run(run())] == ["failed", "predicted", "failed"]
+
+
+def test_a_predictor_that_cannot_start_is_an_error():
+    worker = FakePredictor(say, trouble="no memory")
+    forecaster = Forecaster("tales", worker, USUAL, ForecastLimits(1.0), Counter())
+    with pytest.raises(WorkerError, match="no memory"):
+        asyncio.run(forecaster.start())
+    assert not forecaster.alive
+
+
+def test_a_process_that_dies_idle_is_restarted_and_meanwhile_nobody_waits(caplog, monkeypatch):
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.001)
+    counter = Counter()
+
+    async def dying(forecaster, worker):
+        worker.trouble = "no memory"
+        worker.die()
+        down = forecaster.alive
+        (meanwhile,) = await forecaster.forecast(["a"])
+        await until(lambda: "the predictor of tales could not be started: no memory" in caplog.messages)
+        worker.trouble = ""
+        await until(lambda: forecaster.alive)
+        return down, meanwhile.origin, await forecaster.forecast(["b"]), worker.starts
+
+    down, meanwhile, (told,), starts = forecasting(say, dying, limit=60.0, counter=counter)
+    assert (down, meanwhile, told.origin, starts) == (False, "failed", "predicted", 2)
+    assert counter.deaths == ["tales"] and caplog.messages[-1] == "the predictor of tales is up again"
+    assert caplog.messages[0] == (
+        "the predictor of tales is lost (it ended): it is restarted, and every output counts as of usual length meanwhile"
+    )
+
+
+def test_a_process_that_dies_while_it_predicts_fails_what_waits_and_is_restarted_once():
+    counter, entered = Counter(), threading.Event()
+
+    async def dying(forecaster, worker):
+        def predict(texts):
+            entered.set()
+            raise WorkerError("the device process ended during run")
+
+        worker.predict = predict
+        told = await asyncio.gather(*(forecaster.forecast([str(one)]) for one in range(MAX_TEXTS + 1)))
+        worker.predict = say
+        await until(lambda: forecaster.alive)
+        return told, await forecaster.forecast(["b"]), worker.starts
+
+    told, (after,), starts = forecasting(say, dying, limit=60.0, counter=counter)
+    assert {one.origin for (one,) in told} == {"failed"}
+    assert (after.origin, starts, counter.deaths) == ("predicted", 2, ["tales"])
+
+
+def test_a_process_that_hangs_is_restarted(caplog):
+    go, counter = threading.Event(), Counter()
+
+    async def hanging(forecaster, worker):
+        worker.predict = lambda texts: say(texts) if go.wait(60) else []
+        (told,) = await forecaster.forecast(["a"])
+        worker.predict = say
+        await until(lambda: worker.starts == 2)
+        go.set()
+        return told, await forecaster.forecast(["b"])
+
+    told, (after,) = forecasting(say, hanging, limit=60.0, run_limit=0.02, counter=counter)
+    assert (told.origin, after.origin, counter.deaths) == ("failed", "predicted", ["tales"])
+    assert "(it was still running after 0.02 s)" in caplog.messages[0]
 
 
 def test_a_predictor_that_hangs_does_not_hold_up_the_end():
@@ -148,16 +259,15 @@ def test_a_predictor_that_hangs_does_not_hold_up_the_end():
     def predict(texts):
         entered.set()
         left.append(go.wait(60))
-        return [SAID for _ in texts]
+        return say(texts)
 
     async def run():
-        forecaster = Forecaster(lambda: predict, USUAL, 0.0)
+        forecaster = Forecaster("tales", FakePredictor(predict), USUAL, ForecastLimits(0.0), Counter())
         await forecaster.start()
         told = await forecaster.forecast(["a"])
         await until(entered.is_set)
         await forecaster.stop()
         still = list(left)
-        await asyncio.sleep(0)
         tasks = len(asyncio.all_tasks())
         go.set()
         return told, still, tasks
@@ -167,12 +277,12 @@ def test_a_predictor_that_hangs_does_not_hold_up_the_end():
 
 
 def test_a_predictor_that_answers_for_too_few_texts_has_failed_and_the_log_says_so(caplog):
-    told = forecasting(lambda texts: [SAID], lambda one: one.forecast(["a", "b"]), limit=60.0)
-    assert [(one.tokens, one.origin) for one in told] == [(SAID[0], "predicted"), (USUAL, "failed")]
-    assert caplog.messages == ["lengths could not be predicted"] and "Traceback" in caplog.text
+    told = forecasting(lambda texts: [SAID], lambda one, _: one.forecast(["a", "b"]), limit=60.0)
+    assert [(one.tokens, one.origin) for one in told] == [(USUAL, "failed")] * 2
+    assert caplog.messages == ["1 lengths of tales were predicted for 2 prompts"]
 
 
-@pytest.mark.parametrize(("error", "origin"), [(None, "predicted"), (ValueError("a bug"), "failed")])
+@pytest.mark.parametrize(("error", "origin"), [(None, "predicted"), (ModelError("a bug"), "failed")])
 def test_who_has_gone_spoils_no_forecast_of_those_predicted_together(caplog, error, origin):
     """The first of two texts in one batch is late when the predictions come, or the error."""
     calls, go = [], threading.Event()
@@ -182,11 +292,11 @@ def test_who_has_gone_spoils_no_forecast_of_those_predicted_together(caplog, err
         go.wait(60)
         if error:
             raise error
-        return [SAID for _ in texts]
+        return say(texts)
 
-    async def pair(forecaster):
+    async def pair(forecaster, _):
         async def within(limit, text):
-            forecaster._limit = limit
+            forecaster._limits = ForecastLimits(limit)
             return await forecaster.forecast([text])
 
         hasty = asyncio.create_task(within(0.01, "hasty"))
@@ -197,4 +307,24 @@ def test_who_has_gone_spoils_no_forecast_of_those_predicted_together(caplog, err
 
     assert [one.origin for one in forecasting(predict, pair)] == ["late", origin]
     assert calls == [["hasty", "patient"]]
-    assert caplog.messages == (["lengths could not be predicted"] if error else [])
+    assert caplog.messages == (["lengths of tales could not be predicted: a bug"] if error else [])
+
+
+def test_the_log_says_once_a_minute_that_more_than_one_in_a_hundred_was_late(caplog):
+    go = threading.Event()
+
+    async def slow(forecaster, worker):
+        worker.predict = lambda texts: say(texts) if go.wait(60) else []
+        await forecaster.forecast(["a", "b"])
+        quiet = list(caplog.messages)
+        forecaster._lateness._judged_at -= MINUTE
+        await forecaster.forecast(["c", "d"])
+        await forecaster.forecast(["e"])
+        go.set()
+        return quiet
+
+    assert forecasting(say, slow, limit=0.01) == []
+    assert caplog.messages == [
+        "4 of 4 forecasts of lengths of tales were late in the last minute (100.0%), so these outputs count as of usual "
+        "length: the predictor does not keep up"
+    ]

@@ -91,6 +91,18 @@ def test_a_lack_of_memory_is_counted_beside_the_sequences_that_an_iteration_has_
     assert (value("out_of_memory_total", task="tales"), value("lowered_sequences", task="tales")) == (2, 10)
 
 
+def test_the_seconds_that_prompts_waited_for_their_forecasts_are_counted_but_for_failed_ones(counted):
+    metrics, value = counted
+    metrics.forecast("tales", "predicted", 0.004)
+    metrics.forecast("tales", "late", 0.05)
+    metrics.forecast("tales", "failed", 0.0)
+    assert value("forecast_seconds_count", task="tales") == 2
+    assert value("forecast_seconds_sum", task="tales") == pytest.approx(0.054)
+    assert value("forecast_seconds_bucket", task="tales", le="0.005") == 1
+    metrics.predictor_died("tales")
+    assert value("predictor_failures_total", task="tales") == 1
+
+
 def test_the_state_of_an_engine_is_that_of_its_last_report(counted):
     metrics, value = counted
     first = {"running": 1, "waiting": 2, "pages": 30, "pages_used": 4, "host_pages_used": 5, "iterations": 6}

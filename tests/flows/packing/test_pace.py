@@ -1,0 +1,36 @@
+"""A predictor that does not keep up with the engine is seen when it is trained, not first when it is served."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.packing import pace
+from flows.packing.pace import Pace
+from pliant.packing.scheduling.reference import capacity
+from profiling.packing.pace import PredictorPace
+from tests.fixtures.packing.in_process import packing
+
+FAST, SLOW = Pace(0.001, 900.0, 40.0), Pace(0.001, 30.0, 40.0)
+
+
+def test_a_predictor_keeps_up_if_one_forecast_is_in_time_and_as_many_are_as_the_engine_bears():
+    assert FAST.keeps_up
+    assert not SLOW.keeps_up
+    assert not Pace(0.06, 900.0, 40.0).keeps_up
+
+
+def test_it_is_said_in_figures_and_what_to_do():
+    figures = "the predictor forecasts 900 prompts/s, one alone in 1.0 ms; the engine bears at most 40.0 requests/s"
+    assert FAST.describe() == figures
+    assert SLOW.describe().endswith("so choose a smaller encoder, or serve the predictor on a GPU")
+    assert FAST.metrics() == {"pace.alone": 0.001, "pace.prompts_per_second": 900.0, "pace.engine": 40.0}
+
+
+@pytest.mark.parametrize(("speed", "warned"), [(1e9, False), (1e-9, True)])
+def test_one_that_does_not_keep_up_is_a_warning(monkeypatch, caplog, speed, warned):
+    asked = []
+    monkeypatch.setattr(pace.pace, "measure", lambda *what: asked.append(what) or PredictorPace(0.001, speed))
+    plan = packing("g", "p")
+    found = pace.measure("a predictor", ["a prompt"], plan, "cuda")
+    assert found == Pace(0.001, speed, capacity(plan)) and asked == [("a predictor", ["a prompt"], "cuda")]
+    assert caplog.messages == ([f"tales: {found.describe()}"] if warned else [])

@@ -1,0 +1,79 @@
+"""The predictor of lengths on its device: the encoder in the device's precision, the heads in float32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pliant.packing.engine import predictor as module
+from pliant.packing.engine.model import PredictorModel
+from tests.fixtures.packing.published import predictor
+
+TEXTS = ["a text", "a text", "quite another text of several words"]
+
+
+def test_a_gpu_takes_its_own_precision_and_a_cpu_float32(monkeypatch):
+    monkeypatch.setattr(module, "has_bfloat16", lambda device: device.index == 0)
+    precisions = [module.precision_of(torch.device(device)) for device in ("cpu", "cuda:0", "cuda:1")]
+    assert precisions == [torch.float32, torch.bfloat16, torch.float16]
+
+
+def test_on_a_cpu_it_forecasts_as_it_was_trained():
+    artifact = predictor("g")
+    texts = ["word " * (7 * number % 30) for number in range(20)]
+    for one, other in zip(
+        PredictorModel.of(artifact).predict(texts), module.load(artifact, "cpu").predict(texts), strict=True
+    ):
+        assert (other.tokens, other.bucket) == (pytest.approx(one.tokens, rel=1e-4), one.bucket)
+
+
+class Passes:
+    """Notes what is predicted in one pass; a forecast is the prompt itself."""
+
+    def __init__(self):
+        self.passes = []
+
+    def predict(self, texts):
+        self.passes.append(texts)
+        return list(texts)
+
+
+@pytest.mark.parametrize(
+    ("alike", "passes"), [(2, [["a", "b"], ["cc", "ddd"], ["eeee"]]), (0, [["a", "b", "cc", "ddd", "eeee"]])]
+)
+def test_prompts_of_similar_length_run_together_and_forecasts_keep_their_order(alike, passes):
+    model = Passes()
+    texts = ["ddd", "a", "eeee", "b", "cc"]
+    assert module.PlacedPredictor(model, alike).predict(texts) == texts
+    assert model.passes == passes
+    assert module.PlacedPredictor(model, alike).predict([]) == []
+
+
+def test_a_gpu_takes_all_prompts_in_one_pass(monkeypatch):
+    monkeypatch.setattr(module, "place", lambda model, device: None)
+    assert module.load(predictor("g"), "cuda").alike == 0 and module.load(predictor("g"), "cpu").alike == module.ALIKE
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_with_its_encoder_in_half_precision_it_forecasts_nearly_the_same(monkeypatch, precision):
+    artifact = predictor("g")
+    monkeypatch.setattr(module, "precision_of", lambda device: precision)
+    rounded = module.load(artifact, "cpu")
+    assert {parameter.dtype for parameter in rounded.model.model.encoder.parameters()} == {precision}
+    assert rounded.model.model.quantile.weight.dtype == torch.float32
+    for one, other in zip(PredictorModel.of(artifact).predict(TEXTS), rounded.predict(TEXTS), strict=True):
+        assert other.tokens == pytest.approx(one.tokens, rel=0.02)
+
+
+def test_prompts_are_brought_to_the_device_of_the_model():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = torch.nn.Embedding(5, 2)
+
+        def forward(self, ids_BN, mask_BN):
+            return self.encoder(ids_BN), mask_BN
+
+    model, ones_BN = Model(), torch.ones(2, 3, dtype=torch.long)
+    module.place(model, torch.device("meta"))
+    assert {output.device.type for output in model(ones_BN, ones_BN)} == {"meta"}

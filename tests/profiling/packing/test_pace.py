@@ -1,0 +1,46 @@
+"""How many prompts a second a predictor forecasts, measured as it is served."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pliant.errors import InputError
+from profiling.packing import pace
+from serving.packing.engine.forecaster import MAX_TEXTS
+from tests.fixtures.packing.published import predictor
+
+
+@pytest.fixture
+def clocked(monkeypatch):
+    """A predictor that takes 10 ms and 1 ms a prompt, by the clock that is read."""
+    now, calls = [0.0], []
+
+    def predict(texts):
+        calls.append((len(texts), torch.get_num_threads()))
+        now[0] += 0.010 + 0.001 * len(texts)
+
+    monkeypatch.setattr(pace, "load", lambda artifact, device: SimpleNamespace(predict=predict))
+    monkeypatch.setattr(pace.time, "perf_counter", lambda: now[0])
+    return calls
+
+
+def test_it_is_measured_alone_and_with_as_many_as_are_served_together_in_one_thread(clocked):
+    found = pace.measure(None, ["a", "b", "c"], "cpu", seconds=0.1)
+    assert (found.alone, found.prompts_per_second) == (pytest.approx(0.011), pytest.approx(32 / 0.042))
+    sizes = [size for size, _ in itertools.groupby(size for size, _ in clocked)]
+    assert sizes == [1, pace.TOGETHER] and {threads for _, threads in clocked} == {1}
+    assert pace.TOGETHER == MAX_TEXTS
+
+
+def test_a_real_predictor_has_a_pace(tmp_path):
+    found = pace.measure(predictor("g"), ["a prompt", "another one"], "cpu", seconds=0.0)
+    assert found.alone > 0 and found.prompts_per_second > 0
+
+
+def test_without_a_prompt_nothing_can_be_measured():
+    with pytest.raises(InputError, match="prompts is 0, but must be at least one"):
+        pace.measure(predictor("g"), [], "cpu")
