@@ -157,8 +157,8 @@ class PackingScheduler:
     def check(self) -> None:
         """Raises AssertionError where the state contradicts itself."""
         running, memory = self._running, self.memory
-        held = self._running.pages_held(self.memory.page_tokens) + self._common.used
-        assert self._pages == held, "pages of the running sequences"
+        pages = self._running.pages_held(self.memory.page_tokens) + self._common.used
+        assert self._pages == pages, "pages of the running sequences"
         assert 0 <= self._pages <= self._total(0) <= memory.pages, f"{self._pages} of {memory.pages} pages"
         assert self._pages + self._common.unused <= memory.pages, "more known pages than there is room for"
         self._common.check(running.ids())

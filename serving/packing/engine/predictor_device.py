@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from pliant.device import reporting_memory
 from pliant.errors import InputError
 from pliant.packing.artifact import Predictor
 from pliant.packing.engine.predictor import PlacedPredictor, load
 from registry import codec
 from serving.packing.engine.forecaster import MAX_TEXTS, SETTING, Prediction
 from serving.packing.messages import PredictorBuild
-from serving.workers.on_device import prepare, reporting_memory
+from serving.workers.on_device import prepare
 
 WARM = ("a prompt", "a longer prompt of several words")
 FULL = ("word " * 64,) * MAX_TEXTS
@@ -30,7 +31,7 @@ def build(spec: PredictorBuild) -> PredictorDevice:
     prepare(spec.plan)
     # oneDNN keeps something of each number and length of prompts, so that the process grew for hours; it is no faster here.
     torch.backends.mkldnn.set_flags(False)
-    with reporting_memory(spec.plan.device):
+    with reporting_memory(spec.plan.name):
         device = PredictorDevice(load(codec.load(Predictor, spec.folder, spec.digest), spec.plan.device))
         for texts in (FULL, WARM):
             device.run(SETTING, texts)
