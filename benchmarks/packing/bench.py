@@ -13,7 +13,20 @@ from rich.console import Console
 
 from benchmarks import console, harness
 from benchmarks.harness import Context, Measured, Part, Skipped, need
-from benchmarks.packing import contest, engine, forecasts, lateness, loading, predictor, published, study, vicuna
+from benchmarks.packing import (
+    alike,
+    batches,
+    contest,
+    engine,
+    forecasts,
+    lateness,
+    loading,
+    predictor,
+    published,
+    real_model,
+    study,
+    vicuna,
+)
 from benchmarks.packing import input as packing_input
 from benchmarks.packing.chats import live_packing, questions
 from flows import settings
@@ -66,6 +79,28 @@ def _engine(context: Context) -> Measured:
     return result.targets(), result.plain()
 
 
+def _batches(context: Context) -> Measured:
+    with context.stage("iterations of growing batches, two engines in turns") as progress:
+        result = batches.measure(progress=progress)
+    console.table("an iteration, by its sequences", batches.HEADINGS, result.table())
+    return result.targets(), result.plain()
+
+
+def _alike(context: Context) -> Measured:
+    with context.stage("prompts that begin alike, with and without sharing") as progress:
+        result = alike.measure(progress=progress)
+    console.table("the time to the first token", alike.HEADINGS, result.table())
+    return result.targets(), result.plain()
+
+
+def _real(context: Context) -> Measured:
+    need(real_model.missing())
+    with context.stage("a real language model, two engines in turns") as progress:
+        result = real_model.measure(progress)
+    console.table(f"{real_model.NAME} on Alpaca's prompts", engine.HEADINGS, result.table())
+    return result.targets(), result.plain()
+
+
 def _lateness(context: Context) -> Measured:
     config = lateness.FULL if context.full else lateness.QUICK
     name = _champion()
@@ -112,6 +147,9 @@ PARTS: Mapping[str, Part] = {
     "published": Part(_published, 30.0),
     "predictor": Part(_predictor, 60.0, 95.0),
     "engine": Part(_engine, 100.0, 600.0),
+    "batches": Part(_batches, 40.0),
+    "alike": Part(_alike, 60.0),
+    "real": Part(_real, 240.0),
     "lateness": Part(_lateness, 60.0),
     "input": Part(_input, 60.0),
     "loading": Part(_loading, 120.0),

@@ -110,6 +110,10 @@ class Row:
         iteration = status.sequences / iterations, 1e3 * status.busy / iterations, 1e3 * status.deciding / iterations
         return dict(zip(FORMS, (*speed, *seconds, *preempted, *iteration), strict=True))
 
+    def cells(self) -> tuple[str, ...]:
+        figures = (format(figure, FORMS[name]) for name, figure in self.figures().items())
+        return (self.load, self.contender.title, *figures)
+
 
 @dataclass(frozen=True, slots=True)
 class EngineContest:
@@ -149,11 +153,7 @@ class EngineContest:
 
     def table(self) -> list[tuple[str, ...]]:
         """Return the cells under HEADINGS."""
-        rows: list[tuple[str, ...]] = []
-        for row in self.rows:
-            cells = (format(figure, FORMS[name]) for name, figure in row.figures().items())
-            rows.append((row.load, row.contender.title, *cells))
-        return rows
+        return [row.cells() for row in self.rows]
 
     def plain(self) -> dict[str, Any]:
         rows = [

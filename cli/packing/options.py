@@ -8,7 +8,7 @@ from typing import Any
 
 from cli import options
 
-PARTS = "forecasts, study, published, predictor, engine, lateness, input or loading"
+PARTS = "forecasts, study, published, predictor, engine, batches, alike, real, lateness, input or loading"
 OVERRIDES = ("data", "generator", "predictor", "precision", "device", "other_device", "limit")
 
 

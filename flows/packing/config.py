@@ -36,9 +36,7 @@ class LengthsConfig:
     temperature: float = 0.7
     limit: int | None = None  # new tokens of an output at most; default: what the context leaves
     held_out: float = 0.3  # share of them that the predictor is judged by, and that the reference workload draws from
-    # The cache meanwhile, in pages of 16 tokens: no output depends on it. On a CPU attention reads every pair of a
-    # query and a cached token, so more sequences at once take longer for each.
-    pages: int = 1024
+    pages: int = 1024  # the cache meanwhile, of 16 tokens each: no output depends on it
     sequences: int = 32
 
     def __post_init__(self) -> None:

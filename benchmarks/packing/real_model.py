@@ -1,0 +1,161 @@
+"""A real language model on real prompts: the champion that was trained from a folder, in Pliant's engine and transformers'.
+
+The prompts are Alpaca's, in the model's own chat template. What the model answers to each, greedy and up to a limit, is
+made first; its length is then forced on every contender, so that all do the same work. Transformers' continuous batching
+is tried at several safety margins, of which the best counts for each figure. The requests come all at once, and then by
+Poisson times at more than transformers serves. Ours admits by what the champion's predictor says of each prompt. How good
+that predictor is on prompts that it was not trained on was measured by the flow and stands in its artifact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import places
+from benchmarks.packing.engine import FIFO, OFFLINE, ONLINE, OURS, Contender, Row, serve
+from benchmarks.places import ALPACA
+from benchmarks.results import Target
+from flows import settings
+from flows.packing.champions import Champion, fetch_generator, fetch_predictor, load_champions
+from flows.packing.chat import rendered
+from flows.release import open_registry
+from pliant.packing.artifact import Generator, Predictor
+from pliant.packing.engine.complete import complete
+from pliant.packing.engine.model import PredictorModel, tokenizer_of
+from pliant.packing.engine.submission import Submission
+from pliant.packing.scheduling.forecast import QUANTILES
+from pliant.packing.scheduling.plan import rules_of
+from pliant.packing.scheduling.request import Memory, Prompt
+from pliant.progress import Progress, share, silent
+from training.packing import prompts
+
+NAME = "smollm2-135m-instruct"
+MISSING = (
+    f"needs {NAME}: make it by shared/tools/make_real_models.py, then pliant train packing --config "
+    "presets/packing_smollm2.toml --generator path:FOLDER --data parquet:alpaca_train.parquet"
+)
+TOGETHER, LATER = 32, 40  # requests at once, and by Poisson times
+LIMIT = 96  # tokens of an output
+OVERLOAD = 1.2  # arrivals over what transformers serves of those at once
+MARGINS = (0.0, 0.15, 0.3)
+LONGEST = 160  # tokens of a prompt
+MEMORY = Memory(pages=512, page_tokens=16, step_tokens=256, sequences=64)
+
+
+@dataclass(frozen=True, slots=True)
+class RealModel:
+    rows: tuple[Row, ...]
+    rate: float  # requests/s of ONLINE
+    predictor: Predictor
+
+    def targets(self) -> list[Target]:
+        ours, theirs = (self._speed(OFFLINE, name) for name in (OURS, FIFO))
+        sooner = self._figure(ONLINE, OURS, "mean s", min) / self._figure(ONLINE, FIFO, "mean s", min)
+        first, metrics = self.rows[0].ran.texts, self.predictor.metrics
+        differing = sum(
+            text != same
+            for row in self.rows
+            if row.load == OFFLINE
+            for text, same in zip(row.ran.texts, first, strict=True)
+        )
+        apart = max(abs(metrics[f"coverage_{level:g}"] - level) for level in QUANTILES)
+        pinball = metrics["pinball"] / metrics["constant_pinball"]
+        return [
+            Target(
+                f"{NAME}, {TOGETHER} at once: tokens/s over transformers' best setting", ours / theirs, ">=", 1.2, "x"
+            ),
+            Target(f"{NAME}, {OVERLOAD:g}x load: mean completion over transformers' best", sooner, "<=", 0.7, "x"),
+            Target(f"{NAME}: texts that differ between contenders", differing, "<=", 0),
+            Target(f"{NAME}'s predictor, held out: pinball loss over constant quantiles", pinball, "<=", 0.8, "x"),
+            Target(f"{NAME}'s predictor, held out: Kendall's tau", metrics["tau"], ">=", 0.4),
+            Target(f"{NAME}'s predictor, held out: coverage, the quantile furthest off", apart, "<=", 0.03),
+        ]
+
+    def table(self) -> list[tuple[str, ...]]:
+        return [row.cells() for row in self.rows]
+
+    def plain(self) -> dict[str, Any]:
+        rows = [{"load": row.load, "contender": row.contender.title, **row.figures()} for row in self.rows]
+        return {"rate": self.rate, "rows": rows, "predictor": dict(self.predictor.metrics), "memory": asdict(MEMORY)}
+
+    def _speed(self, load: str, name: str) -> float:
+        return self._figure(load, name, "tokens/s", max)
+
+    def _figure(self, load: str, name: str, heading: str, best: Any) -> float:
+        rows = [row for row in self.rows if (row.load, row.contender.name) == (load, name)]
+        return float(best(row.figures()[heading] for row in rows))
+
+
+def missing() -> str:
+    """Return what is missing to measure this; empty if nothing is."""
+    if reason := places.missing(ALPACA):
+        return reason
+    return "" if NAME in load_champions(_registry()) else MISSING
+
+
+def measure(progress: Progress = silent) -> RealModel:
+    """Answer the prompts once to know how long each output is, then serve both loads."""
+    torch.set_num_threads(1)
+    registry = _registry()
+    champion = load_champions(registry)[NAME]
+    generator, predictor = fetch_generator(registry, champion), fetch_predictor(registry, champion)
+    texts, encoded = _prompts(generator, TOGETHER + LATER)
+    completions = complete(generator, encoded, MEMORY, LIMIT, progress=share(progress, 0, 25))
+    outputs = [len(completion.tokens) for completion in completions]
+    submissions = _submissions(predictor, texts, encoded, outputs)
+    contenders = _contenders(champion, generator.context)
+    progress(25, 100)
+    offline = serve(OFFLINE, contenders, generator, submissions[:TOGETHER])
+    progress(55, 100)
+    rate = OVERLOAD * TOGETHER / min(row.ran.seconds for row in offline if row.contender.name == FIFO)
+    online = serve(ONLINE, contenders, generator, _arriving(submissions[TOGETHER:], rate))
+    progress(100, 100)
+    return RealModel((*offline, *online), rate, predictor)
+
+
+def _registry() -> Any:
+    return open_registry(settings.read(), "packing")
+
+
+def _contenders(champion: Champion, context: int) -> list[Contender]:
+    theirs = [Contender(FIFO, None, MEMORY, margin) for margin in MARGINS]
+    return [*theirs, Contender(OURS, rules_of(champion.packing, context), MEMORY)]
+
+
+def _prompts(generator: Generator, count: int) -> tuple[list[str], list[tuple[int, ...]]]:
+    """Return prompts as the predictor reads them, and their tokens in the generator's template."""
+    tokenizer = tokenizer_of(generator.tokenizer)
+    _, asks = prompts.load(f"parquet:{ALPACA}")
+    order = np.random.default_rng(7).permutation(len(asks))[: 4 * count]
+    written = rendered(generator, tokenizer, [asks[at] for at in order])
+    encoded = [tuple(encoding.ids) for encoding in tokenizer.encode_batch(written, add_special_tokens=False)]
+    kept = [ids for ids in encoded if len(ids) <= LONGEST][:count]
+    return tokenizer.decode_batch([list(ids) for ids in kept], skip_special_tokens=True), kept
+
+
+def _submissions(
+    predictor: Predictor, texts: Sequence[str], encoded: Sequence[tuple[int, ...]], outputs: Sequence[int]
+) -> list[Submission]:
+    forecasts = PredictorModel.of(predictor).predict(texts)
+    submissions = []
+    for number, (ids, output, forecast) in enumerate(zip(encoded, outputs, forecasts, strict=True)):
+        quantiles = tuple(min(tokens, float(LIMIT)) for tokens in forecast.tokens)
+        prompt = Prompt(
+            number, 0.0, len(ids), LIMIT, quantiles, min(forecast.bucket, LIMIT), offline=True, exact=output
+        )
+        submissions.append(Submission(prompt, ids, force=output))
+    return submissions
+
+
+def _arriving(submissions: Sequence[Submission], rate: float) -> list[Submission]:
+    """Return the submissions with ids from 0 on, at Poisson times."""
+    gaps = np.random.default_rng(8).exponential(1 / rate, len(submissions))
+    return [
+        replace(each, prompt=replace(each.prompt, id=number, arrival=float(time), offline=False))
+        for number, (each, time) in enumerate(zip(submissions, np.cumsum(gaps), strict=True))
+    ]
