@@ -98,6 +98,13 @@ class DeviceEngine(EngineStatus):
     device: str
 
 
+class ForecastsStatus(BaseModel):
+    alive: bool = Field(description="whether the predictor's process runs")
+    last_minute: int = Field(description="forecasts that were asked for in the last minute")
+    late: float = Field(description="share of them that came too late")
+    failed: float = Field(description="share of them for which no predictor ran")
+
+
 class ModelStatus(BaseModel):
     name: str
     version: int
@@ -112,6 +119,7 @@ class ModelStatus(BaseModel):
     coverage: dict[str, float] = Field(
         description="share of recent outputs no longer than each quantile of their forecast"
     )
+    forecasts: ForecastsStatus
     engine: EngineStatus = Field(description="the model's engine; of several their sums")
     engines: list[DeviceEngine] = Field(description="one a device")
 

@@ -22,7 +22,9 @@ def test_a_named_precision_is_measured_where_the_device_has_it_and_else_refused(
     monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: False)
     with pytest.raises(InputError, match=r"arithmetic.precision is bfloat16, but must be float32 here"):
         half_of(ArithmeticConfig("bfloat16"), "cpu")
-    with pytest.raises(InputError, match=r"arithmetic.precision is float16, but must be float32 or bfloat16 on a CPU"):
+    with pytest.raises(
+        InputError, match=r"arithmetic.precision is float16, but must be float32 here: float16 is for GPUs"
+    ):
         half_of(ArithmeticConfig("float16"), "cpu")
 
 

@@ -86,7 +86,7 @@ class PageCache:
 
     def store(self, layer: int, batch: PageBatch, k_TGD: Tensor, v_TGD: Tensor) -> None:
         """Put the keys and values of a batch into its pages."""
-        slots_T = torch.from_numpy(batch.slots_T)
+        slots_T = torch.from_numpy(batch.slots_T).to(k_TGD.device)
         self._flat[layer, 0].index_copy_(0, slots_T, k_TGD)
         self._flat[layer, 1].index_copy_(0, slots_T, v_TGD)
 

@@ -21,7 +21,9 @@ from tests.fixtures.packing.tiny import CONTEXT, some_packing
 
 SHORT = ReferenceConfig(quiet=(0.8,), loud=(1.5,), requests=60)
 SHAPE = json.dumps({"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 64})
-GENERATOR = SimpleNamespace(context=CONTEXT, config=SHAPE, weights={"a": np.zeros(1000, np.float32)})
+GENERATOR = SimpleNamespace(
+    context=CONTEXT, config=SHAPE, precision="float32", weights={"a": np.zeros(1000, np.float32)}
+)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_an_empty_batch_is_refused():
 def test_a_precision_that_is_unknown_or_slow_on_this_device_is_refused(monkeypatch):
     with pytest.raises(InputError, match="precision is float8, but must be one of float32, bfloat16, float16"):
         Execution("float8")
-    with pytest.raises(InputError, match="precision is float16, but must be float32 or bfloat16 on a CPU"):
+    with pytest.raises(InputError, match="precision is float16, but must be float32 here: float16 is for GPUs"):
         CascadeRuntime({0: tiny_classifier()}, execution=Execution("float16"))
     monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: False)
     with pytest.raises(InputError, match="precision is bfloat16, but must be float32 here"):

@@ -18,6 +18,7 @@ def test_who_sets_nothing_gets_the_documented_defaults():
         "experiment": "pliant-packing",
         "policy": "default",
         "processes": 1,
+        "predict_device": "",
         "max_texts": 256,
         "predict_limit": 0.05,
         "stream_limit": 30.0,

@@ -80,7 +80,7 @@ def test_weights_may_be_converted_to_half_precision_and_outputs_stay_float32(mon
 def test_a_precision_that_the_engine_or_the_device_lacks_is_refused():
     with pytest.raises(InputError, match="precision is bfloat16, but must be float32 with the engine onnx"):
         BinsRuntime(tiny_encoder(), SHAPES, "onnx", precision="bfloat16")
-    with pytest.raises(InputError, match="precision is float16, but must be float32 or bfloat16 on a CPU"):
+    with pytest.raises(InputError, match="precision is float16, but must be float32 here: float16 is for GPUs"):
         BinsRuntime(tiny_encoder(), SHAPES, "eager", precision="float16")
 
 

@@ -29,6 +29,8 @@ STOP, OTHER = ENDS[0], 5
 class Scripted:
     """Does what an executor does by a list of results; an exception among them is raised."""
 
+    shares = False
+
     def __init__(self, script: list[StepResult | Exception]) -> None:
         self.script, self.calls, self.options = list(script), [], ()
         self.pages: dict[int, int] = {}
