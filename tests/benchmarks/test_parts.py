@@ -112,6 +112,7 @@ def test_the_encoder_of_bins_is_prepared_once(tmp_path):
 def test_parts_of_tokens_that_only_compute_train_nothing(monkeypatch):
     given = []
     monkeypatch.setattr(tokens.kernels, "measure", lambda *args, **_more: given.append(args) or NoFigures())
+    monkeypatch.setattr(tokens.buckets, "measure", lambda *_args, **_more: NoFigures())
     monkeypatch.setattr(tokens.planner, "measure", lambda _queues: NoFigures())
     monkeypatch.setattr(tokens.policies, "compare", lambda _setting, grounds, _progress: given.append(grounds))
     monkeypatch.setattr(tokens, "policies_figure", lambda _rows: None)
