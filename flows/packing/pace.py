@@ -45,7 +45,7 @@ class Pace:
 def measure(predictor: Predictor, prompts: Sequence[str], packing: Packing, device: str) -> Pace:
     """Measure the predictor on the device. A predictor that does not keep up is served nevertheless, with a warning."""
     measured = pace.measure(predictor, prompts, device)
-    pace = Pace(measured.alone, measured.prompts_per_second, capacity(packing))
-    if not pace.keeps_up:
-        logger.warning("%s: %s", packing.name, pace.describe())
-    return pace
+    result = Pace(measured.alone, measured.prompts_per_second, capacity(packing))
+    if not result.keeps_up:
+        logger.warning("%s: %s", packing.name, result.describe())
+    return result
