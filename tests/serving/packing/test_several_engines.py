@@ -28,9 +28,11 @@ def test_two_engines_share_the_texts_and_the_death_of_one_changes_none(tmp_path)
         assert [engine["device"] for engine in model["engines"]] == ["cpu", "cpu"]
         assert all(engine["iterations"] > 0 and engine["books"] == "balanced" for engine in model["engines"])
         assert model["engine"]["tokens"] == sum(engine["tokens"] for engine in model["engines"])
-        pending = [threads.submit(partial(whole, client, seed=seed)) for seed in range(COUNT)]
-        wait_for(lambda: status_of(service)["pending"] >= COUNT // 2)
         first = engines(service)[0]
+        first.send_signal(signal.SIGSTOP)  # so that its texts are in flight, however fast it is
+        pending = [threads.submit(partial(whole, client, seed=seed)) for seed in range(COUNT)]
+        wait_for(lambda: sum(each.done() for each in pending) >= 1)
+        assert not all(each.done() for each in pending)
         first.send_signal(signal.SIGKILL)
         assert [each.result() for each in pending] == texts
         wait_for(lambda: len([each for each in engines(service) if each != first]) == 2)
