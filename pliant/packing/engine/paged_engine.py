@@ -281,7 +281,11 @@ class PagedEngine:
         with torch.inference_mode():
             self._forward([(sequence, 1)], np.array([1]), np.array([0, 1]), np.array([0]))
         self.cancel(-1)
-        self._started, self._cache.pairs = [], 0
+        attended, self._started, self._cache.pairs = self._cache.pairs, [], 0
+        if attended < _layers(self._model):  # each head of each layer meets one key
+            raise InputError(
+                "the model's attention", "computed by itself", "one that transformers' interface for it reaches"
+            )
 
 
 def pack(model: nn.Module) -> None:

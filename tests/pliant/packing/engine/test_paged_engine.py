@@ -12,6 +12,10 @@ from torch import nn
 from transformers import (
     GemmaConfig,
     GemmaForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTJConfig,
+    GPTJForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     Qwen3Config,
@@ -200,8 +204,9 @@ def test_batches_are_padded_to_few_sizes_where_layers_are_packed() -> None:
         lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=8)),
         lambda: GemmaForCausalLM(GemmaConfig(**SIZES, head_dim=8)),
         lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=None)),
+        lambda: GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=96)),
     ],
-    ids=["norms of heads", "tied, soft embedding", "grouped heads"],
+    ids=["norms of heads", "tied, soft embedding", "grouped heads", "learned positions"],
 )
 def test_other_architectures_make_what_generate_makes(model) -> None:
     torch.manual_seed(3)
@@ -220,6 +225,12 @@ def test_other_architectures_make_what_generate_makes(model) -> None:
 def test_a_model_with_a_window_is_refused() -> None:
     with pytest.raises(InputError, match="full in every layer"):
         PagedEngine(MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8)).eval(), SCARCE)
+
+
+def test_a_model_that_attends_by_itself_is_refused() -> None:
+    config = GPTJConfig(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=96, rotary_dim=8)
+    with pytest.raises(InputError, match="computed by itself"):
+        PagedEngine(GPTJForCausalLM(config).eval(), SCARCE)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
