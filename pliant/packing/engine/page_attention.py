@@ -243,6 +243,7 @@ def _try(cache: PageCache, dtype: torch.dtype, device: torch.device) -> None:
     )
     token_1G1D = torch.zeros(1, heads, 1, cache.width, dtype=dtype, device=device)
     batch.attend(0, token_1G1D, token_1G1D, token_1G1D, None)
+    cache.pairs = 0
 
 
 def attention_of_transformers(

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from pliant.errors import SchedulerError
+from pliant.errors import InputError, SchedulerError
 from pliant.models.packed import PackedLinear, can_pack
 from pliant.packing.engine.page_attention import NAME, PageBatch, attention_of_transformers, page_cache
 from pliant.packing.engine.sampling import draw
@@ -283,9 +283,7 @@ class PagedEngine:
         self.cancel(-1)
         attended, self._started, self._cache.pairs = self._cache.pairs, [], 0
         if attended < _layers(self._model):  # each head of each layer meets one key
-            raise InputError(
-                "the model's attention", "computed by itself", "one that transformers' interface for it reaches"
-            )
+            raise InputError("the model's attention", "computed by itself", "called through transformers' interface")
 
 
 def pack(model: nn.Module) -> None:
