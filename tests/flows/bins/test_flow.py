@@ -242,7 +242,8 @@ def test_half_precision_is_served_where_it_is_named_and_tolerated_and_can_be_pro
     released, _ = run(arithmetic={"precision": "bfloat16", "tolerance": 0.9})
     registry = open_registry(settings.read(), "bins")
     champion = load_champions(registry)["things"]
-    assert released["promoted"] and champion.bins.precision == "bfloat16"
+    assert released["promoted"], released["reason"]
+    assert champion.bins.precision == "bfloat16"
     score = fetch_score(registry, champion)
     assert score is not None and 0 <= score.accuracy <= 1
     reprofile("cpu", 1, silent)

@@ -199,4 +199,7 @@ def test_the_command_with_a_server_of_its_own_ends_with_one_sentence_and_status_
     assert process.returncode == 2
     *progress, sentence = process.stderr.splitlines()
     assert sentence == "pliant: task is chess, but must be one of digit, loops, stroke"
-    assert all(line.startswith(("The flow takes its own sizes", "Sizes: ", "Prefect's server: ")) for line in progress)
+    assert all(
+        line.startswith(("The flow takes its own sizes", "Sizes: ", "Device: ", "Prefect's server: "))
+        for line in progress
+    )
