@@ -273,8 +273,10 @@ def _manager(model: Any, memory: Memory, processors: Sequence[Any], margin: floa
 
 
 def _settings(model: Any, memory: Memory, margin: float | None) -> ContinuousBatchingConfig:
-    newer = "page_size" in {field.name for field in fields(ContinuousBatchingConfig)}
-    page: dict[str, Any] = {"page_size" if newer else "block_size": memory.page_tokens}
+    names = {field.name for field in fields(ContinuousBatchingConfig)}
+    page: dict[str, Any] = {"page_size" if "page_size" in names else "block_size": memory.page_tokens}
+    if "auto_switch_to_flash" in names:  # flash attention takes no float32, and would end the first iteration
+        page["auto_switch_to_flash"] = model.dtype != torch.float32
     on_gpu = model.device.type != "cpu"
     host_pages = memory.host_pages if margin is not None and on_gpu else 0
     return ContinuousBatchingConfig(

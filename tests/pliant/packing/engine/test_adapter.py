@@ -310,6 +310,14 @@ def test_the_engine_is_set_up_for_the_memory_the_device_and_who_decides(device, 
     assert adapter._settings(outline(device), replace(memory, sequences=9), margin).max_requests_per_batch == 9
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_flash_attention_is_taken_in_half_precision_alone(dtype) -> None:
+    settings = adapter._settings(outline("cuda", dtype), Memory(4, 16), 0.0)
+    if not hasattr(settings, "auto_switch_to_flash"):
+        pytest.skip("this version takes flash attention only where it is asked to")
+    assert settings.auto_switch_to_flash == (dtype != torch.float32)
+
+
 def read(*states: tuple[int, int, int], longest: int = 10, newer: bool = True) -> Any:
     """Let the planned scheduler give its batch: of each request its tokens in the cache, to read later, and to read."""
     holder = SimpleNamespace(max_decode_fast_path_length=longest)
