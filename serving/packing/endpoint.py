@@ -244,5 +244,5 @@ def _forecasts(forecaster: Forecaster) -> dict[str, Any]:
 def _engine(report: EngineReport) -> dict[str, Any]:
     status = report.status
     names = ("alive", "waiting", "running", "pages", "pages_used", "host_pages_used", "iterations", "tokens")
-    figures = {name: getattr(status, name) for name in (*names, "preemptions", "recomputed")}
+    figures = {name: getattr(status, name) for name in (*names, "preemptions", "recomputed", "shared")}
     return {**figures, "books": "unknown" if report.accounting_error is None else report.accounting_error or "balanced"}

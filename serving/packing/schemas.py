@@ -86,6 +86,7 @@ class EngineStatus(BaseModel):
     tokens: int
     preemptions: int
     recomputed: int = Field(description="tokens computed again after preemptions")
+    shared: int = Field(description="tokens of prompts that were not read, since others that begin alike had read them")
     books: str = Field(
         description="balanced: all memory pages are accounted for; unknown: the engine did not answer; else the error"
     )

@@ -154,7 +154,7 @@ class Engine:
         return Status(
             self._alive, self._error, running, waiting, self._memory.pages, self._executor.pages_used,
             self._executor.swap_space.used, self._iterations, self._tokens, self._preemptions, self._recomputed,
-            self._sequences, self._busy, deciding, self._out_of_memory,
+            self._sequences, self._busy, deciding, self._out_of_memory, self._scheduler.tokens_taken,
         )  # fmt: skip
 
     @property

@@ -105,3 +105,4 @@ class Status:
     busy: float  # seconds in iterations
     deciding: float  # seconds of `busy` that the scheduler took
     out_of_memory: bool = False  # whether it died for lack of the device's memory
+    shared: int = 0  # tokens of prompts that were not read, since others that begin alike had read them

@@ -12,7 +12,7 @@ from serving.packing.engine.sequence_limit import SequenceLimit
 from serving.packing.reply import Choice
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-COUNTED = ("iterations", "tokens", "preemptions", "recomputed")
+COUNTED = ("iterations", "tokens", "preemptions", "recomputed", "shared")
 PAGES = ("waiting", "running", "pages", "pages_used", "host_pages_used")
 
 

@@ -269,6 +269,7 @@ def test_the_status_describes_each_model_and_its_engine(service, registry):
                 "tokens": 0,
                 "preemptions": 0,
                 "recomputed": 0,
+                "shared": 0,
                 "books": "balanced",
             },
         }

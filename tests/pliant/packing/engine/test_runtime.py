@@ -311,3 +311,21 @@ def test_the_device_s_seconds_are_shared_out_among_the_texts(expected: list[tupl
         desk.wait(COUNT)
         assert set(desk.seconds) == set(range(COUNT)) and min(desk.seconds.values()) > 0
         assert 0.5 * engine.status().busy < sum(desk.seconds.values()) <= engine.status().busy
+
+
+def test_prompts_that_begin_alike_are_read_once_and_their_texts_stay_the_same() -> None:
+    begin = prompts(1, seed=11)[0] + tuple(range(20, 40))
+    texts = [(*begin, 3 + number) for number in range(6)]
+    with running(replace(SCARCE, pages=60), Rules("default", CONTEXT)) as (engine, desk):
+        for id, ids in enumerate(texts):
+            engine.submit(submission(id, ids, exact=LIMIT))
+        desk.wait(len(texts))
+        engine.check()
+        assert desk.texts() == generated(tiny_generator(), texts)
+        alike = len(begin) // SCARCE.page_tokens * SCARCE.page_tokens
+        assert engine.status().shared >= 4 * alike, "two were admitted before anything was read"
+    with running(replace(SCARCE, pages=60), Rules("default", CONTEXT, share=False)) as (engine, desk):
+        for id, ids in enumerate(texts):
+            engine.submit(submission(id, ids, exact=LIMIT))
+        desk.wait(len(texts))
+        assert engine.status().shared == 0

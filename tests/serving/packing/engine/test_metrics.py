@@ -106,7 +106,7 @@ def test_the_seconds_that_prompts_waited_for_their_forecasts_are_counted_but_for
 def test_the_state_of_an_engine_is_that_of_its_last_report(counted):
     metrics, value = counted
     first = {"running": 1, "waiting": 2, "pages": 30, "pages_used": 4, "host_pages_used": 5, "iterations": 6}
-    later = {"tokens": 7, "preemptions": 8, "recomputed": 9}
+    later = {"tokens": 7, "preemptions": 8, "recomputed": 9, "shared": 10}
     rest = {"alive": True, "error": "", "sequences": 0, "busy": 0.0, "deciding": 0.0}
     for waiting in (11, 2):
         metrics.engine("tales", Status(**{**rest, **first, **later, "waiting": waiting}))
