@@ -18,6 +18,7 @@ from serving.client import Client
 from serving.http.api_errors import ApiError
 from serving.packing.engine.engine import EngineDriver, EngineReport
 from serving.packing.engine.in_flight import OPEN_CHARACTERS
+from serving.packing.engine.metrics import COUNTED, PAGES
 from serving.packing.messages import NO_STATUS
 from serving.packing.request import GenerationRequest, PromptInput
 from tests.fixtures.packing.fakes import MEMORY, TALE, new_tokenizer
@@ -285,9 +286,9 @@ def test_the_status_says_what_is_wrong_with_the_books(service, monkeypatch, faul
 
     monkeypatch.setattr(EngineDriver, "poll", poll)
     (model,) = service.wait(service.endpoint.status())["models"]
-    figures = ("waiting", "running", "pages", "pages_used", "host_pages_used", "iterations", "tokens", "preemptions")
+    figures = (*PAGES, *COUNTED)
     limits = {"sequences": MEMORY.sequences, "sequences_planned": MEMORY.sequences, "out_of_memory": 0}
-    assert model["engine"] == {"alive": False, **dict.fromkeys((*figures, "recomputed"), 0), "books": books, **limits}
+    assert model["engine"] == {"alive": False, **dict.fromkeys(figures, 0), "books": books, **limits}
 
 
 def test_a_forecast_that_comes_late_is_that_of_all_outputs(registry):
