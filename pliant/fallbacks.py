@@ -14,7 +14,10 @@ logger = logging.getLogger("pliant.fallbacks")
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """`kind`: what failed (capture, package, memory, precision). `reason`: what happened and what is done, one sentence."""
+    """`kind`: what failed (capture, package, memory, precision, attention).
+
+    `reason`: what happened and what is done, one sentence.
+    """
 
     kind: str
     reason: str

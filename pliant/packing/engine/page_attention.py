@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from pliant import fallbacks
 from pliant.errors import InputError
 
 NAME = "pliant_pages"  # of this attention in transformers' registry
@@ -229,7 +230,16 @@ def page_cache(
         try:
             cache = way(*arguments)
             _try(cache, dtype, device)
-        except (ImportError, TypeError, RuntimeError, ValueError):  # not in this version, or not for this device
+        except (
+            ImportError,
+            TypeError,
+            RuntimeError,
+            ValueError,
+        ) as error:  # not in this version, or not on this device
+            reason = (
+                f"attention over pages runs in plain torch, sequence by sequence, since {way.__name__} failed: {error}"
+            )
+            fallbacks.note("attention", reason)
             continue
         return cache
     return PageCache(*arguments)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pliant.errors import InputError
+from pliant.fallbacks import Collector
 from pliant.packing.engine import page_attention
 from pliant.packing.engine.page_attention import (
     CompiledPageCache,
@@ -166,12 +167,16 @@ def test_the_fastest_way_that_runs_is_taken(device, dtype, width, kind) -> None:
 
 
 @pytest.mark.parametrize("error", [ImportError, TypeError, RuntimeError, ValueError])
-def test_a_way_that_does_not_run_here_leaves_plain_torch(monkeypatch, error) -> None:
+def test_a_way_that_does_not_run_here_leaves_plain_torch_and_is_reported(monkeypatch, error) -> None:
+    collector = Collector()
+
     def fails(*given: Any) -> None:
         raise error("not here")
 
     monkeypatch.setattr(page_attention, "_try", fails)
     assert type(page_cache(2, 3, PAGE, 2, 8, torch.float32, CPU)) is PageCache
+    (fallback,) = collector.take()
+    assert fallback.kind == "attention" and "CompiledPageCache failed: not here" in fallback.reason
 
 
 def test_a_gpu_gets_its_tables_once_an_iteration_and_no_mask(monkeypatch) -> None:
