@@ -55,7 +55,7 @@ def test_the_fates_are_what_a_plain_device_makes_of_the_decisions(seed, policy):
         compare(scheduler, device)
         preempted.extend([*plan.offloaded, *plan.discarded])
         if device.last or plan.prefill_chunks:
-            sequences.append(len(device.running))
+            sequences.append(len(device.running) - len(plan.stalled))
 
     def makers() -> list[int]:
         return getattr(device, "last", [])
