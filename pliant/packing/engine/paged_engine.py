@@ -279,7 +279,7 @@ class PagedEngine:
         sequence = self._sequences[-1]
         self._store(sequence, 1)
         with torch.inference_mode():
-            self._forward([(sequence, 1)], np.array([1]), np.array([0, 1]), np.array([0]))
+            draw(self._forward([(sequence, 1)], np.array([1]), np.array([0, 1]), np.array([0]))[:1])
         self.cancel(-1)
         attended, self._started, self._cache.pairs = self._cache.pairs, [], 0
         if attended < _layers(self._model):  # each head of each layer meets one key

@@ -268,7 +268,7 @@ def test_linear_layers_are_packed_and_nothing_else() -> None:
 
 def test_greedy_and_sampled_texts_run_together(monkeypatch) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(paged_engine, "draw", lambda scores, settings: calls.append(settings) or [1] * len(scores))
+    monkeypatch.setattr(paged_engine, "draw", lambda scores, settings=(): calls.append(settings) or [1] * len(scores))
     for sampling, expected in ((True, [({}, 6), ({"seed": 5}, 7)]), (False, ())):
         engine = paged(sampling=sampling)
         engine.add(0, range(6), 2, (), {})
