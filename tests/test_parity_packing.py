@@ -7,8 +7,9 @@ from dataclasses import fields, replace
 
 import pytest
 
+from pliant.packing.scheduling.common_pages import CommonPages, missing
 from pliant.packing.scheduling.journal import Journal, encode, replay
-from pliant.packing.scheduling.policy import POLICIES, Policy
+from pliant.packing.scheduling.policy import POLICIES, Policy, View
 from pliant.packing.scheduling.request import StepInput, StepPlan
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.scheduling.simulated import simulate
@@ -30,11 +31,13 @@ def counts(journal: Journal) -> dict[str, int]:
     return counted
 
 
-def test_the_golden_journal_of_packing_replays_exactly():
+@pytest.mark.parametrize("name", golden_journals.PACKING)
+def test_the_golden_journals_of_packing_replay_exactly(name):
     """If decisions were meant to change: `python -m tests.fixtures.golden_journals`."""
-    journal = golden_journals.read_packing()
-    assert first_difference(golden_journals.packing_scheduler(), journal) is None
-    assert [encode(*entry) for entry in journal] == golden_journals.file("packing").read_text("utf-8").splitlines()
+    journal = golden_journals.read_packing(name)
+    fresh, _ = golden_journals.PACKING[name]
+    assert first_difference(fresh(), journal) is None
+    assert [encode(*entry) for entry in journal] == golden_journals.file(name).read_text("utf-8").splitlines()
 
 
 def test_the_golden_journal_of_packing_holds_every_kind_of_event_and_stays_small():
@@ -44,6 +47,45 @@ def test_the_golden_journal_of_packing_holds_every_kind_of_event_and_stays_small
     assert any(set(round_.finished) & set(round_.cancelled) for _, round_, _ in journal)
     assert {reason for *_, decision in journal for _, reason in decision.dropped} == {"late"}
     assert golden_journals.file("packing").stat().st_size < 100_000
+
+
+def test_the_golden_journal_of_common_beginnings_holds_every_kind_of_decision_about_them_and_stays_small():
+    journal = golden_journals.read_packing("packing_shared")
+    counted, chunks = counts(journal), [chunk for *_, decision in journal for chunk in decision.prefill_chunks]
+    assert all(counted[name] for name in ("cancelled", "offloaded", "discarded", "forgotten")), counted
+    assert sum(len(chunk.taken) for chunk in chunks) > 100 and sum(len(chunk.kept) for chunk in chunks) > 50
+    assert len({number for chunk in chunks for _, number in chunk.kept}) < sum(len(chunk.kept) for chunk in chunks), (
+        "no page was read, forgotten and read again"
+    )
+    assert golden_journals.file("packing_shared").stat().st_size < 50_000
+
+
+def newest_first(pages, room):
+    """Forget the pages that were used last."""
+    gone = list(pages._unused)[: room - 1 if room else None : -1]
+    for number in gone:
+        del pages._unused[number], pages._users[number]
+    return tuple(gone)
+
+
+def of_anybody(view, waiting, *_):
+    """Count unused pages as if somebody used them, too."""
+    return view.common.known(missing(waiting.prompt, waiting.cached, view.memory.page_tokens))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "other"),
+    [
+        (CommonPages, "forget", newest_first),
+        (View, "in_use", of_anybody),
+        (View, "to_read", lambda _, waiting, *__: max(waiting.unread, 1)),
+    ],
+)
+def test_the_golden_journal_of_common_beginnings_notices_other_decisions(monkeypatch, kind, name, other):
+    """Planted: the pages used last are forgotten first, unused pages need no room, and all tokens are to be read."""
+    monkeypatch.setattr(kind, name, other)
+    journal = golden_journals.read_packing("packing_shared")
+    assert first_difference(golden_journals.shared_scheduler(), journal) is not None
 
 
 @pytest.mark.parametrize("name", POLICIES)

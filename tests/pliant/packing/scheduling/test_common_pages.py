@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,12 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.packing.scheduling.common_pages import CommonPages, beginnings, missing
-from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.request import Memory, Prompt, StepInput, StepPlan
-from pliant.packing.scheduling.scheduler import PackingScheduler
-
-SECRET = b"s" * 32
-PAGE = 4
+from pliant.packing.scheduling.request import Memory, Prompt
+from tests.fixtures.packing.shared import PAGE, SECRET, World
 
 
 def test_a_page_counts_once_and_stays_when_its_last_user_has_left() -> None:
@@ -64,126 +59,6 @@ def test_tenants_and_engines_share_nothing_with_others() -> None:
 def test_what_is_missing_begins_with_a_whole_page() -> None:
     prompt = Prompt(1, 0.0, 13, 4, (2.0,) * 8, beginnings=(5, 6, 7))
     assert [missing(prompt, cached, PAGE) for cached in (0, 3, 4, 12)] == [(5, 6, 7), (), (6, 7), ()]
-
-
-class Cache:
-    """A device's cache that knows of each page what was written into it."""
-
-    def __init__(self, memory: Memory) -> None:
-        self.memory, self.free = memory, list(range(memory.pages))
-        self.holds: dict[int, tuple[int, ...]] = {}  # page -> all tokens up to its end
-        self.known: dict[int, int] = {}
-        self.pages: dict[int, list[int]] = {}
-        self.read: dict[int, int] = {}
-        self.swapped: dict[int, int] = {}
-
-    def leave(self, id: int) -> None:
-        pages = self.pages.pop(id, [])
-        self.free += [page for page in pages if page not in self.known.values()]
-
-    def forget(self, number: int) -> None:
-        page = self.known.pop(number)
-        assert not any(page in pages for pages in self.pages.values()), "a page in use is forgotten"
-        self.free.append(page)
-
-    def used(self) -> int:
-        return len({page for pages in self.pages.values() for page in pages})
-
-    def store(self, id: int, tokens: tuple[int, ...], read: int) -> None:
-        """Write the tokens behind those that were read, up to `read`."""
-        pages = self.pages.setdefault(id, [])
-        while len(pages) < self.memory.need(read):
-            assert self.free, "a page that was decided on is not free"
-            pages.append(self.free.pop())
-        for at in range(self.read.get(id, 0), read):
-            page = pages[at // PAGE]
-            assert page not in self.known.values(), "a common page is written to"
-            self.holds[page] = tokens[: at + 1]
-        self.read[id] = read
-
-    def check(self, id: int, tokens: tuple[int, ...]) -> None:
-        for number, page in enumerate(self.pages[id]):
-            end = min((number + 1) * PAGE, self.read[id])
-            assert self.holds[page][:end] == tokens[:end], "a page holds another text"
-
-
-class World:
-    """A scheduler and a cache that carries its plans out, on texts of which some begin alike."""
-
-    def __init__(self, memory: Memory, policy: str = "default", share: bool = True) -> None:
-        self.memory = memory
-        self.scheduler = PackingScheduler(Rules(policy, 64, share=share), memory)
-        self.cache = Cache(memory)
-        self.tokens: dict[int, tuple[int, ...]] = {}
-        self.left: dict[int, int] = {}  # tokens still to generate
-        self.finished: list[int] = []
-        self.generating: set[int] = set()  # whose last token is one of their own
-        self.now, self.read = 0.0, Counter[int]()
-
-    def prompt(self, id: int, tokens: tuple[int, ...], output: int) -> Prompt:
-        self.tokens[id], self.left[id] = tokens, output
-        numbers = beginnings(tokens, PAGE, SECRET)
-        return Prompt(id, self.now, len(tokens), 20, (float(output),) * 8, beginnings=numbers)
-
-    def step(self, arrived: tuple[Prompt, ...] = (), cancelled: tuple[int, ...] = ()) -> StepPlan:
-        self.now += 1.0
-        for id in cancelled:
-            self._remove(id)
-        plan = self.scheduler.handle(StepInput(arrived, tuple(self.finished), cancelled), self.now)
-        self.finished = []
-        self._carry_out(plan)
-        self.scheduler.check()
-        assert self.scheduler.pages_used_without([]) == self.scheduler.pages_used == self.cache.used()
-        self._generate()
-        without = self.scheduler.pages_used_without(self.finished)
-        assert without == self.cache.used(), "after the ends that the scheduler does not know of"
-        return plan
-
-    def _remove(self, id: int) -> None:
-        self.cache.leave(id)
-        self.generating.discard(id)
-        for of in (self.tokens, self.left, self.cache.read, self.cache.swapped):
-            of.pop(id, None)
-
-    def _carry_out(self, plan: StepPlan) -> None:
-        cache = self.cache
-        for id in plan.offloaded:
-            cache.swapped[id] = cache.read[id]
-            cache.leave(id)
-        for id in plan.discarded:
-            cache.leave(id)
-            cache.read[id] = 0
-            self.generating.discard(id)
-        for number in plan.forgotten:
-            cache.forget(number)
-        for id in plan.admitted:
-            read, cache.read[id] = cache.swapped.pop(id, 0), 0
-            cache.store(id, self.tokens[id], read)
-        batch = [id for id in cache.pages if id in self.generating and id not in plan.stalled]
-        for id in batch:
-            cache.store(id, self.tokens[id], len(self.tokens[id]))
-        self.batch = batch + [chunk.id for chunk in plan.prefill_chunks]
-        for chunk in plan.prefill_chunks:
-            pages = cache.pages.setdefault(chunk.id, [])
-            pages += [cache.known[number] for number in chunk.taken]
-            cache.read[chunk.id] += PAGE * len(chunk.taken)
-            cache.store(chunk.id, self.tokens[chunk.id], cache.read[chunk.id] + chunk.tokens)
-            self.read[chunk.id] += chunk.tokens
-            for place, number in chunk.kept:
-                cache.known[number] = pages[place]
-        for id in cache.pages:
-            cache.check(id, self.tokens[id])
-
-    def _generate(self) -> None:
-        for id in self.batch:
-            if self.cache.read[id] < len(self.tokens[id]):
-                continue
-            self.generating.add(id)
-            self.tokens[id] += (1000 + id,)
-            self.left[id] -= 1
-            if not self.left[id]:
-                self.finished.append(id)
-                self._remove(id)
 
 
 texts = st.lists(
