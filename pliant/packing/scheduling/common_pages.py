@@ -3,14 +3,14 @@
 The keys and values of a page depend on nothing but the tokens up to its end. A prompt says what its first pages hold by
 one number each (`beginnings`); what a running sequence has read under such a number, others take over instead of reading
 it again. A page counts once, however many sequences use it. When its last one leaves, it stays as long as nobody needs
-the space; the one that was used longest ago is forgotten first. (Prefix caching, as in vLLM and SGLang.) Knows numbers
-and sequences, and neither tokens nor tensors.
+the space; the one that was used longest ago is forgotten first, and of one prompt's pages the last. (Prefix caching, as
+in vLLM and SGLang.) Knows numbers and sequences, and neither tokens nor tensors.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -42,14 +42,25 @@ class CommonPages:
         left = set(ids)
         return len({number for id, numbers in self._of.items() if id not in left for number in numbers})
 
-    def known(self, beginnings: Sequence[int], in_use: bool = False) -> int:
-        """Return how many of these pages, from the first on without a gap, are known; `in_use`: and used by others."""
+    def known(self, beginnings: Sequence[int], in_use: bool = False, coming: Collection[int] = ()) -> int:
+        """Return how many of these pages, from the first on without a gap, are known; `in_use`: and used by others.
+
+        `coming`: numbers of pages that others will use before.
+        """
         count = 0
         for number in beginnings:
-            if number not in self._users or (in_use and not self._users[number]):
+            if number not in coming and not (self._users.get(number) if in_use else number in self._users):
                 break
             count += 1
         return count
+
+    def used_by(self, beginnings: Sequence[int], coming: Collection[int] = ()) -> list[int]:
+        """Return the numbers of the pages that a sequence uses, for others too, once it has read these beginnings.
+
+        `coming`: see `known`. A page behind a gap is not among them where one is known already: it reads its own.
+        """
+        known = self.known(beginnings, coming=coming)
+        return [*beginnings[:known], *(number for number in beginnings[known:] if number not in self._users)]
 
     def take(self, id: int, numbers: Sequence[int]) -> None:
         """Let a sequence use known pages."""
@@ -67,8 +78,11 @@ class CommonPages:
         return True
 
     def leave(self, id: int) -> None:
-        """Note that a sequence uses no page any more."""
-        for number in self._of.pop(id, ()):
+        """Note that a sequence uses no page any more. The last of its pages is the first to be forgotten.
+
+        A page is of use to those alone who take all pages before it.
+        """
+        for number in reversed(self._of.pop(id, ())):
             self._users[number] -= 1
             if not self._users[number]:
                 self._unused[number] = None

@@ -143,16 +143,23 @@ class Predicted(Policy):
         mean_T, variance_T = predicted_pages(view, view.grid.horizons)
         pages_for_all = view.memory.pages - view.common.used
         taken: list[Waiting] = []
+        coming, sharing = set[int](), False  # pages that those taken use, and whether one of them shares any
         for waiting, more_T, spread_T in _foreseen(queue, view):
-            pages = view.new_pages(waiting)
+            shared, tokens = view.in_use(waiting, coming), view.to_read(waiting, coming)
+            pages = view.new_pages(waiting, coming)
             if len(taken) == room or queries <= 0 or pages > free:
                 break
+            if waiting.turn and tokens > queries and (sharing or (taken and shared)):
+                break  # admitted before, it reads first, and nothing might be left for who is to share pages at once
             mean_T, variance_T = mean_T + more_T, variance_T + spread_T
+            pages_for_all -= view.of_beginning(waiting) - shared
             peak = float((mean_T + view.safety * np.sqrt(variance_T)).max())
             if peak > pages_for_all and (view.running.count or taken):
                 break
             taken.append(waiting)
-            free, queries = free - pages, queries - view.to_read(waiting)
+            free, queries = free - pages, queries - tokens
+            sharing = sharing or shared > 0
+            coming.update(view.joined(waiting, coming))
         return taken
 
     def last_first(self, running: Running) -> NDArray[np.int64]:
@@ -200,11 +207,11 @@ def predicted_pages(view: View, horizons_T: Floats) -> tuple[Floats, Floats]:
 
 
 def predicted_pages_each(waiting: Sequence[Waiting], view: View, horizons_T: Floats) -> tuple[Floats, Floats]:
-    """Return the mean [N, T] and variance [N, T] of the pages of each sequence alone, if it began now."""
+    """Return the mean [N, T] and variance [N, T] of the pages of each sequence if it began now, common ones apart."""
     rows_NG = np.array([sequence.row for sequence in waiting])
     generated_N = np.array([float(sequence.generated) for sequence in waiting])
     tokens_N = np.array(
-        [float(each.cached + each.unread - view.in_use(each) * view.memory.page_tokens) for each in waiting]
+        [float(each.cached + each.unread - view.of_beginning(each) * view.memory.page_tokens) for each in waiting]
     )
     alive_NT = view.grid.alive(rows_NG, generated_N, horizons_T)
     return _moments(alive_NT, tokens_N, horizons_T, view.memory.page_tokens)

@@ -6,6 +6,7 @@ A policy is asked by the scheduler, reads no clock and changes nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import ClassVar
@@ -70,20 +71,48 @@ class View:
     running: Running
     grid: Grid
     common: CommonPages = field(default_factory=CommonPages)
+    at_once: bool = False  # whether those that are admitted share pages in the next iteration, since they read in it
 
-    def new_pages(self, waiting: Waiting) -> int:
-        """Return the pages that a waiting sequence needs for all that is unread, besides those that others use."""
-        return self.memory.need(waiting.first_tokens) - self.in_use(waiting)
+    def new_pages(self, waiting: Waiting, coming: Collection[int] = ()) -> int:
+        """Return the pages that a waiting sequence needs for all that is unread, besides those that others use.
 
-    def in_use(self, waiting: Waiting) -> int:
-        """Return the pages that a waiting sequence would share with running ones."""
-        beginnings = missing(waiting.prompt, waiting.cached, self.memory.page_tokens)
-        return self.common.known(beginnings, in_use=True)
+        `coming`: the numbers of the pages that those use which are admitted before it (`joined`).
+        """
+        return self.memory.need(waiting.first_tokens) - self.in_use(waiting, coming)
 
-    def to_read(self, waiting: Waiting) -> int:
+    def in_use(self, waiting: Waiting, coming: Collection[int] = ()) -> int:
+        """Return the pages that a waiting sequence would share with running ones and with those before it."""
+        return self._known(waiting, coming, in_use=True)
+
+    def to_read(self, waiting: Waiting, coming: Collection[int] = ()) -> int:
         """Return the tokens that a waiting sequence has to read itself, at least one."""
-        beginnings = missing(waiting.prompt, waiting.cached, self.memory.page_tokens)
-        return max(waiting.unread - self.common.known(beginnings) * self.memory.page_tokens, 1)
+        return max(waiting.unread - self._known(waiting, coming) * self.memory.page_tokens, 1)
+
+    def of_beginning(self, waiting: Waiting) -> int:
+        """Return the pages of a waiting sequence that will be common ones, which stay as long as any sequence uses them."""
+        return len(self._beginnings(waiting))
+
+    def joined(self, waiting: Waiting, coming: Collection[int]) -> list[int]:
+        """Return the numbers of the pages that those admitted behind this sequence share with it.
+
+        There are none where it comes back from the host: it may read before or behind the others, as it was admitted
+        before, and does not share the pages that it brings.
+        """
+        return [] if waiting.cached else self.common.used_by(self._beginnings(waiting), coming)
+
+    def all_to_read(self, admitted: Sequence[Waiting]) -> int:
+        """Return the tokens that sequences have to read which are admitted together, in this order."""
+        tokens, coming = 0, set[int]()
+        for waiting in admitted:
+            tokens += self.to_read(waiting, coming)
+            coming.update(self.joined(waiting, coming))
+        return tokens
+
+    def _beginnings(self, waiting: Waiting) -> tuple[int, ...]:
+        return missing(waiting.prompt, waiting.cached, self.memory.page_tokens) if self.at_once else ()
+
+    def _known(self, waiting: Waiting, coming: Collection[int], in_use: bool = False) -> int:
+        return self.common.known(self._beginnings(waiting), in_use, () if waiting.cached else coming)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class PackingScheduler:
         self._prompts: dict[int, Waiting] = {}  # the running ones, as they were when admitted
         self._paused: set[int] = set()  # running ones that have no place in the coming iteration
         self._places = min(memory.sequences, memory.step_tokens)  # so that every one can read its token
+        self._shares = self._policy.shares and rules.share
         self._fairness = Fairness(SHARING)
         self._deadlines: list[tuple[float, int]] = []
         self._pages = self._taken = 0
@@ -305,13 +306,15 @@ class PackingScheduler:
             owners = Counter(self._owner(waiting.prompt) for waiting in self._prompts.values())
             queue = InOrder(with_places(queue, self._fairness, self.memory, owners, self._places))
             room = len(list(queue))
-        view = View(self.memory, free, self._reserved(), queries, room, self.safety, running, self._grid, self._common)
+        at_once = self._shares and running.count + room <= self._places  # nobody pauses
+        state = (self.memory, free, self._reserved(), queries, room, self.safety, running, self._grid, self._common)
+        view = View(*state, at_once)
         taken = self._policy.admit(queue, view)
         for waiting in taken:
             if not waiting.turn and not waiting.prompt.offline:
                 self._delays.note(self._owner(waiting.prompt), now - waiting.prompt.arrival)
             self._start(waiting)
-        if sum(view.to_read(waiting) for waiting in taken) >= queries:
+        if view.all_to_read(taken) >= queries:
             self._since = ADMIT_EVERY  # more might have fitted: the iteration was full, not the cache
         return [waiting.prompt.id for waiting in taken]
 
@@ -381,7 +384,7 @@ class PackingScheduler:
         running, size = self._running, self.memory.page_tokens
         id, cached, unread = (int(running.column(name)[at]) for name in ("id", "cached", "unread"))
         prompt = self._prompts[id].prompt
-        shares = self._policy.shares and self.rules.share and bool(prompt.beginnings)
+        shares = self._shares and bool(prompt.beginnings)
         coming = missing(prompt, cached, size) if shares else ()
         taken = coming[: self._common.known(coming)]
         self._common.take(id, taken)

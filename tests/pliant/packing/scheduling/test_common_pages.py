@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +40,14 @@ def test_the_page_that_was_used_longest_ago_is_forgotten_first() -> None:
     assert pages.forget(1) == (20, 30)
     assert pages.known((10,)) == 1 and pages.known((20,)) == 0
     assert pages.forget(0) == (10,) and pages.unused == 0
+
+
+def test_the_end_of_a_beginning_is_forgotten_before_what_it_rests_on() -> None:
+    pages = CommonPages()
+    for number in (1, 2, 3):
+        pages.keep(7, number)
+    pages.leave(7)
+    assert pages.forget(1) == (3, 2) and pages.known((1, 2, 3)) == 1
 
 
 def test_a_page_has_a_number_by_all_tokens_up_to_its_end() -> None:
@@ -85,12 +94,69 @@ def test_the_books_balance_to_the_page_and_every_page_holds_its_text(host, kinds
     assert not world.scheduler.waiting and not world.scheduler.running and world.cache.used() == 0
 
 
+bursts = st.lists(
+    st.tuples(
+        st.integers(0, 1),  # the text with which its prompts begin
+        st.lists(
+            st.tuples(st.integers(0, 14), st.integers(1, 9), st.integers(1, 9), st.sampled_from("ab")), max_size=6
+        ),
+        st.integers(0, 4),  # iterations after it
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@pytest.mark.parametrize("tenants", [False, True])
+@pytest.mark.parametrize("host", [0, 6])
+@pytest.mark.parametrize("pages", [14, 20])
+@settings(max_examples=60, deadline=None)
+@given(bursts, st.integers(6, 24), st.integers(2, 8))
+def test_the_books_balance_where_prompts_that_begin_alike_are_admitted_together(
+    pages, host, tenants, kinds, step_tokens, sequences
+) -> None:
+    """The pages that they need never exceed the cache, also where one of them is read later than the others."""
+    world = World(Memory(pages, PAGE, host, step_tokens, sequences))
+    ids = count()
+    for family, burst, gap in kinds:
+        arrived = []
+        for alike, own, output, tenant in burst:
+            id = next(ids)
+            tokens = tuple(100 * family + at for at in range(alike)) + tuple(
+                10_000 + 100 * id + at for at in range(own)
+            )
+            arrived.append(world.prompt(id, tokens, output, 0.5, tenant if tenants else ""))
+        world.step(tuple(arrived))
+        for _ in range(gap):
+            world.step()
+    for _ in range(600):
+        if not world.scheduler.waiting and not world.scheduler.running:
+            break
+        world.step()
+    assert not world.scheduler.waiting and not world.scheduler.running and world.cache.used() == 0
+
+
+def test_prompts_that_are_admitted_together_count_their_beginning_once() -> None:
+    world = World(Memory(pages=16, page_tokens=PAGE, step_tokens=64, sequences=16))
+    prompts = tuple(world.prompt(id, (*range(40), 100 + id), 2) for id in range(4))
+    plan = world.step(prompts)
+    assert plan.admitted == (0, 1, 2, 3) and world.scheduler.pages_used == 10 + 4
+    assert [(chunk.tokens, len(chunk.taken)) for chunk in plan.prefill_chunks] == [(41, 0)] + [(1, 10)] * 3
+
+
+def test_a_beginning_that_is_read_over_several_iterations_is_waited_for() -> None:
+    """Who cannot be read in this iteration would need pages of its own until the next one."""
+    world = World(Memory(pages=60, page_tokens=PAGE, step_tokens=30, sequences=16))
+    prompts = tuple(world.prompt(id, (*range(40), 100 + id), 2) for id in range(4))
+    assert [world.step(prompts).admitted, world.step().admitted] == [(0,), (1, 2, 3)]
+    assert world.scheduler.tokens_taken == 3 * 40
+
+
 def test_a_common_beginning_is_read_once() -> None:
     world = World(Memory(pages=200, page_tokens=PAGE, step_tokens=64, sequences=16))
     common = tuple(range(40))
     prompts = tuple(world.prompt(id, (*common, 100 + id, 200 + id), 5) for id in range(8))
-    plans = [world.step(prompts), world.step()]
-    chunks = [chunk for plan in plans for chunk in plan.prefill_chunks]
+    chunks = world.step(prompts).prefill_chunks
     assert [len(chunk.taken) for chunk in chunks] == [0] + [10] * 7
     assert world.read == {0: 42} | dict.fromkeys(range(1, 8), 2)
     assert world.scheduler.pages_used == 10 + 8 and world.scheduler.tokens_taken == 7 * 40

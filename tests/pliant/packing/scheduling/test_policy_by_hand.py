@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pliant.errors import InputError
+from pliant.packing.scheduling.common_pages import CommonPages
 from pliant.packing.scheduling.forecast import QUANTILES, Grid
 from pliant.packing.scheduling.policies import make, predicted_pages
 from pliant.packing.scheduling.policy import POLICIES, Recent, Rules, View
@@ -154,3 +155,56 @@ def test_a_sequence_needs_its_tokens_and_half_a_page_as_long_as_it_lives():
     assert variance_T == pytest.approx((alive_NT * (1 - alive_NT) * pages_NT**2).sum(axis=0), rel=1e-3)
     empty = view(Memory(1000, 4), Running(), context=1024)
     assert [part.tolist() for part in predicted_pages(empty, horizons_T)] == [[0, 0], [0, 0]]
+
+
+COMMON = (5, 6, 7, 8)  # pages of four tokens with which prompts begin
+
+
+def alike(id: int, beginnings: tuple[int, ...] = COMMON, **state) -> Waiting:
+    request = prompt(id, tokens=18, limit=8, forecast=4.0, beginnings=beginnings)
+    return Waiting(request, (0, float(id), id), Grid(64).row(request.forecast, 8), 0, **{"unread": 18, **state})
+
+
+def admitted(waiting: list[Waiting], seen: View) -> list[int]:
+    queue = WaitingQueue()
+    for sequence in waiting:
+        queue.add(sequence)
+    return [sequence.prompt.id for sequence in make(Rules("default", 64)).admit(queue, seen)]
+
+
+def sharing(**state) -> View:
+    return replace(view(Memory(60, 4), Running()), **{"at_once": True, **state})
+
+
+def test_those_admitted_together_need_pages_for_what_they_do_not_share() -> None:
+    queue = [alike(1), alike(2), alike(3, (5, 6, 9, 10)), alike(4, (1, 2, 3, 4))]
+    assert admitted(queue, sharing(free=9)) == [1, 2, 3], "5 pages, 1 and 3"
+    assert admitted(queue, sharing(free=8)) == [1, 2]
+    assert admitted(queue, sharing(free=9, at_once=False)) == [1], "where one might pause nobody counts on the others"
+    assert admitted(queue, sharing(queries=19)) == [1, 2], "18 tokens and 2"
+    assert sharing().all_to_read(queue) == 18 + 2 + 10 + 18
+
+
+def test_who_comes_back_from_the_host_shares_with_nobody_admitted_beside_it() -> None:
+    back = alike(2, cached=8, unread=10)
+    assert admitted([alike(1), back, alike(3)], sharing(free=10)) == [1, 2], "5 pages and all its 5"
+    assert sharing().joined(back, ()) == []
+
+
+def test_who_was_admitted_before_waits_where_it_would_read_before_those_that_share() -> None:
+    again = alike(3, beginnings=(), turn=1, unread=30)
+    assert admitted([alike(1), alike(2), again], sharing(queries=40)) == [1, 2]
+    assert admitted([alike(1), again], sharing(queries=40)) == [1, 3], "nobody shares"
+    assert admitted([alike(1), alike(3, turn=1, unread=36)], sharing(queries=20)) == [1], "it would read for the other"
+    assert admitted([alike(3, turn=1, unread=36)], sharing(queries=20)) == [3]
+    assert admitted([alike(1), alike(2), again], sharing(queries=50)) == [1, 2, 3], "all are read at once"
+
+
+def test_a_known_page_behind_one_that_was_forgotten_is_used_by_the_second_alone() -> None:
+    common = CommonPages()
+    common.keep(9, 6)
+    common.leave(9)
+    assert common.used_by(COMMON) == [5, 7, 8] and common.used_by(COMMON, coming=(5,)) == [5, 6, 7, 8]
+    queue = [alike(1), alike(2), alike(3)]
+    assert admitted(queue, sharing(common=common, free=10)) == [1, 2, 3], "5 pages, then those behind the first, then 1"
+    assert admitted(queue, sharing(common=common, free=9)) == [1, 2]
