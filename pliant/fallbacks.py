@@ -16,16 +16,19 @@ logger = logging.getLogger("pliant.fallbacks")
 class Fallback:
     """`kind`: what failed (capture, package, memory, precision, attention).
 
-    `reason`: what happened and what is done, one sentence.
+    `reason`: what happened and what is done, one sentence. `batch`: how many requests of a launch at `setting` run at once
+    from now on; 0 where that has not changed.
     """
 
     kind: str
     reason: str
+    setting: int = 0
+    batch: int = 0
 
 
-def note(kind: str, reason: str) -> None:
+def note(kind: str, reason: str, setting: int = 0, batch: int = 0) -> None:
     """Report a fallback, to the collector of this process or else to its log."""
-    logger.warning("%s", reason, extra={"kind": kind})
+    logger.warning("%s", reason, extra={"kind": kind, "setting": setting, "batch": batch})
 
 
 class Collector(logging.Handler):
@@ -39,7 +42,9 @@ class Collector(logging.Handler):
         logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._noted.append(Fallback(str(vars(record).get("kind", "")), record.getMessage()))
+        given = vars(record)
+        sizes = int(given.get("setting", 0)), int(given.get("batch", 0))
+        self._noted.append(Fallback(str(given.get("kind", "")), record.getMessage(), *sizes))
 
     def take(self) -> tuple[Fallback, ...]:
         """Return what was noted since the last call."""

@@ -21,6 +21,7 @@ from pliant.protocol import (
     Finished,
     JournalEntry,
     Launch,
+    Limited,
     Request,
     Restarted,
     Result,
@@ -63,6 +64,8 @@ def _event_fields(event: Event) -> Fields:
             return {"type": "woke"}
         case Changed(facts):
             return {"type": "changed", "facts": facts}
+        case Limited(setting, batch):
+            return {"type": "limited", "setting": setting, "batch": batch}
         case Restarted(reason):
             return {"type": "restarted", "reason": reason}
 
@@ -109,6 +112,8 @@ def _event(fields: Fields) -> Event:
             return Woke(**fields)
         case "changed":
             return Changed(**fields)
+        case "limited":
+            return Limited(**fields)
         case "restarted":
             return Restarted(**fields)
         case other:

@@ -107,6 +107,17 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
+class Limited:
+    """A device has lacked memory. From now on at most `batch` requests of a launch at this setting run at once.
+
+    More of them run one part after the other. A scheduler that chooses no sizes of batches may ignore it.
+    """
+
+    setting: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Restarted:
     """The scheduler has raised an error, and a fresh one takes its place. Only journals hold this: nobody handles it.
 
@@ -117,7 +128,7 @@ class Restarted:
     reason: str
 
 
-Event = Arrived | Finished | Failed | Cancelled | Woke | Changed | Restarted
+Event = Arrived | Finished | Failed | Cancelled | Woke | Changed | Limited | Restarted
 
 
 @dataclass(frozen=True, slots=True)

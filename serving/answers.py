@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pliant.protocol import Launch, Request
+from pliant.protocol import Action, Answer, Launch, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +92,19 @@ class Pending:
         batch, setting = len(dispatched.launch.requests), dispatched.launch.setting
         all_results = tuple(self.launches.values())
         return Completed(result.output, setting, batch, queued, result.seconds, late_by, reason, all_results)
+
+
+def judged(answer: Completed | Rejected, late_by: float) -> Completed | Rejected:
+    """Return the answer with its lateness by now: the event loop may have had other work since it was given."""
+    return replace(answer, late_by=late_by) if isinstance(answer, Completed) else answer
+
+
+def settle_what_ran(pending_by_id: dict[int, Pending], now: float) -> list[Action]:
+    """Answer the requests that have an output with it, as no launch of the former scheduler is known any more."""
+    actions: list[Action] = []
+    for id, pending in list(pending_by_id.items()):
+        if pending.launches and not pending.answer.done():
+            launch = pending.last.dispatched.launch.id
+            actions.append(Answer(id, launch, "failed"))
+            pending_by_id.pop(id).settle(pending.completed(launch, now, "failed"))
+    return actions

@@ -28,6 +28,7 @@ from pliant.protocol import (
     Finished,
     JournalEntry,
     Launch,
+    Limited,
     Request,
     Restarted,
     Result,
@@ -35,7 +36,7 @@ from pliant.protocol import (
     Woke,
 )
 from serving.answer_rate import AnswerRate
-from serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected
+from serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected, judged, settle_what_ran
 from serving.client import ANYBODY, Client
 from serving.clock import Clock
 from serving.recovery import Recovery
@@ -47,6 +48,7 @@ logger = logging.getLogger("pliant.serving")
 
 Record = Callable[[JournalEntry], None]
 Read = Callable[[Pending, Result], Result]
+NEWEST = 0.05  # weight of the newest request in the mean deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,6 @@ class Limits:
     launch: float = 60.0  # seconds after which a launch counts as hung and its worker is killed
     drain: float = 120.0  # seconds that `stop` waits for pending requests
     ahead: bool = False  # whether a worker may be given its next batch while one runs
-
-
-NEWEST = 0.05  # weight of the newest request in the mean deadline
 
 
 class Driver:
@@ -102,6 +101,8 @@ class Driver:
         self._factory, self._recovery = factory, Recovery()
         self._generation = 0  # of schedulers
         self._abandoned: list[Launch] = []  # launches of former schedulers
+        self._batches: dict[int, int] = {}  # setting -> requests of a launch that run at once, where memory lacked
+        self._started = False
 
     @property
     def now(self) -> float:
@@ -160,6 +161,8 @@ class Driver:
         self._spares.start()
         if self._facts is not None:
             self.change(self._facts)
+        self._started = True
+        self._repeat_limits()
 
     async def submit(
         self,
@@ -194,16 +197,11 @@ class Driver:
         else:
             self._handle(Arrived(request), now)
         try:
-            return self._on_clock(await answer, request)
+            return judged(await answer, self._clock() - request.deadline)
         except asyncio.CancelledError:
             if self._pending.pop(request.id, None) is not None and not self._recovery.forget(request.id):
                 self._handle(Cancelled(request.id), self._tick())
             raise
-
-    def _on_clock(self, answer: Completed | Rejected, request: Request) -> Completed | Rejected:
-        """Return the answer with its lateness by now: the event loop may have had other work since it was given."""
-        late_by = self._clock() - request.deadline
-        return replace(answer, late_by=late_by) if isinstance(answer, Completed) else answer
 
     def change(self, facts: Mapping[str, Any]) -> None:
         """Replace what the scheduler knows (profiles, tasks); the journal records it as `Changed`.
@@ -222,6 +220,17 @@ class Driver:
             raise SchedulerError(f"the scheduler failed: {type(error).__name__}: {error}") from error
         self._facts = facts
         self._follow(event, actions, now)
+
+    def limit(self, setting: int, batch: int) -> None:
+        """Give the scheduler the event `Limited`, unless it knows of a limit that is no higher."""
+        if batch < self._batches.get(setting, batch + 1):
+            self._batches[setting] = batch
+            if self._started:
+                self._handle(Limited(setting, batch), self._tick())
+
+    def _repeat_limits(self) -> None:
+        for setting, batch in self._batches.items():
+            self._handle(Limited(setting, batch), self._tick())
 
     async def update(self, value: Any, rebuild: Rebuild) -> None:
         """Send an update of the model to every worker. `rebuild` gives the build of the updated model for a restart."""
@@ -350,7 +359,7 @@ class Driver:
         self._generation += 1
         self._abandoned = [launch for slot in self._slots for launch in slot.in_flight]
         self._scheduler, now = self._factory(), self._tick()
-        actions = self._settle_what_ran(now)
+        actions = settle_what_ran(self._pending, now)
         culprit = self._recovery.begin(event, self._pending)
         if culprit is not None:
             actions.append(Drop(culprit, "failed"))
@@ -358,17 +367,8 @@ class Driver:
         self._record(JournalEntry(now, Restarted(reason), tuple(actions)))
         if self._facts is not None:
             self._handle(Changed(self._facts), now)
+        self._repeat_limits()
         self._refill_soon()
-
-    def _settle_what_ran(self, now: float) -> list[Action]:
-        """Answer the requests that have an output with it, as no launch of the former scheduler is known any more."""
-        actions: list[Action] = []
-        for id, pending in list(self._pending.items()):
-            if pending.launches and not pending.answer.done():
-                launch = pending.last.dispatched.launch.id
-                actions.append(Answer(id, launch, "failed"))
-                self._pending.pop(id).settle(pending.completed(launch, now, "failed"))
-        return actions
 
     def _refill_soon(self) -> None:
         """Go on with what waits for a fresh scheduler, in a turn of its own: it may fail over that, too."""

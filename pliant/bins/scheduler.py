@@ -19,7 +19,20 @@ from pliant.bins.work import Work, latest_end
 from pliant.devices import Devices
 from pliant.errors import InputError
 from pliant.fairness import Fairness
-from pliant.protocol import Action, Answer, Arrived, Cancelled, Changed, Drop, Event, Failed, Finished, Request, Woke
+from pliant.protocol import (
+    Action,
+    Answer,
+    Arrived,
+    Cancelled,
+    Changed,
+    Drop,
+    Event,
+    Failed,
+    Finished,
+    Limited,
+    Request,
+    Woke,
+)
 from pliant.retries import Retries
 
 
@@ -123,7 +136,7 @@ class BinsScheduler:
                     self._fairness.leave(request)
             case Changed():
                 raise InputError("facts", "given", "left out: a bins scheduler is replaced as a whole")
-            case Woke():
+            case Woke() | Limited():
                 self._wake(now, actions)
         return actions
 

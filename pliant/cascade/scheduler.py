@@ -37,6 +37,7 @@ from pliant.protocol import (
     Failed,
     Finished,
     Launch,
+    Limited,
     Request,
     Result,
     Woke,
@@ -122,7 +123,7 @@ class CascadeScheduler:
                 actions = []
             case Changed():
                 raise InputError("facts", "given", "left out: a cascade's scheduler is replaced as a whole")
-            case Woke():
+            case Woke() | Limited():
                 actions = []
         actions += self._expire(now)
         actions += self._devices.restarts(now)

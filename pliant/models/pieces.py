@@ -36,8 +36,8 @@ class Pieces:
     ) -> list[R]:
         """Return the results of `whole`, one a payload, or of `part` for piece after piece where memory has been lacking.
 
-        `key` and `name`: what the size is remembered under, and what sentences call it. `part` None: no piece takes less
-        memory than the whole. Raises `torch.OutOfMemoryError` where not even one payload fits.
+        `key` and `name`: what the size is remembered under, a launch's setting, and what sentences call it. `part` None:
+        no piece takes less memory than the whole. Raises `torch.OutOfMemoryError` where not even one payload fits.
         """
         results: list[R] = []
         while len(results) < len(payloads):
@@ -57,4 +57,4 @@ class Pieces:
     def _lower(self, key: int, name: str, tried: int) -> None:
         self._most[key] = most = max(1, tried // 2)
         self._lacks[key] = f"{name} runs at most {most} at a time: the device lacked memory for {tried}"
-        fallbacks.note("memory", self._lacks[key])
+        fallbacks.note("memory", self._lacks[key], key, most)

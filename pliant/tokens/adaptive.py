@@ -88,7 +88,8 @@ class AdaptivePolicy:
     def _set_knowledge(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge = knowledge if self._only is None else knowledge.only(self._only)
         self._settings = knowledge.latency.settings
-        self._profile_GN = knowledge.latency.dense(self._config.max_batch)
+        self._profile_GN = knowledge.seconds(self._config.max_batch)
+        self._most_G = [knowledge.limits.get(setting, self._config.max_batch) for setting in self._settings]
         self._fastest = float(self._profile_GN[:, 1].min())
         self._accuracy_G = {
             task: np.array([shares[s] for s in self._settings]) for task, shares in knowledge.accuracy.items()
@@ -100,7 +101,9 @@ class AdaptivePolicy:
         self._turnaround = turnaround
         self._seconds_GN = self._profile_GN.copy()
         self._seconds_GN[:, 1:] += turnaround
-        self._size_G = [_full_size(row, self._config) for row in self._seconds_GN]
+        self._size_G = [
+            _full_size(row[: most + 1], self._config) for row, most in zip(self._seconds_GN, self._most_G, strict=True)
+        ]
         buckets = [size for size in self._knowledge.latency.buckets if size <= self._config.max_batch]
         self._buckets_G = [[size for size in buckets if size < full] + [full] for full in self._size_G]
         self._first_GN = [
@@ -109,6 +112,10 @@ class AdaptivePolicy:
         self._sample_G = np.array([row[n] / n for row, n in zip(self._seconds_GN, self._size_G, strict=True)])
         for key, kind in self._kinds.items():
             kind.worth_G, kind.hull = self._worth(key)
+
+    @property
+    def knowledge(self) -> Knowledge:
+        return self._knowledge
 
     def learn(self, knowledge: Knowledge) -> None:
         check_tasks(knowledge, (request.task for request in self._requests.values()))
@@ -199,7 +206,7 @@ class AdaptivePolicy:
             first = next((i for i, choice in enumerate(chosen) if choice != DROP), None)
             if first is not None:
                 index = chosen[first]
-                served = _in_time(batches[first], seconds_GN[index], now)
+                served = _in_time(batches[first][: self._most_G[index]], seconds_GN[index], now)
                 if served:  # Nothing is left where fewer requests were measured to take longer.
                     self._fill(served, index, worth, seconds_GN[index], now, pool.order)
                     return self._decision(served, index)

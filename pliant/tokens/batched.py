@@ -84,9 +84,13 @@ class BatchedPolicy:
 
     def _set_knowledge(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
-        self._seconds_GN = knowledge.latency.dense(self._batching.max_batch)
+        self._seconds_GN = knowledge.seconds(self._batching.max_batch)
         self._index = {setting: i for i, setting in enumerate(knowledge.latency.settings)}
         self._fastest = float(self._seconds_GN[:, 1].min())
+
+    @property
+    def knowledge(self) -> Knowledge:
+        return self._knowledge
 
     def learn(self, knowledge: Knowledge) -> None:
         check_tasks(knowledge, (r.task for batch in self._queue.batches for r in batch.requests.values()))

@@ -49,10 +49,10 @@ class OtasChooser:
         self.learn(knowledge)
 
     def learn(self, knowledge: Knowledge) -> None:
-        table, max_batch = knowledge.latency, self._config.max_batch
+        table, most = knowledge.latency, self._config.max_batch
         self._remaining = []
         self._settings, self._rule = table.settings, knowledge.rule
-        self._sample_G = np.array([table.at(setting, max_batch) / max_batch for setting in table.settings])
+        self._sample_G = np.array([knowledge.at(setting, most) / most for setting in table.settings])
         self._accuracy_G = {task: np.array([k[s] for s in table.settings]) for task, k in knowledge.accuracy.items()}
 
     def arrived(self, request: Request, now: float) -> None:

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pliant.errors import InputError
 from pliant.fairness import Turn
 from pliant.latency import LatencyTable
@@ -27,6 +30,7 @@ class Knowledge:
     loading: Mapping[int, float] = field(default_factory=dict)  # seconds to load a variant (infaas)
     devices: tuple[str, ...] = ()  # the name of each worker's device, such as cuda:1; empty: not said
     lead: float = 0.0  # seconds before a device's expected end at which its next batch is sent to it; 0: at the end
+    limits: Mapping[int, int] = field(default_factory=dict)  # setting -> requests that run at once, where memory lacked
 
     def __post_init__(self) -> None:
         for task, shares in self.accuracy.items():
@@ -40,8 +44,21 @@ class Knowledge:
         accuracy = {task: {s: shares[s] for s in latency.settings} for task, shares in self.accuracy.items()}
         return replace(self, latency=latency, accuracy=accuracy)
 
+    def at(self, setting: int, count: int) -> float:
+        """Return the seconds of `count` requests. More than the setting's limit run one part after the other."""
+        most = min(self.limits.get(setting, count), count)
+        whole, rest = divmod(count, most)
+        return whole * self.latency.at(setting, most) + (self.latency.at(setting, rest) if rest else 0.0)
+
+    def seconds(self, up_to: int) -> NDArray[np.float64]:
+        """Return an array whose [i, n] is the seconds of n requests at the i-th setting, from 0 to `up_to` requests."""
+        if not self.limits:
+            return self.latency.dense(up_to)
+        table = [[0.0, *(self.at(setting, n) for n in range(1, up_to + 1))] for setting in self.latency.settings]
+        return np.asarray(table)
+
     def plain(self) -> dict[str, Any]:
-        """Return it as the facts of a `Changed` event: JSON values only."""
+        """Return it as the facts of a `Changed` event: JSON values only. Limits have an event of their own."""
         table, rule = self.latency, self.rule
         return {
             "latency": {
@@ -122,6 +139,10 @@ class Policy(Protocol):
 
     fair: bool
     """Whether it decides by whose turn it is; to the published policies all tenants are the same."""
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What it decides by."""
 
     def __len__(self) -> int:
         """Return the number of waiting requests."""

@@ -13,7 +13,20 @@ from pliant.devices import Devices, Running
 from pliant.errors import InputError
 from pliant.fairness import FAIRNESS, Fairness, FairnessConfig, Turn
 from pliant.latency import LatencyTable
-from pliant.protocol import Action, Answer, Arrived, Cancelled, Changed, Drop, Event, Failed, Finished, Request, Woke
+from pliant.protocol import (
+    Action,
+    Answer,
+    Arrived,
+    Cancelled,
+    Changed,
+    Drop,
+    Event,
+    Failed,
+    Finished,
+    Limited,
+    Request,
+    Woke,
+)
 from pliant.retries import Retries
 from pliant.tokens.policy import Decision, Knowledge, Policy, PoolState, check_tasks
 
@@ -40,6 +53,7 @@ class TokensScheduler:
         self._retries = Retries(self._options.attempts)
         self._latency: LatencyTable | None = None  # of the latest profile
         self._lead = 0.0  # seconds, of the latest profile
+        self._limits: dict[int, int] = {}  # setting -> requests that run at once, where a device lacked memory for more
         self._now = 0.0  # of the latest event
 
     @property
@@ -78,6 +92,10 @@ class TokensScheduler:
                 actions = self._fail(event, now)
             case Changed(facts):
                 self._learn(Knowledge.of(facts))
+                actions = []
+            case Limited(setting, batch):
+                self._limits[setting] = min(batch, self._limits.get(setting, batch))
+                self._policy.learn(replace(self._policy.knowledge, limits=dict(self._limits)))
                 actions = []
             case Cancelled(request_id):
                 self._retries.forget(request_id)
@@ -148,7 +166,7 @@ class TokensScheduler:
             raise InputError("devices", ", ".join(knowledge.devices), f"as many as the scheduler has, {self._workers}")
         # A running request may fail and wait again, so its task is in use too.
         check_tasks(knowledge, (r.task for running in self._devices.running for r in running.carried))
-        self._policy.learn(knowledge)
+        self._policy.learn(replace(knowledge, limits=dict(self._limits)))
         if knowledge.latency != self._latency:  # the old table's correction does not hold for the new one
             self._devices.slowdown = 1.0
         self._latency, self._lead = knowledge.latency, knowledge.lead
@@ -197,7 +215,7 @@ class TokensScheduler:
         """Return the seconds by the profile of `count` of the decision's requests."""
         if count == len(decision.run) or self._latency is None:
             return decision.seconds
-        return self._latency.at(decision.setting, count)
+        return self._policy.knowledge.at(decision.setting, count)
 
     def _finish(self, event: Finished, now: float) -> list[Action]:
         running = self._devices.finish(event, now)

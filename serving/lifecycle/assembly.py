@@ -13,6 +13,7 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
+from pliant.fallbacks import Fallback
 from pliant.protocol import JournalEntry, Scheduler
 from serving.clock import Clock
 from serving.driver import Driver, Limits, Read, Record
@@ -117,6 +118,7 @@ class Blueprint(Generic[H]):
     read: Read = lambda _pending, result: result
     ahead: bool = False  # whether the scheduler gives a worker its next batch while one runs
     facts: Mapping[str, Any] | None = None  # the scheduler's first event, so that the journal is complete
+    limited: bool = False  # whether the scheduler takes `Limited`: its settings are what its runtimes name in fallbacks
 
 
 def generation_maker(
@@ -136,8 +138,14 @@ def generation_maker(
         limits = Limits(launch=settings.launch_limit, ahead=plan.ahead)
         fresh = plan.make_scheduler
         spares = [worker_factory(build) for build in spare_builds(plan.builds, settings.spare)]
+
+        def fell_back(fallback: Fallback) -> None:
+            metrics.fell_back(fallback)
+            if plan.limited and fallback.batch:
+                driver.limit(fallback.setting, fallback.batch)
+
         for worker in (*workers, *spares):
-            worker.on_fallback = metrics.fell_back
+            worker.on_fallback = fell_back
         driver = Driver(
             fresh(), workers, record, clock, limits, metrics.died_idle, plan.read, plan.facts, fresh, spares
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Generic
 
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
 
+from pliant.fallbacks import Fallback
 from serving.clock import Clock
 from serving.driver import Driver
 from serving.lifecycle.catalog import Catalog
@@ -75,6 +75,10 @@ class Endpoint(Generic[S, C, H, D, M]):
 def described_devices(settings: Settings, driver: Driver) -> list[dict[str, Any]]:
     """Return what a status says of the device of each worker."""
     return [
-        {"name": device_of(settings, worker), "up": up, "fallbacks": [asdict(fallback) for fallback in fallbacks]}
+        {"name": device_of(settings, worker), "up": up, "fallbacks": [_described(fallback) for fallback in fallbacks]}
         for worker, (up, fallbacks) in enumerate(zip(driver.up, driver.fallbacks, strict=True))
     ]
+
+
+def _described(fallback: Fallback) -> dict[str, str]:
+    return {"kind": fallback.kind, "reason": fallback.reason}

@@ -95,6 +95,9 @@ def blueprint(settings: TokensSettings, origins: Origins, catalog: Servable) -> 
         waiting=lambda driver: cast(TokensScheduler, driver.scheduler).waiting,
         ahead=True,
         facts=knowledge.plain(),
+        limited=not CHOICES[
+            settings.policy
+        ].variants,  # a variant's runtime knows gamma 0 alone, not the variant's number
     )
 
 

@@ -20,6 +20,7 @@ from pliant.protocol import (
     Finished,
     JournalEntry,
     Launch,
+    Limited,
     Request,
     Restarted,
     Result,
@@ -135,6 +136,10 @@ LINES = (
         '"requests": [], "setting": 2, "kind": "load", "expected": 0.5}]}',
     ),
     (JournalEntry(1.0, Cancelled(6), ()), '{"now": 1.0, "event": {"type": "cancelled", "request": 6}, "actions": []}'),
+    (
+        JournalEntry(1.0, Limited(-5, 16), ()),
+        '{"now": 1.0, "event": {"type": "limited", "setting": -5, "batch": 16}, "actions": []}',
+    ),
     (
         JournalEntry(1.0, Restarted("bug"), ()),
         '{"now": 1.0, "event": {"type": "restarted", "reason": "bug"}, "actions": []}',

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pliant.errors import InputError, SchedulerError
-from pliant.protocol import Action, Changed, Failed, Finished, Launch, replay
+from pliant.protocol import Action, Changed, Failed, Finished, Launch, Limited, replay
 from tests.fixtures.fakes import FifoScheduler, run_virtually
 from tests.serving.test_driver import Bench
 
@@ -125,5 +125,25 @@ def test_a_load_occupies_the_worker_for_as_long_as_it_took():
         assert bench.workers[0].calls == ["start", ("load", 2), ("x",)]
         assert [e.event.seconds for e in bench.journal if isinstance(e.event, Finished)] == [0.5, 0.02]
         await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_a_device_that_lacks_memory_is_told_to_the_scheduler_once_and_behind_the_facts():
+    async def main():
+        bench = Bench(facts={"facts": 1})
+        bench.driver.limit(-5, 16)  # as the worker starts
+        await bench.driver.start()
+        for batch in (8, 8, 16):
+            bench.driver.limit(-5, batch)
+        bench.driver.limit(0, 16)
+        assert [entry.event for entry in bench.journal] == [
+            Changed({"facts": 1}),
+            Limited(-5, 16),
+            Limited(-5, 8),
+            Limited(0, 16),
+        ]
+        await bench.driver.stop()
+        assert replay(FifoScheduler(), bench.journal) == bench.journal
 
     run_virtually(main())

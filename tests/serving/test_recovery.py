@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pliant.errors import SchedulerError
 from pliant.journal import decode, encode
-from pliant.protocol import Answer, Arrived, Changed, Drop, Finished, Launch, Request, Restarted, replay
+from pliant.protocol import Answer, Arrived, Changed, Drop, Finished, Launch, Limited, Request, Restarted, replay
 from serving.answers import Completed
 from serving.clock import loop_clock
 from serving.driver import Driver, Limits
@@ -293,3 +293,19 @@ def test_a_new_request_waits_behind_those_that_wait_and_who_leaves_is_struck_out
     assert recovery.note(Drop(2, "late"))
     assert recovery.next() == 5
     assert not recovery.takes(6)
+
+
+def test_a_fresh_scheduler_knows_which_batches_the_devices_lack_memory_for():
+    async def main():
+        bench = Bench()
+        await bench.driver.start()
+        bench.driver.limit(0, 2)
+        await bench.ask("bad")
+        await bench.driver.stop()
+        return [entry.event for entry in bench.journal]
+
+    events = run_virtually(main())
+    again = [
+        type(event).__name__ for event in events[next(at for at, e in enumerate(events) if isinstance(e, Restarted)) :]
+    ]
+    assert again[:3] == ["Restarted", "Changed", "Limited"] and events.count(Limited(0, 2)) > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pliant.fallbacks import Collector
 from pliant.models.pieces import Pieces
 
 CPU = torch.device("cpu")
@@ -30,12 +31,17 @@ def test_every_payload_has_its_result_in_order_whatever_fits(room):
 
 
 def test_the_size_that_fits_is_kept_for_later_batches_of_the_same_key_and_told():
-    pieces, memory = Pieces(CPU), Memory(3)
-    pieces.run(0, "small", list(range(8)), memory, memory)
+    pieces, memory, collector = Pieces(CPU), Memory(3), Collector()
+    pieces.run(5, "small", list(range(8)), memory, memory)
     assert memory.tried == [8, 4, 2, 2, 2, 2]
     assert pieces.fallbacks == ("small runs at most 2 at a time: the device lacked memory for 4",)
+    noted = collector.take()
+    assert [(fallback.kind, fallback.setting, fallback.batch) for fallback in noted] == [
+        ("memory", 5, 4),
+        ("memory", 5, 2),
+    ]
     memory.tried.clear()
-    pieces.run(0, "small", list(range(4)), memory, memory)
+    pieces.run(5, "small", list(range(4)), memory, memory)
     assert memory.tried == [2, 2]
     memory.tried.clear()
     pieces.run(1, "large", list(range(3)), memory, memory)
