@@ -47,14 +47,14 @@ _QUIET = {
 
 
 def model_spec(registry: Registry, alias: str) -> ModelSpec:
-    """Return what Pliant's own service would serve. Raises as `load_catalog` does."""
+    """Return what Pliant's own service would serve, in its precision. Raises as `load_catalog` does."""
     catalog = load_catalog(registry, alias)
     tasks = []
     for name in catalog.tasks:
         folder, published = registry.fetch(TOKENS_TASK + name, alias)
         tasks.append(Artifact(str(folder.absolute()), published.digest))
     backbone = Artifact(str(catalog.folder.absolute()), catalog.backbone_digest)
-    return ModelSpec(backbone, tuple(tasks), catalog.image_size)
+    return ModelSpec(backbone, tuple(tasks), catalog.image_size, catalog.profile.precision)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from PIL import Image
 from pliant.device import AUTO, resolve_device
 from pliant.models.image import to_pixels
 from pliant.tokens.artifact import Backbone, Task
-from pliant.tokens.runtime import Payload, TokensRuntime
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 from registry import codec
 from serving.tokens.images import FORMATS
 
@@ -43,11 +43,12 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Which artifacts to serve. `image_size` in pixels."""
+    """Which artifacts to serve. `image_size` in pixels; `precision`: see `Execution` of the runtime."""
 
     backbone: Artifact
     tasks: tuple[Artifact, ...]
     image_size: int
+    precision: str | None = None
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -56,7 +57,7 @@ class ModelSpec:
     def of(text: str) -> ModelSpec:
         plain = json.loads(text)
         tasks = tuple(Artifact(**task) for task in plain["tasks"])
-        return ModelSpec(Artifact(**plain["backbone"]), tasks, plain["image_size"])
+        return ModelSpec(Artifact(**plain["backbone"]), tasks, plain["image_size"], plain["precision"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,8 @@ class Model:
         tasks = [codec.load(Task, Path(task.folder), task.digest) for task in served.tasks]
         self.size = served.image_size
         self._classes = {task.name: task.classes for task in tasks}
-        self._runtime = TokensRuntime(backbone, served.backbone.digest, tasks, resolve_device(AUTO))
+        execution = Execution(precision=served.precision)
+        self._runtime = TokensRuntime(backbone, served.backbone.digest, tasks, resolve_device(AUTO), execution)
         blank = np.zeros((self.size, self.size, 3), dtype=np.uint8)
         for batch in sorted({*(2**i for i in range(most.bit_length())), most}):
             self._runtime.run(GAMMA, [Payload(tasks[0].name, blank)] * batch)

@@ -27,6 +27,7 @@ from flows.release import open_registry
 from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.errors import PliantError
+from pliant.precision import FLOAT32
 from registry.names import BINS_ENCODER
 
 MAX_LENGTH = 256  # tokens: the model's own max_seq_length
@@ -59,7 +60,8 @@ def prepared(lengths: NDArray[np.int32], slo: float = 0.15) -> Served:
     path = project.home / LENGTHS
     pandas.DataFrame({"length": lengths}).to_parquet(path)
     stream = {"encoder": f"path:{folder}", "name": TASK, "lengths": [f"parquet:{path}"]}
-    _run_flow(project, {"streams": [{**stream, "max_length": MAX_LENGTH, "slo": slo}]})
+    streams = [{**stream, "max_length": MAX_LENGTH, "slo": slo}]
+    _run_flow(project, {"streams": streams, "arithmetic": {"precision": FLOAT32}})  # as what it is compared with
     return served(project, str(folder))
 
 

@@ -32,6 +32,9 @@ from registry.mlflow_store import CHAMPION
 from registry.names import TOKENS_VARIANT
 from serving.tokens.variants import load_variants
 
+FULL = {"arithmetic": OVERRIDES["arithmetic"]}
+"""Of the flow's configuration where the champion has its sizes: float32, as what it is compared with."""
+
 TRAINING = 60.0  # seconds on the slow setting to train a champion of the demo's sizes
 
 
@@ -46,14 +49,14 @@ class Ground(Context):
         if self.known() is None:
             which = "the flow's" if self.full else "the demo's"
             Console().print(f"There is no champion yet: one of {which} sizes is trained first.")
-            run_flow(None, {} if self.full else OVERRIDES)
+            run_flow(None, FULL if self.full else OVERRIDES)
         return live_bundle()
 
     def variants(self) -> bool:
         """Return whether there are models of other sizes; the full setting trains them where there are none."""
         present = bool(open_registry(settings.read(), "tokens").versions(TOKENS_VARIANT)) if self.known() else False
         if self.full and not present:
-            run_flow(None, {}, variants=True)
+            run_flow(None, FULL, variants=True)
         return self.full or present
 
 

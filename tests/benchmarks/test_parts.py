@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 
 from benchmarks import budget, harness
 from benchmarks.bins import bench as bins
+from benchmarks.bins import minilm
 from benchmarks.budget import INCOMPLETE
 from benchmarks.cascade import bench as cascade
 from benchmarks.harness import Part, Skipped, need
@@ -143,3 +145,25 @@ def test_the_help_names_every_part_of_a_benchmark(system):
     """The command line knows them as text, so that `--help` imports no benchmark."""
     named = re.split(r", | or ", system.part("cli", "options").PARTS)
     assert sorted(named) == sorted(system.part("benchmarks", "bench").PARTS)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_is_trained_for_a_comparison_is_served_in_float32_as_its_rivals_are(full, monkeypatch):
+    trained = []
+    monkeypatch.setattr(tokens, "run_flow", lambda _config, overrides, **more: trained.append((overrides, more)))
+    monkeypatch.setattr(tokens, "live_bundle", lambda: None)
+    ground = tokens.Ground(full, lambda _name: None)
+    ground.bundle()
+    assert ground.variants() == full
+    assert [bool(more.get("variants")) for _, more in trained] == ([False, True] if full else [False])
+    assert all(overrides["arithmetic"] == {"precision": "float32"} for overrides, _ in trained)
+
+
+def test_the_embedding_model_of_bins_is_compared_in_float32(tmp_path, monkeypatch):
+    prepared = []
+    monkeypatch.setattr(minilm, "_run_flow", lambda _project, overrides: prepared.append(overrides))
+    monkeypatch.setattr(minilm, "served", lambda *_: None)
+    monkeypatch.setattr(minilm.minilm, "folder", lambda: tmp_path)
+    minilm.prepared(np.array([3, 5], np.int32))
+    (overrides,) = prepared
+    assert overrides["arithmetic"] == {"precision": "float32"}

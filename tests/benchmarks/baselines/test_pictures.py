@@ -8,6 +8,7 @@ import io
 import json
 import urllib.error
 import urllib.request
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -65,6 +66,15 @@ def test_an_image_in_a_body_is_read_as_it_was(spec):
 
 def test_what_the_launcher_tells_a_service_arrives_unchanged(spec):
     assert ModelSpec.of(spec.text()) == spec
+    assert ModelSpec.of(replace(spec, precision="bfloat16").text()).precision == "bfloat16"
+
+
+def test_a_service_computes_in_the_precision_of_the_champion(spec, monkeypatch):
+    given = []
+    monkeypatch.setattr("benchmarks.baselines.model.Execution", lambda precision: given.append(precision))
+    with pytest.raises(AttributeError):  # there is nothing to compute by
+        Model(replace(spec, precision="bfloat16"), 1)
+    assert given == ["bfloat16"]
 
 
 def test_a_service_that_is_not_installed_says_how_to_install_it():
