@@ -63,7 +63,7 @@ def write(folder: Path, name: str, targets: Sequence[Target], details: Mapping[s
     ]
     partial = path.with_suffix(".partial")
     partial.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    partial.replace(path)  # whoever is ended meanwhile leaves the former file whole
+    partial.replace(path)  # a process that is killed meanwhile leaves the former file whole
     return path
 
 

@@ -1,4 +1,4 @@
-"""In which precision a flow's models are served: in half precision where that is faster and accuracy bears it.
+"""In which precision a flow's models are served: in half precision where that is faster and accuracy allows it.
 
 Half precision is bfloat16, or float16 on a GPU without it. What is measured is measured in each of the two, and a plan holds
 figures of the one that it is served in alone. Knows no system.
@@ -20,8 +20,8 @@ FASTER = 0.95
 class ArithmeticConfig:
     """`precision`: auto, or one of pliant.precision.PRECISIONS.
 
-    auto takes half precision where the device has instructions for it and it was measured faster. Whoever names half
-    precision gets it however fast it is. Either way float32 is served where half precision costs more than `tolerance` of
+    auto takes half precision where the device has instructions for it and it was measured faster. Half precision that is
+    named is taken however fast it is. Either way float32 is served where half precision costs more than `tolerance` of
     the share of right answers.
     """
 

@@ -32,7 +32,7 @@ def other_device(challenger: str, champion: str, allowed: bool) -> str:
         return ""
     return (
         f"it was measured on {challenger}, the champion on {champion}: what was measured on one class of device replaces "
-        "nothing of another, unless told to (--other-device, or other_device in the flow's settings)"
+        "nothing of another, except with --other-device (in the flow's settings: other_device)"
     )
 
 

@@ -130,9 +130,9 @@ def _contenders(champion: Champion, context: int) -> list[Contender]:
 def _prompts(generator: Generator, count: int) -> tuple[list[str], list[tuple[int, ...]]]:
     """Return prompts as the predictor reads them, and their tokens in the generator's template."""
     tokenizer = tokenizer_of(generator.tokenizer)
-    _, asks = prompts.load(f"parquet:{ALPACA}")
-    order = np.random.default_rng(7).permutation(len(asks))[: 4 * count]
-    written = rendered(generator, tokenizer, [asks[at] for at in order])
+    _, loaded = prompts.load(f"parquet:{ALPACA}")
+    order = np.random.default_rng(7).permutation(len(loaded))[: 4 * count]
+    written = rendered(generator, tokenizer, [loaded[at] for at in order])
     encoded = [tuple(encoding.ids) for encoding in tokenizer.encode_batch(written, add_special_tokens=False)]
     kept = [ids for ids in encoded if len(ids) <= LONGEST][:count]
     return tokenizer.decode_batch([list(ids) for ids in kept], skip_special_tokens=True), kept

@@ -2,7 +2,7 @@
 
 The service is the real one in its own process, with a device process that computes nothing. What limits it is the event
 loop, which is one core: the processor seconds that the service's process takes for a request say how many requests a second
-that core bears, whatever else runs on the machine. What each step costs is measured by itself, in this process.
+that core can serve, whatever else runs on the machine. What each step costs is measured by itself, in this process.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HEADINGS = (
     "picture",
     "requests/s",
     "ms of a core",
-    "requests/s a core bears",
+    "requests/s a core can serve",
     *(f"{s}, ms" for s in STEPS),
     "rest, ms",
 )
@@ -66,7 +66,7 @@ class HostRow:
 
     @property
     def bears(self) -> float:
-        """Return the requests a second that the service's one core bears."""
+        """Return the requests a second that the service's one core can serve."""
         return 1 / self.seconds
 
     @property

@@ -73,7 +73,7 @@ class Half:
 def measure(
     config: BinsFlowConfig, encoder: Encoder, folder: Path, progress: Progress, half: Half | None = None
 ) -> Latencies:
-    """Take the fastest engine and measure its staircase: in `half`, where that is faster and accuracy bears it.
+    """Take the fastest engine and measure its staircase: in `half`, where that is faster and accuracy allows it.
 
     Raises `InputError` where no engine works here.
     """

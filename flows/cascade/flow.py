@@ -140,7 +140,7 @@ def _in_best_precision(
 ) -> tuple[CascadeFlowConfig, str]:
     """Return the config in the precision that is served, and a sentence on why: empty where there was no choice.
 
-    What costs less is asked first: outputs are not made in a precision that is not faster.
+    What costs less is measured first: no outputs are computed in a precision that is not faster.
     """
     half = half_of(config.arithmetic, config.device)
     if half is None:

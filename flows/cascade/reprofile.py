@@ -106,7 +106,7 @@ def _fastest(
 
 
 def _of_pair(record: Record, pair: SavedPair) -> Record:
-    """Return the record of a plan that was made with these outputs."""
+    """Return the record of a plan that was searched with these outputs."""
     if pair == (record.outputs, record.test):
         return record
     return replace(record, outputs=pair[0], test=pair[1], other=(record.outputs, record.test))

@@ -56,7 +56,7 @@ def measure(config: PackingFlowConfig, generator: Generator, progress: Progress)
 def fitting_memory(config: PackingFlowConfig, generator: Generator) -> Memory:
     """Return the memory to serve with, of as many pages as fit where the settings name no number.
 
-    Raises `InputError` where more was asked for than the device has free, and as `memory_of`.
+    Raises `InputError` where more is required than the device has free, and as `memory_of`.
     """
     free, weights = free_bytes(config.device), weight_bytes(generator)
     each = token_bytes(generator.config, generator.precision)

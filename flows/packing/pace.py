@@ -1,4 +1,4 @@
-"""Whether a length predictor keeps up with the engine: what it forecasts a second, beside what the engine bears."""
+"""Whether a length predictor keeps up with the engine: what it forecasts a second, beside what the engine serves."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from profiling.packing import pace
 
 logger = logging.getLogger("pliant.flows")
 
-WAIT = 0.05  # seconds that a service waits for a forecast unless it is told otherwise (PLIANT_PREDICT_LIMIT)
+WAIT = 0.05  # seconds that a service waits for a forecast by default (PLIANT_PREDICT_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`alone`: seconds until one prompt is forecast. `engine`: requests a second that the engine bears at most."""
+    """`alone`: seconds until one prompt is forecast. `engine`: requests a second that the engine serves at most."""
 
     alone: float
     prompts_per_second: float
@@ -25,14 +25,14 @@ class Pace:
 
     @property
     def keeps_up(self) -> bool:
-        """Whether forecasts come in time at every rate that the engine bears."""
+        """Whether forecasts come in time at every rate that the engine serves."""
         return self.alone < WAIT and self.prompts_per_second > self.engine
 
     def describe(self) -> str:
         """Return a sentence for people."""
         figures = (
             f"the predictor forecasts {self.prompts_per_second:.0f} prompts/s, one alone in {1000 * self.alone:.1f} ms; "
-            f"the engine bears at most {self.engine:.1f} requests/s"
+            f"the engine serves at most {self.engine:.1f} requests/s"
         )
         if self.keeps_up:
             return figures

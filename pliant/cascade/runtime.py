@@ -105,7 +105,7 @@ class CascadeRuntime:
     def _run_piece(
         self, loaded: _Loaded, importance: bool, payloads: Sequence[Payload]
     ) -> list[tuple[NDArray[np.float32], NDArray[np.float32] | None]]:
-        """Return for each text its logits and, if asked, the importance of its tokens."""
+        """Return for each text its logits and, where it is wanted, the importance of its tokens."""
         with torch.inference_mode():
             arguments, valid_BN = self._pad(loaded, payloads)
             received = Received(valid_BN) if importance else None

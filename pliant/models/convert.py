@@ -13,8 +13,8 @@ M = TypeVar("M", bound=nn.Module)
 def convert(model: M, dtype: torch.dtype) -> M:
     """Return the model, whose weights are of this type from now on.
 
-    What a model computes as it is made, such as the frequencies of rotary embeddings, keeps its type: in half precision
-    late positions would fall together.
+    What a model computes as it is constructed, such as the frequencies of rotary embeddings, keeps its type: in half
+    precision late positions would fall together.
     """
     stored = set(model.state_dict())
     tensors = (*model.named_parameters(), *((name, each) for name, each in model.named_buffers() if name in stored))

@@ -101,7 +101,7 @@ class DeviceEngine(EngineStatus):
 
 class ForecastsStatus(BaseModel):
     alive: bool = Field(description="whether the predictor's process runs")
-    last_minute: int = Field(description="forecasts that were asked for in the last minute")
+    last_minute: int = Field(description="forecasts that were requested in the last minute")
     late: float = Field(description="share of them that came too late")
     failed: float = Field(description="share of them for which no predictor ran")
 

@@ -29,9 +29,9 @@ def devices(settings: Settings) -> list[str]:
 
 @cache
 def auto_device() -> str:
-    """Return the device that "auto" stands for here. Raises `WorkerError` where torch cannot be asked.
+    """Return the device that "auto" stands for here. Raises `WorkerError` where torch cannot be queried.
 
-    A process of its own asks torch, unless this one has loaded it: a service does without.
+    A process of its own queries torch, unless this one has loaded it: a service does without.
     """
     if (loaded := sys.modules.get("pliant.device")) is not None:
         return str(loaded.resolve_device(AUTO))
@@ -39,9 +39,9 @@ def auto_device() -> str:
 
 
 def free_memory(device: str) -> int:
-    """Return the bytes that a device has free. Raises `WorkerError` where torch cannot be asked.
+    """Return the bytes that a device has free. Raises `WorkerError` where torch cannot be queried.
 
-    Of a GPU another process asks: this one would occupy some of it from then on.
+    Another process queries a GPU: this one would occupy some of it from then on.
     """
     if device == "cpu":
         return memory.free_memory()

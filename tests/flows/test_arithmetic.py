@@ -1,4 +1,4 @@
-"""Half precision is served where it is faster and accuracy bears it, and float32 elsewhere, with the reason."""
+"""Half precision is served where it is faster and accuracy allows it, and float32 elsewhere, with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On each device: the engine's texts are those of plain `generate` on the CPU, whoever is preempted, and pages balance."""
+"""On each device: the engine's texts are those of plain `generate` on the CPU, also after preemption, and pages balance."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_graph_answers_as_the_eager_path(graphs, eager, gamma, count):
 
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_a_device_answers_as_the_plain_model_on_the_cpu_in_float32(graphs, reference, gamma):
-    """A GPU convolves in TF32 unless told otherwise, and a pair of tokens that match equally well may merge otherwise."""
+    """A GPU convolves in TF32 by default, and a pair of tokens that match equally well may merge otherwise."""
     runs = graphs.run(gamma, payloads(40)), reference.run(gamma, payloads(40))
     differences = [np.abs(x - y).max() for x, y in zip(*(run.probabilities for run in runs), strict=True)]
     assert np.median(differences) < 5e-3

@@ -1,7 +1,7 @@
 """Attention of every sequence's queries to the keys and values in its own pages, and to nothing else.
 
 Transformers' modules call `attend` through their interface for attention, once a layer. It stores the new keys and
-values in their pages and computes the attention by one of three ways, which agree up to rounding: compiled loops on a
+values in their pages and computes the attention by one of three classes, which agree up to rounding: compiled loops on a
 CPU in float32 (page_attention_kernel.py), torch's attention for sequences of various lengths on a GPU, and plain torch,
 sequence by sequence, which is the reference. Keys that several heads share are never repeated, and no mask over all
 pairs is ever made.
@@ -92,7 +92,7 @@ class PageCache:
         self._flat[layer, 1].index_copy_(0, slots_T, v_TGD)
 
     def attend(self, layer: int, batch: PageBatch, q_THD: Tensor, scale: float) -> Tensor:
-        """Return the attention [T, H, D], sequence by sequence: the reference of the other ways."""
+        """Return the attention [T, H, D], sequence by sequence: the reference for the other classes."""
         out_THD = torch.zeros_like(q_THD)
         for number, length in enumerate(batch.lengths_S.tolist()):
             start, end = batch.starts_S1[number : number + 2].tolist()
@@ -221,14 +221,14 @@ def page_cache(
 ) -> PageCache:
     """Return the cache with the fastest attention that runs for these heads, this precision and this device."""
     arguments = layers, pages, page_tokens, heads, width, dtype, device
-    ways: Sequence[type[PageCache]] = ()
+    compiled: Sequence[type[PageCache]] = ()
     if device.type == "cpu" and dtype == torch.float32 and width % 4 == 0:
-        ways = (CompiledPageCache,)
+        compiled = (CompiledPageCache,)
     elif device.type == "cuda" and dtype in (torch.bfloat16, torch.float16):
-        ways = (VariedLengthPageCache,)
-    for way in ways:
+        compiled = (VariedLengthPageCache,)
+    for kind in compiled:
         try:
-            cache = way(*arguments)
+            cache = kind(*arguments)
             _try(cache, dtype, device)
         except (
             ImportError,
@@ -237,7 +237,7 @@ def page_cache(
             ValueError,
         ) as error:  # not in this version, or not on this device
             reason = (
-                f"attention over pages runs in plain torch, sequence by sequence, since {way.__name__} failed: {error}"
+                f"attention over pages runs in plain torch, sequence by sequence, since {kind.__name__} failed: {error}"
             )
             fallbacks.note("attention", reason)
             continue

@@ -1,4 +1,4 @@
-"""Pliant's own engine: runs a causal model of transformers one iteration at a time, by plans that are made elsewhere.
+"""Pliant's own engine: runs a causal model of transformers one iteration at a time, by the plans of a scheduler.
 
 All tokens of an iteration are one row of a batch, whatever sequences they are of. Transformers' modules compute
 everything but attention, which page_attention.py does over each sequence's own pages; the scores are computed for the

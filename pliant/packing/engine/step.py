@@ -21,7 +21,7 @@ class StepResult:
 
 
 class Executor(Protocol):
-    """Runs iterations by plans that are made elsewhere. Not thread-safe."""
+    """Runs iterations by the plans of a scheduler. Not thread-safe."""
 
     @property
     def scheduling(self) -> float:

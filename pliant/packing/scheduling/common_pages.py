@@ -110,7 +110,7 @@ def beginnings(ids: Sequence[int], page_tokens: int, secret: bytes, tenant: str 
     """Return a number for each full page of a prompt's tokens, of all tokens up to its end.
 
     The last token is in none of them, since it must be read to make the next one. Numbers of different tenants differ, so
-    that nobody learns by the time to the first token what others have asked; so do those of different secrets.
+    that nobody learns by the time to the first token which prompts others have sent; so do those of different secrets.
     """
     pages = (len(ids) - 1) // page_tokens
     digest = hashlib.blake2b(tenant.encode(), key=secret, digest_size=8)

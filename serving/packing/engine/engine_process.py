@@ -129,7 +129,7 @@ def _submit(engine: Engine, sender: MessageSender, submission: Submission) -> No
 
 
 def _end(sender: MessageSender, engine: Engine | None, reason: str = "") -> None:
-    """End the process with its engine. Where that lacked memory, the parent is told how many sequences were too many."""
+    """End the process with its engine. Where that lacked memory, the parent gets the sequences that were too many."""
     status = engine.status() if engine is not None else None
     reason = reason or (status.error if status is not None else "the engine failed while it was built")
     logging.getLogger("pliant.device").error("the engine's process ends: %s", reason)

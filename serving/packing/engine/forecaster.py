@@ -51,7 +51,7 @@ class ForecastLimits:
 
 
 class ForecastCounter(Protocol):
-    """What is told of each forecast and of each loss of a predictor's process; `task` is the model's name."""
+    """What is counted of each forecast and of each loss of a predictor's process; `task` is the model's name."""
 
     def forecast(self, task: str, origin: str, seconds: float) -> None: ...
     def predictor_died(self, task: str) -> None: ...

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 MINUTE = 60.0  # seconds that are looked back
-BEARABLE = 0.01  # share of late forecasts in the last minute above which the log says so
+MAX_LATE_SHARE = 0.01  # share of late forecasts in the last minute above which the log says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class Lateness:
         return RecentForecasts(total.total(), total["late"], total["failed"])
 
     def excess(self, now: float) -> RecentForecasts | None:
-        """Return the counts of the last minute if too many were late; asked again within a minute, None."""
+        """Return the counts of the last minute if too many were late; None where it was called within a minute before."""
         if self._judged_at is None:
             self._judged_at = now
         if now - self._judged_at < MINUTE:
             return None
         self._judged_at = now
         recent = self.recent(now)
-        return recent if recent.late_share > BEARABLE else None
+        return recent if recent.late_share > MAX_LATE_SHARE else None
 
     def _forget(self, now: float) -> None:
         while self._seconds and self._seconds[0][0] <= now - MINUTE:

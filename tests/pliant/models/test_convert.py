@@ -1,4 +1,4 @@
-"""Weights are converted once; what a model computes as it is made keeps its type."""
+"""Weights are converted once; what a model computes as it is constructed keeps its type."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ AHEAD = replace(KNOWN, lead=0.005)
 
 
 def ahead(workers: int = 1):
-    """A scheduler that was told, as by a journal's first entry, that it may decide ahead."""
+    """A scheduler whose knowledge, a journal's first entry, lets it decide ahead."""
     scheduler = make("default", KNOWN, workers, options=Options(restart_pause=0.5))
     scheduler.handle(Changed(AHEAD.plain()), 0.0)
     return scheduler

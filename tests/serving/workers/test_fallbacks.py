@@ -1,4 +1,4 @@
-"""What a device process falls back to reaches its worker, the log and whoever counts it."""
+"""What a device process falls back to reaches its worker, the log and the metrics."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.packing.engine.lateness import BEARABLE, Lateness, RecentForecasts
+from serving.packing.engine.lateness import MAX_LATE_SHARE, Lateness, RecentForecasts
 
 
 def counted(*forecasts: tuple[str, float]) -> Lateness:
@@ -39,7 +39,7 @@ def test_too_many_late_ones_are_said_at_the_end_of_each_minute_and_not_in_betwee
 
 
 def test_as_many_late_ones_as_are_bearable_are_not_said():
-    whole = round(1 / BEARABLE)
+    whole = round(1 / MAX_LATE_SHARE)
     lateness = counted(*[("predicted", 70.0)] * (whole - 1), ("late", 70.0))
     assert lateness.excess(0.0) is lateness.excess(80.0) is None
     lateness.add("late", 130.0)
