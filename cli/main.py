@@ -1,4 +1,4 @@
-"""`pliant`: demo, clean, keys, and train, profile, serve, simulate, bench, for every system of the list (pliant/systems.py).
+"""`pliant`: demo, clean, keys, engine; train, profile, serve, simulate, bench for every system (pliant/systems.py).
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a target that is missed is exit
 status 1, and 3 where a bench had no time to measure all of them. Heavy imports wait until a command needs them.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cli import clean, keys, options
+from cli import clean, engine, keys, options
 from pliant import redaction, systems
 from pliant.errors import InputError, PliantError
 
@@ -60,6 +60,7 @@ def _parser() -> ArgumentParser:
     clean.add_options(cleaning)
     cleaning.set_defaults(run=clean.run)
     keys.command(commands)
+    engine.command(commands)
     for name, (text, add_options, run) in _COMMANDS.items():
         _command(commands, name, text, add_options, run)
     return parser

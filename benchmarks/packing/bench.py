@@ -29,6 +29,8 @@ from benchmarks.packing import (
 )
 from benchmarks.packing import input as packing_input
 from benchmarks.packing.chats import live_packing, questions
+from benchmarks.packing.vllm import comparison
+from benchmarks.packing.vllm import contest as vllm
 from flows import settings
 from pliant.errors import RegistryError
 
@@ -127,6 +129,16 @@ def _loading(context: Context) -> Measured:
     return result.targets(), result.plain()
 
 
+def _vllm(context: Context) -> Measured:
+    need(vllm.missing())
+    config = vllm.FULL if context.full else vllm.QUICK
+    predictor = real_model.predictor()
+    with context.stage("schedulers in vLLM, in turns") as progress:
+        result = vllm.measure(config, predictor, progress)
+    console.table("vLLM on this machine, medians over the repeats", comparison.HEADINGS, result.table())
+    return result.targets(), result.plain()
+
+
 def _champion() -> str:
     """Return the name of the champion on the embedded corpus. Raises `Skipped` without one."""
     try:
@@ -153,7 +165,8 @@ PARTS: Mapping[str, Part] = {
     "lateness": Part(_lateness, 60.0),
     "input": Part(_input, 60.0),
     "loading": Part(_loading, 120.0),
+    "vllm": Part(_vllm, 1500.0),
 }
-"""The seconds of "engine", "lateness" and "loading" are guesses."""
+"""The seconds of "engine", "lateness", "loading" and "vllm" are guesses."""
 
 bench = partial(harness.run, "packing", PARTS)

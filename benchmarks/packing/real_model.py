@@ -98,16 +98,23 @@ def missing() -> str:
     return "" if NAME in load_champions(_registry()) else MISSING
 
 
+def predictor() -> Predictor | None:
+    """Return the champion's predictor of the model's lengths; None without a champion."""
+    registry = _registry()
+    champion = load_champions(registry).get(NAME)
+    return None if champion is None else fetch_predictor(registry, champion)
+
+
 def measure(progress: Progress = silent) -> RealModel:
     """Answer the prompts once to know how long each output is, then serve both loads."""
     torch.set_num_threads(1)
     registry = _registry()
     champion = load_champions(registry)[NAME]
-    generator, predictor = fetch_generator(registry, champion), fetch_predictor(registry, champion)
+    generator, trained = fetch_generator(registry, champion), fetch_predictor(registry, champion)
     texts, encoded = _prompts(generator, TOGETHER + LATER)
     completions = complete(generator, encoded, MEMORY, LIMIT, progress=share(progress, 0, 25))
     outputs = [len(completion.tokens) for completion in completions]
-    submissions = _submissions(predictor, texts, encoded, outputs)
+    submissions = _submissions(trained, texts, encoded, outputs)
     contenders = _contenders(champion, generator.context)
     progress(25, 100)
     offline = serve(OFFLINE, contenders, generator, submissions[:TOGETHER])
@@ -115,7 +122,7 @@ def measure(progress: Progress = silent) -> RealModel:
     rate = OVERLOAD * TOGETHER / min(row.ran.seconds for row in offline if row.contender.name == FIFO)
     online = serve(ONLINE, contenders, generator, _arriving(submissions[TOGETHER:], rate))
     progress(100, 100)
-    return RealModel((*offline, *online), rate, predictor)
+    return RealModel((*offline, *online), rate, trained)
 
 
 def _registry() -> Any:

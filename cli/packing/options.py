@@ -8,7 +8,7 @@ from typing import Any
 
 from cli import options
 
-PARTS = "forecasts, study, published, predictor, engine, batches, alike, real, lateness, input or loading"
+PARTS = "forecasts, study, published, predictor, engine, batches, alike, real, lateness, input, loading or vllm"
 OVERRIDES = ("data", "generator", "predictor", "precision", "device", "other_device", "limit")
 
 
@@ -37,6 +37,10 @@ def run_flow(args: Namespace) -> dict[str, Any]:
 def serve(parser: ArgumentParser) -> None:
     options.serving(parser)
     _policy(parser)
+    from serving.packing.settings import ENGINES
+
+    text = "what runs the model: pliant (default), or vllm, once `pliant engine install vllm` has installed it"
+    parser.add_argument("--engine", choices=ENGINES, help=text)
     text = "keep prompts and the lengths of their outputs, for `pliant train packing --observed`"
     parser.add_argument("--observe", action="store_true", default=None, help=text)
     parser.add_argument(

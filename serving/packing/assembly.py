@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from itertools import count
 
@@ -39,9 +39,11 @@ from serving.packing.engine.sequence_limit import SequenceLimit
 from serving.packing.engine.spread import check as check_spread
 from serving.packing.engine.spread import check_here, spread
 from serving.packing.engine.worker import EngineProcess, EngineWorker
-from serving.packing.messages import Build, EngineBuild, PredictorBuild
+from serving.packing.messages import Build, EngineBuild, PredictorBuild, VllmBuild
 from serving.packing.reading import PromptReader
 from serving.packing.settings import PackingSettings
+from serving.packing.vllm import engine as installed
+from serving.workers.child_process import Interpreter
 from serving.workers.device_plan import DevicePlan
 from serving.workers.devices import SameDevice, check_devices, devices, free_memory
 from serving.workers.worker import ProcessWorker, Worker
@@ -59,6 +61,8 @@ def check(settings: PackingSettings) -> None:
     for served in catalog.models.values():
         rules(settings, served)
         PromptReader(served.generator, served.context)
+    if settings.engine == "vllm":
+        interpreter_of(settings)
     check_here(settings, catalog)
     check_devices(settings, catalog)
     check_memory(settings, catalog)
@@ -176,7 +180,7 @@ class Maker:
         """Return the build plan of the next engine process. Each has a journal of its own, which replays by itself."""
         settings, number = self._settings, next(self._processes)
         required_device = None if settings.any_profile else served.packing.device_class
-        return EngineBuild(
+        build = EngineBuild(
             folder=served.generator.folder,
             digest=served.generator.digest,
             memory=replace(served.packing.memory, sequences=sequences.value),
@@ -187,6 +191,15 @@ class Maker:
             precision=served.packing.precision,
             token_bytes=served.packing.kv_bytes,
         )
+        if settings.engine != "vllm":
+            return build
+        same = {field.name: getattr(build, field.name) for field in fields(build)}
+        return VllmBuild(**same, home=settings.home, interpreter=interpreter_of(settings))
+
+
+def interpreter_of(settings: PackingSettings) -> Interpreter:
+    """Return the Python of vLLM's environment. Raises `PliantError`, which says how to install it, where there is none."""
+    return Interpreter(installed.python_of(settings.home), installed.environment_of(settings.home))
 
 
 def rules(settings: PackingSettings, served: ServedModel) -> Rules:

@@ -16,6 +16,7 @@ from typing import ClassVar, Protocol
 from pliant.packing.engine.submission import Progress, Status, Submission
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
+from serving.workers.child_process import Interpreter
 from serving.workers.device_plan import BuildPlan, DevicePlan
 
 NO_STATUS = Status(False, "", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
@@ -57,6 +58,16 @@ class EngineBuild(BuildPlan):
     processes: int = 1  # that share the model: this one and those that it starts
     precision: str = "float32"  # in which the plan was measured
     token_bytes: int = 0  # of one token's keys and values; 0: not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmBuild(EngineBuild):
+    """Makes vLLM the engine, in a process of vLLM's own environment."""
+
+    BUILDER: ClassVar[str] = "serving.packing.vllm.device:build"
+
+    home: Path  # where models are written for vLLM
+    interpreter: Interpreter | None = None  # vLLM's; None: this one
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,16 @@ from pliant.packing.scheduling.policy import POLICIES
 from registry import names
 from serving.settings import Settings
 
+ENGINES = ("pliant", "vllm")
+"""What runs the model: Pliant's own engine, or vLLM in its own environment (serving/packing/vllm)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingSettings(Settings):
     """The settings of the packing service. An engine that is silent for `launch_limit` seconds counts as hung."""
 
     SYSTEM: ClassVar[str] = "packing"
-    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": POLICIES}
+    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": POLICIES, "engine": ENGINES}
     POSITIVE: ClassVar[tuple[str, ...]] = (
         *Settings.POSITIVE,
         "max_texts",
@@ -28,6 +31,7 @@ class PackingSettings(Settings):
     )
 
     experiment: str = names.experiment("packing")
+    engine: str = "pliant"  # one of ENGINES
     policy: str = "default"  # one of pliant/packing/scheduling/policy.py
     processes: int = 1  # that share a model, each on a GPU of its own, or on the CPU with `threads` each
     max_texts: int = 256  # outputs of one request

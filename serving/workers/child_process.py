@@ -19,28 +19,45 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import IO, Any
 
 HEADER = struct.Struct("!Q")  # bytes of the pickle that follows
+OURS = str(Path(__file__).resolve().parents[2])  # where this project's packages lie
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python in an environment of its own, with all the variables that its processes get."""
+
+    python: Path
+    environment: Mapping[str, str]
 
 
 def spawn(
-    entry: str, handed_down: Sequence[int] = (), variables: Mapping[str, str] | None = None
+    entry: str,
+    handed_down: Sequence[int] = (),
+    variables: Mapping[str, str] | None = None,
+    interpreter: Interpreter | None = None,
 ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Start `entry` ("module:function") in a child, and return the parent's end of the socket pair and the process.
 
     The function is called with the child's end, a stream of incoming bytes, and the file descriptors `handed_down`.
-    `variables` are laid over the environment that the child inherits.
+    `variables` are laid over the environment that the child inherits. `interpreter`: another one than this one's, whose
+    packages go before ours.
     """
     ours, theirs = socket.socketpair()
     with theirs:
         descriptors = [theirs.fileno(), *handed_down]
         # -P: the script's own folder stays off the import path, where serving/journal.py would be `journal`.
-        command = [sys.executable, "-P", __file__, entry, *map(str, descriptors)]
-        environment = {**os.environ, **(variables or {})}
+        other = interpreter is not None
+        python = str(interpreter.python) if interpreter is not None else sys.executable
+        command = [python, "-P", __file__, entry, *map(str, descriptors)]
+        environment = {**(interpreter.environment if interpreter is not None else os.environ), **(variables or {})}
         process = subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL, env=environment)
-    ours.sendall(pack(sys.path))
+    ours.sendall(pack([] if other else sys.path) + pack([OURS] if other else []))
     return ours, process
 
 
@@ -80,7 +97,8 @@ def main(entry: str, channel_fd: str, *handed_down: str) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     channel = socket.socket(fileno=int(channel_fd))
     with channel, channel.makefile("rb") as incoming, suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        sys.path[:] = receive(incoming)
+        path, behind = receive(incoming), receive(incoming)
+        sys.path[:] = [*(path or sys.path), *behind]
         module, _, function = entry.partition(":")
         getattr(import_module(module), function)(channel, incoming, *map(int, handed_down))
 

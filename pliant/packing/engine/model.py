@@ -109,6 +109,17 @@ def vocabulary(generator: Generator) -> int:
     return int(_configuration(generator.config).get_text_config().vocab_size)
 
 
+def architecture(config: str) -> str:
+    """Return the name of the class of a causal model (its config.json), which not every configuration says."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    kind = str(json.loads(config)["model_type"])
+    name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind)
+    if not isinstance(name, str):
+        raise ArtifactError(f"{kind} is no causal model that this version of transformers knows")
+    return name
+
+
 def shapes(config: str) -> dict[str, tuple[int, ...]]:
     """Return the shape of every weight of a causal model (its config.json), tied ones once, without making any."""
     return {name: tuple(weight.shape) for name, weight in _outline(_configuration(config)).named_parameters()}

@@ -77,6 +77,13 @@ class CommonPages:
         self._of.setdefault(id, []).append(number)
         return True
 
+    def replace(self, id: int, numbers: Sequence[int]) -> None:
+        """Let a sequence use these pages and no others. Those that were not known are from now on."""
+        self.leave(id)
+        for number in numbers:
+            self._users.setdefault(number, 0)
+        self.take(id, numbers)
+
     def leave(self, id: int) -> None:
         """Note that a sequence uses no page any more. The last of its pages is the first to be forgotten.
 

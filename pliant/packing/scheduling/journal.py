@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import astuple, fields
 from typing import Any, Protocol
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.request import Chunk, Prompt, StepInput, StepPlan
+from pliant.packing.scheduling.request import Chunk, Correction, Prompt, StepInput, StepPlan
 
 Entry = tuple[float, StepInput, StepPlan]
 """The time in seconds on the driver's clock, what the scheduler was given, and what it decided."""
@@ -37,6 +37,7 @@ def encode(now: float, step_input: StepInput, plan: StepPlan) -> str:
     entry = {key: getattr(step_input, key) for key in INPUT_KEYS}
     entry |= {key: getattr(plan, name) for name, key in PLAN_KEYS.items()}
     entry["arrived"] = [_prompt_fields(prompt) for prompt in step_input.arrived]
+    entry["corrected"] = [astuple(correction) for correction in step_input.corrected]
     entry["chunks"] = [_chunk_fields(chunk) for chunk in plan.prefill_chunks]
     return json.dumps({"now": now} | {key: value for key, value in entry.items() if value})
 
@@ -79,7 +80,8 @@ def _chunk(row: Sequence[Any]) -> Chunk:
 
 def _step_input(entry: Mapping[str, Any]) -> StepInput:
     arrived = tuple(_prompt(values) for values in entry.get("arrived", ()))
-    return StepInput(arrived, tuple(entry.get("finished", ())), tuple(entry.get("cancelled", ())))
+    corrected = tuple(Correction(*row) for row in entry.get("corrected", ()))
+    return StepInput(arrived, tuple(entry.get("finished", ())), tuple(entry.get("cancelled", ())), corrected)
 
 
 def _prompt(values: Mapping[str, Any]) -> Prompt:

@@ -7,6 +7,10 @@
 `oracle`   is `s3` with exact lengths, which nobody knows in production.
 `paged`    reserves nothing and gives pages on demand; first come, first served. Where pages run out, the sequence that
            was admitted last is preempted.
+`edf`      is `paged` with the earliest deadline first; the sequence with the latest one is preempted.
+`past-future`  draws a length for every sequence from those of the latest outputs, given what it has generated, and
+           admits, first come, first served, as long as the peak of the pages over all coming ends fits into the cache
+           (Gong et al., "Past-Future Scheduler for LLM Serving under SLA Guarantees", ASPLOS 2025, as in LightLLM).
 `default`  admits as long as the predicted pages of all sequences fit into the cache at every later moment, with a
            safety margin that adapts to how often sequences had to be preempted. The request that is predicted to need
            least comes first; one that has waited long is not overtaken. Offline batches come last, the largest request
@@ -33,6 +37,7 @@ from pliant.packing.scheduling.waiting_queue import Priority, Waiting, WaitingQu
 
 AHEAD = 4  # waiting sequences whose pages are predicted together, which takes little longer than one
 LARGEST = 5.0  # times the typical size, beyond which a request is put back no further
+KEPT_FREE = 0.03  # share of the pages that `past-future` keeps free
 WATERMARK = 0.01  # share of the pages that `paged` keeps free when it admits, so that it need not preempt at once
 
 
@@ -50,6 +55,53 @@ class OnDemand(Policy):
             taken.append(waiting)
             free, queries = free - pages, queries - max(waiting.unread, 1)
         return taken
+
+
+class EarliestDeadline(OnDemand):
+    """`edf`: the earliest deadline first."""
+
+    def priority(self, prompt: Prompt, forecast: tuple[float, ...], reserved: int, recent: Recent) -> Priority:  # noqa: ARG002
+        return 0, prompt.deadline, prompt.id
+
+    def last_first(self, running: Running) -> NDArray[np.int64]:
+        """The last in priority goes first."""
+        return _last_in_priority(running)
+
+
+class PastFuture(OnDemand):
+    """`past-future`: admits by the peak of the pages, if outputs are as long as the latest were.
+
+    A length is drawn anew at every decision, by a number that depends on the sequence and its tokens alone: the same
+    state gives the same decision. Until an output has ended, each counts as of its limit.
+    """
+
+    def choose(self, queue: WaitingQueue, view: View, room: int) -> list[Waiting]:
+        held_N, left_N = self._running_lengths(view)
+        most = (1.0 - KEPT_FREE) * view.memory.pages * view.memory.page_tokens
+        free, queries = view.free, view.queries
+        taken: list[Waiting] = []
+        for waiting in queue:
+            pages = view.memory.need(waiting.first_tokens)
+            if len(taken) == room or queries <= 0 or pages > free:
+                break
+            held_N = np.append(held_N, float(waiting.cached + waiting.unread))
+            left_N = np.append(left_N, self._left(view, waiting))
+            if peak(held_N, left_N) > most and (view.running.count or taken):
+                break
+            taken.append(waiting)
+            free, queries = free - pages, queries - max(waiting.unread, 1)
+        return taken
+
+    def _running_lengths(self, view: View) -> tuple[Floats, Floats]:
+        """Return for each running sequence [N] the tokens that it holds, and those that it is to generate yet."""
+        running = view.running
+        held_N = (running.column("cached") + running.column("unread")).astype(float)
+        columns = (running.column(name) for name in ("id", "generated", "limit"))
+        return held_N, drawn_left(view, *columns)
+
+    def _left(self, view: View, waiting: Waiting) -> float:
+        columns = (np.array([value]) for value in (waiting.prompt.id, waiting.generated, waiting.prompt.limit))
+        return float(drawn_left(view, *columns)[0])
 
 
 class Reserving(Policy):
@@ -95,16 +147,16 @@ class S3(DecreasingFirstFit):
         return prompt.tokens + (min(prompt.bucket, longest) if prompt.bucket else longest)
 
     def outgrown(self, running: Running) -> list[int]:
-        over = (running.column("cached") + 1 > running.column("reserved")) & (running.column("unread") == 0)
+        over = running.column("cached") + np.maximum(running.column("unread"), 1) > running.column("reserved")
         return [int(id) for id in running.column("id")[over]]
 
     def steps_until_outgrown(self, running: Running) -> int | None:
         return int((running.column("reserved") - running.column("cached")).min()) if running.count else None
 
     def preempted(self, waiting: Waiting) -> tuple[Priority, int]:
-        """Twice the output is reserved."""
+        """Twice the output is reserved, and what there is at least: an engine may have generated more than was planned."""
         prompt = waiting.prompt
-        doubled = prompt.tokens + 2 * max(waiting.reserve - prompt.tokens, 1)
+        doubled = prompt.tokens + max(2 * max(waiting.reserve - prompt.tokens, 1), waiting.generated)
         reserved = min(doubled, prompt.tokens + self.longest(prompt))
         return (0, -float(reserved), prompt.id), reserved
 
@@ -164,12 +216,14 @@ class Predicted(Policy):
 
     def last_first(self, running: Running) -> NDArray[np.int64]:
         """The last in priority goes first."""
-        return np.lexsort((running.column("turn"), running.key, running.column("group")))[::-1]
+        return _last_in_priority(running)
 
 
 BY_NAME: dict[str, type[Policy]] = {
     "default": Predicted,
     "paged": OnDemand,
+    "edf": EarliestDeadline,
+    "past-future": PastFuture,
     "s3": S3,
     "orca": Reserving,
     "oracle": Oracle,
@@ -185,6 +239,47 @@ def size(prompt: Prompt, forecast: tuple[float, ...]) -> float:
     """Return the expected space-time of a request: the tokens that it holds, summed over its iterations."""
     output = mean(forecast)
     return output * (prompt.tokens + output / 2)
+
+
+def _last_in_priority(running: Running) -> NDArray[np.int64]:
+    return np.lexsort((running.column("turn"), running.key, running.column("group")))[::-1]
+
+
+def peak(held_N: Floats, left_N: Floats) -> float:
+    """Return the most tokens in the cache at any end of a sequence, if n generates `left_N` more.
+
+    The future required memory of Gong et al.: when a sequence ends, those with no fewer tokens to come are still there,
+    and each has grown by as many as it had.
+    """
+    order = np.argsort(-left_N, kind="stable")
+    at_end_N = np.cumsum(held_N[order]) + np.arange(1, len(order) + 1) * left_N[order]
+    return float(at_end_N.max(initial=0.0))
+
+
+def drawn_left(
+    view: View, id_N: NDArray[np.int64], generated_N: NDArray[np.int64], limit_N: NDArray[np.int64]
+) -> Floats:
+    """Return [N] the tokens to come: a length drawn from those of the latest outputs that are longer than `generated_N`."""
+    if view.past is None or not len(view.past):
+        most_N: Floats = np.maximum(limit_N - generated_N, 1).astype(float)
+        return most_N
+    row_G = view.past.row()
+    below_N = view.grid.below(np.broadcast_to(row_G, (len(id_N), len(row_G))), generated_N[:, None].astype(float))[:, 0]
+    share_N = below_N + (1 - below_N) * _uniform(id_N, generated_N)
+    lengths_N = view.grid.tokens[np.minimum(np.searchsorted(row_G, share_N), len(row_G) - 1)]
+    left_N: Floats = np.clip(lengths_N - generated_N, 1, np.maximum(limit_N - generated_N, 1))
+    return left_N
+
+
+def _uniform(id_N: NDArray[np.int64], generated_N: NDArray[np.int64]) -> Floats:
+    """Return [N] numbers from 0 to 1 that look random and depend on these two alone (the mixer of splitmix64)."""
+    with np.errstate(over="ignore"):
+        bits_N = id_N.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + generated_N.astype(np.uint64)
+        bits_N = (bits_N + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
+        bits_N = (bits_N ^ (bits_N >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        bits_N = (bits_N ^ (bits_N >> np.uint64(31))) >> np.uint64(11)
+    uniform_N: Floats = bits_N.astype(float) / (1 << 53)
+    return uniform_N
 
 
 def _foreseen(queue: WaitingQueue, view: View) -> Iterator[tuple[Waiting, Floats, Floats]]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pliant.errors import InputError
 from pliant.packing.scheduling.common_pages import CommonPages, missing
 from pliant.packing.scheduling.forecast import Grid
+from pliant.packing.scheduling.past import Past
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.running import Running
 from pliant.packing.scheduling.waiting_queue import Priority, Waiting, WaitingQueue
@@ -25,6 +26,8 @@ POLICIES = {
     "default": "predicted peak of the pages, adaptive confidence, shortest predicted first with ageing",
     "paged": "pages on demand, first come, first served",
     "s3": "predicted class reserved, decreasing first fit, doubled on preemption (S3 as published)",
+    "edf": "pages on demand, the earliest deadline first",
+    "past-future": "peak of the pages by lengths drawn from past outputs, first come, first served (LightLLM)",
     "orca": "the longest possible output reserved, first come, first served (ORCA)",
     "oracle": "exact lengths reserved, decreasing first fit; only where they are known",
 }
@@ -72,6 +75,7 @@ class View:
     grid: Grid
     common: CommonPages = field(default_factory=CommonPages)
     at_once: bool = False  # whether those that are admitted share pages in the next iteration, since they read in it
+    past: Past | None = None  # lengths of the latest outputs; None: none are known
 
     def new_pages(self, waiting: Waiting, coming: Collection[int] = ()) -> int:
         """Return the pages that a waiting sequence needs for all that is unread, besides those that others use.
@@ -163,7 +167,7 @@ class Policy(ABC):
         return None
 
     def preempted(self, waiting: Waiting) -> tuple[Priority, int]:
-        """Return priority and reserved tokens of a sequence that goes back into the queue."""
+        """Return priority and reserved tokens of a sequence that goes back into the queue, with what it holds by then."""
         return waiting.priority, waiting.reserve
 
     def last_first(self, running: Running) -> NDArray[np.int64]:

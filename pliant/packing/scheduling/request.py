@@ -70,19 +70,34 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Correction:
+    """What a running sequence holds after the last iteration, where the engine did otherwise than was planned.
+
+    An engine with a prefix cache of its own reads less of a prompt than was expected, or leaves a sequence out.
+    """
+
+    id: int
+    cached: int  # tokens whose keys and values are in the cache
+    unread: int  # tokens still to read before its next one; 0: it generates
+    generated: int  # tokens, the one that it reads next included
+
+
+@dataclass(frozen=True, slots=True)
 class StepInput:
     """What happened since the last decision, besides what that decided."""
 
     arrived: tuple[Prompt, ...] = ()
     finished: tuple[int, ...] = ()  # sequences whose last token came in the last iteration
     cancelled: tuple[int, ...] = ()  # waiting or running
+    corrected: tuple[Correction, ...] = ()  # running, possibly among those that finished; taken over first
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Tokens of one sequence that this iteration reads. After the last one of its prompt it generates its next token.
 
-    Generating sequences have no chunk: every running sequence without one, unless stalled, generates one token.
+    Generating sequences have no chunk: every running sequence without one generates one token, unless it is stalled or
+    has generated as many as it may (an engine that works ahead reports its end later).
     Pages have numbers by what they hold (common_pages.py), so that several sequences may use the same ones.
     """
 

@@ -5,6 +5,8 @@ Shape suffixes: N running sequences, G points of a forecast's grid.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,6 +66,12 @@ class Running:
     def pages_held(self, page_tokens: int) -> int:
         """Return the pages of all sequences together, without those that others may use, too."""
         return int((-(-self.column("cached") // page_tokens) - self.column("common")).sum())
+
+    def but(self, ids: Collection[int]) -> NDArray[np.bool_]:
+        """Return [N] whether a sequence is none of these."""
+        others = np.ones(self.count, np.bool_)
+        others[[self._at[id] for id in ids]] = False
+        return others
 
     def by_turn(self, selected: NDArray[np.bool_]) -> Ints:
         """Return the rows where `selected` is true, the first admitted first."""

@@ -13,16 +13,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pliant.errors import InputError
 from pliant.fairness import Fairness
-from pliant.packing.scheduling.common_pages import CommonPages, missing
+from pliant.packing.scheduling.common_pages import CommonPages
 from pliant.packing.scheduling.forecast import Grid
+from pliant.packing.scheduling.past import Past
 from pliant.packing.scheduling.policies import make, size
 from pliant.packing.scheduling.policy import Recent, Rules, View
+from pliant.packing.scheduling.reading import Reading
 from pliant.packing.scheduling.recalibrate import Calibration
-from pliant.packing.scheduling.request import FOREVER, Chunk, Memory, Prompt, StepInput, StepPlan, validate
+from pliant.packing.scheduling.request import FOREVER, Correction, Memory, Prompt, StepInput, StepPlan, validate
 from pliant.packing.scheduling.running import Ints, Running
 from pliant.packing.scheduling.sharing import SHARING, Delays, predicted, received, with_places
 from pliant.packing.scheduling.waiting_queue import InOrder, Waiting, WaitingQueue
@@ -46,13 +47,15 @@ class PackingScheduler:
         self.restored = 0  # tokens so far that came back from it
         self._grid = Grid(rules.context)
         self._queue, self._running, self._common = WaitingQueue(), Running(), CommonPages()
+        self._past = Past(self._grid)
         self._prompts: dict[int, Waiting] = {}  # the running ones, as they were when admitted
         self._paused: set[int] = set()  # running ones that have no place in the coming iteration
         self._places = min(memory.sequences, memory.step_tokens)  # so that every one can read its token
         self._shares = self._policy.shares and rules.share
         self._fairness = Fairness(SHARING)
         self._deadlines: list[tuple[float, int]] = []
-        self._pages = self._taken = 0
+        self._reading = Reading(memory, self._running, self._common, self._shares)
+        self._pages = 0
         self._turn = 0
         self._typical = 0.0
         self._delays = Delays(RECENT)
@@ -74,7 +77,7 @@ class PackingScheduler:
     @property
     def tokens_taken(self) -> int:
         """Return the tokens so far that sequences did not read, since others had."""
-        return self._taken
+        return self._reading.taken
 
     def pages_used_without(self, ids: Sequence[int]) -> int:
         """Return what `pages_used` will be when these sequences have ended."""
@@ -87,6 +90,15 @@ class PackingScheduler:
         if id not in self._running:
             return 0
         return self.memory.need(int(self._running.column("cached")[self._running.at(id)]))
+
+    @property
+    def paused(self) -> frozenset[int]:
+        """Return the running sequences that have no place in the coming iteration."""
+        return frozenset(self._paused)
+
+    def held(self, id: int) -> Correction | None:
+        """Return what a running sequence holds after the planned iteration; None if it does not run."""
+        return self._reading.held(id) if id in self._running else None
 
     def validate(self, prompt: Prompt) -> None:
         """Raises `InputError` for a prompt that can never run. Any thread may call this."""
@@ -102,11 +114,15 @@ class PackingScheduler:
     def handle(self, step_input: StepInput, now: float) -> StepPlan:
         """Return the plan of the next iteration. `now`, in seconds, never goes back.
 
-        Raises `InputError` as `validate` does, and for an id that still waits or runs; nothing has changed then.
+        Raises `InputError` as `validate` does, for an id that still waits or runs, and for a correction of a sequence that
+        does not run or of more tokens than it can have; nothing has changed then.
         """
         for prompt in step_input.arrived:
             self.validate(prompt)
         self._distinct(step_input)
+        if step_input.corrected:
+            self._reading.correct(step_input.corrected, self._prompts)
+            self._pages = self._held_pages()
         self._end(step_input)
         for prompt in step_input.arrived:
             self._arrive(prompt)
@@ -118,7 +134,8 @@ class PackingScheduler:
             self._since = ADMIT_EVERY
         offloaded, discarded = self._make_room()
         admitted = [] if offloaded or discarded else self._admit(now)
-        prefill_chunks, stalled = self._read()
+        self._paused = self._pause()
+        prefill_chunks, stalled = self._reading.share_out(self._paused, self._prompts)
         forgotten = self._count_pages()
         return StepPlan(dropped, offloaded, discarded, tuple(admitted), prefill_chunks, stalled, forgotten)
 
@@ -138,7 +155,7 @@ class PackingScheduler:
         """
         assert iterations <= self.steps_until_decision()
         self._since += iterations
-        generating = self._with_places()
+        generating = self._reading.generating(self._paused)
         self._running.column("cached")[generating] += iterations
         self._running.column("generated")[generating] += iterations
         self._count_pages()
@@ -149,7 +166,9 @@ class PackingScheduler:
 
     def generating(self) -> set[int]:
         """Return the ids that generate a token in the coming iteration."""
-        return set(self._running.column("id")[(self._running.column("unread") == 0) & self._with_places()].tolist())
+        return set(
+            self._running.column("id")[(self._running.column("unread") == 0) & self._running.but(self._paused)].tolist()
+        )
 
     def cached_tokens(self) -> int:
         """Return the tokens of all running sequences in the cache."""
@@ -158,8 +177,7 @@ class PackingScheduler:
     def check(self) -> None:
         """Raises AssertionError where the state contradicts itself."""
         running, memory = self._running, self.memory
-        pages = self._running.pages_held(self.memory.page_tokens) + self._common.used
-        assert self._pages == pages, "pages of the running sequences"
+        assert self._pages == self._held_pages(), "pages of the running sequences"
         assert 0 <= self._pages <= self._total(0) <= memory.pages, f"{self._pages} of {memory.pages} pages"
         assert self._pages + self._common.unused <= memory.pages, "more known pages than there is room for"
         self._common.check(running.ids())
@@ -173,7 +191,13 @@ class PackingScheduler:
         assert (held <= running.column("prompt") + running.column("generated")).all(), "more cached than there is"
         if self._policy.reserves:
             assert self._reserved() <= memory.pages, "more reserved than there is"
-            assert (running.column("cached") <= running.column("reserved")).all(), "beyond what is reserved"
+            over = running.column("id")[running.column("cached") > running.column("reserved")].tolist()
+            assert all(self._beyond_exact(id) for id in over), "beyond what is reserved"
+
+    def _beyond_exact(self, id: int) -> bool:
+        """Return whether a sequence has more tokens than was known: an engine that works ahead learns of its end later."""
+        generated = int(self._running.column("generated")[self._running.at(id)])
+        return self._policy.needs_exact and generated > self._prompts[id].prompt.exact
 
     def _needed(self, more: int) -> Ints:
         """Return [N] the pages of each running sequence alone (see `Running.needed`)."""
@@ -183,9 +207,12 @@ class PackingScheduler:
         """Return the pages of all running sequences together (see `Running.needed`)."""
         return int(self._needed(more).sum()) + self._common.used
 
+    def _held_pages(self) -> int:
+        return self._running.pages_held(self.memory.page_tokens) + self._common.used
+
     def _count_pages(self) -> tuple[int, ...]:
         """Count the pages in use, and forget known ones where those need their space. Returns the numbers of those."""
-        self._pages = self._running.pages_held(self.memory.page_tokens) + self._common.used
+        self._pages = self._held_pages()
         return self._common.forget(self.memory.pages - self._pages) if self._common.unused else ()
 
     def _fitting(self, most: int) -> int:
@@ -212,6 +239,7 @@ class PackingScheduler:
     def _end(self, step_input: StepInput) -> None:
         for id in step_input.finished:
             values, waiting = self._leave(id), self._prompts.pop(id)
+            self._past.add(values["generated"])
             if self.rules.recalibrate:
                 # Judged by the shifts of now: a forecast from before a long wait would go on moving them.
                 used = self.calibration.apply(waiting.prompt.forecast, values["limit"])
@@ -286,10 +314,9 @@ class PackingScheduler:
             self.swapped += cached
         else:
             self.discarded += values["cached"]
+        waiting = replace(waiting, generated=generated, cached=cached, unread=unread)
         priority, reserved = self._policy.preempted(waiting)
-        self._wait(
-            replace(waiting, priority=priority, reserve=reserved, generated=generated, cached=cached, unread=unread)
-        )
+        self._wait(replace(waiting, priority=priority, reserve=reserved))
         self._steer(SAFETY_GAIN * (self.rules.swap_cost_ratio if to_host else 1.0))
         return to_host
 
@@ -308,7 +335,7 @@ class PackingScheduler:
             room = len(list(queue))
         at_once = self._shares and running.count + room <= self._places  # nobody pauses
         state = (self.memory, free, self._reserved(), queries, room, self.safety, running, self._grid, self._common)
-        view = View(*state, at_once)
+        view = View(*state, at_once, self._past)
         taken = self._policy.admit(queue, view)
         for waiting in taken:
             if not waiting.turn and not waiting.prompt.offline:
@@ -349,51 +376,3 @@ class PackingScheduler:
         received = {id: self._fairness.received(self._owner(waiting.prompt)) for id, waiting in self._prompts.items()}
         order = sorted(self._prompts, key=lambda id: (received[id], self._prompts[id].turn), reverse=True)
         return set(order[:excess])
-
-    def _with_places(self) -> NDArray[np.bool_]:
-        """Return [N] whether each running sequence has a place in the iteration."""
-        placed = np.ones(self._running.count, np.bool_)
-        placed[[self._running.at(id) for id in self._paused]] = False
-        return placed
-
-    def _read(self) -> tuple[tuple[Chunk, ...], tuple[int, ...]]:
-        """Share out the tokens that the iteration reads: one for each generating sequence, then prompts in turn.
-
-        Returns the chunks of prompts, and the ids that nothing was left for.
-        """
-        running = self._running
-        self._paused = self._pause()
-        placed = self._with_places()
-        unread, cached, generated = (running.column(name) for name in ("unread", "cached", "generated"))
-        decoding = (unread == 0) & placed
-        reading = running.by_turn((unread > 0) & placed).tolist()
-        cached[decoding] += 1
-        generated[decoding] += 1
-        queries, chunks, stalled = self.memory.step_tokens - int(decoding.sum()), [], sorted(self._paused)
-        for at in reading:
-            if queries == 0:
-                stalled.append(int(running.column("id")[at]))
-                continue
-            chunks.append(self._chunk(at, queries))
-            queries -= chunks[-1].tokens
-            generated[at] += int(unread[at] == 0)
-        return tuple(chunks), tuple(stalled)
-
-    def _chunk(self, at: int, queries: int) -> Chunk:
-        """Let the sequence in row `at` read up to `queries` tokens, behind what others have read for it."""
-        running, size = self._running, self.memory.page_tokens
-        id, cached, unread = (int(running.column(name)[at]) for name in ("id", "cached", "unread"))
-        prompt = self._prompts[id].prompt
-        shares = self._shares and bool(prompt.beginnings)
-        coming = missing(prompt, cached, size) if shares else ()
-        taken = coming[: self._common.known(coming)]
-        self._common.take(id, taken)
-        skipped = size * len(taken)
-        cached, unread, self._taken = cached + skipped, unread - skipped, self._taken + skipped
-        tokens = min(unread, queries)
-        filled = range(cached // size, min((cached + tokens) // size, len(prompt.beginnings))) if shares else ()
-        kept = tuple([(at, prompt.beginnings[at]) for at in filled if self._common.keep(id, prompt.beginnings[at])])
-        running.column("cached")[at], running.column("unread")[at] = cached + tokens, unread - tokens
-        running.column("common")[at] += len(taken) + len(kept)
-        running.column("taken")[at] += skipped
-        return Chunk(id, tokens, taken, kept)

@@ -91,7 +91,8 @@ class EngineProcess:
 
     async def _spawn(self) -> asyncio.StreamReader:
         build, variables = alone(self._next_build(), os.environ)
-        connection, self._process = spawn("serving.packing.engine.engine_process:main", variables=variables)
+        entry, interpreter = "serving.packing.engine.engine_process:main", getattr(build, "interpreter", None)
+        connection, self._process = spawn(entry, variables=variables, interpreter=interpreter)
         reader, self._writer = await asyncio.open_connection(sock=connection)
         self._writer.write(pack(build))
         return reader

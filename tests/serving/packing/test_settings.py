@@ -16,6 +16,7 @@ def test_who_sets_nothing_gets_the_documented_defaults():
     own = [field.name for field in fields(PackingSettings)][len(fields(Settings)) :]
     assert {name: getattr(SETTINGS(), name) for name in ("experiment", *own)} == {
         "experiment": "pliant-packing",
+        "engine": "pliant",
         "policy": "default",
         "processes": 1,
         "predict_device": "",

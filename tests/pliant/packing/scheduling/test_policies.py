@@ -94,8 +94,8 @@ class Running:
 
 
 def test_s3_preempts_what_outgrows_its_reservation_and_knows_when_that_will_be():
-    running = Running(id=[4, 5, 6, 7], cached=[9, 10, 11, 10], reserved=[10, 10, 10, 10], unread=[0, 0, 0, 3])
-    assert policy("s3").outgrown(running) == [5, 6]
+    running = Running(id=[4, 5, 6, 7, 8], cached=[9, 10, 11, 7, 7], reserved=[10] * 5, unread=[0, 0, 0, 3, 4])
+    assert policy("s3").outgrown(running) == [5, 6, 8]
     assert policy("s3").steps_until_outgrown(Running(cached=[3, 7], reserved=[10, 9])) == 2
     assert policy("s3").steps_until_outgrown(SimpleNamespace(count=0)) is None
     assert policy("orca").outgrown(running) == [] and policy("orca").steps_until_outgrown(running) is None
@@ -126,7 +126,7 @@ def test_the_last_of_equal_keys_to_be_admitted_is_preempted_first():
 
 
 def test_a_reservation_is_outgrown_by_the_next_token_of_who_generates_and_s3_knows_of_no_other():
-    running = Running(id=[4, 5], cached=[9, 10], reserved=[10, 10], unread=[0, 1])
+    running = Running(id=[4, 5], cached=[9, 9], reserved=[10, 10], unread=[0, 1])
     assert policy("s3").outgrown(running) == []
-    assert policy("s3").steps_until_outgrown(running) == 0
+    assert policy("s3").steps_until_outgrown(running) == 1
     assert policy("oracle").outgrown(Running(id=[4], cached=[10], reserved=[10], unread=[0])) == []

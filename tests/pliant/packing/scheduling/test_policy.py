@@ -160,9 +160,8 @@ def test_victims_free_enough_are_the_last_in_line_and_never_all(seed, count, pag
     needed = running.needed(1, 4)
     chosen = make(Rules(name, 200)).victims(running, needed, pages)
     places = zip(*(running.column(name).tolist() for name in ("id", "group", "turn")), running.key, needed, strict=True)
-    rows = [
-        (((group, key, turn) if name == "default" else (turn,)), int(need), id) for id, group, turn, key, need in places
-    ]
+    by_priority = name in ("default", "edf")
+    rows = [(((group, key, turn) if by_priority else (turn,)), int(need), id) for id, group, turn, key, need in places]
     stays = sum(need for _, need, id in rows if id not in chosen)
     assert len(chosen) < count
     assert stays <= pages or len(chosen) == count - 1

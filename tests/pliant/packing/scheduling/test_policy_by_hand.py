@@ -27,7 +27,7 @@ def view(memory: Memory, running: Running, context: int = 64) -> View:
 @pytest.mark.parametrize(
     ("field", "value", "limit"),
     [
-        ("policy", "best", "one of default, paged, s3, orca, oracle"),
+        ("policy", "best", "one of default, paged, s3, edf, past-future, orca, oracle"),
         ("context", 1, "at least 2 tokens"),
         ("safety", float("inf"), "finite"),
         ("swap_cost_ratio", -0.01, "from 0 to 1"),

@@ -150,7 +150,7 @@ class Spawned:
         self.answers, self.closes = answers, closes
         monkeypatch.setattr(engine_worker, "spawn", self)
 
-    def __call__(self, entry, variables):
+    def __call__(self, entry, variables, interpreter=None):
         ours, theirs = socket.socketpair()
         for answer in self.answers:
             theirs.sendall(answer)

@@ -1,0 +1,38 @@
+"""A generator's artifact as the folder of a model that vLLM loads: configuration, tokenizer and weights.
+
+The folder is named by the artifact's digest and written once. Its weights are those of the artifact, in their precision.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from pliant.packing.artifact import Generator
+from pliant.packing.engine.model import architecture
+from registry import tensors
+
+WEIGHTS = "model.safetensors"
+
+
+def folder_of(home: Path, digest: str) -> Path:
+    """Return the folder of the generator with this digest."""
+    return home / "vllm-models" / digest.rsplit(":", 1)[-1][:24]
+
+
+def write(generator: Generator, folder: Path) -> Path:
+    """Write the folder, if it is not there yet, and return it. Raises `OSError`."""
+    if (folder / WEIGHTS).is_file():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    config = json.loads(generator.config) | {"eos_token_id": list(generator.ends), "dtype": generator.precision}
+    config["architectures"] = config.get("architectures") or [architecture(generator.config)]
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text(generator.tokenizer)
+    tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": generator.context}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    partial = folder / f"{WEIGHTS}.{os.getpid()}"
+    partial.write_bytes(tensors.write(dict(generator.weights)))
+    partial.replace(folder / WEIGHTS)  # last: what is complete has weights
+    return folder

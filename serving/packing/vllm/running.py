@@ -1,0 +1,261 @@
+"""vLLM as an engine of packing: one thread that runs its steps under Pliant's scheduler and reports the new tokens.
+
+It has the methods of pliant/packing/engine/runtime.py. Texts are the same after a crash where they are greedy; sampled
+ones go on with other draws, since vLLM's depend on what it has drawn before.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pliant.errors import InputError, WorkerError
+from pliant.packing.artifact import Generator
+from pliant.packing.engine.submission import Progress, Status, Submission
+from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.request import Memory
+from pliant.packing.vllm.adapter import Embedding, PliantScheduler, embedded
+from pliant.packing.vllm.decisions import Journal
+from serving.packing.messages import Deliver
+
+ENDS = {"stop": "stop", "length": "length"}
+
+
+@dataclass(slots=True)
+class _InFlight:
+    submission: Submission
+    since: float
+    generated: int
+    started: float = 0.0
+    preemptions: int = 0
+    recomputed: int = 0
+    seconds: float = 0.0
+
+    def report(self, tokens: tuple[int, ...], finished: str, now: float) -> Progress:
+        queued, seconds, self.seconds = (self.started or now) - self.since, self.seconds, 0.0
+        id = self.submission.prompt.id
+        return Progress(id, tokens, finished, queued, self.preemptions, self.recomputed, self.generated, seconds)
+
+
+class VllmEngine:
+    """Generates texts in a thread of its own, by vLLM. Raises what vLLM raises where it cannot be built."""
+
+    def __init__(
+        self,
+        folder: Path,
+        generator: Generator,
+        memory: Memory,
+        rules: Rules,
+        deliver: Deliver,
+        precision: str,
+        on_cpu: bool,
+        processes: int = 1,
+        journal: Journal | None = None,
+    ) -> None:
+        from vllm import EngineArgs, LLMEngine
+
+        arguments = EngineArgs(
+            str(folder),
+            dtype=precision,
+            max_model_len=generator.context,
+            max_num_seqs=2 * memory.sequences,  # those that pause for others included
+            max_num_batched_tokens=max(memory.step_tokens, 2 * memory.sequences),
+            num_gpu_blocks_override=memory.pages + 1,  # one stands for none
+            block_size=memory.page_tokens,
+            enforce_eager=on_cpu,
+            tensor_parallel_size=processes,
+            scheduler_cls=embedded(Embedding(rules, memory.sequences, journal)),
+            generation_config="vllm",
+            disable_log_stats=True,
+        )
+        self._engine: Any = LLMEngine.from_engine_args(arguments)
+        self._scheduler: PliantScheduler = self._engine.engine_core.engine_core.scheduler
+        self._generator, self._memory, self._deliver = generator, memory, deliver
+        self._flights: dict[int, _InFlight] = {}
+        self._known: set[int] = set()
+        self._inbox: list[Submission] = []
+        self._cancelled: list[int] = []
+        self._checks: list[Future[None]] = []
+        self._wake, self._stopping, self._error = threading.Condition(), False, ""
+        self._iterations = self._tokens = self._sequences = self._preemptions = 0
+        self._busy = 0.0
+        self._thread = threading.Thread(target=self._run, name="packing engine", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. Texts in the engine are reported as cancelled."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join()
+
+    def submit(self, submission: Submission) -> None:
+        """Add a text. Raises `InputError` if it can never run, `WorkerError` if the engine has stopped."""
+        self._scheduler.decisions.scheduler.validate(submission.remaining())
+        vocabulary = self._engine.model_config.get_vocab_size()
+        outside = next((id for id in submission.ids if not 0 <= id < vocabulary), None)
+        if outside is not None:
+            raise InputError("ids", outside, f"from 0 to {vocabulary - 1}")
+        with self._wake:
+            if self._stopping or self._error:
+                raise WorkerError(f"the engine has stopped: {self._error or 'it was told to'}")
+            if submission.prompt.id in self._known:
+                raise InputError("id", submission.prompt.id, "one that is not in flight")
+            self._known.add(submission.prompt.id)
+            self._inbox.append(submission)
+            self._wake.notify()
+
+    def cancel(self, id: int) -> None:
+        """Cancel a text. Does nothing if it has ended."""
+        with self._wake:
+            self._cancelled.append(id)
+            self._wake.notify()
+
+    def check(self) -> None:
+        """Raises AssertionError if the scheduler's books contradict themselves or vLLM's. Waits for one step."""
+        done: Future[None] = Future()
+        with self._wake:
+            self._checks.append(done)
+            self._wake.notify()
+        if not self._thread.is_alive():
+            self._compare_all()
+        done.result()
+
+    def status(self) -> Status:
+        """Return counts and seconds since the start. Any thread may call this."""
+        books = self._scheduler.decisions.scheduler
+        running = max(len(self._flights) - books.waiting, 0)  # the books learn of an end with the next step
+        used = round(self._scheduler.get_kv_cache_usage() * self._memory.pages)
+        return Status(
+            *(self._thread.is_alive(), self._error, running, books.waiting, self._memory.pages, used, 0),
+            *(self._iterations, self._tokens, self._preemptions, books.discarded, self._sequences, self._busy),
+            *(self._scheduler.deciding, False, books.tokens_taken),
+        )
+
+    def _run(self) -> None:
+        try:
+            while self._wait():
+                self._iterate()
+        except Exception as error:  # anything from vLLM; every text is reported as failed
+            with self._wake:
+                self._error = f"{type(error).__name__}: {error}"
+        self._end_all("failed" if self._error else "cancelled")
+
+    def _wait(self) -> bool:
+        """Wait until there is something to do. Returns False if the engine is to end."""
+        with self._wake:
+            while not (self._stopping or self._flights or self._inbox or self._cancelled or self._checks):
+                self._wake.wait()
+            return not self._stopping
+
+    def _iterate(self) -> None:
+        began = time.perf_counter()
+        news = self._take_up()
+        outputs = self._engine.step() if self._flights else []
+        now, scheduled = time.monotonic(), self._scheduler.take_scheduled()
+        self._note(scheduled, now, time.perf_counter() - began)
+        for output in outputs:
+            news += self._progress(output, now)
+        self._busy += time.perf_counter() - began
+        self._compare_all()
+        if news:
+            self._deliver(news)
+
+    def _take_up(self) -> list[Progress]:
+        """Hand over what came, and end what was cancelled. Returns the reports of these."""
+        with self._wake:
+            inbox, self._inbox = self._inbox, []
+            cancelled, self._cancelled = self._cancelled, []
+        now = time.monotonic()
+        for submission in inbox:
+            id = submission.prompt.id
+            self._flights[id] = _InFlight(submission, now, submission.generated)
+            prompt: dict[str, Any] = {"prompt_token_ids": list(submission.ids)}
+            if submission.prompt.tenant:
+                prompt["cache_salt"] = (
+                    submission.prompt.tenant
+                )  # tenants share no pages: times would tell what others ask
+            self._engine.add_request(str(id), prompt, self._sampling(submission))
+        news = []
+        for id in dict.fromkeys(cancelled):
+            if id in self._flights:
+                self._engine.abort_request([str(id)])
+                news.append(self._end(id, (), "cancelled", now))
+        return news
+
+    def _sampling(self, submission: Submission) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        wanted, ends = submission.sampling, [] if submission.force else list(self._generator.ends)
+        return SamplingParams(
+            temperature=wanted.temperature,
+            top_p=wanted.top_p,
+            top_k=wanted.top_k or -1,
+            seed=wanted.seed if wanted.temperature > 0 else None,
+            max_tokens=submission.max_tokens - submission.generated,
+            stop_token_ids=ends,
+            ignore_eos=True,  # the generator's own ends count
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+            extra_args={"pliant_prompt": submission.remaining()},
+        )
+
+    def _note(self, scheduled: dict[int, tuple[int, int]], now: float, seconds: float) -> None:
+        """Note which texts a step read (id -> tokens, preemptions so far)."""
+        self._iterations += bool(scheduled)
+        self._sequences += len(scheduled)
+        for id, (_, preemptions) in scheduled.items():
+            flight = self._flights.get(id)
+            if flight is None:
+                continue
+            flight.started = flight.started or now
+            self._preemptions += preemptions - flight.preemptions
+            flight.preemptions = preemptions
+            flight.seconds += seconds / len(scheduled)
+
+    def _progress(self, output: Any, now: float) -> list[Progress]:
+        id, first = int(output.request_id), output.outputs[0]
+        flight = self._flights.get(id)
+        if flight is None:
+            return []
+        tokens = tuple(first.token_ids)
+        flight.generated += len(tokens)
+        self._tokens += len(tokens)
+        if not output.finished:
+            return [flight.report(tokens, "", now)] if tokens else []
+        return [self._end(id, tokens, ENDS.get(first.finish_reason, "late"), now)]
+
+    def _end(self, id: int, tokens: tuple[int, ...], how: str, now: float) -> Progress:
+        with self._wake:
+            self._known.discard(id)
+        return self._flights.pop(id).report(tokens, how, now)
+
+    def _end_all(self, how: str) -> None:
+        now = time.monotonic()
+        with self._wake:
+            self._stopping = True
+            inbox, self._inbox = self._inbox, []
+        self._flights.update({new.prompt.id: _InFlight(new, now, new.generated) for new in inbox})
+        news = [self._end(id, (), how, now) for id in list(self._flights)]
+        self._compare_all()
+        if news:
+            self._deliver(news)
+
+    def _compare_all(self) -> None:
+        with self._wake:
+            checks, self._checks = self._checks, []
+        for done in checks:
+            try:
+                self._scheduler.check()
+            except AssertionError as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)

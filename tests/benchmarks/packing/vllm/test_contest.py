@@ -1,0 +1,173 @@
+"""The order of servers and loads, what each is sent, and which settings go on; servers and texts are stand-ins.
+
+The slow test serves a tiny model of random weights by vLLM itself, where its environment is.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.packing.vllm import contest, load, server
+from benchmarks.packing.vllm.comparison import AT_ONCE, OURS, Load, Memory, Row
+from benchmarks.packing.vllm.contest import QUICK, TRIAL, UNPREDICTED, VllmConfig, best
+from benchmarks.packing.vllm.decisions import DecisionConfig
+from benchmarks.packing.vllm.figures import Figures
+from benchmarks.packing.vllm.load import Chat, Reply
+from benchmarks.packing.vllm.server import FCFS, PRIORITY, Contender, Setting
+from pliant.packing.artifact import Predictor
+from pliant.packing.engine.model import PredictorModel
+from pliant.packing.scheduling.forecast import MEDIAN
+from registry import codec
+from tests.fixtures.packing import tiny_llama
+from tests.fixtures.packing.tiny import some_predictor
+
+NARROW, WIDE = Setting(4, 128), Setting(8, 128)
+CHATS = [Chat(tuple(range(3, 5 + number)), f"prompt {number}") for number in range(6)]
+CONFIG = VllmConfig(
+    requests=6,
+    repeats=2,
+    settings=(NARROW, WIDE),
+    ours=WIDE,
+    others=("oracle", "edf"),
+    memories=(Memory("binds", 33, (AT_ONCE, Load(1.2)), binds=True),),
+    trial=True,
+    alone=3,
+    limit=24,
+    longest=120,
+    decisions=DecisionConfig(running=4, waiting=4, steps=20, warmup=5),
+)
+
+
+def row(setting: Setting, load: str, mean: float, tokens: float) -> Row:
+    return Row("binds", load, Contender(FCFS, setting), 0, Figures(mean, mean, mean, tokens, 1.0, (0.0, 0.0)), 0)
+
+
+def test_the_fastest_and_the_soonest_go_on():
+    trials = [row(NARROW, "all at once", 9.0, 100.0), row(NARROW, TRIAL, 5.0, 70.0)]
+    trials += [row(WIDE, "all at once", 8.0, 120.0), row(WIDE, TRIAL, 6.0, 70.0)]
+    assert [contender.setting for contender in best(trials)] == [WIDE, NARROW]
+
+
+def test_a_setting_that_is_both_goes_on_once_and_without_a_trial_all_at_once_counts():
+    trials = [row(NARROW, "all at once", 9.0, 100.0), row(WIDE, "all at once", 8.0, 120.0)]
+    assert [contender.setting for contender in best(trials)] == [WIDE]
+
+
+@pytest.fixture
+def fake(monkeypatch, tmp_path):
+    """Servers that are wide twice as fast as narrow; returns what was opened, sent and simulated."""
+    opened, sent = [], []
+
+    @contextmanager
+    def serving(engine, contender, files):
+        opened.append((engine, contender, files))
+        yield "url"
+
+    def send(_url, chats, arrivals, body):
+        contender = opened[-1][1]
+        sent.append((contender, tuple(arrivals), body))
+        seconds = 8.0 / contender.setting.sequences
+        return [
+            Reply(len(chat.ids), (1, 2, len(chat.ids)), seconds / 2, seconds, at)
+            for chat, at in zip(chats, arrivals, strict=True)
+        ]
+
+    monkeypatch.setattr(server, "serving", serving)
+    monkeypatch.setattr(load, "send", send)
+    monkeypatch.setattr(load, "read_prompts", lambda *_args: CHATS)
+    monkeypatch.setattr(contest._Contest, "_simulate", lambda *_args: None)
+    monkeypatch.setenv("PLIANT_HOME", str(tmp_path))
+    return opened, sent
+
+
+def test_vllms_own_are_tried_first_and_then_all_take_turns(fake):
+    opened, _ = fake
+    result = contest.measure(CONFIG, None)
+    names = [(contender.name, contender.setting) for _, contender, _ in opened]
+    tried = [(name, setting) for name in (FCFS, PRIORITY) for setting in (NARROW, WIDE)]
+    mains = [(FCFS, WIDE), (PRIORITY, WIDE), (OURS, WIDE)]
+    others = [("Pliant oracle", WIDE), ("Pliant edf", WIDE)]
+    assert names == [*tried, *mains, *others, *mains[::-1]]
+    assert len(result.rows) == 2 * (len(mains) * 2 + len(others))
+    assert len({files.journal for _, _, files in opened}) == len(opened)
+    assert result.rates == {"binds": 6.0}  # six answers in the second that the wide setting takes
+
+
+def test_loads_come_at_the_same_rate_for_all_and_differ_by_repeat(fake):
+    _, sent = fake
+    contest.measure(CONFIG, None)
+    turns = {}
+    for contender, arrivals, body in sent:
+        if body.salt.startswith("1.2x") and len(arrivals) == 6 and contender.setting == WIDE:
+            turns.setdefault((body.salt, arrivals), set()).add(contender.name)
+    poisson = [key for key in turns if key[1][-1] == pytest.approx(6 / 7.2)]
+    assert len(poisson) == 2
+    assert {FCFS, PRIORITY, OURS} <= turns[poisson[0]]
+
+
+def test_requests_say_what_their_scheduler_reads(fake):
+    _, sent = fake
+    contest.measure(CONFIG, None)
+    by_name = {contender.name: body for contender, _, body in sent if not body.whole}
+    assert list(by_name[PRIORITY].priorities) == [len(chat.ids) for chat in CHATS]
+    assert not by_name[FCFS].priorities and not by_name[FCFS].extras and not by_name[OURS].extras
+    assert by_name["Pliant oracle"].extras[0] == {"output_tokens": 3}
+    assert by_name["Pliant edf"].extras[0]["deadline"] > 0
+
+
+def test_a_predictor_gives_priorities_and_is_read_by_pliants_scheduler(fake, monkeypatch):
+    opened, sent = fake
+    kinds = []
+
+    @contextmanager
+    def serving(engine, contender, files):
+        if files.predictor is not None:
+            kinds.append((contender.name, codec.kind(files.predictor)))
+        opened.append((engine, contender, files))
+        yield "url"
+
+    monkeypatch.setattr(server, "serving", serving)
+    predictor = some_predictor()
+    contest.measure(replace(CONFIG, repeats=1), predictor)
+    priorities = next(body.priorities for contender, _, body in sent if contender.name == PRIORITY)
+    forecasts = PredictorModel.of(predictor).predict([chat.text for chat in CHATS])
+    assert list(priorities) == [round(forecast.tokens[MEDIAN]) for forecast in forecasts]
+    assert (OURS, Predictor.KIND) in kinds
+    assert UNPREDICTED not in dict(kinds)
+    assert UNPREDICTED in [contender.name for _, contender, _ in opened]
+
+
+def test_the_result_has_a_row_for_each_and_targets(fake):
+    result = contest.measure(CONFIG, None)
+    assert len(result.table()) == 2 * 5
+    targets = {target.name: target for target in result.targets()}
+    assert targets["binds, all at once: tokens/s over vLLM's"].measured == pytest.approx(1.0)
+    assert targets["greedy texts that differ, beyond those of vLLM's own runs"].met
+    assert math.isnan(targets["the simulator over live: tokens/s, the load furthest off"].measured)
+    assert len(result.plain()["rows"]) == len(result.rows)
+
+
+def test_this_part_is_skipped_where_something_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setenv(server.PYTHON, str(tmp_path / "none"))
+    assert contest.missing()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not server.python().is_file(), reason=f"needs vLLM's environment ({server.PYTHON})")
+def test_vllm_serves_a_tiny_model_under_both_schedulers(tmp_path, monkeypatch):
+    monkeypatch.setenv(server.WEIGHTS, str(tiny_llama.write(tmp_path / "model")))
+    monkeypatch.setattr(load, "read_prompts", lambda *_args: CHATS)
+    config = replace(CONFIG, repeats=1, rivals=(FCFS,), settings=(WIDE,), others=(), trial=False)
+    result = contest.measure(config, None)
+    assert {row.contender.name for row in result.rows} == {FCFS, OURS}
+    assert all(row.figures.tokens > 0 for row in result.rows)
+    assert sum(row.differing for row in result.rows) == 0
+    assert [each.otherwise for each in result.fidelity] == [0, 0]
+
+
+def test_the_quick_setting_measures_all_loads_where_memory_binds():
+    assert [each.name for each in QUICK.memories[0].loads] == ["all at once", "0.5x, Poisson", "1.2x, Poisson"]

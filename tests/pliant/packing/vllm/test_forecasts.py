@@ -1,0 +1,205 @@
+"""A predictor's process may be slow, silent, talkative or dead: nobody waits for it for long, and no thread is lost."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import pytest
+
+from pliant.packing.vllm import forecasts
+from pliant.packing.vllm.forecasts import LAST, STARTS, Predictions
+
+SAID = tuple(float(x) for x in range(1, 9))
+HEAD = "import json, sys, time\n"
+ANSWER = """
+def answer(row, **more):
+    print(json.dumps({"name": row["name"], "tokens": list(range(1, 9)), "bucket": len(row["ids"]), **more}), flush=True)
+"""
+READY = "print('ready', flush=True)\n"
+GOOD = HEAD + ANSWER + READY + "for line in sys.stdin:\n    answer(json.loads(line))\n"
+HANG = 60.0  # seconds that only end a hang
+
+
+@pytest.fixture
+def predictor():
+    """Start a fake process by the text of its program; all are stopped in the end."""
+    begun = []
+
+    def start(program: str, **rest) -> Predictions:
+        begun.append(Predictions("", "", [sys.executable, "-c", program], **rest))
+        return begun[-1]
+
+    yield start
+    for each in begun:
+        each.stop()
+        assert not each._thread.is_alive()
+
+
+def until(condition) -> None:
+    end = time.monotonic() + HANG
+    while not condition():
+        assert time.monotonic() < end, "it never happens"
+        time.sleep(0.005)
+
+
+def result(predictions: Predictions, name: str):
+    forecast = None
+
+    def come():
+        nonlocal forecast
+        forecast = predictions.take(name)
+        return forecast is not None
+
+    until(come)
+    return forecast
+
+
+def test_a_question_is_answered_once_also_one_from_before_the_process_was_ready(predictor):
+    predictions = predictor(GOOD)
+    predictions.ask("early", [1, 2, 3])
+    assert result(predictions, "early") == (SAID, 3)
+    assert predictions.take("early") is None
+    predictions.ask("later", range(2000))
+    assert result(predictions, "later") == (SAID, LAST)
+    assert predictions.alive and predictions.predicted == 2
+
+
+def test_waiting_ends_with_the_first_forecast(predictor):
+    predictions = predictor(GOOD)
+    until(lambda: predictions.alive)
+    predictions.ask("a", [1])
+    predictions.wait(HANG)
+    assert predictions.take("a") == (SAID, 1)
+
+
+def test_a_forgotten_question_leaves_nothing(predictor):
+    predictions = predictor(GOOD)
+    predictions.ask("a", [1])
+    predictions.forget("a")
+    predictions.ask("b", [1])
+    result(predictions, "b")
+    assert predictions.take("a") is None and not predictions._asked and not predictions._done
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "print('a warning of some library')",
+        "print('[]')",
+        "print('7')",
+        "print('{}')",
+        "answer(row, tokens=None)",
+        "answer(row, tokens=['x'] * 8)",
+        "answer(row, bucket='x')",
+        "answer(row, name='of nobody')",
+        "sys.stdout.buffer.write(b'\\xff\\xfe\\n')",
+    ],
+)
+def test_what_is_no_forecast_is_passed_over(predictor, garbage):
+    loop = f"for line in sys.stdin:\n    row = json.loads(line)\n    {garbage}\n    answer(row)\n"
+    predictions = predictor(HEAD + ANSWER + "print('loading')\n" + READY + loop)
+    predictions.ask("a", [1])
+    assert result(predictions, "a") == (SAID, 1)
+    assert predictions.starts == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", ["tokens=[1.0] * 7", "tokens=[float('nan')] * 8", "tokens=[float('inf')] * 8", "bucket=-1"]
+)
+def test_a_forecast_that_cannot_be_is_none(predictor, wrong):
+    more = f"dict({wrong}) if row['name'] == 'a' else dict()"
+    program = f"for line in sys.stdin:\n    row = json.loads(line)\n    answer(row, **({more}))\n"
+    predictions = predictor(HEAD + ANSWER + READY + program)
+    predictions.ask("a", [1])
+    predictions.ask("b", [1])
+    result(predictions, "b")
+    assert predictions.take("a") is None and not predictions._asked
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "raise SystemExit(3)",
+        "print('ready', flush=True)",
+        "print('ready', flush=True); input(); raise SystemExit(1)",
+        "+",
+    ],
+)
+def test_a_process_that_ends_is_started_three_times_and_then_nobody_waits(predictor, program):
+    predictions = predictor(program)
+    end = time.monotonic() + HANG
+    while predictions._thread.is_alive() and time.monotonic() < end:
+        predictions.ask("a", [1])
+        predictions.wait(0.05)
+    assert predictions.starts == STARTS and not predictions.alive and predictions.failed > 0
+    predictions.ask("b", [1])
+    predictions.wait(HANG)  # returns at once
+    assert predictions.take("b") is None and not predictions._asked
+
+
+def test_a_program_that_is_not_there_counts_as_one_that_ends():
+    predictions = Predictions("", "", ["/no/such/program"])
+    until(lambda: not predictions._thread.is_alive())
+    assert predictions.starts == STARTS and not predictions.alive
+
+
+def test_a_second_process_goes_on_where_the_first_one_died(predictor, tmp_path):
+    once = f"import pathlib\nmark = pathlib.Path({str(tmp_path / 'died')!r})\n"
+    die = "    if not mark.exists():\n        mark.touch()\n        raise SystemExit(1)\n"
+    predictions = predictor(
+        HEAD + once + ANSWER + READY + f"for line in sys.stdin:\n{die}    answer(json.loads(line))\n"
+    )
+    predictions.ask("a", [1])
+    until(lambda: predictions.failed == 1)
+    predictions.ask("b", [1])
+    assert result(predictions, "b") == (SAID, 1)
+    assert predictions.take("a") is None and predictions.starts == 2
+
+
+def test_a_process_that_reads_nothing_holds_nobody_up_and_is_started_again(predictor):
+    """Ten questions of a thousand tokens fill a pipe."""
+    predictions = predictor(HEAD + READY + "time.sleep(1000)", silent_seconds=0.2)
+    until(lambda: predictions.alive)
+    began = time.process_time()
+    for number in range(200):
+        predictions.ask(str(number), range(50_000, 51_000))
+    assert time.process_time() - began < 10
+    until(lambda: predictions.starts == 2)
+    assert predictions.failed > 0
+
+
+def test_nobody_waits_for_one_that_is_slow(predictor, monkeypatch):
+    monkeypatch.setattr(forecasts, "SLOW_SECONDS", 0.05)
+    predictions = predictor(HEAD + READY + "time.sleep(1000)")
+    until(lambda: predictions.alive)
+    predictions.ask("a", [1])
+    until(lambda: not predictions.alive)
+    assert predictions.starts == 1
+
+
+def test_one_that_never_gets_ready_is_ended(predictor, monkeypatch):
+    monkeypatch.setattr(forecasts, "READY_SECONDS", 0.1)
+    predictions = predictor(HEAD + "time.sleep(1000)")
+    until(lambda: not predictions._thread.is_alive())
+    assert predictions.starts == STARTS
+
+
+def test_one_that_loads_can_be_stopped(predictor):
+    predictions = predictor(HEAD + "time.sleep(1000)")
+    until(lambda: predictions._process is not None)
+    process = predictions._process
+    predictions.stop()
+    assert process.poll() is not None and predictions.starts == 1
+    predictions.ask("a", [1])
+    assert not predictions._asked
+
+
+def test_threads_end_with_their_processes(predictor):
+    before = threading.active_count()
+    predictions = predictor(GOOD, silent_seconds=0.1)
+    predictions.ask("a", [1])
+    result(predictions, "a")
+    predictions.stop()
+    until(lambda: threading.active_count() <= before)

@@ -1,0 +1,101 @@
+"""Settings come from a file and from variables; every bad one is refused in one sentence that names it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from pliant.errors import InputError
+from pliant.packing.scheduling.policy import POLICIES, Rules
+from pliant.packing.vllm.settings import FILE, Settings, read
+
+
+def test_without_any_the_defaults_are_those_of_the_rules():
+    assert read({}) == Settings()
+    assert Settings().rules(100) == Rules("default", 100)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_variable_chooses_the_policy(policy):
+    assert read({f"{FILE}_POLICY": policy}).rules(64).policy == policy
+
+
+def test_a_file_names_all_of_them(tmp_path):
+    values = Settings("edf", 0.5, 0.1, 2.0, False, str(tmp_path), 0.2, 30.0, "journal.jsonl")
+    file = tmp_path / "settings.toml"
+    written = {field.name: getattr(values, field.name) for field in fields(Settings)}
+    texts = {True: "true", False: "false"}
+    file.write_text(
+        "\n".join(
+            f"{name} = {texts.get(v, repr(v)) if isinstance(v, bool) else repr(v)}" for name, v in written.items()
+        )
+    )
+    assert read({FILE: str(file)}) == values
+    assert values.rules(10) == Rules("edf", 10, 0.5, 0.1, 1.0, 2.0, recalibrate=False)
+
+
+def test_variables_go_before_the_file(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text('policy = "edf"\nwait = 1\nrecalibrate = false')
+    settings = read({FILE: str(file), f"{FILE}_POLICY": "paged", f"{FILE}_WAIT": "0.5", f"{FILE}_RECALIBRATE": "TRUE"})
+    assert (settings.policy, settings.wait, settings.recalibrate) == ("paged", 0.5, True)
+    assert read({FILE: str(file)}).wait == 1.0 and not read({FILE: str(file), f"{FILE}_RECALIBRATE": "0"}).recalibrate
+
+
+def test_the_process_own_environment_is_read_by_default(monkeypatch):
+    monkeypatch.setenv(f"{FILE}_DEADLINE", "7.5")
+    assert read().deadline == 7.5
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("POLICY", "fcfs", "policy is fcfs, but must be one of default"),
+        ("POLICY", "", "policy is , but must be one of default"),
+        ("POLICI", "paged", "variable is PLIANT_SCHEDULER_POLICI, but must be PLIANT_SCHEDULER_ and one of POLICY"),
+        ("SAFETY", "much", "safety is much, but must be a number"),
+        ("SAFETY", "", "safety is , but must be a number"),
+        ("SAFETY", "nan", "safety is nan, but must be finite"),
+        ("PREEMPTION_TARGET", "-1", "preemption_target is -1.0, but must be at least 0"),
+        ("REORDER_PATIENCE", "inf", "reorder_patience is inf, but must be at least 0 and finite"),
+        ("RECALIBRATE", "maybe", "recalibrate is maybe, but must be true or false"),
+        ("WAIT", "-0.1", "wait is -0.1, but must be at least 0"),
+        ("WAIT", "nan", "wait is nan, but must be at least 0"),
+        ("DEADLINE", "inf", "deadline is inf, but must be at least 0 and finite"),
+        ("PREDICTOR", "/no/such/folder", "predictor is /no/such/folder, but must be the folder"),
+    ],
+)
+def test_a_bad_variable_is_one_sentence(variable, value, said):
+    with pytest.raises(InputError) as error:
+        read({f"{FILE}_{variable}": value})
+    assert str(error.value).startswith(said) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('polici = "paged"', "setting is polici, but must be one of policy, safety"),
+        ("policy = 3", "policy is 3, but must be a text"),
+        ("policy = true", "policy is True, but must be a text"),
+        ('wait = "long"', "wait is 'long', but must be a number"),
+        ("wait = true", "wait is True, but must be a number"),
+        ("recalibrate = 1", "recalibrate is 1, but must be true or false"),
+        (f"deadline = 1{'0' * 400}", "deadline is inf, but must be at least 0"),
+        ("[wait]\nx = 1", "wait is {'x': 1}, but must be a number"),
+        ("policy", "PLIANT_SCHEDULER is "),
+    ],
+)
+def test_a_bad_file_is_one_sentence(tmp_path, text, said):
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+    with pytest.raises(InputError) as error:
+        read({FILE: str(file)})
+    assert str(error.value).startswith(said) and "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path):
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for name in ("none.toml", "binary", "."):
+        with pytest.raises(InputError, match=r"a readable TOML file"):
+            read({FILE: str(tmp_path / name)})
