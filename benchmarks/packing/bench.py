@@ -165,7 +165,7 @@ PARTS: Mapping[str, Part] = {
     "lateness": Part(_lateness, 60.0),
     "input": Part(_input, 60.0),
     "loading": Part(_loading, 120.0),
-    "vllm": Part(_vllm, 1500.0),
+    "vllm": Part(_vllm, 3600.0),
 }
 """The seconds of "engine", "lateness", "loading" and "vllm" are guesses."""
 

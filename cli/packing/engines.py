@@ -11,7 +11,7 @@ text with it. vLLM needs other versions of torch and transformers than Pliant ha
 own, which can import Pliant's decisions; those need numpy alone. For a CPU it takes 0.8 GB of downloads and 3.3 GB of
 disk, for CUDA 2.6 and 8.0 GB, and some minutes, in which it says how far it is. Packages come from where pip takes
 them: uv, which installs them, is given pip's index-url, extra-index-url and find-links; variables of uv (UV_...) come
-first. An environment that is whole is used again; one that is broken, half made or of other versions is made anew."""
+first. An environment that is whole is used again; one that is broken, incomplete or of other versions is replaced."""
 ENGINES = {"vllm": VLLM}
 """Name -> what `--help` says of it."""
 

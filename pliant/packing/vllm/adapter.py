@@ -82,6 +82,7 @@ class PliantScheduler(AsyncScheduler):
         self.lengths = LearnedLengths()
         self._coming: dict[str, float] = {}  # requests that have no forecast or no grammar yet, with the time they came
         self._unforecast: set[str] = set()  # requests whose forecasts had not come in time
+        self._discarded: dict[str, int] = {}  # tokens of preempted requests whose pages were given up
         self._given: dict[str, Prompt] = {}  # prompts that came as Pliant's own, with their forecasts
         self._late: list[str] = []
         self.deciding = 0.0  # seconds so far that decisions took, without vLLM's own part
@@ -154,12 +155,18 @@ class PliantScheduler(AsyncScheduler):
             self._journal.close()
         super().shutdown()
 
+    def _preempt_request(self, request: Request, timestamp: float, drop_stale_output: bool = False) -> None:
+        name = request.request_id
+        self._discarded[name] = self._discarded.get(name, 0) + request.num_computed_tokens
+        super()._preempt_request(request, timestamp, drop_stale_output)
+
     def _free_request(self, request: Request, delay_free_blocks: bool = False) -> Any:
         freed = super()._free_request(request, delay_free_blocks)
         name, generated = request.request_id, request.num_output_tokens
         finished = request.status in (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
         self._coming.pop(name, None)
         self._given.pop(name, None)
+        self._discarded.pop(name, None)
         self._unforecast.discard(name)
         if self.forecasts is not None:
             self.forecasts.forget(name)
@@ -233,14 +240,14 @@ class PliantScheduler(AsyncScheduler):
         assert used <= counted, f"{used} pages in use, {counted} in the books"
 
     def take_scheduled(self) -> dict[int, tuple[int, int]]:
-        """Return what the last step read of prompts that came as Pliant's own: id -> tokens, preemptions so far."""
+        """Return what the last step read of Pliant's own prompts: id -> preemptions and discarded tokens so far."""
         scheduled, self._scheduled = self._scheduled, {}
         return scheduled
 
     def _note(self, output: SchedulerOutput) -> None:
-        for name, tokens in output.num_scheduled_tokens.items() if self._given else ():
+        for name in output.num_scheduled_tokens if self._given else ():
             if (prompt := self._given.get(name)) is not None:
-                self._scheduled[prompt.id] = tokens, self.requests[name].num_preemptions
+                self._scheduled[prompt.id] = self.requests[name].num_preemptions, self._discarded.get(name, 0)
 
     def _arrange(self, step: Step) -> list[Request]:
         """Preempt, and put the running requests in the order in which they get their tokens.

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
+from pliant.errors import WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import architecture
 from registry import tensors
@@ -22,17 +24,22 @@ def folder_of(home: Path, digest: str) -> Path:
 
 
 def write(generator: Generator, folder: Path) -> Path:
-    """Write the folder, if it is not there yet, and return it. Raises `OSError`."""
+    """Write the folder, if it is not there yet, and return it. Raises `WorkerError` where the disk refuses."""
     if (folder / WEIGHTS).is_file():
         return folder
-    folder.mkdir(parents=True, exist_ok=True)
     config = json.loads(generator.config) | {"eos_token_id": list(generator.ends), "dtype": generator.precision}
     config["architectures"] = config.get("architectures") or [architecture(generator.config)]
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer.json").write_text(generator.tokenizer)
     tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": generator.context}
-    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     partial = folder / f"{WEIGHTS}.{os.getpid()}"
-    partial.write_bytes(tensors.write(dict(generator.weights)))
-    partial.replace(folder / WEIGHTS)  # last: what is complete has weights
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "tokenizer.json").write_text(generator.tokenizer)
+        (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+        partial.write_bytes(tensors.write(dict(generator.weights)))
+        partial.replace(folder / WEIGHTS)  # last: what is complete has weights
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise WorkerError(f"the model cannot be written for vLLM to {folder}: {error.strerror or error}") from error
     return folder

@@ -22,7 +22,8 @@ from pliant.packing.vllm.adapter import Embedding, PliantScheduler, embedded
 from pliant.packing.vllm.decisions import Journal
 from serving.packing.messages import Deliver
 
-ENDS = {"stop": "stop", "length": "length"}
+ENDS = {"stop": "stop", "length": "length", "abort": "late"}  # by vLLM's finish reason
+OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError")
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class VllmEngine:
         self._cancelled: list[int] = []
         self._checks: list[Future[None]] = []
         self._wake, self._stopping, self._error = threading.Condition(), False, ""
+        self._out_of_memory = False
         self._iterations = self._tokens = self._sequences = self._preemptions = 0
         self._busy = 0.0
         self._thread = threading.Thread(target=self._run, name="packing engine", daemon=True)
@@ -98,7 +100,10 @@ class VllmEngine:
 
     def submit(self, submission: Submission) -> None:
         """Add a text. Raises `InputError` if it can never run, `WorkerError` if the engine has stopped."""
-        self._scheduler.decisions.scheduler.validate(submission.remaining())
+        prompt, context = submission.remaining(), self._generator.context
+        if prompt.tokens + prompt.limit > context:
+            raise InputError("prompt and max_tokens", f"{prompt.tokens + prompt.limit} tokens", f"at most {context}")
+        self._scheduler.decisions.scheduler.validate(prompt)
         vocabulary = self._engine.model_config.get_vocab_size()
         outside = next((id for id in submission.ids if not 0 <= id < vocabulary), None)
         if outside is not None:
@@ -136,7 +141,7 @@ class VllmEngine:
         return Status(
             *(self._thread.is_alive(), self._error, running, books.waiting, self._memory.pages, used, 0),
             *(self._iterations, self._tokens, self._preemptions, books.discarded, self._sequences, self._busy),
-            *(self._scheduler.deciding, False, books.tokens_taken),
+            *(self._scheduler.deciding, self._out_of_memory, books.tokens_taken),
         )
 
     def _run(self) -> None:
@@ -145,6 +150,7 @@ class VllmEngine:
                 self._iterate()
         except Exception as error:  # anything from vLLM; every text is reported as failed
             with self._wake:
+                self._out_of_memory = type(error).__name__ in OUT_OF_MEMORY
                 self._error = f"{type(error).__name__}: {error}"
         self._end_all("failed" if self._error else "cancelled")
 
@@ -179,9 +185,8 @@ class VllmEngine:
             self._flights[id] = _InFlight(submission, now, submission.generated)
             prompt: dict[str, Any] = {"prompt_token_ids": list(submission.ids)}
             if submission.prompt.tenant:
-                prompt["cache_salt"] = (
-                    submission.prompt.tenant
-                )  # tenants share no pages: times would tell what others ask
+                # Tenants share no pages: times to the first token would show what others send.
+                prompt["cache_salt"] = submission.prompt.tenant
             self._engine.add_request(str(id), prompt, self._sampling(submission))
         news = []
         for id in dict.fromkeys(cancelled):
@@ -209,16 +214,16 @@ class VllmEngine:
         )
 
     def _note(self, scheduled: dict[int, tuple[int, int]], now: float, seconds: float) -> None:
-        """Note which texts a step read (id -> tokens, preemptions so far)."""
+        """Note which texts a step read (id -> preemptions and discarded tokens so far)."""
         self._iterations += bool(scheduled)
         self._sequences += len(scheduled)
-        for id, (_, preemptions) in scheduled.items():
+        for id, (preemptions, discarded) in scheduled.items():
             flight = self._flights.get(id)
             if flight is None:
                 continue
             flight.started = flight.started or now
             self._preemptions += preemptions - flight.preemptions
-            flight.preemptions = preemptions
+            flight.preemptions, flight.recomputed = preemptions, discarded
             flight.seconds += seconds / len(scheduled)
 
     def _progress(self, output: Any, now: float) -> list[Progress]:
@@ -231,7 +236,9 @@ class VllmEngine:
         self._tokens += len(tokens)
         if not output.finished:
             return [flight.report(tokens, "", now)] if tokens else []
-        return [self._end(id, tokens, ENDS.get(first.finish_reason, "late"), now)]
+        if first.finish_reason not in ENDS:
+            raise WorkerError(f"vLLM ended a text with the reason {first.finish_reason}")
+        return [self._end(id, tokens, ENDS[first.finish_reason], now)]
 
     def _end(self, id: int, tokens: tuple[int, ...], how: str, now: float) -> Progress:
         with self._wake:

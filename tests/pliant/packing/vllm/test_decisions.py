@@ -13,12 +13,12 @@ from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import FOREVER, Memory
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.vllm.decisions import Decisions, State
-from tests.fixtures.packing.own_mind import OwnMind, Sequence, Whims
+from tests.fixtures.packing.deviating import DeviatingEngine, Deviations, Sequence
 from tests.fixtures.packing.samples import policies, prompt, seeds
 
 MOST = 4000  # steps
 WHIMS = st.builds(
-    Whims,
+    Deviations,
     refuse=st.sampled_from((0.0, 0.3)),
     find=st.sampled_from((0.0, 0.5)),
     chunk=st.sampled_from((0.0, 0.3)),
@@ -29,16 +29,18 @@ WHIMS = st.builds(
 )
 
 
-def play(seed: int, policy: str, whims: Whims, aborts: float = 0.0, deadlines: float = 0.0, prefixes: bool = False):
+def play(
+    seed: int, policy: str, deviations: Deviations, aborts: float = 0.0, deadlines: float = 0.0, prefixes: bool = False
+):
     """Return the engine, the decisions and the journal when every request has ended."""
     rng = np.random.default_rng(seed)
     context, page = int(rng.integers(16, 80)), int(rng.integers(1, 9))
     memory = Memory(
-        -(-context // page) + whims.short + int(rng.integers(0, 40)), page, 0, *rng.integers(4, 40, 2).tolist()
+        -(-context // page) + deviations.short + int(rng.integers(0, 40)), page, 0, *rng.integers(4, 40, 2).tolist()
     )
     rules, journal = Rules(policy, context), []
     decisions = Decisions(rules, memory, lambda *entry: journal.append(entry))
-    engine, coming, now, steps = OwnMind(decisions, memory, whims, rng), int(rng.integers(1, 30)), 0.0, 0
+    engine, coming, now, steps = DeviatingEngine(decisions, memory, deviations, rng), int(rng.integers(1, 30)), 0.0, 0
     while coming or engine.requests:
         while coming and rng.random() < 0.4:
             coming -= 1
@@ -78,8 +80,8 @@ def _arrive(engine, decisions, name, now, context, rng, deadlines, prefixes):
 
 
 @given(seeds, policies, WHIMS)
-def test_whatever_the_engine_does_every_request_ends_and_the_journal_decides_the_same_again(seed, policy, whims):
-    engine, decisions, journal, fresh = play(seed, policy, whims)
+def test_whatever_the_engine_does_every_request_ends_and_the_journal_decides_the_same_again(seed, policy, deviations):
+    engine, decisions, journal, fresh = play(seed, policy, deviations)
     assert set(engine.ended.values()) == {"finished"}
     assert (len(decisions), decisions.scheduler.running, decisions.scheduler.waiting) == (0, 0, 0)
     assert replay(fresh, journal) == journal
@@ -87,8 +89,8 @@ def test_whatever_the_engine_does_every_request_ends_and_the_journal_decides_the
 
 
 @given(seeds, policies, WHIMS)
-def test_aborts_deadlines_and_common_beginnings_leave_nothing_behind(seed, policy, whims):
-    engine, decisions, journal, fresh = play(seed, policy, whims, aborts=0.1, deadlines=0.3, prefixes=True)
+def test_aborts_deadlines_and_common_beginnings_leave_nothing_behind(seed, policy, deviations):
+    engine, decisions, journal, fresh = play(seed, policy, deviations, aborts=0.1, deadlines=0.3, prefixes=True)
     assert set(engine.ended.values()) <= {"finished", "aborted", "late"}
     assert (len(decisions), decisions.scheduler.running, decisions.scheduler.waiting) == (0, 0, 0)
     assert replay(fresh, journal) == journal
@@ -97,7 +99,7 @@ def test_aborts_deadlines_and_common_beginnings_leave_nothing_behind(seed, polic
 @given(seeds, policies, st.integers(0, 2))
 def test_an_engine_that_does_as_planned_is_not_corrected(seed, policy, ahead):
     """Unless it works ahead, or one comes back: that one reads first in the books, and behind the running ones there."""
-    _, decisions, journal, _ = play(seed, policy, Whims(ahead=ahead))
+    _, decisions, journal, _ = play(seed, policy, Deviations(ahead=ahead))
     if not ahead and not any(plan.discarded for _, _, plan in journal):
         assert decisions.deviations == 0
         assert not any(step_input.corrected for _, step_input, _ in journal)
@@ -220,8 +222,8 @@ def test_requests_that_the_engine_ends_early_free_what_was_computed_ahead(policy
     decisions.scheduler.check()
 
 
-def test_the_engine_of_these_tests_has_a_mind_of_its_own():
-    plays = [play(seed, "paged", Whims(0.3, 0.5, 0.3, 0.1, 0.05, 1, 3), prefixes=True) for seed in range(6)]
+def test_the_engine_of_these_tests_deviates_in_every_way():
+    plays = [play(seed, "paged", Deviations(0.3, 0.5, 0.3, 0.1, 0.05, 1, 3), prefixes=True) for seed in range(6)]
     assert sum(engine.preempted for engine, *_ in plays) > 0
     assert all(decisions.deviations > 0 for _, decisions, *_ in plays)
 
