@@ -43,6 +43,6 @@ def test_on_a_full_disk_a_sentence_says_so_and_nothing_half_written_stays(tmp_pa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(WorkerError, match="cannot be written for vLLM to .*: No space left on device"):
+    with pytest.raises(WorkerError, match=r"cannot be written for vLLM to .*: No space left on device"):
         write(generator(), tmp_path)
     assert not list(tmp_path.glob(f"{WEIGHTS}*"))
