@@ -272,12 +272,20 @@ class PackingScheduler:
         forecast = self.calibration.apply(prompt.forecast, prompt.limit)
         reserved = self._policy.reserve(prompt)
         self._typical += (RECENT if self._typical else 1.0) * (size(prompt, forecast) - self._typical)
-        recent = Recent(self._typical, self._delays.of(self._owner(prompt)))
+        owner = self._owner(prompt)
+        if not prompt.offline and not self._waits_online(owner):
+            self._delays.forget(owner)
+        recent = Recent(self._typical, self._delays.of(owner))
         priority = self._policy.priority(prompt, forecast, reserved, recent)
         row = self._grid.row(forecast, prompt.limit)
         self._wait(Waiting(prompt, priority, row, reserved, unread=prompt.tokens))
         if prompt.deadline < FOREVER:
             heapq.heappush(self._deadlines, (prompt.deadline, prompt.id))
+
+    def _waits_online(self, owner: str) -> bool:
+        """Return whether a request of this tenant waits, and one of anybody's that is not of an offline batch."""
+        first = self._queue.first()
+        return first is not None and not first.prompt.offline and self._fairness.waits(owner)
 
     def _wait(self, waiting: Waiting) -> None:
         prompt = waiting.prompt

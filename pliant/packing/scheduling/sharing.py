@@ -38,6 +38,10 @@ class Delays:
         """Return the mean in seconds; 0 for a tenant that is not remembered."""
         return self._seconds.get(tenant, 0.0)
 
+    def forget(self, tenant: str) -> None:
+        """Take the tenant's mean for 0: nobody waits, and the waits before this moment say nothing of those that come."""
+        self._seconds.pop(tenant, None)
+
     def note(self, tenant: str, seconds: float) -> None:
         """Note how long a request of the tenant has waited."""
         recent = self._seconds.pop(tenant, 0.0)

@@ -273,16 +273,17 @@ def test_a_tenants_long_waits_reorder_nobody_elses_requests():
 
     def first_admitted(tenant: str) -> int:
         scheduler = PackingScheduler(Rules("default", 64), Memory(16, 4, 0, 64, 1))
-        scheduler.handle(StepInput((prompt(0, tenant="ann"),)), 0.0)
-        for id in range(1, 30):  # each of the flood's texts has waited for 100 s
-            flood = prompt(id, arrival=100.0 * (id - 1), tenant="flood")
-            assert scheduler.handle(StepInput((flood,), (id - 1,)), 100.0 * id).admitted == (id,)
+        flood = [prompt(id, arrival=100.0 * (id - 1), tenant="flood") for id in range(1, 31)]
+        scheduler.handle(StepInput((prompt(0, tenant="ann"), flood[0])), 0.0)
+        for now in range(1, 30):  # each of the flood's texts has waited for 100 s, and the next one waits
+            came = StepInput((flood[now],), (now - 1,))
+            assert scheduler.handle(came, 100.0 * now).admitted == (now,)
         pair = (
             prompt(50, arrival=2900.0, limit=40, forecast=40.0, tenant=tenant),
             prompt(51, arrival=2901.0, tenant=tenant),
         )
         scheduler.handle(StepInput(pair), 2901.0)
-        (admitted,) = scheduler.handle(StepInput((), (29,)), 2902.0).admitted
+        (admitted,) = scheduler.handle(StepInput((), (29,), (30,)), 2902.0).admitted
         return admitted
 
     assert first_admitted("ann") == 50, "in the order in which they came"

@@ -155,13 +155,26 @@ def test_an_id_in_use_is_refused_by_its_number():
 
 @pytest.mark.parametrize(("arrival", "admitted"), [(109.0, 11), (111.0, 10)])
 def test_a_large_request_is_put_back_by_five_recent_delays_whose_mean_takes_a_fiftieth_of_the_latest(arrival, admitted):
-    """The one before has waited for 100 s, so that the recent delay is 2 s."""
+    """The one before has waited for 100 s, so that the recent delay is 2 s. Another waits until both have arrived."""
     scheduler = PackingScheduler(Rules("default", 64, reorder_patience=1.0), Memory(16, 4, 0, 64, 1))
     scheduler.handle(StepInput((prompt(0),)), 0.0)
-    scheduler.handle(StepInput((prompt(1, 4, 8, 1.0),), (0,)), 100.0)
+    scheduler.handle(StepInput((prompt(1, 4, 8, 1.0), prompt(2, 4, 8, 1.0)), (0,)), 100.0)
     large, small = prompt(10, 4, 60, 60.0, arrival=100.0), prompt(11, 1, 1, 1.0, arrival=arrival, utility=1e9)
     scheduler.handle(StepInput((large, small)), 100.0)
-    assert scheduler.handle(StepInput(finished=(1,)), 112.0).admitted == (admitted,)
+    assert scheduler.handle(StepInput((), (1,), (2,)), 112.0).admitted == (admitted,)
+
+
+@pytest.mark.parametrize(("waits", "admitted"), [(True, 11), (False, 10)])
+@pytest.mark.parametrize("offline", [True, False])
+def test_delays_are_forgotten_when_nobody_waits_any_more_but_offline_requests(waits, admitted, offline):
+    """The one before has waited for 100 s. Then a small request goes before a large one only if another waited still."""
+    scheduler = PackingScheduler(Rules("default", 64), Memory(16, 4, 0, 64, 1))
+    scheduler.handle(StepInput((prompt(0),)), 0.0)
+    others = prompt(1), *([prompt(2)] if waits else []), *([prompt(3, offline=True)] if offline else [])
+    scheduler.handle(StepInput(others, (0,)), 100.0)
+    pair = prompt(10, 4, 40, 40.0, arrival=100.0), prompt(11, arrival=100.5)
+    scheduler.handle(StepInput(pair), 101.0)
+    assert scheduler.handle(StepInput((), (1,), (2,) if waits else ()), 102.0).admitted == (admitted,)
 
 
 def test_where_nobody_has_waited_yet_a_large_request_is_not_put_back():
@@ -172,31 +185,34 @@ def test_where_nobody_has_waited_yet_a_large_request_is_not_put_back():
 
 @pytest.mark.parametrize(("arrival", "admitted"), [(102.5, 11), (104.5, 10)])
 def test_the_typical_size_takes_a_fiftieth_of_the_latest_request(arrival, admitted):
-    """After requests of sizes 8 and 396 it is nearly 16; one of twice that is put back by twice the delay of 2 s."""
+    """After requests of sizes 8 and 396 it is nearly 16, and after another of 16 as much; one of twice that is put back by
+    twice the delay of 2 s.
+    """
     scheduler = PackingScheduler(Rules("default", 256, reorder_patience=1.0), Memory(64, 4, 0, 512, 1))
     scheduler.handle(StepInput((prompt(0, 3, 2, 2.0),)), 0.0)
-    scheduler.handle(StepInput((prompt(1, 197, 2, 2.0),), (0,)), 100.0)
+    scheduler.handle(StepInput((prompt(1, 197, 2, 2.0), prompt(2, 7, 2, 2.0)), (0,)), 100.0)
     assert size(prompt(0, 3), (2.0,) * 8) == 8 and size(prompt(1, 197), (2.0,) * 8) == 396
     typical = 8 + 0.02 * (396 - 8)
     tokens = round(typical) - 1  # a request of about twice the typical size
     small = prompt(11, 1, 1, 1.0, arrival=arrival, utility=1e9)
     scheduler.handle(StepInput((prompt(10, tokens, 2, 2.0, arrival=100.0), small)), 105.0)
-    assert scheduler.handle(StepInput(finished=(1,)), 106.0).admitted == (admitted,)
+    assert scheduler.handle(StepInput((), (1,), (2,)), 106.0).admitted == (admitted,)
 
 
 def test_offline_requests_and_preempted_ones_that_come_back_are_no_recent_delays():
     """A large request that came first is put back where online ones had to wait."""
 
-    def first_of_two(**rest) -> int:
+    def first_of_two(offline: bool) -> int:
         scheduler = PackingScheduler(Rules("default", 64), Memory(16, 4, 0, 64, 1))
         scheduler.handle(StepInput((prompt(0),)), 0.0)
-        scheduler.handle(StepInput((prompt(1, **rest),), (0,)), 1000.0)
+        scheduler.handle(StepInput((prompt(1, offline=offline), prompt(2, offline=offline, utility=1e9)), (0,)), 1000.0)
+        scheduler.handle(StepInput((prompt(3, arrival=1000.0),)), 1000.0)
         pair = prompt(10, 4, 40, 40.0, arrival=1000.0), prompt(11, arrival=1001.0)
         scheduler.handle(StepInput(pair), 1001.0)
-        (admitted,) = scheduler.handle(StepInput((), (1,)), 1002.0).admitted
+        (admitted,) = scheduler.handle(StepInput((), (1,), (2, 3)), 1002.0).admitted
         return admitted
 
-    assert first_of_two() == 11
+    assert first_of_two(offline=False) == 11
     assert first_of_two(offline=True) == 10
 
 
