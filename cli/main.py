@@ -100,6 +100,12 @@ def _bench_options(parser: ArgumentParser, system: systems.System) -> None:
     parser.add_argument("--part", action="append", default=[], help=text)
 
 
+def _profile_options(parser: ArgumentParser, system: systems.System) -> None:
+    options.profiling(parser)
+    if system.has("cli", "measuring"):
+        system.part("cli", "measuring").options(parser)
+
+
 def _demo(args: Namespace) -> int:
     for name in args.systems:
         systems.system(name)
@@ -123,10 +129,11 @@ def _profile(args: Namespace) -> None:
     from flows.progress import stage
     from pliant.device import describe_device, resolve_device
 
-    device = resolve_device(args.device)
-    reprofile = systems.system(args.system).part("flows", "reprofile").reprofile
+    device, system = resolve_device(args.device), systems.system(args.system)
+    reprofile = system.part("flows", "reprofile").reprofile
+    more = system.part("cli", "measuring").arguments(args) if system.has("cli", "measuring") else {}
     with stage(f"latency profile on {describe_device(device)}") as progress:
-        reprofile(device, args.threads, progress, args.other_device)
+        reprofile(device, args.threads, progress, args.other_device, **more)
 
 
 def _serve(args: Namespace) -> int:
@@ -178,7 +185,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[ArgumentParser, systems.System], None]
     ),
     "profile": (
         "measure the champion on this device and publish its new profile",
-        lambda parser, _system: options.profiling(parser),
+        _profile_options,
         _profile,
     ),
     "serve": (

@@ -129,11 +129,11 @@ def _loading(context: Context) -> Measured:
     return result.targets(), result.plain()
 
 
-def _vllm(context: Context) -> Measured:
+def _vllm(context: Context, quick: vllm.VllmConfig = vllm.QUICK, full: vllm.VllmConfig = vllm.FULL) -> Measured:
     need(vllm.missing())
-    config = vllm.FULL if context.full else vllm.QUICK
+    config = full if context.full else quick
     predictor = real_model.predictor()
-    with context.stage("schedulers in vLLM, in turns") as progress:
+    with context.stage(f"schedulers in vLLM, in turns: {config.memory.name}") as progress:
         result = vllm.measure(config, predictor, progress)
     console.table("vLLM on this machine, medians over the repeats", comparison.HEADINGS, result.table())
     return result.targets(), result.plain()
@@ -165,8 +165,10 @@ PARTS: Mapping[str, Part] = {
     "lateness": Part(_lateness, 60.0),
     "input": Part(_input, 60.0),
     "loading": Part(_loading, 120.0),
-    "vllm": Part(_vllm, 3600.0),
+    "vllm": Part(_vllm, 600.0),
+    "vllm-ample": Part(partial(_vllm, quick=vllm.AMPLE, full=vllm.AMPLE_FULL), 450.0),
+    "vllm-others": Part(partial(_vllm, quick=vllm.OTHERS, full=vllm.OTHERS_FULL), 2400.0),
 }
-"""The seconds of "engine", "lateness", "loading" and "vllm" are guesses."""
+"""The seconds of "engine", "lateness", "loading" and those of vLLM are guesses."""
 
 bench = partial(harness.run, "packing", PARTS)

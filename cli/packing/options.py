@@ -8,7 +8,10 @@ from typing import Any
 
 from cli import options
 
-PARTS = "forecasts, study, published, predictor, engine, batches, alike, real, lateness, input, loading or vllm"
+PARTS = (
+    "forecasts, study, published, predictor, engine, batches, alike, real, lateness, input, loading, vllm, vllm-ample "
+    "or vllm-others"
+)
 OVERRIDES = ("data", "generator", "predictor", "precision", "device", "other_device", "limit")
 
 

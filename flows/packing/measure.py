@@ -6,7 +6,7 @@ Knows no Prefect and no registry.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -38,6 +38,11 @@ class Measured:
     points: tuple[Point, ...]
     steps: LinearCost
     precision: str = "float32"  # in which the generator ran
+    engine: str = "pliant"  # that ran it
+
+
+Measure = Callable[[PackingFlowConfig, Generator, Progress], Measured]
+"""Measures a generator as `measure` does, by an engine of its own."""
 
 
 def measure(config: PackingFlowConfig, generator: Generator, progress: Progress) -> Measured:

@@ -108,6 +108,7 @@ def plan_package(
             "step_tokens": memory.step_tokens,
             "kv_bytes": packing.kv_bytes,
             "precision": packing.precision,
+            "engine": packing.engine,
             "level": packing.level,
             "patience": packing.patience,
             "seconds": packing.seconds,

@@ -22,7 +22,8 @@ from flows.packing.champions import (
     load_champions,
 )
 from flows.packing.config import PackingFlowConfig
-from flows.packing.measure import measure, token_bytes
+from flows.packing.measure import Measure, token_bytes
+from flows.packing.measure import measure as measure_embedded
 from flows.packing.packages import plan_package
 from flows.packing.plan import Choice, describe
 from flows.packing.report import log_plan
@@ -37,7 +38,13 @@ from registry.names import PACKING_PREFIX
 from registry.store import FolderStore
 
 
-def reprofile(device: str, threads: int, progress: Progress, other_device: bool = False) -> dict[str, int]:
+def reprofile(
+    device: str,
+    threads: int,
+    progress: Progress,
+    other_device: bool = False,
+    measure: Measure = measure_embedded,
+) -> dict[str, int]:
     """Print the policies' figures and return the version published per model.
 
     Raises `DeviceError` for another class of device than a champion was measured on, unless `other_device` is set.
@@ -51,7 +58,7 @@ def reprofile(device: str, threads: int, progress: Progress, other_device: bool 
     for name, champion in champions.items():
         check_replaces(name, here, champion.packing.device_class, other_device)
     return {
-        champion.packing.name: _reprofile(registry, store, champion, device, threads, part)
+        champion.packing.name: _reprofile(registry, store, champion, device, threads, measure, part)
         for champion, part in shares(progress, champions.values())
     }
 
@@ -72,7 +79,13 @@ def config_of(champion: Champion, device: str, threads: int, base: PackingFlowCo
 
 
 def _reprofile(
-    registry: MlflowRegistry, store: FolderStore, champion: Champion, device: str, threads: int, progress: Progress
+    registry: MlflowRegistry,
+    store: FolderStore,
+    champion: Champion,
+    device: str,
+    threads: int,
+    measure: Measure,
+    progress: Progress,
 ) -> int:
     config, generator = config_of(champion, device, threads, PackingFlowConfig()), fetch_generator(registry, champion)
     data = fetch_predictor(registry, champion).data
@@ -84,6 +97,7 @@ def _reprofile(
         kv_bytes=token_bytes(generator.config, measured.precision),
         steps=measured.steps,
         precision=measured.precision,
+        engine=measured.engine,
     )
     packing, choice = finish(draft, generator.context, config, share(progress, 70, 100))
     key = f"packing/plan-here-{packing.name}"
@@ -102,7 +116,7 @@ def _reprofile(
 
 def _show(packing: Packing, choice: Choice, version: int) -> None:
     columns = ("policy, simulated", "mean ms", "p99 ms", "tokens/s", "computed again")
-    table = Table(*columns, title=f"{packing.name} on {packing.device_class}")
+    table = Table(*columns, title=f"{packing.name} on {packing.device_class}, engine {packing.engine}")
     for policy in choice.policies:
         milliseconds = (f"{1000 * seconds:.0f}" for seconds in (policy.mean, policy.p99))
         table.add_row(policy.policy, *milliseconds, f"{policy.tokens_per_second:.0f}", f"{policy.recomputed:.1%}")

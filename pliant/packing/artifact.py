@@ -114,6 +114,7 @@ class Packing:
     buckets: NDArray[np.int32]  # [R] upper bound of the predicted class, in tokens
     seconds: float = 2.0  # from arrival to deadline in the reference load
     precision: str = "float32"  # in which the generator was measured and is served, one of PRECISIONS
+    engine: str = "pliant"  # whose iterations `steps` are: pliant or vllm
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:

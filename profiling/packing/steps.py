@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,30 +68,35 @@ def profile(
 
     Raises `InputError` where none does, and what the engine raises.
     """
-    states = list(_states(config, memory, generator.context))
-    if not states:
-        raise InputError("memory", memory, f"room for one of the sequences {config.sequences}")
+    points_at = states(config, memory, generator.context)
     lab = _Lab(generator, memory, config, device, threads, clock)
     points = []
-    for number, (sequences, length) in enumerate(states):
+    for number, (sequences, length) in enumerate(points_at):
         points += lab.measure(sequences, length)
-        progress(number + 1, len(states) + 1)
+        progress(number + 1, len(points_at) + 1)
     swap = lab.swap()
-    progress(len(states) + 1, len(states) + 1)
+    progress(len(points_at) + 1, len(points_at) + 1)
     lab.close()
     return Profile(points, swap)
 
 
-def _states(config: StepsConfig, memory: Memory, context: int) -> Iterator[tuple[int, int]]:
-    """Yield (sequences, tokens cached of each), without repeats and with room for the iterations that are measured."""
-    seen = set()
-    grown = (config.warmup + config.repeats) * (1 + len(config.prompts)) + 1
+def states(config: StepsConfig, memory: Memory, context: int, ahead: int = 1) -> list[tuple[int, int]]:
+    """Return (sequences, tokens cached of each), without repeats and with room for the iterations that are measured.
+
+    `ahead`: iterations that an engine takes at most until a prompt has its first token.
+
+    Raises `InputError` where nothing has room.
+    """
+    distinct: dict[tuple[int, int], None] = {}
+    grown = (config.warmup + config.repeats) * (1 + len(config.prompts)) * ahead + 1
     for sequences, fill in itertools.product(config.sequences, config.fills):
         most = memory.pages // sequences * memory.page_tokens
         length = min(max(int(fill * most), 1), most - grown, context - grown)
-        if length >= 1 and sequences <= min(memory.sequences, memory.step_tokens) and (sequences, length) not in seen:
-            seen.add((sequences, length))
-            yield sequences, length
+        if length >= 1 and sequences <= min(memory.sequences, memory.step_tokens):
+            distinct[sequences, length] = None
+    if not distinct:
+        raise InputError("memory", memory, f"room for one of the sequences {config.sequences}")
+    return list(distinct)
 
 
 class _Lab:

@@ -7,6 +7,7 @@ before.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -47,6 +48,8 @@ from serving.workers.child_process import Interpreter
 from serving.workers.device_plan import DevicePlan
 from serving.workers.devices import SameDevice, check_devices, devices, free_memory
 from serving.workers.worker import ProcessWorker, Worker
+
+logger = logging.getLogger("pliant.serving")
 
 WorkerFactory = Callable[[Callable[[], Build]], EngineWorker]
 """Makes a worker, not started, that gets its build plan at each start."""
@@ -152,6 +155,9 @@ class Maker:
 
     def _handler(self, served: ServedModel, used: Sequence[str]) -> Handler:
         settings, name = self._settings, served.packing.name
+        if served.packing.engine != settings.engine:
+            text = "%s was planned for the engine %s and runs on %s; plan for that with: pliant profile packing --engine %s"
+            logger.warning(text, name, served.packing.engine, *2 * (settings.engine,))
         served = spread(settings, served)
         reader = PromptReader(served.generator, served.context)
         forecaster = self._forecaster(served, used[0])
@@ -208,4 +214,4 @@ def rules(settings: PackingSettings, served: ServedModel) -> Rules:
         raise InputError(
             "policy", settings.policy, "another one: only simulations know the exact lengths that it needs"
         )
-    return rules_of(served.packing, served.generator.context, settings.policy)
+    return rules_of(served.packing, served.generator.context, settings.policy, settings.engine)

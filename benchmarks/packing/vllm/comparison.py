@@ -13,6 +13,7 @@ from benchmarks.packing.vllm.server import FCFS, Contender
 from benchmarks.results import Target
 
 OURS = "Pliant default"
+AT_ONCE = "all at once"
 OVERLOADS = (1.2, 1.5)
 HALF = 0.5
 HEADINGS = (
@@ -26,17 +27,27 @@ Figure = Callable[[Figures], float]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`factor`: arrivals over what vLLM, first come, first served, answers of all at once."""
+    """`factor`: arrivals over what vLLM, first come, first served, answers while many wait.
+
+    Overload lasts for so many `requests`: the longer it does, the more wait, and the more their order counts.
+    """
 
     factor: float
+    requests: int
     kind: Arrivals = "Poisson"
 
     @property
+    def at_once(self) -> bool:
+        return self.kind == "at once"
+
+    @property
     def name(self) -> str:
-        return "all at once" if self.kind == "at once" else f"{self.factor:g}x, {self.kind}"
+        return AT_ONCE if self.at_once else f"{self.factor:g}x, {self.kind}"
 
 
-AT_ONCE = Load(math.inf, "at once")
+def at_once(requests: int) -> Load:
+    """Return the load of so many requests that all come at the same moment."""
+    return Load(math.inf, requests, "at once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,29 +121,28 @@ def _good(number: int) -> Figure:
     return lambda figures: figures.good[number]
 
 
-def targets(rows: Sequence[Row], memories: Sequence[Memory]) -> list[Target]:
+def targets(rows: Sequence[Row], memory: Memory) -> list[Target]:
     """Return the targets of a comparison with vLLM, first come, first served, at its best settings."""
     result = []
-    for memory in memories:
-        for load in memory.loads:
-            name = f"{memory.name}, {load.name}: {{}} over vLLM's"
+    for load in memory.loads:
 
-            def of(what: str, figure: Figure, limit: float, more: bool = False, load: Load = load) -> Target:
-                measured = ratio(rows, memory.name, load.name, figure, more).median  # noqa: B023
-                return Target(name.format(what), measured, ">=" if more else "<=", limit, "x")  # noqa: B023
+        def of(what: str, figure: Figure, limit: float, more: bool = False, load: Load = load) -> Target:
+            measured = ratio(rows, memory.name, load.name, figure, more).median
+            return Target(
+                f"{memory.name}, {load.name}: {what} over vLLM's", measured, ">=" if more else "<=", limit, "x"
+            )
 
-            if load == AT_ONCE and memory.binds:
-                result.append(of("tokens/s", _tokens, 1.05, True))
-            if load.factor == HALF:
-                result += [of("tokens/s", _tokens, 0.99, True), of("mean completion", _mean, 1.01)]
-            if load.factor == OVERLOADS[0]:
-                result.append(of("mean completion", _mean, 0.7))
-                result.append(of("mean time to first token", lambda figures: figures.first, 0.7))
-                result.append(of("p99 completion", lambda figures: figures.p99, 1.1))
-            if load.factor in OVERLOADS:
-                for number, times in enumerate(WITHIN):
-                    what = f"answers/s within {times:g}x of the unloaded time"
-                    result.append(of(what, _good(number), 1.3, True))
+        if load.at_once and memory.binds:
+            result.append(of("tokens/s", _tokens, 1.05, True))
+        if load.factor == HALF:
+            result += [of("tokens/s", _tokens, 0.99, True), of("mean completion", _mean, 1.01)]
+        if load.factor == OVERLOADS[0]:
+            result.append(of("mean completion", _mean, 0.7))
+            result.append(of("mean time to first token", lambda figures: figures.first, 0.7))
+            result.append(of("p99 completion", lambda figures: figures.p99, 1.1))
+        if load.factor in OVERLOADS:
+            for number, times in enumerate(WITHIN):
+                result.append(of(f"answers/s within {times:g}x of the unloaded time", _good(number), 1.3, True))
     return [*result, Target("greedy texts that differ, beyond those of vLLM's own runs", beyond(rows), "<=", 0)]
 
 

@@ -1,29 +1,33 @@
 """Pliant's scheduler in vLLM against vLLM's own: first come, first served, and by priority, each at its best setting.
 
 Servers run one at a time, on the same prompts, pages and arrivals. First vLLM's own schedulers are tried at several
-settings: the one with most tokens/s and the one with the smallest mean completion go on, and for each figure the better
-counts. Pliant's has one setting, which is not tried out. Then all take turns, every other repeat in the opposite order.
+settings, with all requests at once: the one with most tokens/s goes on, and the one with the smallest mean completion, too,
+if it is clearly smaller; for each figure the better counts. Pliant's has one setting, which is not tried out. Then vLLM,
+first come, first served, and Pliant's take turns, every other repeat in the opposite order; all others run in the first.
 The load is a multiple of the capacity: what vLLM, first come, first served, answers a second at its best setting while many
-wait, with all requests at once and without the emptying at the end, which would understate it. Memory is once so small that
-it binds, once so large that it does not.
+wait, with all requests at once and without the emptying at the end, which would understate it. A contest has one memory:
+so small that it binds, or so large that it does not.
 
 Besides: a decision's cost with many requests (decisions.py), and the same sessions in the simulator (simulation.py).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from benchmarks import places
 from benchmarks.packing.vllm import comparison, decisions, figures, load, server, simulation
-from benchmarks.packing.vllm.comparison import AT_ONCE, OURS, OVERLOADS, Load, Memory, Row
+from benchmarks.packing.vllm.comparison import HALF, OURS, OVERLOADS, Load, Memory, Row, at_once
 from benchmarks.packing.vllm.decisions import DecisionConfig, DecisionCost
 from benchmarks.packing.vllm.figures import Unloaded
 from benchmarks.packing.vllm.load import DOLLY, Body, Chat, Reply
@@ -43,54 +47,68 @@ NAME = "smollm2-135m-instruct"
 WARM = 2  # requests that are not measured
 LAST = 130  # tokens of a last text: the journal is written in pieces of 64 decisions, and the last may be lost
 DEADLINE = 4.0  # times the unloaded time, for the policy `edf`
-HALF, LIGHT, HEAVY = Load(comparison.HALF), Load(OVERLOADS[0]), Load(OVERLOADS[1])
-BURSTY = Load(OVERLOADS[0], "bursty")
-TRIAL = "trial"
+CLEARLY = 0.97  # of a mean completion: a smaller one is taken for more than noise
 UNPREDICTED = f"{OURS}, no predictor"
 OUR_SETTING = Setting(64, 512)
 
 
 @dataclass(frozen=True, slots=True)
 class VllmConfig:
-    """`settings`: of vLLM's own schedulers. `trial`: they are tried at 1.2x load, too, not only with all at once.
+    """`settings`: of vLLM's own schedulers, `rivals`, tried with `trial` requests at once.
 
-    `alone`: texts that are measured without others. `others`: policies of Pliant that run in the first repeat alone.
+    `alone`: texts that are measured without others. `others`: policies of Pliant that run in the first repeat.
     """
 
-    requests: int = 160
+    memory: Memory
+    trial: int = 120
     repeats: int = 1
-    settings: tuple[Setting, ...] = (OUR_SETTING, Setting(32, 512, chunked=False))
-    rivals: tuple[str, ...] = (FCFS, PRIORITY)
+    settings: tuple[Setting, ...] = (OUR_SETTING,)
+    rivals: tuple[str, ...] = (FCFS,)
     ours: Setting = OUR_SETTING
     others: tuple[str, ...] = ()
-    memories: tuple[Memory, ...] = (
-        Memory("memory binds", 65, (AT_ONCE, HALF, LIGHT), binds=True),
-        Memory("memory is ample", 641, (AT_ONCE, LIGHT), binds=False),
-    )
-    trial: bool = False
-    alone: int = 12
+    alone: int = 8
     context: int = 512
     limit: int = 160  # tokens of an output
     longest: int = 160  # tokens of a prompt
     decisions: DecisionConfig = field(default_factory=DecisionConfig)
 
+    @property
+    def requests(self) -> int:
+        """The prompts of the longest load, of which the others have the first."""
+        return max(self.trial, *(load.requests for load in self.memory.loads))
 
-QUICK = VllmConfig()
+
+def loads(whole: int, once: int, half: int, more: bool = True) -> tuple[Load, ...]:
+    """Return loads of so many requests: all at once, half of the capacity, and overloads. `more`: than the lightest."""
+    light, heavy = OVERLOADS
+    rest = (Load(light, whole, "bursty"), Load(heavy, whole)) if more else ()
+    return at_once(once), Load(HALF, half), Load(light, whole), *rest
+
+
+def binding(*loads: Load) -> Memory:
+    """64 pages hold about 14 sequences."""
+    return Memory("memory binds", 65, loads, binds=True)
+
+
+def ample(*loads: Load) -> Memory:
+    """640 pages hold 64 sequences of the longest prompts and outputs."""
+    return Memory("memory is ample", 641, loads, binds=False)
+
+
+GRID = (
+    *(Setting(sequences, tokens) for sequences in (16, 64) for tokens in (256, 512, 1024)),
+    *(Setting(64, tokens, chunked=False) for tokens in (512, 1024)),
+)
+POLICIES = ("paged", "s3", "past-future", "edf", "oracle")
+QUICK = VllmConfig(binding(*loads(240, 120, 40, more=False)))
+AMPLE = VllmConfig(ample(*loads(240, 120, 40, more=False)))
+OTHERS = VllmConfig(binding(at_once(120), Load(OVERLOADS[0], 240)), rivals=(FCFS, PRIORITY), others=POLICIES)
 FULL = VllmConfig(
-    requests=200,
-    repeats=5,
-    settings=(
-        *(Setting(sequences, tokens) for sequences in (16, 64) for tokens in (256, 512, 1024)),
-        *(Setting(sequences, tokens, chunked=False) for sequences in (16, 64) for tokens in (512, 1024)),
-    ),
-    others=("paged", "s3", "past-future", "edf", "oracle"),
-    memories=(
-        Memory("memory binds", 65, (AT_ONCE, HALF, LIGHT, BURSTY, HEAVY), binds=True),
-        Memory("memory is ample", 641, (AT_ONCE, HALF, LIGHT, BURSTY, HEAVY), binds=False),
-    ),
-    trial=True,
-    alone=40,
-    decisions=DecisionConfig(steps=3000),
+    binding(*loads(400, 160, 80)), repeats=5, settings=GRID, alone=20, decisions=DecisionConfig(steps=3000)
+)
+AMPLE_FULL = replace(FULL, memory=ample(*loads(400, 160, 80)))
+OTHERS_FULL = VllmConfig(
+    binding(at_once(160), Load(OVERLOADS[0], 400)), settings=GRID, rivals=(FCFS, PRIORITY), others=POLICIES, alone=20
 )
 
 
@@ -101,7 +119,6 @@ class Fidelity:
     `otherwise`: decisions of the whole session that a fresh scheduler makes otherwise.
     """
 
-    memory: str
     load: str
     mean: float
     tokens: float
@@ -115,16 +132,16 @@ class Fidelity:
 
 @dataclass(frozen=True, slots=True)
 class VllmContest:
-    """`rates`: what vLLM, first come, first served, answers a second while many wait, by memory. `tried`: before.
+    """`rate`: what vLLM, first come, first served, answers a second while many wait. `tried`: before.
 
     `step`: seconds of a step in which as many sequences generate as in the decisions that were measured, by the fitted cost.
     `live`: share of decisions of a session's steps, decided again here, at the most.
     """
 
-    memories: tuple[Memory, ...]
+    memory: Memory
     rows: tuple[Row, ...]
     tried: tuple[Row, ...]
-    rates: Mapping[str, float]
+    rate: float
     unloaded: Unloaded
     decision: DecisionCost
     step: float
@@ -138,7 +155,7 @@ class VllmContest:
             for what, name in (("mean completion", "mean"), ("tokens/s", "tokens"))
         ]
         return [
-            *comparison.targets(self.rows, self.memories),
+            *comparison.targets(self.rows, self.memory),
             Target("a decision at 256 running and 2,000 waiting, p99", 1e3 * self.decision.p99, "<=", 2.0, "ms"),
             Target("the same, mean, over a step of so many sequences", self.decision.share(self.step), "<=", 0.02),
             Target("decisions over the steps of a live session", self.live, "<=", 0.02),
@@ -150,7 +167,7 @@ class VllmContest:
 
     def plain(self) -> dict[str, Any]:
         return {
-            "capacity": dict(self.rates),
+            "capacity": self.rate,
             "predicted": self.predicted,
             "unloaded": asdict(self.unloaded),
             "rows": [comparison.plain(row) for row in self.rows],
@@ -174,12 +191,12 @@ def measure(config: VllmConfig, predictor: Predictor | None, progress: Progress 
         return _Contest(config, model, chats, predictor, Path(folder), progress).measure()
 
 
-def best(rows: Sequence[Row]) -> list[Contender]:
-    """Return the contenders with the most tokens/s of all at once and with the smallest mean completion of the last load."""
-    together = [row for row in rows if row.load == AT_ONCE.name]
-    trial = [row for row in rows if row.load == TRIAL] or together
-    fastest = max(together, key=lambda row: row.figures.tokens)
-    return list(dict.fromkeys([fastest.contender, min(trial, key=lambda row: row.figures.mean).contender]))
+def best(tried: Sequence[Row]) -> list[Contender]:
+    """Return the contender with the most tokens/s, and the one with the smallest mean completion if that is clearly less."""
+    fastest = max(tried, key=lambda row: row.figures.tokens)
+    soonest = min(tried, key=lambda row: row.figures.mean)
+    clearly = soonest.figures.mean < CLEARLY * fastest.figures.mean
+    return [fastest.contender, soonest.contender] if clearly else [fastest.contender]
 
 
 def _worst(values: Sequence[float]) -> float:
@@ -214,73 +231,63 @@ class _Contest:
         self.fidelity: list[Fidelity] = []
 
     def measure(self) -> VllmContest:
-        config, rows, tried, rates = self.config, list[Row](), list[Row](), dict[str, float]()
-        for memory in config.memories:
-            trials, rate = self._tune(memory)
-            tried += trials
-            rates[memory.name] = rate
-            rows += self._turns(memory, trials, rate)
+        config = self.config
+        tried, rate = self._tune()
+        rows = list(self._turns(tried, rate))
         cost = decisions.measure(config.decisions)
         step = median(self.steps) if self.steps else math.nan
         live, fidelity = max(self.shares, default=math.nan), tuple(self.fidelity)
-        fixed = tuple(rows), tuple(tried), rates, self.unloaded
-        return VllmContest(config.memories, *fixed, cost, step, live, fidelity, self.predictor is not None)
+        fixed = tuple(rows), tuple(tried), rate, self.unloaded
+        return VllmContest(config.memory, *fixed, cost, step, live, fidelity, self.predictor is not None)
 
-    def _tune(self, memory: Memory) -> tuple[list[Row], float]:
+    def _tune(self) -> tuple[list[Row], float]:
         """Return the rows of vLLM's own schedulers at all settings, and the most that the first of them answers a second."""
-        rows: list[Row] = []
-        for name in self.config.rivals:
-            for setting in self.config.settings:
-                loads = [AT_ONCE, *([LIGHT] if self.config.trial else [])]
-                contender = Contender(name, setting)
-                # The trial's arrivals are the same for all: by what the first setting answers.
-                rate = rows[0].figures.sustained if rows else None
-                rows += [
-                    replace(row, load=TRIAL) if row.load == LIGHT.name else row
-                    for row in self._visit(memory, contender, loads, rate, 0)
-                ]
-        answered = [row.figures.sustained for row in rows if (row.contender.name, row.load) == (FCFS, AT_ONCE.name)]
-        return rows, max(answered)
-
-    def _turns(self, memory: Memory, trials: Sequence[Row], rate: float) -> Iterator[Row]:
         config = self.config
-        mains = [
-            *(each for name in config.rivals for each in best([t for t in trials if t.contender.name == name])),
-            Contender(OURS, config.ours, "default"),
+        trial = [at_once(config.trial)]
+        rows = [
+            row
+            for name in config.rivals
+            for setting in config.settings
+            for row in self._visit(Contender(name, setting), trial, 1.0, 0)
         ]
-        others = [Contender(f"Pliant {policy}", config.ours, policy) for policy in config.others]
+        return rows, max(row.figures.sustained for row in rows if row.contender.name == FCFS)
+
+    def _turns(self, tried: Sequence[Row], rate: float) -> Iterator[Row]:
+        config = self.config
+        fcfs, *rivals = (best([row for row in tried if row.contender.name == name]) for name in config.rivals)
+        mains = [*fcfs, Contender(OURS, config.ours, "default")]
+        others = [contender for rival in rivals for contender in rival]
+        others += [Contender(f"Pliant {policy}", config.ours, policy) for policy in config.others]
         if self.predictor is not None and others:
             others.append(Contender(UNPREDICTED, config.ours, "default"))
         for repeat in range(config.repeats):
             contenders = mains if repeat else [*mains, *others]
             for contender in contenders[:: -1 if repeat % 2 else 1]:
-                yield from self._visit(memory, contender, memory.loads, rate, repeat)
+                yield from self._visit(contender, config.memory.loads, rate, repeat)
 
-    def _visit(
-        self, memory: Memory, contender: Contender, loads: Sequence[Load], rate: float | None, repeat: int
-    ) -> list[Row]:
-        """Return the rows of one server's loads. `rate`: None where it is what this server answers of all at once."""
+    def _visit(self, contender: Contender, loads: Sequence[Load], rate: float, repeat: int) -> list[Row]:
+        """Return the rows of one server's loads. `rate`: the capacity."""
         self.visits += 1
+        memory = self.config.memory
         engine = Engine(self.model, memory.pages, self.config.context)
         predictor = None if contender.name == UNPREDICTED else self.predictor
         files = Files(self.log, self.folder / f"journal-{self.visits}", predictor=predictor)
-        rows, count = [], len(self.chats)
+        rows: list[Row] = []
         with server.serving(engine, contender, files) as url:
-            self._send(url, contender, Load(1.0), 1.0, -1, WARM)
+            self._send(url, contender, Load(1.0, WARM), 1.0, -1)
             if not self.reference:
                 self._alone(url)
             for at, each in enumerate(loads):
-                replies = self._send(url, contender, each, (rate or 1.0) * each.factor, repeat, count)
-                self.reference = self.reference or [reply.tokens for reply in replies]
-                measured = figures.figures(replies, self.unloaded)
-                rate = rate or measured.sustained
+                replies = self._send(url, contender, each, rate, repeat)
+                self.reference += [reply.tokens for reply in replies[len(self.reference) :]]
                 differing = figures.differing(replies, self.reference)
+                measured = figures.figures(replies, self.unloaded)
                 rows.append(Row(memory.name, each.name, contender, repeat, measured, differing))
                 self._keep(rows[-1])
                 self.progress(100 * (self.visits - 1) + 100 * (at + 1) // len(loads), 100 * self._visits())
             load.send(url, self.chats[:1], [0.0], Body(LAST, "last", whole=True))
         if contender.name == OURS:
-            self._simulate(memory, contender, files.journal, rows)
+            self._simulate(contender, files.journal, loads, rows)
         return rows
 
     def _keep(self, row: Row) -> None:
@@ -291,41 +298,42 @@ class _Contest:
     def _visits(self) -> int:
         """Return about how many servers there are in all."""
         config = self.config
-        turns = config.repeats * (len(config.rivals) + 1) + len(config.others)
-        return max(len(config.memories) * (len(config.rivals) * len(config.settings) + turns), self.visits)
+        turns = config.repeats * 2 + len(config.rivals) - 1 + len(config.others) + bool(config.others)
+        return max(len(config.rivals) * len(config.settings) + turns, self.visits)
 
     def _alone(self, url: str) -> None:
         """Measure what the first texts take without others."""
         replies = load.alone(url, self.chats[: self.config.alone], Body(self.config.limit, "alone"))
         self.unloaded = figures.fit(replies)
 
-    def _send(self, url: str, contender: Contender, each: Load, rate: float, repeat: int, count: int) -> list[Reply]:
+    def _send(self, url: str, contender: Contender, each: Load, rate: float, repeat: int) -> list[Reply]:
+        count, arriving = each.requests, 1.0 if each.at_once else rate * each.factor
         extras: list[dict[str, float]] = []
         if contender.policy == "oracle" and self.reference:
             extras = [{"output_tokens": len(text)} for text in self.reference]
         if contender.policy == "edf" and self.reference:
             texts = [
                 Reply(len(chat.ids), tokens, *3 * (0.0,))
-                for chat, tokens in zip(self.chats, self.reference, strict=True)
+                for chat, tokens in zip(self.chats, self.reference, strict=False)
             ]
             extras = [{"deadline": DEADLINE * float(seconds)} for seconds in self.unloaded.seconds(texts)]
         priorities = self.expected if contender.name == PRIORITY else ()
         body = Body(self.config.limit, f"{each.name} {repeat}", priorities, extras)
-        return load.send(url, self.chats[:count], load.times(each.kind, rate, count, max(repeat, 0)).tolist(), body)
+        return load.send(url, self.chats[:count], load.times(each.kind, arriving, count, max(repeat, 0)).tolist(), body)
 
-    def _simulate(self, memory: Memory, contender: Contender, journal: Path, rows: Sequence[Row]) -> None:
+    def _simulate(self, contender: Contender, journal: Path, loads: Sequence[Load], rows: Sequence[Row]) -> None:
         """Compare the session with the simulator's."""
-        setting, count = contender.setting, len(self.chats)
-        pages = request.Memory(memory.pages - 1, PAGE_TOKENS, step_tokens=setting.tokens, sequences=setting.sequences)
+        setting, pages = contender.setting, self.config.memory.pages - 1
+        memory = request.Memory(pages, PAGE_TOKENS, step_tokens=setting.tokens, sequences=setting.sequences)
         rules = Settings(policy=contender.policy).rules(self.config.context + 1)
-        session = simulation.session(simulation.read(journal), rules, pages)
-        spans = [range(WARM + at * count, WARM + (at + 1) * count) for at in range(len(rows))]
-        for row, times in zip(rows, simulation.simulated(session, rules, pages, spans), strict=True):
+        session = simulation.session(simulation.read(journal), rules, memory)
+        ends = WARM + np.cumsum([0, *(each.requests for each in loads)])
+        spans = [range(begin, end) for begin, end in itertools.pairwise(ends.tolist())]
+        for row, times in zip(rows, simulation.simulated(session, rules, memory, spans), strict=True):
             mean, tokens = times.mean / row.figures.mean, times.tokens / row.figures.tokens
-            quality = session.cost.error, session.otherwise
-            self.fidelity.append(Fidelity(memory.name, row.load, mean, tokens, *quality))
+            self.fidelity.append(Fidelity(row.load, mean, tokens, session.cost.error, session.otherwise))
         running = self.config.decisions.running
-        held = sum(len(chat.ids) for chat in self.chats) / count + self.config.limit / 2
+        held = sum(len(chat.ids) for chat in self.chats) / len(self.chats) + self.config.limit / 2
         self.steps.append(float(session.cost.seconds(running, running, round(running * held))))
         self.shares.append(session.deciding / session.lasted)
 

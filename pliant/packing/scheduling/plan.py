@@ -9,12 +9,13 @@ memory is the limit, and this one does not bind.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from pliant.packing.artifact import Packing
 from pliant.packing.scheduling.iteration_cost import IterationCost, LinearCost
-from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.policy import TURNOVER, Rules
 
 WORTH = 0.98  # share of the best rate that suffices: in a smaller batch each token comes sooner
 
@@ -38,15 +39,18 @@ def swap_cost_ratio(cost: LinearCost) -> float:
     return min(2 * cost.swap / cost.query, 1.0) if cost.query > 0 else 1.0
 
 
-def rules_of(packing: Packing, context: int, policy: str = "default") -> Rules:
+def rules_of(packing: Packing, context: int, policy: str = "default", engine: str = "") -> Rules:
     """Return the rules by which this generator is scheduled, live and simulated; `context`: its most tokens.
 
-    Raises `InputError` for an unknown policy.
+    `engine`: that runs it; by default the one that it was measured with. Raises `InputError` for an unknown policy.
     """
-    return Rules(
+    rules = Rules(
         policy,
         context,
         safety=packing.level,
         swap_cost_ratio=swap_cost_ratio(packing.steps),
         reorder_patience=packing.patience,
     )
+    if (engine or packing.engine) != "vllm":
+        return rules
+    return replace(rules, preemption_target=0.0, turnover_preemptions=TURNOVER)

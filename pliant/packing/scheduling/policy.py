@@ -32,6 +32,10 @@ POLICIES = {
     "oracle": "exact lengths reserved, decreasing first fit; only where they are known",
 }
 
+TURNOVER = 2.0
+"""`Rules.turnover_preemptions` on vLLM, where preempted sequences read their tokens again: of 1 to 4 the best in simulations
+with measured steps, in memories of 7 to 60 sequences. The best number for each finished one fell there from 0.5 to 0.05."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -45,6 +49,7 @@ class Rules:
     reorder_patience: float = 1.5  # times the recent delay by which a request of typical size is put back
     recalibrate: bool = True  # correct forecasts by the outputs that have finished
     share: bool = True  # let prompts that begin alike share pages, where the policy does
+    turnover_preemptions: float = 0.0  # added to `preemption_target`, while as many sequences finish as run at once
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -55,10 +60,9 @@ class Rules:
             raise InputError("safety", self.safety, "finite")
         if not 0 <= self.swap_cost_ratio <= 1:
             raise InputError("swap_cost_ratio", self.swap_cost_ratio, "from 0 to 1")
-        if not 0 <= self.preemption_target < float("inf"):
-            raise InputError("preemption_target", self.preemption_target, "at least 0 and finite")
-        if not 0 <= self.reorder_patience < float("inf"):
-            raise InputError("reorder_patience", self.reorder_patience, "at least 0 and finite")
+        for name in ("preemption_target", "reorder_patience", "turnover_preemptions"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InputError(name, getattr(self, name), "at least 0 and finite")
 
 
 @dataclass(frozen=True, slots=True)

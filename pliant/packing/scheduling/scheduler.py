@@ -245,7 +245,9 @@ class PackingScheduler:
                 used = self.calibration.apply(waiting.prompt.forecast, values["limit"])
                 self.calibration = self.calibration.after(used, values["generated"], values["limit"])
             if len(self._queue):  # with an empty queue the safety holds nobody back
-                self._steer(-SAFETY_GAIN * self.rules.preemption_target)
+                beside = self._running.count + 1
+                allowed = self.rules.preemption_target + self.rules.turnover_preemptions / beside
+                self._steer(-SAFETY_GAIN * allowed)
         for id in step_input.cancelled:
             self._forget(id)
 

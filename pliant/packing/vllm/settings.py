@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.policy import TURNOVER, Rules
 
 FILE = "PLIANT_SCHEDULER"
 LARGEST = 10**300  # of whole numbers in a file, beyond which one is as good as infinite
@@ -26,7 +26,7 @@ class Settings:
 
     policy: str = "default"  # one of pliant.packing.scheduling.policy.POLICIES
     safety: float = 1.0  # where the adaptive safety starts, in standard deviations of the predicted pages
-    preemption_target: float = 0.05  # preemptions per finished request at which the safety settles
+    turnover_preemptions: float = TURNOVER  # at which the safety settles, while as many requests finish as run at once
     reorder_patience: float = 1.5  # times the recent delay by which a request of typical size is put back
     recalibrate: bool = True  # correct forecasts by the outputs that have ended
     predictor: str = (
@@ -47,8 +47,9 @@ class Settings:
     def rules(self, context: int) -> Rules:
         """Return the policy with its parameters, for a model of `context` tokens."""
         return Rules(
-            *(self.policy, context, self.safety, self.preemption_target, 1.0, self.reorder_patience),
+            *(self.policy, context, self.safety, 0.0, 1.0, self.reorder_patience),
             recalibrate=self.recalibrate,
+            turnover_preemptions=self.turnover_preemptions,
         )
 
 

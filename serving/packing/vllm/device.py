@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import os
-
 from pliant.packing.artifact import Generator
 from registry import codec
 from serving.packing.engine.journal import recorder
 from serving.packing.messages import Deliver, VllmBuild
+from serving.packing.vllm.llm_engine import set_variables
 from serving.packing.vllm.model_folder import folder_of, write
 from serving.packing.vllm.pages import pages_of
 from serving.packing.vllm.running import VllmEngine
@@ -22,14 +20,7 @@ def build(spec: VllmBuild, deliver: Deliver) -> VllmEngine:
     """
     generator = codec.load(Generator, spec.folder, spec.digest)
     memory, on_cpu = pages_of(spec.memory, spec.plan.device), spec.plan.device == "cpu"
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = (
-        "0"  # its core runs in this process, where the scheduler can be asked
-    )
-    if on_cpu:
-        gigabytes = math.ceil((memory.pages + 1) * memory.page_tokens * max(spec.token_bytes, 1) / 2**30)
-        os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(max(gigabytes, 1))
-        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-        os.environ["OMP_NUM_THREADS"] = str(spec.plan.threads or os.cpu_count() or 1)
+    set_variables(memory, spec.token_bytes, spec.plan.device, spec.plan.threads)
     journal = recorder(spec.journal) if spec.journal else None
     folder = write(generator, folder_of(spec.home, spec.digest))
     engine = VllmEngine(folder, generator, memory, spec.rules, deliver, spec.precision, on_cpu, spec.processes, journal)

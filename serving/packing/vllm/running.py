@@ -18,9 +18,10 @@ from pliant.packing.artifact import Generator
 from pliant.packing.engine.submission import Progress, Status, Submission
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
-from pliant.packing.vllm.adapter import Embedding, PliantScheduler, embedded
+from pliant.packing.vllm.adapter import Embedding, PliantScheduler
 from pliant.packing.vllm.decisions import Journal
 from serving.packing.messages import Deliver
+from serving.packing.vllm.llm_engine import llm_engine
 
 ENDS = {"stop": "stop", "length": "length", "abort": "late"}  # by vLLM's finish reason
 OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError")
@@ -57,23 +58,8 @@ class VllmEngine:
         processes: int = 1,
         journal: Journal | None = None,
     ) -> None:
-        from vllm import EngineArgs, LLMEngine
-
-        arguments = EngineArgs(
-            str(folder),
-            dtype=precision,
-            max_model_len=generator.context,
-            max_num_seqs=2 * memory.sequences,  # those that pause for others included
-            max_num_batched_tokens=max(memory.step_tokens, 2 * memory.sequences),
-            num_gpu_blocks_override=memory.pages + 1,  # one stands for none
-            block_size=memory.page_tokens,
-            enforce_eager=on_cpu,
-            tensor_parallel_size=processes,
-            scheduler_cls=embedded(Embedding(rules, memory.sequences, journal)),
-            generation_config="vllm",
-            disable_log_stats=True,
-        )
-        self._engine: Any = LLMEngine.from_engine_args(arguments)
+        embedding = Embedding(rules, memory.sequences, journal)
+        self._engine = llm_engine(folder, generator.context, memory, embedding, precision, on_cpu, processes)
         self._scheduler: PliantScheduler = self._engine.engine_core.engine_core.scheduler
         self._generator, self._memory, self._deliver = generator, memory, deliver
         self._flights: dict[int, _InFlight] = {}

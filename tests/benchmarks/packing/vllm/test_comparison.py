@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.packing.vllm import comparison
-from benchmarks.packing.vllm.comparison import AT_ONCE, HEADINGS, OURS, Load, Memory, Ratio, Row, ratio
+from benchmarks.packing.vllm.comparison import HEADINGS, OURS, Load, Memory, Ratio, Row, at_once, ratio
 from benchmarks.packing.vllm.figures import Figures
 from benchmarks.packing.vllm.server import FCFS, Contender, Setting
 
 SMALL, LARGE = Setting(16, 256), Setting(64, 512)
-LOADS = (AT_ONCE, Load(0.5), Load(1.2), Load(1.2, "bursty"), Load(1.5))
-MEMORIES = (Memory("binds", 10, LOADS, binds=True), Memory("ample", 100, LOADS, binds=False))
+LOADS = (at_once(9), Load(0.5, 9), Load(1.2, 9), Load(1.2, 9, "bursty"), Load(1.5, 9))
+BINDING, AMPLE = Memory("binds", 10, LOADS, binds=True), Memory("ample", 100, LOADS, binds=False)
 PLAIN = Figures(mean=10.0, p99=20.0, first=4.0, tokens=100.0, rate=1.0, good=(0.2, 0.5))
 
 
@@ -58,7 +58,7 @@ def test_something_over_nothing_is_infinite_and_nothing_over_nothing_no_number()
 def test_targets_have_the_limits_that_were_set():
     limits = {
         target.name.removesuffix(" over vLLM's"): (target.sense, target.limit)
-        for target in comparison.targets([], MEMORIES[:1])
+        for target in comparison.targets([], BINDING)
     }
     assert limits == {
         "binds, all at once: tokens/s": (">=", 1.05),
@@ -82,7 +82,7 @@ def test_targets_have_the_limits_that_were_set():
 
 
 def test_where_memory_is_ample_throughput_of_all_at_once_is_no_target():
-    names = [target.name for target in comparison.targets([], MEMORIES[1:])]
+    names = [target.name for target in comparison.targets([], AMPLE)]
     assert not [name for name in names if "all at once" in name]
     assert [name for name in names if name.startswith("ample, 1.2x, Poisson")]
 
@@ -91,7 +91,7 @@ def test_each_target_is_measured_by_its_figure():
     rows = [row(load=load.name) for load in LOADS]
     ours = {"mean": 5.0, "p99": 22.0, "first": 1.0, "tokens": 110.0, "good": (0.4, 0.6)}
     rows += [row(OURS, load=load.name, **ours) for load in LOADS]
-    measured = {target.name.split(": ")[-1]: target.measured for target in comparison.targets(rows, MEMORIES[:1])}
+    measured = {target.name.split(": ")[-1]: target.measured for target in comparison.targets(rows, BINDING)}
     assert measured["mean completion over vLLM's"] == 0.5
     assert measured["p99 completion over vLLM's"] == 1.1
     assert measured["mean time to first token over vLLM's"] == 0.25

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -89,5 +91,8 @@ def test_the_rules_of_a_plan_are_its_level_its_patience_and_the_cost_of_its_swap
     assert rules_of(plan, 300) == Rules("default", 300, 0.75, 0.05, swap_cost_ratio(plan.steps), 2.5, True)
     assert swap_cost_ratio(plan.steps) == pytest.approx(0.1)
     assert rules_of(plan, 300, "s3").policy == "s3"
+    assert rules_of(plan, 300, engine="pliant") == rules_of(plan, 300)
+    on_vllm = replace(rules_of(plan, 300), preemption_target=0.0, turnover_preemptions=2.0)
+    assert rules_of(plan, 300, engine="vllm") == rules_of(replace(plan, engine="vllm"), 300) == on_vllm
     with pytest.raises(InputError, match="policy is best"):
         rules_of(plan, 300, "best")

@@ -35,6 +35,7 @@ def view(memory: Memory, running: Running, context: int = 64) -> View:
         ("swap_cost_ratio", float("nan"), "from 0 to 1"),
         ("preemption_target", -0.01, "at least 0 and finite"),
         ("preemption_target", float("inf"), "at least 0 and finite"),
+        ("turnover_preemptions", -0.01, "at least 0 and finite"),
         ("reorder_patience", -0.01, "at least 0 and finite"),
         ("reorder_patience", float("inf"), "at least 0 and finite"),
     ],

@@ -46,6 +46,19 @@ def test_what_is_given_up_is_counted_in_tokens_raises_the_safety_and_is_read_aga
     assert (scheduler.running, scheduler.waiting, scheduler.pages_used) == (0, 0, 0)
 
 
+def test_turnover_preemptions_are_shared_by_as_many_as_run_when_one_finishes():
+    rules = Rules("default", 64, safety=1.0, preemption_target=0.0, turnover_preemptions=2.0)
+    scheduler = PackingScheduler(rules, Memory(40, 4, sequences=4))
+    scheduler.handle(StepInput(tuple(prompt(id) for id in range(4))), 0.0)
+    assert (scheduler.running, scheduler.waiting) == (4, 0)
+    scheduler.handle(StepInput(finished=(0,)), 0.1)
+    assert scheduler.safety == 1.0, "nobody waited"
+    scheduler.handle(StepInput((prompt(5), prompt(6))), 0.2)
+    assert (scheduler.running, scheduler.waiting) == (4, 1)
+    scheduler.handle(StepInput(finished=(1,)), 0.3)
+    assert scheduler.safety == pytest.approx(1.0 - 0.1 * 2.0 / 4)
+
+
 def test_what_goes_to_the_host_costs_less_safety_and_comes_back_with_its_pages():
     scheduler = full_of_two(host_pages=2, safety=1.0, swap_cost_ratio=0.25, preemption_target=0.5)
     assert until_preempted(scheduler) == StepPlan(offloaded=(2,))

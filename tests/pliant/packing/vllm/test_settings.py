@@ -11,9 +11,9 @@ from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.vllm.settings import FILE, Settings, read
 
 
-def test_without_any_the_defaults_are_those_of_the_rules():
+def test_without_any_the_defaults_are_those_of_the_rules_but_for_preemptions():
     assert read({}) == Settings()
-    assert Settings().rules(100) == Rules("default", 100)
+    assert Settings().rules(100) == Rules("default", 100, preemption_target=0.0, turnover_preemptions=2.0)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -32,7 +32,7 @@ def test_a_file_names_all_of_them(tmp_path):
         )
     )
     assert read({FILE: str(file)}) == values
-    assert values.rules(10) == Rules("edf", 10, 0.5, 0.1, 1.0, 2.0, recalibrate=False)
+    assert values.rules(10) == Rules("edf", 10, 0.5, 0.0, 1.0, 2.0, recalibrate=False, turnover_preemptions=0.1)
 
 
 def test_variables_go_before_the_file(tmp_path):
@@ -57,7 +57,7 @@ def test_the_process_own_environment_is_read_by_default(monkeypatch):
         ("SAFETY", "much", "safety is much, but must be a number"),
         ("SAFETY", "", "safety is , but must be a number"),
         ("SAFETY", "nan", "safety is nan, but must be finite"),
-        ("PREEMPTION_TARGET", "-1", "preemption_target is -1.0, but must be at least 0"),
+        ("TURNOVER_PREEMPTIONS", "-1", "turnover_preemptions is -1.0, but must be at least 0"),
         ("REORDER_PATIENCE", "inf", "reorder_patience is inf, but must be at least 0 and finite"),
         ("RECALIBRATE", "maybe", "recalibrate is maybe, but must be true or false"),
         ("WAIT", "-0.1", "wait is -0.1, but must be at least 0"),
