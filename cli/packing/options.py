@@ -9,8 +9,8 @@ from typing import Any
 from cli import options
 
 PARTS = (
-    "forecasts, study, published, predictor, engine, batches, alike, real, lateness, input, loading, vllm, vllm-ample "
-    "or vllm-others"
+    "forecasts, study, published, predictor, engine, batches, alike, real, lateness, input, loading, vllm, vllm-ample, "
+    "vllm-others or vllm-faults"
 )
 OVERRIDES = ("data", "generator", "predictor", "precision", "device", "other_device", "limit")
 

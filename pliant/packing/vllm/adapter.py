@@ -176,7 +176,7 @@ class PliantScheduler(AsyncScheduler):
         return freed
 
     def _arrive(self) -> None:
-        """Let the requests arrive whose forecasts are there, or have been waited for long enough.
+        """Let the requests arrive whose forecasts are there, are not needed, or have been waited for long enough.
 
         A forecast that comes later still counts for a request that has not run.
         """
@@ -187,7 +187,10 @@ class PliantScheduler(AsyncScheduler):
                 self.decisions.reforecast(name, *late)
         if not self._coming:
             return
-        if self.forecasts is not None and self.forecasts.alive and not len(self.decisions):
+        roomy = self.forecasts is not None and self.decisions.roomy(
+            [self.requests[name].num_prompt_tokens for name in self._coming]
+        )
+        if self.forecasts is not None and self.forecasts.alive and not roomy and not len(self.decisions):
             left = min(self._coming.values()) + self.settings.wait - time.monotonic()
             if left > 0:
                 self.forecasts.wait(left)  # there is nothing else to do
@@ -200,7 +203,7 @@ class PliantScheduler(AsyncScheduler):
             if prompt is None:
                 forecast = self.forecasts.take(name) if self.forecasts is not None else None
                 expected = self.forecasts is not None and self.forecasts.alive and now - came < self.settings.wait
-                if forecast is None and expected:
+                if forecast is None and expected and not roomy:
                     continue
                 if self.forecasts is not None and forecast is None:
                     self._unforecast.add(name)

@@ -8,7 +8,7 @@ in the journal with all that it was made from. Knows no engine; vLLM's is in ada
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pliant.packing.scheduling.forecast import ordered
@@ -76,6 +76,12 @@ class Decisions:
         memory = self.scheduler.memory
         room = min(self.scheduler.rules.context, memory.pages * memory.page_tokens) - tokens
         return max(min(limit, room), 1)
+
+    def roomy(self, prompts: Sequence[int]) -> bool:
+        """Return whether prompts of so many tokens begin at once whatever is forecast: nobody waits, and half stays free."""
+        scheduler = self.scheduler
+        pages = scheduler.pages_used + sum(scheduler.memory.need(tokens) for tokens in prompts)
+        return not scheduler.waiting and not self._arrived and 2 * pages <= scheduler.memory.pages
 
     def arrive(self, name: str, prompt: Prompt) -> None:
         """Add a request, whose prompt gets an id here. Raises `InputError` for one that can never run."""

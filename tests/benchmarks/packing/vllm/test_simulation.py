@@ -55,6 +55,20 @@ def test_the_simulator_repeats_what_it_did(live):
         assert times.tokens == pytest.approx(sum(fate.generated for fate in mine) / lasted, rel=0.02)
 
 
+def test_each_load_is_simulated_as_fast_as_the_machine_was_in_it(live):
+    """In the second load every step takes a quarter longer: its times are stretched, and those of the first are not."""
+    journal, _, fates = live
+    second = next(at for at, (now, _, _) in enumerate(journal) if now >= 60)
+    start = journal[second][0]
+    slower = [(now if now < 60 else start + 1.25 * (now - start), *rest) for now, *rest in journal]
+    session = simulation.session(slower, RULES, MEMORY)
+    loads = simulation.simulated(session, RULES, MEMORY, [range(40), range(40, 80)])
+    means = [np.mean([fate.ended - fate.arrival for fate in part]) for part in (fates[:40], fates[40:80])]
+    first, later = (load.mean / mean for load, mean in zip(loads, means, strict=True))
+    assert first == pytest.approx(1.0, rel=0.05)
+    assert 1.2 < later < 1.5, "a quarter, and somewhat more where requests wait"
+
+
 def test_a_request_that_left_and_came_again_has_all_of_its_tokens(live):
     journal, _, _ = live
     known = simulation.session(journal, RULES, MEMORY)

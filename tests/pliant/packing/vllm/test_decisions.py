@@ -115,6 +115,18 @@ def engaged(policy: str = "paged", **rest):
     return decisions
 
 
+def test_there_is_plenty_of_room_while_nobody_waits_and_half_the_pages_stay_free():
+    decisions = engaged()  # three of 16 pages
+    assert decisions.roomy([8, 12]) and not decisions.roomy([8, 13])
+    decisions.arrive("b", prompt(1, 10, 20))
+    assert not decisions.roomy([1]), "one has come, and nothing is decided yet"
+    crowded = Decisions(Rules("paged", 64), Memory(16, 4, sequences=1))
+    for name in "ab":
+        crowded.arrive(name, prompt(0, 4, 4))
+    crowded.decide(0.0)
+    assert not crowded.roomy([1]), "one waits"
+
+
 def test_a_request_that_the_engine_did_not_admit_is_offered_again():
     decisions = Decisions(Rules("paged", 64), Memory(16, 4))
     decisions.arrive("a", prompt(0, 10, 20))
