@@ -156,6 +156,8 @@ def test_this_part_is_skipped_where_something_is_missing(monkeypatch, tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not server.python().is_file(), reason=f"needs vLLM's environment ({server.PYTHON})")
 def test_vllm_serves_a_tiny_model_under_both_schedulers(tmp_path, monkeypatch):
+    monkeypatch.setenv(server.PYTHON, str(server.python()))
+    monkeypatch.setenv("PLIANT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv(server.WEIGHTS, str(tiny_llama.write(tmp_path / "model")))
     monkeypatch.setattr(load, "read_prompts", lambda *_args: CHATS)
     config = replace(CONFIG, repeats=1, rivals=(FCFS,), settings=(WIDE,), others=())

@@ -274,7 +274,13 @@ def test_an_interrupted_command_ends_its_installer_and_a_killed_one_keeps_the_lo
     )
     command = [sys.executable, "-c", KILLED, str(installation.home), str(installation.tool)]
     process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        command,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # ignored where the tests run in the background
     )
     _wait(started.exists)
     process.send_signal(kind)
