@@ -16,9 +16,8 @@ def set_variables(memory: Memory, token_bytes: int, device: str, threads: int | 
 
     `threads`: of a CPU; 0 or None: one for each that it has.
     """
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = (
-        "0"  # its core runs in this process, where the scheduler can be asked
-    )
+    # Its core runs in this process, where its scheduler is.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     if device == "cpu":
         gigabytes = math.ceil((memory.pages + 1) * memory.page_tokens * max(token_bytes, 1) / 2**30)
         os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(max(gigabytes, 1))
