@@ -1,9 +1,11 @@
 """Pliant's scheduler in vLLM against vLLM's own: first come, first served, and by priority, each at its best setting.
 
-Servers run one at a time, on the same prompts, pages and arrivals. First vLLM's own schedulers are tried at several
-settings, with all requests at once: the one with most tokens/s goes on, and the one with the smallest mean completion, too,
-if it is clearly smaller; for each figure the better counts. Pliant's has one setting, which is not tried out. Then vLLM,
-first come, first served, and Pliant's take turns, every other repeat in the opposite order; all others run in the first.
+All get the same prompts, pages and arrivals, one at a time. First vLLM's own schedulers are tried at several settings, with
+all requests at once: the one with most tokens/s goes on, and the one with the smallest mean completion, too, if it is
+clearly smaller; for each figure the better counts. Pliant's has one setting, which is not tried out. Then vLLM, first come,
+first served, and Pliant's take turns, load by load and every other repeat in the opposite order: their servers are both up,
+and a server that has no request does nothing, so that what is compared lies a few minutes apart. All others run in the
+first repeat, each by itself.
 The load is a multiple of the capacity: what vLLM, first come, first served, answers a second at its best setting while many
 wait, with all requests at once and without the emptying at the end, which would understate it. A contest has one memory:
 so small that it binds, or so large that it does not.
@@ -17,6 +19,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -78,10 +81,13 @@ class VllmConfig:
         return max(self.trial, *(load.requests for load in self.memory.loads))
 
 
-def loads(whole: int, once: int, half: int, more: bool = True) -> tuple[Load, ...]:
-    """Return loads of so many requests: all at once, half of the capacity, and overloads. `more`: than the lightest."""
+def loads(whole: int, once: int, half: int, more: int = 0) -> tuple[Load, ...]:
+    """Return loads of so many requests: all at once, half of the capacity, and overloads. `more`: of bursty and heavy ones.
+
+    At 1.5 times the capacity as many wait after 200 requests as after 400 at 1.2 times.
+    """
     light, heavy = OVERLOADS
-    rest = (Load(light, whole, "bursty"), Load(heavy, whole)) if more else ()
+    rest = (Load(light, more, "bursty"), Load(heavy, more)) if more else ()
     return at_once(once), Load(HALF, half), Load(light, whole), *rest
 
 
@@ -100,13 +106,13 @@ GRID = (
     *(Setting(64, tokens, chunked=False) for tokens in (512, 1024)),
 )
 POLICIES = ("paged", "s3", "past-future", "edf", "oracle")
-QUICK = VllmConfig(binding(*loads(240, 120, 40, more=False)))
-AMPLE = VllmConfig(ample(*loads(240, 120, 40, more=False)))
+QUICK = VllmConfig(binding(*loads(240, 120, 40)))
+AMPLE = VllmConfig(ample(*loads(240, 120, 40)))
 OTHERS = VllmConfig(binding(at_once(120), Load(OVERLOADS[0], 240)), rivals=(FCFS, PRIORITY), others=POLICIES)
 FULL = VllmConfig(
-    binding(*loads(400, 160, 80)), repeats=5, settings=GRID, alone=20, decisions=DecisionConfig(steps=3000)
+    binding(*loads(400, 120, 60, 240)), repeats=5, settings=GRID, alone=20, decisions=DecisionConfig(steps=3000)
 )
-AMPLE_FULL = replace(FULL, memory=ample(*loads(400, 160, 80)))
+AMPLE_FULL = replace(FULL, memory=ample(*loads(400, 120, 60, 240)))
 OTHERS_FULL = VllmConfig(
     binding(at_once(160), Load(OVERLOADS[0], 400)), settings=GRID, rivals=(FCFS, PRIORITY), others=POLICIES, alone=20
 )
@@ -248,7 +254,7 @@ class _Contest:
             row
             for name in config.rivals
             for setting in config.settings
-            for row in self._visit(Contender(name, setting), trial, 1.0, 0)
+            for row in self._visit([Contender(name, setting)], trial, 1.0, 0)
         ]
         return rows, max(row.figures.sustained for row in rows if row.contender.name == FCFS)
 
@@ -261,33 +267,41 @@ class _Contest:
         if self.predictor is not None and others:
             others.append(Contender(UNPREDICTED, config.ours, "default"))
         for repeat in range(config.repeats):
-            contenders = mains if repeat else [*mains, *others]
-            for contender in contenders[:: -1 if repeat % 2 else 1]:
-                yield from self._visit(contender, config.memory.loads, rate, repeat)
+            yield from self._visit(mains[:: -1 if repeat % 2 else 1], config.memory.loads, rate, repeat)
+            for contender in () if repeat else others:
+                yield from self._visit([contender], config.memory.loads, rate, repeat)
 
-    def _visit(self, contender: Contender, loads: Sequence[Load], rate: float, repeat: int) -> list[Row]:
-        """Return the rows of one server's loads. `rate`: the capacity."""
+    def _visit(self, contenders: Sequence[Contender], loads: Sequence[Load], rate: float, repeat: int) -> list[Row]:
+        """Return the rows of servers that take turns at each load. `rate`: the capacity."""
         self.visits += 1
         memory = self.config.memory
         engine = Engine(self.model, memory.pages, self.config.context)
-        predictor = None if contender.name == UNPREDICTED else self.predictor
-        files = Files(self.log, self.folder / f"journal-{self.visits}", predictor=predictor)
         rows: list[Row] = []
-        with server.serving(engine, contender, files) as url:
-            self._send(url, contender, Load(1.0, WARM), 1.0, -1)
+        with ExitStack() as stack:
+            served = list[tuple[Contender, Path, str]]()
+            for contender in contenders:
+                predictor = None if contender.name == UNPREDICTED else self.predictor
+                journal = self.folder / f"journal-{self.visits}-{len(served)}"
+                files = Files(self.log, journal, predictor=predictor)
+                served.append((contender, journal, stack.enter_context(server.serving(engine, contender, files))))
+            for contender, _, url in served:
+                self._send(url, contender, Load(1.0, WARM), 1.0, -1)
             if not self.reference:
-                self._alone(url)
-            for at, each in enumerate(loads):
+                self._alone(served[0][2])
+            turns = list(itertools.product(loads, served))
+            for at, (each, (contender, _, url)) in enumerate(turns):
                 replies = self._send(url, contender, each, rate, repeat)
                 self.reference += [reply.tokens for reply in replies[len(self.reference) :]]
                 differing = figures.differing(replies, self.reference)
                 measured = figures.figures(replies, self.unloaded)
                 rows.append(Row(memory.name, each.name, contender, repeat, measured, differing))
                 self._keep(rows[-1])
-                self.progress(100 * (self.visits - 1) + 100 * (at + 1) // len(loads), 100 * self._visits())
-            load.send(url, self.chats[:1], [0.0], Body(LAST, "last", whole=True))
-        if contender.name == OURS:
-            self._simulate(contender, files.journal, loads, rows)
+                self.progress(100 * (self.visits - 1) + 100 * (at + 1) // len(turns), 100 * self._visits())
+            for _, _, url in served:
+                load.send(url, self.chats[:1], [0.0], Body(LAST, "last", whole=True))
+        for contender, journal, _ in served:
+            if contender.name == OURS:
+                self._simulate(contender, journal, loads, [row for row in rows if row.contender == contender])
         return rows
 
     def _keep(self, row: Row) -> None:
@@ -296,9 +310,9 @@ class _Contest:
             file.write(json.dumps(comparison.plain(row)) + "\n")
 
     def _visits(self) -> int:
-        """Return about how many servers there are in all."""
+        """Return about how many visits there are in all."""
         config = self.config
-        turns = config.repeats * 2 + len(config.rivals) - 1 + len(config.others) + bool(config.others)
+        turns = config.repeats + len(config.rivals) - 1 + len(config.others) + bool(config.others)
         return max(len(config.rivals) * len(config.settings) + turns, self.visits)
 
     def _alone(self, url: str) -> None:

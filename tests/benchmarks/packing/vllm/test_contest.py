@@ -61,10 +61,10 @@ def fake(monkeypatch, tmp_path):
     @contextmanager
     def serving(engine, contender, files):
         opened.append((engine, contender, files))
-        yield "url"
+        yield len(opened) - 1
 
-    def send(_url, chats, arrivals, body):
-        contender = opened[-1][1]
+    def send(url, chats, arrivals, body):
+        contender = opened[url][1]
         sent.append((contender, tuple(arrivals), body))
         seconds = 8.0 / contender.setting.sequences
         return [
@@ -91,6 +91,15 @@ def test_vllms_own_are_tried_first_and_then_all_take_turns(fake):
     assert len(result.rows) == 2 * (len(mains) * 2 + len(others))
     assert len({files.journal for _, _, files in opened}) == len(opened)
     assert result.rate == 5.0  # five answers in the second that the wide setting takes
+
+
+def test_both_take_turns_load_by_load_and_the_other_way_round_in_the_next_repeat(fake):
+    _, sent = fake
+    contest.measure(replace(CONFIG, rivals=(FCFS,), settings=(WIDE,), others=()), None)
+    salts = [f"{each.name} {repeat}" for repeat in range(2) for each in CONFIG.memory.loads]
+    turns = [(body.salt, contender.name) for contender, _, body in sent if body.salt in salts]
+    order = {salt: (FCFS, OURS) if salt.endswith("0") else (OURS, FCFS) for salt in salts}
+    assert turns[1:] == [(salt, name) for salt in salts for name in order[salt]], "behind the trial"
 
 
 def test_loads_come_at_the_same_rate_for_all_and_differ_by_repeat(fake):
@@ -125,7 +134,7 @@ def test_a_predictor_gives_priorities_and_is_read_by_pliants_scheduler(fake, mon
         if files.predictor is not None:
             kinds.append((contender.name, codec.kind(files.predictor)))
         opened.append((engine, contender, files))
-        yield "url"
+        yield len(opened) - 1
 
     monkeypatch.setattr(server, "serving", serving)
     predictor = some_predictor()

@@ -162,7 +162,7 @@ def test_with_much_memory_vllm_does_as_planned(others):
 
 def test_forecasts_of_a_predictor_beside_the_engine_are_used(others, own):
     ended_well(others["predictor"], own)
-    assert others["predictor"]["predicted"] == len(own["ends"])
+    assert 0.9 * len(own["ends"]) <= others["predictor"]["predicted"] <= len(own["ends"]), "but where there is room"
 
 
 def test_a_predictor_that_cannot_be_used_costs_nothing_but_its_forecasts(others, own):
