@@ -15,6 +15,9 @@ from pliant.memory import free_memory
 AUTO = "auto"
 """The name of a device that stands for the GPU where there is one, and else for the CPU."""
 
+_LACK = ("can't allocate memory", "could not create a primitive", "out of memory")
+# What torch's allocator of a CPU, oneDNN and CUDA say, which raise a plain RuntimeError.
+
 
 def resolve_device(device: str) -> str:
     """Return the device that a name stands for: of "auto" it is cuda where torch finds a GPU, else cpu.
@@ -57,12 +60,21 @@ def free_bytes(device: str) -> int:
     return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that the device, or the machine, has too little memory."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _LACK)
+
+
 @contextmanager
 def reporting_memory(device: str) -> Iterator[None]:
     """Raise `WorkerError` if the block runs out of the device's memory."""
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise WorkerError(f"{device} has no room for the model ({reason})") from error
 

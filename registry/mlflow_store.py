@@ -90,12 +90,17 @@ class MlflowRegistry:
         path = database(self.tracking_uri)
         return path is None or path.is_file()
 
-    def version(self, name: str, alias: str = CHAMPION) -> Published | None:
-        """Return the version under `alias`, or of the release under it; None if there is no such model or alias."""
-        released = self._released(name, alias)
+    def version(self, name: str, which: str | int = CHAMPION) -> Published | None:
+        """Return the version under an alias, of the release under it, or of a number; None without such a model or alias.
+
+        Raises `RegistryError` for a number that is none of the model's.
+        """
+        if isinstance(which, int):
+            return self._numbered(name, which)
+        released = self._released(name, which)
         if released is not None and name in released.versions:
             return self._numbered(name, released.versions[name])
-        return self.aliased(name, alias)
+        return self.aliased(name, which)
 
     def aliased(self, name: str, alias: str) -> Published | None:
         """Return the version under the model's own alias, whatever was released; None if there is none."""
@@ -122,7 +127,7 @@ class MlflowRegistry:
 
     def fetch(self, name: str, which: str | int = CHAMPION) -> tuple[Path, Published]:
         """Return the artifact's folder on this machine, for reading only, and the version under an alias or number."""
-        published = self._numbered(name, which) if isinstance(which, int) else self.version(name, which)
+        published = self.version(name, which)
         if published is None:
             raise RegistryError(self._lacking(name, str(which)))
         if not published.digest:

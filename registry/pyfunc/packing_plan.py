@@ -19,7 +19,7 @@ import pandas as pd
 
 from pliant.errors import InputError
 from pliant.packing.artifact import Packing
-from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.request import Prompt
 from pliant.packing.scheduling.simulated import simulate
 from registry import codec
@@ -32,7 +32,7 @@ class PackingPlan(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLflow is
 
     def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         policy = str((params or {}).get("policy", "default"))
-        rules = Rules(policy, self.context, safety=self.packing.level, reorder_patience=self.packing.patience)
+        rules = rules_of(self.packing, self.context, policy)
         columns = (model_input[name] for name in ("arrival", "prompt_tokens", "output_tokens"))
         rows = list(zip(*columns, strict=True))
         prompts = [_prompt(self.packing, self.context, number, *row) for number, row in enumerate(rows)]

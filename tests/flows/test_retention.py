@@ -10,17 +10,19 @@ import pytest
 
 from flows import retention
 from flows.bins.retention import unused_folders
+from flows.packing.retention import unused_folders as unused_models
 from flows.retention import DAY, Limits, after_flow, limits, remove, survey
 from flows.settings import Settings
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.errors import InputError
+from pliant.packing.vllm.model_folder import folder_of
 from pliant.progress import silent
 from registry.store import FolderStore
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.registry import FolderRegistry
 from tests.fixtures.tokens.samples import tiny_task
 
-BINS = "pliant-bins-things"
+BINS, GENERATOR = "pliant-bins-things", "pliant-packing-generator-things"
 
 
 @pytest.fixture
@@ -89,6 +91,18 @@ def test_compiled_files_stay_as_long_as_a_version_that_stays_needs_them(place, t
     assert [folder.name for folder in unused_folders(place, registry, frozenset())] == ["onnx-third"]
     going = frozenset({(BINS, "1")})
     assert [folder.name for folder in unused_folders(place, registry, going)] == ["onnx-first", "onnx-third"]
+
+
+def test_models_for_vllm_stay_as_long_as_a_version_that_stays_is_theirs(place, tmp_path):
+    assert list(unused_models(place, FolderRegistry(tmp_path / "none"), frozenset())) == []
+    registry, digests = FolderRegistry(tmp_path / "registry"), ["sha256:" + "0" * 64, "1" * 64]
+    digests += [registry.publish(GENERATOR, tiny_task(name, ("a", "b"), "0" * 64)) for name in ("first", "second")]
+    old, young, first, second = (folder_of(place.home, digest) for digest in digests)
+    for folder in (old, young, first, second):
+        folder.mkdir(parents=True)
+        os.utime(folder, (time.time() - (0.5 if folder == young else 2) * DAY,) * 2)
+    assert list(unused_models(place, registry, frozenset())) == [old]
+    assert set(unused_models(place, registry, frozenset({(GENERATOR, "1")}))) == {old, first}
 
 
 def test_a_registry_out_of_reach_keeps_everything_and_does_not_fail_the_flow(place, tmp_path, caplog):

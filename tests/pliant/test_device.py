@@ -7,7 +7,15 @@ import platform
 import pytest
 import torch
 
-from pliant.device import describe_device, device_class, free_bytes, reporting_memory, resolve_device, threads
+from pliant.device import (
+    describe_device,
+    device_class,
+    free_bytes,
+    is_out_of_memory,
+    reporting_memory,
+    resolve_device,
+    threads,
+)
 from pliant.errors import InputError, WorkerError
 
 
@@ -67,6 +75,7 @@ def test_one_thread_is_the_least():
     [
         (MemoryError(), r"cuda:1 has no room for the model \(MemoryError\)"),
         (torch.OutOfMemoryError("tried 2 GiB\nof 1"), r"cuda:1 has no room for the model \(tried 2 GiB\)$"),
+        (RuntimeError("could not create a primitive"), r"no room for the model \(could not create a primitive\)$"),
     ],
 )
 def test_a_lack_of_memory_is_told_in_one_line(error, sentence):
@@ -77,8 +86,15 @@ def test_a_lack_of_memory_is_told_in_one_line(error, sentence):
 def test_other_errors_and_none_pass():
     with reporting_memory("cpu"):
         pass
-    with pytest.raises(ValueError, match="shape"), reporting_memory("cpu"):
-        raise ValueError("shape")
+    for error in (ValueError("shape"), RuntimeError("lost")):
+        with pytest.raises(type(error), match=str(error)), reporting_memory("cpu"):
+            raise error
+
+
+def test_what_torchs_own_allocator_says_is_a_lack_of_memory():
+    with pytest.raises(RuntimeError) as refused:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert is_out_of_memory(refused.value) and not is_out_of_memory(OSError("out of memory"))
 
 
 def test_what_torch_keeps_of_a_gpu_for_later_counts_as_free(monkeypatch):

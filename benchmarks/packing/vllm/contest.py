@@ -222,7 +222,7 @@ class _Contest:
         progress: Progress,
     ) -> None:
         self.config, self.model, self.chats, self.folder = config, model, chats, folder
-        self.progress, self.visits = progress, 0
+        self.progress, self.visits, self.sent = progress, 0, 0
         self.log = settings.read().home / "logs" / "bench-vllm.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.predictor = folder / "predictor" if predictor is not None else None
@@ -288,15 +288,15 @@ class _Contest:
                 self._send(url, contender, Load(1.0, WARM), 1.0, -1)
             if not self.reference:
                 self._alone(served[0][2])
-            turns = list(itertools.product(loads, served))
-            for at, (each, (contender, _, url)) in enumerate(turns):
+            for each, (contender, _, url) in itertools.product(loads, served):
                 replies = self._send(url, contender, each, rate, repeat)
                 self.reference += [reply.tokens for reply in replies[len(self.reference) :]]
                 differing = figures.differing(replies, self.reference)
                 measured = figures.figures(replies, self.unloaded)
                 rows.append(Row(memory.name, each.name, contender, repeat, measured, differing))
                 self._keep(rows[-1])
-                self.progress(100 * (self.visits - 1) + 100 * (at + 1) // len(turns), 100 * self._visits())
+                self.sent += each.requests
+                self.progress(self.sent, max(self._planned(), self.sent))
             for _, _, url in served:
                 load.send(url, self.chats[:1], [0.0], Body(LAST, "last", whole=True))
         for contender, journal, _ in served:
@@ -309,11 +309,12 @@ class _Contest:
         with self.log.with_suffix(".rows").open("a") as file:
             file.write(json.dumps(comparison.plain(row)) + "\n")
 
-    def _visits(self) -> int:
-        """Return about how many visits there are in all."""
+    def _planned(self) -> int:
+        """Return about how many requests are sent in all."""
         config = self.config
-        turns = config.repeats + len(config.rivals) - 1 + len(config.others) + bool(config.others)
-        return max(len(config.rivals) * len(config.settings) + turns, self.visits)
+        turns = 2 * config.repeats + len(config.rivals) - 1 + len(config.others) + bool(config.others)
+        tried = len(config.rivals) * len(config.settings) * config.trial
+        return tried + turns * sum(each.requests for each in config.memory.loads)
 
     def _alone(self, url: str) -> None:
         """Measure what the first texts take without others."""

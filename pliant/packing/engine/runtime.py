@@ -13,8 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-import torch
-
+from pliant.device import is_out_of_memory
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import sampling as seeded
@@ -32,7 +31,6 @@ __all__ = ["Engine", "Progress", "Sampling", "Status", "Submission"]
 Deliver = Callable[[list[Progress]], None]
 Journal = Callable[[float, StepInput, StepPlan], None]
 MARGIN = 0.15  # share of the pages that transformers' scheduler keeps free by default
-OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 PAUSE = 0.005  # seconds before the next iteration if sequences wait and none may run
 
 
@@ -176,7 +174,7 @@ class Engine:
                 self._iterate()
         except Exception as error:  # anything from the model or the device; every text is reported as failed
             with self._wake:
-                self._out_of_memory = isinstance(error, OUT_OF_MEMORY)
+                self._out_of_memory = is_out_of_memory(error)
                 self._error = f"{type(error).__name__}: {error}"
         self._end_all("failed" if self._error else "cancelled")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pliant.packing.artifact import Generator
+from pliant.packing.vllm.model_folder import folder_of
 from registry import codec
 from serving.packing.engine.journal import recorder
 from serving.packing.messages import Deliver, VllmBuild
 from serving.packing.vllm.llm_engine import set_variables
-from serving.packing.vllm.model_folder import folder_of, write
+from serving.packing.vllm.model_folder import write
 from serving.packing.vllm.pages import pages_of
 from serving.packing.vllm.running import VllmEngine
 

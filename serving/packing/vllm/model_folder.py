@@ -18,11 +18,6 @@ from registry import tensors
 WEIGHTS = "model.safetensors"
 
 
-def folder_of(home: Path, digest: str) -> Path:
-    """Return the folder of the generator with this digest."""
-    return home / "vllm-models" / digest.rsplit(":", 1)[-1][:24]
-
-
 def write(generator: Generator, folder: Path) -> Path:
     """Write the folder, if it is not there yet, and return it. Raises `WorkerError` where the disk refuses."""
     if (folder / WEIGHTS).is_file():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pliant.device import is_out_of_memory
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.submission import Progress, Status, Submission
@@ -24,7 +25,6 @@ from serving.packing.messages import Deliver
 from serving.packing.vllm.llm_engine import llm_engine
 
 ENDS = {"stop": "stop", "length": "length", "abort": "late"}  # by vLLM's finish reason
-OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError")
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class VllmEngine:
                 self._iterate()
         except Exception as error:  # anything from vLLM; every text is reported as failed
             with self._wake:
-                self._out_of_memory = type(error).__name__ in OUT_OF_MEMORY
+                self._out_of_memory = is_out_of_memory(error)
                 self._error = f"{type(error).__name__}: {error}"
         self._end_all("failed" if self._error else "cancelled")
 

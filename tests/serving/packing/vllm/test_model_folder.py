@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pliant.errors import ArtifactError, WorkerError
-from serving.packing.vllm.model_folder import WEIGHTS, folder_of, write
+from pliant.packing.vllm.model_folder import folder_of
+from serving.packing.vllm.model_folder import WEIGHTS, write
 from tests.fixtures.packing.published import generator
 
 
