@@ -81,7 +81,7 @@ class PliantScheduler(AsyncScheduler):
         self._scheduled: dict[int, tuple[int, int]] = {}
         self.lengths = LearnedLengths()
         self._coming: dict[str, float] = {}  # requests that have no forecast or no grammar yet, with the time they came
-        self._unasked: dict[str, None] = {}  # those whose forecasts nobody has asked for: they may not be needed
+        self._unrequested: dict[str, None] = {}  # those whose forecasts may not be needed
         self._unforecast: set[str] = set()  # requests whose forecasts had not come in time
         self._discarded: dict[str, int] = {}  # tokens of preempted requests whose pages were given up
         self._given: dict[str, Prompt] = {}  # prompts that came as Pliant's own, with their forecasts
@@ -106,9 +106,9 @@ class PliantScheduler(AsyncScheduler):
         if (prompt := given_prompt(request)) is not None:
             self._given[request.request_id] = prompt
         elif self.forecasts is not None:
-            self._unasked[request.request_id] = None
+            self._unrequested[request.request_id] = None
             if not self.decisions.roomy([request.num_prompt_tokens]):
-                self._ask()
+                self._request_forecasts()
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         if self._pause_state != PauseState.UNPAUSED:
@@ -168,7 +168,7 @@ class PliantScheduler(AsyncScheduler):
         name, generated = request.request_id, request.num_output_tokens
         finished = request.status in (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
         self._coming.pop(name, None)
-        self._unasked.pop(name, None)
+        self._unrequested.pop(name, None)
         self._given.pop(name, None)
         self._discarded.pop(name, None)
         self._unforecast.discard(name)
@@ -195,7 +195,7 @@ class PliantScheduler(AsyncScheduler):
             [self.requests[name].num_prompt_tokens for name in self._coming]
         )
         if not roomy:
-            self._ask()
+            self._request_forecasts()
         if self.forecasts is not None and self.forecasts.alive and not roomy and not len(self.decisions):
             left = min(self._coming.values()) + self.settings.wait - time.monotonic()
             if left > 0:
@@ -211,22 +211,22 @@ class PliantScheduler(AsyncScheduler):
                 expected = self.forecasts is not None and self.forecasts.alive and now - came < self.settings.wait
                 if forecast is None and expected and not roomy:
                     continue
-                if self.forecasts is not None and forecast is None and name not in self._unasked:
+                if self.forecasts is not None and forecast is None and name not in self._unrequested:
                     self._unforecast.add(name)
                 prompt = self._prompt(request, came, forecast)
             del self._coming[name]
-            self._unasked.pop(name, None)
+            self._unrequested.pop(name, None)
             try:
                 self.decisions.arrive(name, replace(prompt, beginnings=self._beginnings(request)))
             except InputError as error:
                 logger.error("%s cannot run: %s", name, error)
                 self.encoder_cache_mismatch_reqs.add(name)
 
-    def _ask(self) -> None:
-        """Ask for the forecasts of all requests that have come and that nobody has asked for."""
-        unasked, self._unasked = self._unasked, {}
+    def _request_forecasts(self) -> None:
+        """Request the forecasts of all requests that have come, where that has not been done."""
+        names, self._unrequested = self._unrequested, {}
         if self.forecasts is not None:
-            for name in unasked:
+            for name in names:
                 self.forecasts.ask(name, self.requests[name].prompt_token_ids or ())
 
     def _prompt(self, request: Request, came: float, forecast: tuple[tuple[float, ...], int] | None) -> Prompt:
