@@ -58,6 +58,8 @@ _ENGINE = tuple(
         "paged_engine",
         "page_attention",
         "predictor",
+        "logits",
+        "grammar",
     )
 )
 
@@ -101,13 +103,14 @@ FRAMEWORK_HOMES = {
     "onnx": ("pliant/bins/runtimes/compile.py", "pliant/bins/onnx_*.py"),
     "onnxruntime": ("pliant/bins/runtimes/onnx_*.py",),
     "ray": ("serving/workers/ray_*.py",),
+    "llguidance": ("pliant/packing/engine/grammar.py",),
     "vllm": ("pliant/packing/vllm/adapter.py", "pliant/packing/vllm/queue.py", "serving/packing/vllm/*.py"),
     "datasets": OFFLINE,
     "sklearn": OFFLINE,
 }
 """Where a framework may be imported, besides benchmarks and cli."""
 
-OPTIONAL = ("numba", "onnx", "onnxruntime", "vllm")
+OPTIONAL = ("numba", "onnx", "onnxruntime", "vllm", "llguidance")
 """A bare GPU machine lacks them: the files of `pliant` that are their homes are imported by those alone that need them."""
 _EVERYWHERE = ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "tokenizers", "jinja2")
 BARE_MACHINE = {

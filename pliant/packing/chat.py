@@ -12,13 +12,15 @@ from typing import Any, NoReturn
 
 from jinja2 import TemplateError
 from jinja2.ext import loopcontrols
+from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from pliant.errors import ArtifactError, InputError
+from pliant.packing.tools import HERMES, Tool, ToolFormat, described, format_of
 
 Message = Mapping[str, Any]
-"""`role` and `content`, both texts; perhaps `name`."""
+"""`role` and `content`, both texts; perhaps `name`; of an assistant perhaps `tool_calls`, whose arguments are objects."""
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -35,20 +37,48 @@ class ChatTemplate:
         self._special = dict(special)
         try:
             self._template = environment.from_string(source) if source else None
+            takes_tools = "tools" in find_undeclared_variables(environment.parse(source))
         except TemplateError as error:
             raise ArtifactError(f"the chat template cannot be read: {error}") from error
+        self._own_format = format_of(source, takes_tools)
 
     @property
     def given(self) -> bool:
         """Whether there is a template, which then sets special tokens itself."""
         return self._template is not None
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """Return the text to continue. Raises `InputError` for a conversation that the template rejects."""
+    @property
+    def tool_format(self) -> ToolFormat:
+        """How the model is asked to write calls of tools."""
+        return self._own_format or HERMES
+
+    def render(
+        self, messages: Sequence[Message], variables: Mapping[str, Any] | None = None, tools: Sequence[Tool] = ()
+    ) -> str:
+        """Return the text to continue. `variables`: others that the template may use; they replace none of its own.
+
+        Raises `InputError` for a conversation that the template rejects.
+        """
+        variables = {**(variables or {}), "add_generation_prompt": True, **self._special}
+        if self._own_format is None:
+            return self._render_described(messages, variables, tools)
+        return self._render(messages, {**variables, **({"tools": [tool.to_dict() for tool in tools]} if tools else {})})
+
+    def _render_described(
+        self, messages: Sequence[Message], variables: Mapping[str, Any], tools: Sequence[Tool]
+    ) -> str:
+        try:
+            return self._render(described(messages, tools), variables)
+        except InputError:
+            if not tools:
+                raise
+            return self._render(described(messages, tools, system=False), variables)  # some take no system messages
+
+    def _render(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str:
         if self._template is None:
             return "\n".join(message["content"] for message in messages)
         try:
-            return self._template.render(messages=messages, add_generation_prompt=True, **self._special)
+            return self._template.render({**variables, "messages": messages})
         except Exception as error:  # a template is a program, and it runs on the client's messages
             reason = str(error) or type(error).__name__
             raise InputError(

@@ -105,6 +105,6 @@ class OpenaiModels(BaseModel):
 
 
 def object_body(required: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `requestBody` of a route that takes a JSON object with one required field."""
-    schema = {"type": "object", "required": [required], "properties": fields}
+    """Return the `requestBody` of a route that takes a JSON object with one required field, or none if that is empty."""
+    schema = {"type": "object", **({"required": [required]} if required else {}), "properties": fields}
     return {"required": True, "content": {"application/json": {"schema": schema}}}

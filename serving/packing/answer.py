@@ -6,11 +6,12 @@ The field `pliant` in each finished choice is our own: predicted and actual leng
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
+from pliant.packing.tools import ToolCall
 from serving.packing.reply import Choice, Reply
 
 
@@ -24,24 +25,30 @@ class Form:
 
     def whole(self, reply: Reply) -> dict[str, Any]:
         """Return the whole answer."""
-        choices = [self._whole_choice(reply, choice) for choice in reply.choices]
+        choices = [self._whole_choice(reply, choice, index) for index, choice in enumerate(reply.answered)]
         kind = "chat.completion" if self.chat else "text_completion"
         return {**self._head(reply, kind), "choices": choices, "usage": reply.usage}
 
     def first(self, reply: Reply, choice: Choice) -> dict[str, Any] | None:
         """Return the chunk that begins a choice, before its first token; None if there is none."""
         if self.chat:
-            return self._chunk(reply, choice, {"delta": {"role": "assistant", "content": ""}})
-        return self.text(reply, choice, choice.echo) if reply.info.echo and choice.echo else None
+            return self._chunk(reply, choice, {"delta": {"role": "assistant", "content": ""}, "logprobs": None})
+        if not (reply.info.echo and choice.echo):
+            return None
+        logprobs = choice.logprobs and choice.logprobs.take_prompt()
+        return self._chunk(reply, choice, {"text": choice.echo, "logprobs": logprobs})
 
-    def text(self, reply: Reply, choice: Choice, text: str) -> dict[str, Any]:
-        """Return a chunk with the next part of a choice's text."""
-        return self._chunk(reply, choice, {"delta": {"content": text}} if self.chat else {"text": text})
+    def part(self, reply: Reply, choice: Choice, part: str | ToolCall) -> dict[str, Any]:
+        """Return a chunk with the next part of a choice's text or with a call, and with its log-probabilities."""
+        if isinstance(part, ToolCall):
+            index = next(choice.numbers)
+            return self._chunk(reply, choice, {"delta": {"tool_calls": [{"index": index, **_call(part)}]}})
+        return self._chunk(reply, choice, {"delta": {"content": part}} if self.chat else {"text": part})
 
     def last(self, reply: Reply, choice: Choice) -> dict[str, Any]:
         """Return the chunk that ends a choice, with its finish reason."""
         empty: Mapping[str, Any] = {"delta": {}} if self.chat else {"text": ""}
-        return self._chunk(reply, choice, {**empty, "pliant": choice.details}, choice.output.finish)
+        return self._chunk(reply, choice, {**empty, "pliant": choice.details}, choice.finish_reason)
 
     def usage(self, reply: Reply) -> dict[str, Any]:
         """Return the last chunk of a stream, with the numbers of tokens."""
@@ -63,13 +70,29 @@ class Form:
     def _chunk(
         self, reply: Reply, choice: Choice, fields: Mapping[str, Any], finish: str | None = None
     ) -> dict[str, Any]:
-        content = {"index": choice.index, **fields, "logprobs": None, "finish_reason": finish}
-        usage = {"usage": None} if reply.info.usage else {}
+        logprobs = {} if "logprobs" in fields else {"logprobs": choice.logprobs and choice.logprobs.take()}
+        content = {"index": choice.index, **fields, **logprobs, "finish_reason": finish}
+        usage: Mapping[str, Any] = {"usage": None} if reply.info.usage else {}
+        if reply.info.continuous_usage:
+            usage = {"usage": reply.usage_of(choice)}
         return {**self._head(reply, self._kind), "choices": [content], **usage}
 
-    def _whole_choice(self, reply: Reply, choice: Choice) -> dict[str, Any]:
-        text = choice.output.writer.take()
-        message = {"message": {"role": "assistant", "content": text, "refusal": None}}
+    def _whole_choice(self, reply: Reply, choice: Choice, index: int) -> dict[str, Any]:
+        parts = choice.take()
+        text = "".join([part for part in parts if isinstance(part, str)])
+        message = {"message": _message(text, [part for part in parts if isinstance(part, ToolCall)])}
         fields: Mapping[str, Any] = message if self.chat else {"text": choice.echo + text if reply.info.echo else text}
-        end = {"logprobs": None, "finish_reason": choice.output.finish, "pliant": choice.details}
-        return {"index": choice.index, **fields, **end}
+        logprobs = choice.logprobs and choice.logprobs.whole()
+        end = {"logprobs": logprobs, "finish_reason": choice.finish_reason, "pliant": choice.details}
+        return {"index": index, **fields, **end}
+
+
+def _message(text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
+    """Return the assistant's message. Without a text beside its calls it has none."""
+    message = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
+    return {**message, "tool_calls": list(map(_call, calls))} if calls else message
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}

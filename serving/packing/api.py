@@ -16,11 +16,13 @@ from starlette.types import Receive, Scope, Send
 
 from serving.http.api_errors import ApiError
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
-from serving.packing import openai
+from serving.packing import openai, tokenizing
 from serving.packing.schemas import Status, route_options
 
 POST_ROUTES = {"/completions": openai.completions, "/chat/completions": openai.chat_completions}
 GET_ROUTES = {"/models": openai.models, "/models/{model:path}": openai.model}
+ROOT_ROUTES = {"/tokenize": tokenizing.tokenize, "/detokenize": tokenizing.detokenize, "/health": tokenizing.health}
+"""Routes outside /v1, where clients of vLLM look for them."""
 
 
 class NotFoundRoute(BaseRoute):
@@ -46,6 +48,17 @@ def create_app(swagger: Path) -> FastAPI:
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.router.routes.append(NotFoundRoute())
     return app
+
+
+def create_root(app: FastAPI) -> FastAPI:
+    """Return the app to be mounted at the root, which serves beside `app`."""
+    root = FastAPI(title=app.title, version=app.version, docs_url=None, redoc_url=None)
+    root.state = app.state
+    for path, handle in ROOT_ROUTES.items():
+        root.add_api_route(path, openai.guarded(handle, endpoint_of), name=path, **route_options(path))
+    root.add_exception_handler(HTTPException, _answer_http_error)
+    root.router.routes.append(NotFoundRoute())
+    return root
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:

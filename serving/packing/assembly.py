@@ -18,6 +18,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.errors import InputError
 from pliant.packing.engine.budget import check_fits
+from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import Rules
@@ -160,6 +161,7 @@ class Maker:
             logger.warning(text, name, served.packing.engine, *2 * (settings.engine,))
         served = spread(settings, served)
         reader = PromptReader(served.generator, served.context)
+        reader.grammars.load()  # now, as it would hold up the event loop
         forecaster = self._forecaster(served, used[0])
         on_devices = [(device, self._engine(served, device)) for device in used]
         engines = [engine for _, engine in on_devices]
@@ -173,7 +175,10 @@ class Maker:
         sequences = SequenceLimit(served.packing.memory.sequences, partial(self._metrics.limited, served.packing.name))
         worker = self._worker_factory(partial(self._build, served, device, sequences))
         limits = EngineLimits(self._settings.launch_limit)
-        return EngineDriver(worker, self._clock, limits, self._metrics.died, sequences)
+        by = rules(self._settings, served)
+        keeps = BY_NAME[by.policy].targets and by.cost is not None
+        admission = Admission(by.cost, served.packing.memory) if keeps and by.cost is not None else None
+        return EngineDriver(worker, self._clock, limits, self._metrics.died, sequences, admission)
 
     def _forecaster(self, served: ServedModel, device: str) -> Forecaster:
         settings, predictor = self._settings, served.predictor

@@ -10,12 +10,13 @@ from typing import Any
 from pliant.errors import InputError
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
+from pliant.packing.tools import CallParser, calls_grammar
 from serving.answers import Rejected
-from serving.http.api_errors import api_error_of_drop
+from serving.http.api_errors import ApiError, api_error_of_drop
 from serving.lifecycle.endpoint import Endpoint
 from serving.lifecycle.generation import Generation
 from serving.packing.catalog import Catalog, ServedModel
-from serving.packing.engine.engine import EngineDriver, EngineReport
+from serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
 from serving.packing.engine.engine_group import EngineGroup, merged_report
 from serving.packing.engine.engine_pool import EnginePool
 from serving.packing.engine.forecaster import Forecast, Forecaster
@@ -23,10 +24,11 @@ from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths
 from serving.packing.engine.sequence_limit import SequenceLimit
+from serving.packing.logprobs import LogprobsWriter
 from serving.packing.openai import unknown_model
 from serving.packing.reading import PromptReader, Tokens
 from serving.packing.reply import Choice, Reply, ReplyInfo
-from serving.packing.request import GenerationRequest
+from serving.packing.request import GenerationRequest, PromptInput
 from serving.packing.settings import PackingSettings
 
 AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
@@ -59,6 +61,7 @@ class _ReadRequest:
     tokens: Sequence[Tokens]  # of each prompt
     limits: Sequence[int]  # new tokens at most, of each prompt
     forecasts: Sequence[Forecast]  # of each prompt
+    sampling: Sampling
 
 
 class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, PackingMetrics]):
@@ -78,18 +81,22 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         for output in self._surplus(handler, request):  # again: other requests came meanwhile
             handler.engine.drop(output)
         reply = self._reply(request, read, arrived)
-        handler.engine.submit([choice.output for choice in reply.choices])
+        try:
+            handler.engine.submit([choice.output for choice in reply.choices])
+        except CannotKeepError as error:
+            self.metrics.dropped(handler.served.packing.name, request.client.tenant, "refused")
+            raise _cannot_keep(reply.choices[0].output.first.prompt, error) from None
         for choice in reply.choices:
             self.metrics.arrived(handler.served.packing.name, choice.forecast.origin)
         return reply
 
     def _surplus(self, handler: Handler, request: GenerationRequest) -> list[InFlightOutput]:
         """Return the waiting outputs to drop so that the request's own may wait. Raises `ApiError` (429): no room."""
-        count, client = len(request.prompts) * request.choices, request.client
+        count, client = len(request.prompts) * request.best_of, request.client
         surplus = handler.engine.surplus(count, self.settings.max_waiting, client.tenant, client.weight)
         if surplus is None:
             self.metrics.dropped(handler.served.packing.name, client.tenant, "full")
-            raise api_error_of_drop(Rejected("full"), request.deadline or FOREVER)
+            raise api_error_of_drop(Rejected("full", handler.engine.wait), request.deadline or FOREVER)
         return surplus
 
     async def _read_request(self, request: GenerationRequest) -> _ReadRequest:
@@ -100,10 +107,28 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             self._surplus(handler, request)
             tokens = [await self._tokens(handler, request, index) for index in range(len(request.prompts))]
             name = request.max_tokens_name
-            limits = [handler.reader.max_new_tokens(prompt, request.max_tokens, name) for prompt in tokens]
-            forecasts = await handler.forecaster.forecast([prompt.text for prompt in tokens])
+            most = 1 if request.silent else request.max_tokens
+            limits = [handler.reader.max_new_tokens(prompt, most, name) for prompt in tokens]
+            _check_tokens(handler.reader, request.sampling)
+            sampling = request.sampling
+            if request.tools.forced:
+                calls = calls_grammar(handler.reader.tool_format, request.tools.callable, request.tools.parallel)
+                sampling = replace(sampling, grammar=calls)
+            if sampling.grammar:
+                field = "tools" if request.tools.forced else request.form
+                await asyncio.to_thread(handler.reader.grammars.check, sampling.grammar, field)
+            forecasts = await self._forecasts(handler, request, tokens, limits)
             if present is self._generations.present:
-                return _ReadRequest(handler, tokens, limits, forecasts)
+                return _ReadRequest(handler, tokens, limits, forecasts, sampling)
+
+    async def _forecasts(
+        self, handler: Handler, request: GenerationRequest, tokens: Sequence[Tokens], limits: Sequence[int]
+    ) -> Sequence[Forecast]:
+        """Return the forecast of each prompt's outputs. The length of one that nothing ends is known."""
+        if request.known_length:
+            return [Forecast.of_length(limit) for limit in limits]
+        forecasts = await handler.forecaster.forecast([prompt.text for prompt in tokens])
+        return [forecast.at_least(request.sampling.min_tokens) for forecast in forecasts]
 
     async def _tokens(self, handler: Handler, request: GenerationRequest, index: int) -> Tokens:
         """Return the tokens of a prompt. The event loop serves other requests meanwhile."""
@@ -111,7 +136,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         size = (
             len(prompt.text) + len(prompt.ids) + sum(MESSAGE + len(message["content"]) for message in prompt.messages)
         )
-        if size > AT_ONCE:
+        if size > AT_ONCE or prompt.tools:
             return await asyncio.to_thread(handler.reader.read, prompt)
         if index:
             await asyncio.sleep(0)
@@ -125,17 +150,21 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             prompt_tokens=sum(len(prompt.ids) for prompt in read.tokens),
             deadline=request.deadline or FOREVER,
             usage=request.usage,
+            continuous_usage=request.continuous_usage,
             echo=request.echo,
+            choices=request.choices,
+            best_of=request.best_of,
+            ignored=request.ignored,
         )
         reply = Reply(info, read.handler.engine.cancel)
-        count = len(read.tokens) * request.choices
+        count = len(read.tokens) * request.best_of
         reply.choices = [self._choice(request, read, reply, index, arrived) for index in range(count)]
         return reply
 
     def _choice(
         self, request: GenerationRequest, read: _ReadRequest, reply: Reply, index: int, arrived: float
     ) -> Choice:
-        handler, prompt_index = read.handler, index // request.choices
+        handler, prompt_index = read.handler, index // request.best_of
         tokens, forecast = read.tokens[prompt_index], read.forecasts[prompt_index]
         prompt = Prompt(
             id=handler.engine.next_id(),
@@ -145,12 +174,14 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             forecast=forecast.tokens,
             bucket=forecast.bucket,
             deadline=arrived + reply.info.deadline,
+            ttft=_target(request.ttft, self.settings.slo_ttft_ms),
+            tpot=_target(request.tpot, self.settings.slo_tpot_ms),
             utility=request.utility,
             offline=request.offline,
             tenant=request.client.tenant,
             weight=request.client.weight,
         )
-        submission = Submission(prompt, tokens.ids, _seeded(request.sampling, index))
+        submission = Submission(prompt, tokens.ids, _seeded(read.sampling, index))
         writer = handler.reader.writer(tokens.ids, request.stops)
 
         def on_progress(output: InFlightOutput) -> None:
@@ -159,8 +190,11 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             reply.notify(output)
 
         max_open = OPEN_CHARACTERS if request.stream else float("inf")
-        output = InFlightOutput(submission, writer, frozenset(handler.served.generator.ends), on_progress, max_open)
-        choice = Choice(index, output, forecast, tokens.echo, tokens.text)
+        ends = frozenset(submission.ends(handler.served.generator.ends))
+        output = InFlightOutput(submission, writer, ends, on_progress, max_open, silent=request.silent)
+        repeated = tokens.ids if request.echo else ()
+        logprobs = LogprobsWriter(handler.reader.texts, output, repeated, request.chat) if request.logprobs else None
+        choice = Choice(index, output, forecast, tokens.echo, tokens.text, logprobs, _parser(handler.reader, request))
         return choice
 
     def _on_choice_end(self, handler: Handler, choice: Choice) -> None:
@@ -169,6 +203,21 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         self.metrics.engine(name, handler.engine.status)
         if handler.observed is not None:
             handler.observed.add(choice, handler.served.generator.digest)
+
+    def context(self, model: str | None) -> int:
+        """Return the most tokens of a prompt and its output. Raises as `_select`."""
+        return _select(self._generations.present.handlers, model).reader.context
+
+    async def tokenize(self, model: str | None, prompt: PromptInput) -> Sequence[tuple[int, str]]:
+        """Return the tokens of a prompt with their texts. Raises `InputError` and `ApiError`."""
+        reader = _select(self._generations.present.handlers, model).reader
+        ids = await asyncio.to_thread(reader.encode, prompt)
+        return [(id, reader.texts.text_of(id)) for id in ids]
+
+    async def detokenize(self, model: str | None, ids: Sequence[int]) -> str:
+        """Return the text of tokens. Raises `InputError` and `ApiError`."""
+        reader = _select(self._generations.present.handlers, model).reader
+        return await asyncio.to_thread(reader.decode, ids, "tokens")
 
     async def status(self) -> dict[str, Any]:
         """Return the status of the service, of its models and of their engines."""
@@ -203,6 +252,41 @@ def _select(handlers: Mapping[str, Handler], model: str | None) -> Handler:
     if model not in handlers:
         raise unknown_model(model, handlers)
     return handlers[model]
+
+
+def _target(requested: float | None, default_ms: float) -> float:
+    """Return a target in seconds: that of the request, or the service's."""
+    return requested if requested is not None else default_ms / 1000 or FOREVER
+
+
+def _cannot_keep(prompt: Prompt, error: CannotKeepError) -> ApiError:
+    """Return the error for a request that is refused, with its targets and when there may be room for it."""
+    targets = [
+        f"{name} {seconds:g} s"
+        for name, seconds in (
+            ("first token within", prompt.ttft),
+            ("each further one within", prompt.tpot),
+            ("all within", prompt.deadline - prompt.arrival),
+        )
+        if seconds < FOREVER
+    ]
+    named = ", ".join(targets)
+    message = f"the targets ({named}) cannot be kept now: by the forecast they would be missed by {error.seconds:.2g} s"
+    return ApiError(503, "late", message, "deadline", retry_after=error.seconds)
+
+
+def _check_tokens(reader: PromptReader, sampling: Sampling) -> None:
+    """Raise `InputError` for a token that a request names and the model does not have."""
+    reader.check_tokens((token for token, _ in sampling.logit_bias), "logit_bias")
+    reader.check_tokens(sampling.stop_tokens, "stop_token_ids")
+
+
+def _parser(reader: PromptReader, request: GenerationRequest) -> CallParser | None:
+    """Return what reads calls of tools in an output, if there may be any."""
+    tools = request.tools
+    return (
+        CallParser(reader.tool_format, [tool.name for tool in tools.callable], tools.parallel) if tools.tools else None
+    )
 
 
 def _seeded(sampling: Sampling, index: int) -> Sampling:

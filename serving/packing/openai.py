@@ -116,9 +116,8 @@ async def _events(form: Form, reply: Reply) -> AsyncIterator[bytes]:
         reply.changed.clear()
         for choice in list(open_choices):
             ended = bool(choice.output.finish)  # read before the text, which is then complete
-            text = choice.output.writer.take()
-            if text:
-                yield _event(form.text(reply, choice, text))
+            for part in choice.take():
+                yield _event(form.part(reply, choice, part))
             if ended and choice.output.finish in SUCCEEDED:
                 open_choices.remove(choice)
                 yield _event(form.last(reply, choice))

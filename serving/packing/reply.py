@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from math import isnan, nan
 from typing import Any
 
 from pliant.packing.scheduling.forecast import MEDIAN
+from pliant.packing.scheduling.request import FOREVER
+from pliant.packing.tools import CallParser, ToolCall
 from serving.answers import Rejected
 from serving.http.api_errors import ApiError, api_error_of_drop
 from serving.packing.engine.forecaster import Forecast
 from serving.packing.engine.in_flight import InFlightOutput
+from serving.packing.logprobs import LogprobsWriter, mean_logprob
+
+IGNORED = "x-pliant-ignored"
+"""Header of an answer with the names of unknown fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +30,12 @@ class ReplyInfo:
     fingerprint: str
     prompt_tokens: int  # of all prompts, each counted once
     deadline: float  # seconds from arrival
-    usage: bool  # a stream ends with the numbers of tokens
-    echo: bool  # the answer repeats the prompt
+    usage: bool = False  # a stream ends with the numbers of tokens
+    continuous_usage: bool = False  # so does each of its chunks
+    echo: bool = False  # the answer repeats the prompt
+    choices: int = 1  # of each prompt that are answered
+    best_of: int = 1  # of each prompt that are generated
+    ignored: tuple[str, ...] = ()  # names of unknown fields
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +47,26 @@ class Choice:
     forecast: Forecast
     echo: str
     prompt: str  # what the predictor read
+    logprobs: LogprobsWriter | None = None  # where the answer has log-probabilities
+    parser: CallParser | None = None  # where the answer may call tools
+    calls: int = 0  # read so far
+    numbers: Iterator[int] = field(default_factory=count)  # of the calls in a stream
+
+    def take(self) -> list[str | ToolCall]:
+        """Return the text since the last call, and the calls of tools in it."""
+        finished, text = bool(self.output.finish), self.output.writer.take()  # in this order: then the text is complete
+        if self.parser is None:
+            return [text] if text else []
+        parts = list(self.parser.put(text))
+        if finished:
+            parts += self.parser.end()
+        self.calls += sum(isinstance(part, ToolCall) for part in parts)
+        return parts
+
+    @property
+    def finish_reason(self) -> str:
+        """Return how it ended, in OpenAI's words."""
+        return "tool_calls" if self.calls and self.output.finish == "stop" else self.output.finish
 
     @property
     def details(self) -> dict[str, Any]:
@@ -46,9 +78,41 @@ class Choice:
             "prediction": self.forecast.origin,
             "actual_tokens": len(output.tokens),
             "queue_seconds": round(output.queued, 6),
+            "ttft_seconds": _rounded(self.ttft),
+            "tpot_seconds": _rounded(self.tpot),
+            "on_time": self.on_time,
             "preemptions": output.preemptions,
             "recomputed_tokens": output.recomputed,
         }
+
+    @property
+    def typical(self) -> bool:
+        """Whether its length is one that a predictor can learn from."""
+        return self.output.first.sampling.usual_length and not self.output.silent
+
+    @property
+    def ttft(self) -> float:
+        """Return the seconds from arrival to the first token; NaN before it."""
+        return self.output.first_token_at - self.output.first.prompt.arrival
+
+    @property
+    def tpot(self) -> float:
+        """Return the seconds a token behind the first one; NaN for fewer than two tokens."""
+        more = len(self.output.tokens) - 1
+        return (self.output.last_token_at - self.output.first_token_at) / more if more > 0 else nan
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether it has a deadline or a target."""
+        prompt = self.output.first.prompt
+        return min(prompt.deadline, prompt.ttft, prompt.tpot) < FOREVER
+
+    @property
+    def on_time(self) -> bool:
+        """Whether it kept its deadline and its targets, those that it has."""
+        prompt = self.output.first.prompt
+        late = self.output.last_token_at > prompt.deadline or self.ttft > prompt.ttft or self.tpot > prompt.tpot
+        return not late
 
     @property
     def predicted(self) -> int:
@@ -98,27 +162,77 @@ class Reply:
         return None
 
     @property
+    def answered(self) -> Sequence[Choice]:
+        """Return the choices that a whole answer has: of each prompt those whose tokens have the highest mean
+        log-probability, the highest first, or all that were generated.
+        """
+        if self.info.best_of == self.info.choices:
+            return self.choices
+        starts = range(0, len(self.choices), self.info.best_of)
+        ranked = [sorted(self.choices[start : start + self.info.best_of], key=_rank) for start in starts]
+        return [choice for each in ranked for choice in each[: self.info.choices]]
+
+    @property
     def usage(self) -> dict[str, int]:
-        """Return the numbers of tokens of prompts and outputs."""
-        generated, prompt = sum(len(choice.output.tokens) for choice in self.choices), self.info.prompt_tokens
-        return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
+        """Return the numbers of tokens of prompts and outputs, those that are not answered included."""
+        return _usage(self.info.prompt_tokens, self.choices)
+
+    def usage_of(self, choice: Choice) -> dict[str, int]:
+        """Return the numbers of tokens of one choice so far."""
+        return _usage(choice.output.first.prompt.tokens, [choice])
 
     @property
     def headers(self) -> Mapping[str, str]:
         """Return the headers that are known before the first token."""
-        return {"x-pliant-predicted-tokens": _joined(choice.predicted for choice in self.choices)}
+        return self._headers(self.choices)
 
     @property
     def final_headers(self) -> Mapping[str, str]:
         """Return the headers of a whole answer."""
-        outputs = [choice.output for choice in self.choices]
+        outputs = [choice.output for choice in self.answered]
         return {
-            **self.headers,
+            **self._headers(self.answered),
             "x-pliant-actual-tokens": _joined(len(output.tokens) for output in outputs),
             "x-pliant-queue-seconds": f"{max(output.queued for output in outputs):.6f}",
+            **_slowest("x-pliant-ttft-seconds", [choice.ttft for choice in self.answered]),
+            **_slowest("x-pliant-tpot-seconds", [choice.tpot for choice in self.answered]),
             "x-pliant-preemptions": _joined(output.preemptions for output in outputs),
             "x-pliant-recomputed-tokens": _joined(output.recomputed for output in outputs),
         }
+
+    def _headers(self, choices: Iterable[Choice]) -> Mapping[str, str]:
+        predicted = _joined(choice.predicted for choice in choices)
+        return {"x-pliant-predicted-tokens": predicted, **header_of(self.info.ignored)}
+
+
+def header_of(ignored: Iterable[str]) -> dict[str, str]:
+    """Return the header with the names of unknown fields, if there are any."""
+    names = ", ".join(map(_ascii, ignored))
+    return {IGNORED: names} if names else {}
+
+
+def _rank(choice: Choice) -> float:
+    return -mean_logprob(choice.output.logprobs)
+
+
+def _slowest(name: str, seconds: Sequence[float]) -> dict[str, str]:
+    """Return a header with the most seconds of any choice, if it is known of one."""
+    known = [each for each in seconds if not isnan(each)]
+    return {name: f"{max(known):.6f}"} if known else {}
+
+
+def _rounded(seconds: float) -> float | None:
+    return None if isnan(seconds) else round(seconds, 6)
+
+
+def _usage(prompt: int, choices: Iterable[Choice]) -> dict[str, int]:
+    generated = sum(len(choice.output.tokens) for choice in choices)
+    return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
+
+
+def _ascii(name: str) -> str:
+    """Return a field's name as a header can hold it."""
+    return "".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name)
 
 
 def _api_error_of(output: InFlightOutput, deadline: float) -> ApiError | None:
@@ -129,6 +243,10 @@ def _api_error_of(output: InFlightOutput, deadline: float) -> ApiError | None:
             return ApiError(500, "engine_failed", output.fault or "the engine failed")
         case "cancelled":
             return ApiError(503, "worker_unavailable", output.fault or "the output was cancelled")
+        case "grammar":
+            return ApiError(
+                400, "grammar_too_complex", "the form of the output became too complex to go on", "response_format"
+            )
         case "slow":
             return ApiError(408, "slow_reader", "the client did not read the stream, so its output was cancelled")
     return None

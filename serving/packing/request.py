@@ -2,50 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pliant.packing.chat import Message
 from pliant.packing.engine.submission import Sampling
+from pliant.packing.tools import Tool
 from serving.client import ANYBODY, Client
 from serving.http import routing
 from serving.packing.reply import Reply
+from serving.packing.tool_fields import ToolRequest
 
 
 @dataclass(frozen=True, slots=True)
 class PromptInput:
-    """A prompt: a text, token ids or a conversation. `name` is its field in errors."""
+    """A prompt: a text, token ids or a conversation. `name` is its field in errors.
+
+    `special`: the tokenizer adds its special tokens; None: it does, unless the chat template writes them itself.
+    `template`: further variables of the chat template.
+    """
 
     name: str
     text: str = ""
     ids: tuple[int, ...] = ()
     messages: tuple[Message, ...] = ()
+    special: bool | None = None
+    template: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[Tool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A checked request: prompts for one model, each of which is continued `choices` times."""
+    """A checked request: prompts for one model, each of which is continued `best_of` times; `choices` are answered."""
 
     model: str | None  # None: the only one
     prompts: tuple[PromptInput, ...]
     choices: int
-    max_tokens: int | None  # of each output; None: as many as the context leaves
+    best_of: int
+    max_tokens: int | None  # of each output; None: as many as the context leaves; 0: only the prompt is answered
     max_tokens_name: str  # its field in errors
     sampling: Sampling  # the seed is that of the first choice
+    tools: ToolRequest  # that its answer may call
+    form: str  # the field that gives the outputs' grammar, in errors
+    logprobs: bool  # the answer has log-probabilities
     stops: tuple[str, ...]
     stream: bool
     usage: bool  # a stream ends with the numbers of tokens
+    continuous_usage: bool  # so does each of its chunks
     echo: bool  # the answer repeats the prompt
     deadline: float | None  # seconds from arrival; None: none
+    ttft: float | None  # target of the seconds to the first token; None: the service's
+    tpot: float | None  # target of the seconds a token from then on; None: the service's
     utility: float  # of an output in time
     offline: bool  # one of a batch of requests that is needed as a whole
+    ignored: tuple[str, ...] = ()  # names of unknown fields
     client: Client = ANYBODY
+
+    @property
+    def chat(self) -> bool:
+        """Whether it is a conversation."""
+        return bool(self.prompts[0].messages)
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is to be generated, and only the prompt is answered."""
+        return self.max_tokens == 0
+
+    @property
+    def known_length(self) -> bool:
+        """Whether nothing ends its outputs before their limit."""
+        return self.silent or (self.sampling.ignore_eos and not (self.stops or self.sampling.stop_tokens))
+
+
+class Limits(routing.Limits, Protocol):
+    """The settings that limit requests."""
+
+    @property
+    def strict_fields(self) -> bool: ...
 
 
 class Endpoint(routing.Endpoint, Protocol):
     """What the routes of packing call."""
 
+    @property
+    def settings(self) -> Limits: ...
+    @property
+    def ready(self) -> bool: ...
     def models(self) -> Mapping[str, int]: ...
+    def context(self, model: str | None) -> int: ...
+    async def tokenize(self, model: str | None, prompt: PromptInput) -> Sequence[tuple[int, str]]: ...
+    async def detokenize(self, model: str | None, ids: Sequence[int]) -> str: ...
     async def open(self, request: GenerationRequest, arrived: float) -> Reply: ...
     async def status(self) -> dict[str, Any]: ...

@@ -7,8 +7,16 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.http.schemas import Artifact, CommonStatus, OpenaiErrorAnswer, OpenaiModel, OpenaiModels, object_body
-from serving.packing.fields import MAX_STOPS, STOP_CHARACTERS
+from serving.http.schemas import (
+    Artifact,
+    CommonStatus,
+    OpenaiErrorAnswer,
+    OpenaiModel,
+    OpenaiModels,
+    TeiError,
+    object_body,
+)
+from serving.packing.body_schemas import BODIES
 
 
 class Facts(BaseModel):
@@ -19,33 +27,73 @@ class Facts(BaseModel):
         description="quantiles of the forecast length in tokens, at 5, 10, 25, 50, 75, 90, 95 and 99%"
     )
     prediction: str = Field(
-        description="predicted; late or failed: the predictor gave no forecast in time, so it is that of all outputs"
+        description="predicted; late or failed: the predictor gave no forecast in time, so it is that of all outputs; "
+        "given: nothing ends the output before its limit"
     )
     actual_tokens: int = Field(description="length with the token that ended the output")
     queue_seconds: float = Field(description="seconds from arrival to the first iteration")
+    ttft_seconds: float | None = Field(description="seconds from arrival to the first token; null without one")
+    tpot_seconds: float | None = Field(description="seconds a token behind the first; null for fewer than two tokens")
+    on_time: bool = Field(description="whether deadline and targets were kept, those that it has")
     preemptions: int
     recomputed_tokens: int = Field(description="tokens computed again after preemptions")
+
+
+class TextLogprobs(BaseModel):
+    """Of each token of the text; with `echo` of the prompt's, too, the first of which has none."""
+
+    tokens: list[str] = Field(description="a token that is no whole character is written as bytes:\\xe2\\x80")
+    token_logprobs: list[float | None] = Field(description="by the model, before any penalty or bias; at least -9999")
+    top_logprobs: list[dict[str, float] | None] = Field(description="of the likeliest tokens and of the token itself")
+    text_offset: list[int] = Field(description="characters of the text before the token")
 
 
 class TextChoice(BaseModel):
     index: int
     text: str
-    logprobs: None = None
+    logprobs: TextLogprobs | None = None
     finish_reason: str | None = Field(description="stop or length")
     pliant: Facts
 
 
+class CalledFunction(BaseModel):
+    name: str
+    arguments: str = Field(description="JSON of an object")
+
+
+class ToolCall(BaseModel):
+    id: str
+    type: str = "function"
+    function: CalledFunction
+
+
 class ChatMessage(BaseModel):
     role: str = "assistant"
-    content: str
+    content: str | None = Field(description="null for calls of tools without a text")
+    refusal: None = None
+    tool_calls: list[ToolCall] | None = Field(default=None, description="missing without calls")
+
+
+class TokenLogprob(BaseModel):
+    token: str
+    logprob: float = Field(description="by the model, before any penalty or bias; at least -9999")
+    bytes: list[int]
+
+
+class ContentLogprob(TokenLogprob):
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(BaseModel):
+    content: list[ContentLogprob]
     refusal: None = None
 
 
 class ChatChoice(BaseModel):
     index: int
     message: ChatMessage
-    logprobs: None = None
-    finish_reason: str | None = Field(description="stop or length")
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = Field(description="stop, length or tool_calls")
     pliant: Facts
 
 
@@ -73,6 +121,17 @@ class ChatCompletion(BaseModel):
     system_fingerprint: str
     choices: list[ChatChoice]
     usage: Usage
+
+
+class Tokens(BaseModel):
+    count: int
+    max_model_len: int = Field(description="tokens of a prompt and its output together, at most")
+    tokens: list[int]
+    token_strs: list[str] | None = Field(description="the tokens' texts, with return_token_strs")
+
+
+class Detokenized(BaseModel):
+    prompt: str
 
 
 class EngineStatus(BaseModel):
@@ -130,69 +189,14 @@ class Status(CommonStatus):
     models: list[ModelStatus]
 
 
-_IDS = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
-_PROMPT = {"oneOf": [{"type": "string"}, _IDS, {"type": "array", "items": {"oneOf": [{"type": "string"}, _IDS]}}]}
-_PART = {"type": "object", "properties": {"type": {"type": "string", "enum": ["text"]}, "text": {"type": "string"}}}
-_MESSAGE = {
-    "type": "object",
-    "required": ["role", "content"],
-    "properties": {
-        "role": {"type": "string", "enum": ["system", "developer", "user", "assistant"]},
-        "content": {"oneOf": [{"type": "string"}, {"type": "array", "items": _PART}]},
-        "name": {"type": "string"},
-    },
-}
-_STOP = {"type": "string", "minLength": 1, "maxLength": STOP_CHARACTERS}
-_COMMON: Mapping[str, Any] = {
-    "model": {"type": "string", "description": "optional if only one is served"},
-    "max_tokens": {"type": "integer", "minimum": 1, "description": "default: as many as the context leaves"},
-    "temperature": {
-        "type": "number",
-        "minimum": 0,
-        "maximum": 2,
-        "default": 1.0,
-        "description": "0: always the likeliest token",
-    },
-    "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1.0},
-    "top_k": {"type": "integer", "minimum": 0, "default": 0, "description": "an extension; 0: all tokens"},
-    "n": {"type": "integer", "minimum": 1, "default": 1},
-    "stream": {"type": "boolean", "default": False},
-    "stream_options": {"type": "object", "properties": {"include_usage": {"type": "boolean"}}},
-    "stop": {"oneOf": [_STOP, {"type": "array", "items": _STOP, "maxItems": MAX_STOPS}]},
-    "seed": {"type": "integer", "description": "the same seed gives the same text, whatever else runs"},
-    "deadline": {
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "description": "an extension: seconds from arrival; default: the header x-pliant-deadline, else none",
-    },
-    "utility": {
-        "type": "number",
-        "minimum": 0,
-        "default": 1.0,
-        "description": "an extension: worth of an output in time; default: the header x-pliant-utility",
-    },
-    "offline": {
-        "type": "boolean",
-        "default": False,
-        "description": "an extension: one of a batch of requests that is needed as a whole",
-    },
-}
-_BODIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "/completions": ("prompt", {"prompt": _PROMPT, "echo": {"type": "boolean", "default": False}, **_COMMON}),
-    "/chat/completions": (
-        "messages",
-        {
-            "messages": {"type": "array", "items": _MESSAGE, "minItems": 1},
-            "max_completion_tokens": _COMMON["max_tokens"],
-            **_COMMON,
-        },
-    ),
-}
 _SUMMARIES: Mapping[str, tuple[str, Any]] = {
     "/completions": ("Continue one or many prompts, as OpenAI does", Completion),
     "/chat/completions": ("Answer a conversation, as OpenAI does", ChatCompletion),
     "/models": ("The models, as OpenAI lists them", OpenaiModels),
     "/models/{model:path}": ("One model", OpenaiModel),
+    "/tokenize": ("The tokens of a text or conversation, as vLLM answers", Tokens),
+    "/detokenize": ("The text of tokens, as vLLM answers", Detokenized),
+    "/health": ("Whether the service can answer", None),
 }
 _ERRORS = {
     400: "The body is not JSON, or a field is unknown, not supported or outside its limit.",
@@ -213,13 +217,15 @@ def route_options(path: str) -> dict[str, Any]:
         "methods": ["GET"],
         "summary": summary,
         "tags": ["openai"],
-        "responses": {200: {"model": answer}},
+        "responses": {200: {"model": answer} if answer else {}},
     }
+    if path == "/health":
+        options["responses"][503] = {"model": TeiError, "description": "No engine runs."}
     if "{" in path:
         name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
         options["openapi_extra"] = {"parameters": [name]}
-    if path in _BODIES:
+    if path in BODIES:
         options["methods"] = ["POST"]
         options["responses"] |= {s: {"model": OpenaiErrorAnswer, "description": text} for s, text in _ERRORS.items()}
-        options["openapi_extra"] = {"requestBody": object_body(*_BODIES[path])}
+        options["openapi_extra"] = {"requestBody": object_body(*BODIES[path])}
     return options

@@ -35,6 +35,9 @@ class PackingSettings(Settings):
     policy: str = "default"  # one of pliant/packing/scheduling/policy.py
     processes: int = 1  # that share a model, each on a GPU of its own, or on the CPU with `threads` each
     max_texts: int = 256  # outputs of one request
+    slo_ttft_ms: float = 0.0  # target of the first token, where a request has none of its own; 0: none
+    slo_tpot_ms: float = 0.0  # target of each further token, likewise
+    strict_fields: bool = False  # refuse requests with fields that neither OpenAI nor vLLM has; else they are ignored
     predict_device: str = ""  # of the predictor's process; empty: the engine's device
     predict_limit: float = 0.05  # seconds that a request waits for the forecast of its output's length
     stream_limit: float = 30.0  # seconds in which a client must take a piece of its stream
@@ -43,6 +46,11 @@ class PackingSettings(Settings):
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
+        for name in ("slo_ttft_ms", "slo_tpot_ms"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InputError(
+                    f"PLIANT_{name.upper()}", getattr(self, name), "0 for no target, or positive and finite"
+                )
         if self.spare:
             raise InputError(
                 "PLIANT_SPARE",

@@ -56,9 +56,13 @@ class Writer:
         self.waiting = 0  # characters that `take` has not returned yet
         self.stopped = False
 
-    def put(self, token: int) -> bool:
-        """Take a token. Return whether it completes a stop string, after which nothing follows."""
-        return self._add(self._detokenizer.put(token))
+    def put(self, token: int, may_stop: bool = True) -> bool:
+        """Take a token. Return whether it completes a stop string, after which nothing follows; never if it may not."""
+        text = self._detokenizer.put(token)
+        if may_stop:
+            return self._add(text)
+        self._give(text)
+        return False
 
     def end(self) -> None:
         """End the text: what was held back is no stop string."""

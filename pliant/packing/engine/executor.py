@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
+from pliant.packing.engine.grammar import Grammars
 from pliant.packing.engine.local import local_engine
 from pliant.packing.engine.model import load_generator
 from pliant.packing.engine.step import Executor
@@ -11,7 +12,13 @@ from pliant.packing.scheduling.request import Memory
 
 
 def executor(
-    generator: Generator, memory: Memory, sampling: bool, margin: float | None, device: str, processes: int
+    generator: Generator,
+    memory: Memory,
+    sampling: bool,
+    margin: float | None,
+    device: str,
+    processes: int,
+    grammars: Grammars | None = None,
 ) -> Executor:
     """Load the model and return what runs plans on it. `margin` is the one of `local_engine`.
 
@@ -23,5 +30,5 @@ def executor(
     if processes > 1:
         from pliant.packing.engine.parallel import ParallelExecutor  # loading it takes a second
 
-        return ParallelExecutor(generator, memory, sampling, margin, processes=processes, device=device)
-    return local_engine(load_generator(generator, device), memory, sampling, margin)
+        return ParallelExecutor(generator, memory, sampling, margin, grammars, processes=processes, device=device)
+    return local_engine(load_generator(generator, device), memory, sampling, margin, grammars)

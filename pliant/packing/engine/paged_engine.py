@@ -11,8 +11,8 @@ V vocabulary.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,9 @@ from transformers import AttentionInterface
 
 from pliant.errors import InputError, SchedulerError
 from pliant.models.packed import PackedLinear, can_pack
+from pliant.packing.engine.grammar import Grammars, Matcher
+from pliant.packing.engine.logits import change_logits, logprobs_of
+from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.engine.page_attention import NAME, PageBatch, attention_of_transformers, page_cache
 from pliant.packing.engine.sampling import draw
 from pliant.packing.engine.step import StepResult
@@ -32,6 +35,11 @@ STEPS = ((16, 4), (64, 8), (256, 32), (1 << 30, 64))
 """On a CPU a batch of up to so many tokens is padded to a multiple of the second number. oneDNN compiles code for each
 number of rows, and keeps something of each.
 """
+
+CHANGES, LOGPROBS, PROMPT_LOGPROBS, GRAMMAR = "changes", "logprobs", "prompt_logprobs", "grammar"
+"""Settings of a request (sampling.py) that need more than its row of scores."""
+
+LOGPROBS_AT_ONCE = 64  # tokens of prompts: a whole vocabulary of float32 numbers for each, twice
 
 AttentionInterface.register(NAME, attention_of_transformers)
 
@@ -49,6 +57,12 @@ class _Sequence:
     read: int = 0  # tokens whose keys and values are cached, here or on the host
     generating: bool = False  # whether its last token is one of its own, to be read next
     seen: bool = False  # whether an iteration has read it
+    matcher: Matcher | None = None  # of its grammar
+
+    @property
+    def stuck(self) -> bool:
+        """Whether its grammar says nothing more."""
+        return self.matcher is not None and self.matcher.stuck
 
 
 class PagedEngine:
@@ -61,9 +75,10 @@ class PagedEngine:
     scheduling = 0.0  # seconds of a scheduler of its own
     shares = True
 
-    def __init__(self, model: Any, memory: Memory, sampling: bool = True) -> None:
+    def __init__(self, model: Any, memory: Memory, sampling: bool = True, grammars: Grammars | None = None) -> None:
         self.memory, self.device, self._sampling = memory, torch.device(model.device), sampling
         self._model: Any = model
+        self._grammars = grammars
         self._on_cpu = self.device.type == "cpu"
         self._packed = self._on_cpu and model.dtype == torch.float32 and can_pack() and not _shared(model)
         if self._packed:
@@ -110,9 +125,18 @@ class PagedEngine:
         self._cache.prepare(threads)
 
     def add(self, id: int, ids: Iterable[int], limit: int, ends: Iterable[int], sampling: dict[str, Any]) -> None:
-        """Add a waiting sequence that generates at most `limit` tokens and stops after one of `ends`."""
-        tokens = list(ids)
-        self._sequences[id] = _Sequence(id, tokens, len(tokens) + limit, frozenset(ends), sampling)
+        """Add a waiting sequence that generates at most `limit` tokens and stops after one of `ends`.
+
+        Raises `InputError` for one with a grammar if the engine has been made without `grammars`.
+        """
+        tokens, matcher = list(ids), None
+        if GRAMMAR in sampling:
+            if self._grammars is None:
+                raise InputError("grammar", "given", "left out: this engine has no tokenizer")
+            grammar, prompt = sampling[GRAMMAR]
+            matcher = self._grammars.matcher(grammar, tokens[prompt:])
+        limits = len(tokens) + limit, frozenset(ends)
+        self._sequences[id] = _Sequence(id, tokens, *limits, sampling, matcher=matcher)
 
     def cancel(self, id: int) -> None:
         """Remove a sequence and free its pages on the device and on the host."""
@@ -149,10 +173,10 @@ class PagedEngine:
     def step(self) -> StepResult:
         """Run one iteration and return what it did. Raises what the model raises."""
         batch, self._batch = self._batch, []
-        tokens = self._run(batch) if batch else ()
+        result = self._run(batch) if batch else StepResult()
         noted = tuple(self._started), tuple(self._preempted)
         self._started, self._preempted = [], []
-        return StepResult(tokens, *noted, len(batch))
+        return replace(result, started=noted[0], preempted=noted[1], sequences=len(batch))
 
     def close(self) -> None:
         """Release the model. Counts can still be read."""
@@ -216,17 +240,24 @@ class PagedEngine:
             raise SchedulerError(f"{missing} pages for sequence {sequence.id} were decided on, but are not free")
         sequence.pages += [self._free.pop() for _ in range(missing)]
 
-    def _run(self, batch: list[tuple[_Sequence, int]]) -> tuple[tuple[int, int, bool], ...]:
+    def _run(self, batch: list[tuple[_Sequence, int]]) -> StepResult:
         """Run the model over the batch. Returns the new tokens, each with its sequence and whether it is the last."""
         counts_S = np.array([tokens for _, tokens in batch])
         starts_S1 = np.concatenate([[0], np.cumsum(counts_S)])
         new = [at for at, (sequence, tokens) in enumerate(batch) if sequence.read + tokens == len(sequence.tokens)]
+        places = [place for start, pair in zip(starts_S1, batch, strict=False) for place in _places(int(start), *pair)]
+        rows = np.array([*(starts_S1[1:][new] - 1), *(row for row, _, _ in places)], np.int64)
+        sequences = [batch[at][0] for at in new]
         with torch.inference_mode():
-            scores_BV = self._forward(batch, counts_S, starts_S1, starts_S1[1:][new] - 1)
-            chosen = self._choose(scores_BV[: len(new)], [batch[at][0] for at in new])
+            scores_BV = self._forward(batch, counts_S, starts_S1, rows)
+            chosen = self._choose(scores_BV[: len(new)], sequences)
+            logprobs = _logprobs(scores_BV, sequences, chosen)
+            prompt_logprobs = _prompt_logprobs(scores_BV[len(new) : len(rows)], places)
         for sequence, tokens in batch:
             sequence.read += tokens
-        return tuple([self._take(batch[at][0], token) for at, token in zip(new, chosen, strict=True)])
+        taken = [self._take(sequence, token) for sequence, token in zip(sequences, chosen, strict=True)]
+        stuck = tuple([sequence.id for sequence in sequences if sequence.stuck])
+        return StepResult(tuple(taken), logprobs=logprobs, prompt_logprobs=prompt_logprobs, stuck=stuck)
 
     def _forward(self, batch: list[tuple[_Sequence, int]], counts_S: Any, starts_S1: Any, last_B: Any) -> Tensor:
         """Return the scores of the next tokens [B, V] or, with some rows more behind them, of a padded batch."""
@@ -260,13 +291,23 @@ class PagedEngine:
     def _choose(self, scores_BV: Tensor, sequences: list[_Sequence]) -> list[int]:
         if not sequences:
             return []
+        changing = [(at, each) for at, each in enumerate(sequences) if CHANGES in each.sampling or each.matcher]
+        if changing:
+            scores_BV = scores_BV.to(torch.float32, copy=True)  # the model's own are wanted for log-probabilities
+        for at, sequence in changing:
+            if CHANGES in sequence.sampling:
+                change_logits(scores_BV[at], sequence.sampling[CHANGES], sequence.tokens)
+            if sequence.matcher is not None:
+                sequence.matcher.exclude(scores_BV[at])
         settings = [(s.sampling, len(s.tokens)) for s in sequences] if self._sampling else ()
         return draw(scores_BV, settings)
 
     def _take(self, sequence: _Sequence, token: int) -> tuple[int, int, bool]:
         sequence.tokens.append(token)
         sequence.generating = True
-        last = token in sequence.ends or len(sequence.tokens) >= sequence.longest
+        if sequence.matcher is not None:
+            sequence.matcher.take(token)
+        last = token in sequence.ends or len(sequence.tokens) >= sequence.longest or sequence.stuck
         if last:
             self._leave(sequence)
             del self._sequences[sequence.id]
@@ -284,6 +325,43 @@ class PagedEngine:
         attended, self._started, self._cache.pairs = self._cache.pairs, [], 0
         if attended < _layers(self._model):  # each head of each layer meets one key
             raise InputError("the model's attention", "computed by itself", "called through transformers' interface")
+
+
+def _places(start: int, sequence: _Sequence, tokens: int) -> Iterator[tuple[int, _Sequence, int]]:
+    """Yield the rows of scores of the prompt's tokens, where their log-probabilities are requested.
+
+    A row comes with its sequence and the token's place in the prompt. The first token has none. What is read again after
+    a preemption has had its own.
+    """
+    _, prompt = sequence.sampling.get(PROMPT_LOGPROBS, (0, 0))
+    if len(sequence.tokens) == prompt:
+        for place in range(sequence.read + 1, min(sequence.read + tokens, prompt - 1) + 1):
+            yield start + place - sequence.read - 1, sequence, place
+
+
+def _logprobs(
+    scores_BV: Tensor, sequences: list[_Sequence], tokens: list[int]
+) -> tuple[tuple[int, TokenLogprobs], ...]:
+    """Return the log-probabilities of new tokens, by sequence, where they were requested."""
+    rows = [at for at, sequence in enumerate(sequences) if LOGPROBS in sequence.sampling]
+    if not rows:
+        return ()
+    ids, top = [sequences[at].id for at in rows], [sequences[at].sampling[LOGPROBS] for at in rows]
+    return tuple(zip(ids, logprobs_of(scores_BV[rows], [tokens[at] for at in rows], top), strict=True))
+
+
+def _prompt_logprobs(
+    scores_NV: Tensor, places: list[tuple[int, _Sequence, int]]
+) -> tuple[tuple[int, int, TokenLogprobs], ...]:
+    """Return the log-probabilities of tokens of prompts; the rows are those of `places`."""
+    logprobs = []
+    for begin in range(0, len(places), LOGPROBS_AT_ONCE):
+        part = places[begin : begin + LOGPROBS_AT_ONCE]
+        tokens = [sequence.tokens[place] for _, sequence, place in part]
+        top = [sequence.sampling[PROMPT_LOGPROBS][0] for _, sequence, _ in part]
+        each = logprobs_of(scores_NV[begin : begin + len(part)], tokens, top)
+        logprobs += [(sequence.id, place, known) for (_, sequence, place), known in zip(part, each, strict=True)]
+    return tuple(logprobs)
 
 
 def pack(model: nn.Module) -> None:

@@ -36,6 +36,7 @@ from transformers.utils import logging
 
 from pliant.errors import WorkerError
 from pliant.packing.artifact import Generator
+from pliant.packing.engine.grammar import Grammars
 from pliant.packing.engine.local import local_engine
 from pliant.packing.engine.model import DTYPES, load_generator
 from pliant.packing.engine.step import Executor, StepResult
@@ -60,12 +61,13 @@ class _GroupSpec:
     sampling: bool
     margin: float | None
     precision: str  # of the model
+    grammars: Grammars | None = None
 
     def join(self, rank: int, model: Any) -> Executor:
         """Join the group and return an engine with this process's share of the whole model."""
         store = FileStore(f"{self.folder}/{STORE_FILE}", self.processes)
         shard(model, init_group(store, rank, self.processes, self.device))
-        return local_engine(model, self.memory, self.sampling, self.margin)
+        return local_engine(model, self.memory, self.sampling, self.margin, self.grammars)
 
 
 class ParallelExecutor:
@@ -82,6 +84,7 @@ class ParallelExecutor:
         memory: Memory,
         sampling: bool = True,
         margin: float | None = None,
+        grammars: Grammars | None = None,
         *,
         processes: int,
         device: str = "cpu",
@@ -92,7 +95,7 @@ class ParallelExecutor:
         self._folder = tempfile.mkdtemp(prefix="pliant-parallel-")
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
-        spec = _GroupSpec(self._folder, processes, device, memory, sampling, margin, generator.precision)
+        spec = _GroupSpec(self._folder, processes, device, memory, sampling, margin, generator.precision, grammars)
         try:
             model = load_generator(generator)
             _save(model, self._folder)

@@ -11,13 +11,15 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pliant.device import is_out_of_memory
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import sampling as seeded
 from pliant.packing.engine.executor import executor
+from pliant.packing.engine.grammar import Grammars
+from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.engine.model import vocabulary
 from pliant.packing.engine.step import StepResult
 from pliant.packing.engine.submission import Progress, Sampling, Status, Submission
@@ -45,11 +47,18 @@ class _InFlight:
     preemptions: int = 0
     recomputed: int = 0
     seconds: float = 0.0  # of the device since the last report
+    logprobs: tuple[TokenLogprobs, ...] = ()  # not yet reported
+    prompt_logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by place; reported with the first token
 
     def report(self, tokens: tuple[int, ...], finished: str, now: float) -> Progress:
         queued, id = (self.started or now) - self.since, self.submission.prompt.id
         seconds, self.seconds = self.seconds, 0.0
-        return Progress(id, tokens, finished, queued, self.preemptions, self.recomputed, self.generated, seconds)
+        logprobs, self.logprobs = self.logprobs, ()
+        of_prompt = tuple(known for _, known in sorted(self.prompt_logprobs.items())) if tokens else ()
+        if tokens:
+            self.prompt_logprobs = {}
+        counts = self.preemptions, self.recomputed, self.generated
+        return Progress(id, tokens, finished, queued, *counts, seconds, logprobs, of_prompt)
 
 
 class Engine:
@@ -81,7 +90,11 @@ class Engine:
         self._vocabulary, self._sampling = vocabulary(generator), sampling
         # Without rules it only validates.
         self._scheduler = PackingScheduler(rules or Rules("paged", generator.context), memory)
-        self._executor = executor(generator, memory, sampling, None if rules else margin, device, processes)
+        self._grammars = Grammars(generator.tokenizer, self._vocabulary, generator.ends)
+        if generator.tokenizer:
+            self._grammars.load()  # now, as it would hold up a running iteration
+        own = None if rules else margin
+        self._executor = executor(generator, memory, sampling, own, device, processes, self._grammars)
         self._flights: dict[int, _InFlight] = {}
         self._ended: list[int] = []  # ids that the scheduler does not know of yet
         self._known: set[int] = set()  # ids submitted and not ended; used by all threads, under the lock
@@ -153,6 +166,7 @@ class Engine:
             self._alive, self._error, running, waiting, self._memory.pages, self._executor.pages_used,
             self._executor.swap_space.used, self._iterations, self._tokens, self._preemptions, self._recomputed,
             self._sequences, self._busy, deciding, self._out_of_memory, self._scheduler.tokens_taken,
+            self._scheduler.slowness,
         )  # fmt: skip
 
     @property
@@ -166,6 +180,15 @@ class Engine:
             raise InputError("ids", outside, f"from 0 to {self._vocabulary - 1}")
         if submission.sampling.temperature > 0 and not self._sampling:
             raise InputError("temperature", submission.sampling.temperature, "0: this engine is greedy")
+        if self._rules is None and not submission.sampling.plain:
+            raise InputError("sampling", "more than temperature, top_p, top_k and seed", "no more in this engine")
+        named = (*submission.sampling.stop_tokens, *(token for token, _ in submission.sampling.logit_bias))
+        unknown = next((token for token in named if not 0 <= token < self._vocabulary), None)
+        if unknown is not None:
+            raise InputError("logit_bias or stop_token_ids", unknown, f"a token from 0 to {self._vocabulary - 1}")
+        if submission.sampling.grammar:
+            self._grammars.check(submission.sampling.grammar, "grammar")
+            self._grammars.compile(submission.sampling.grammar)
 
     def _run(self) -> None:
         try:
@@ -222,14 +245,14 @@ class Engine:
     def _prompt(self, submission: Submission) -> Prompt:
         """Return the prompt as the scheduler sees it, with what its first pages hold."""
         prompt = submission.remaining()
-        if not self._executor.shares:
+        if not self._executor.shares or submission.sampling.prompt_logprobs >= 0:  # what is not read has no scores
             return prompt
         numbers = beginnings(submission.ids, self._memory.page_tokens, self._secret, prompt.tenant)
         return replace(prompt, beginnings=numbers)
 
     def _add(self, submission: Submission) -> None:
-        ends = () if submission.force else self._generator.ends
-        arguments = seeded.arguments(submission.sampling, self._vocabulary)
+        ends = submission.ends(self._generator.ends)
+        arguments = seeded.arguments(submission.sampling, self._vocabulary, submission.prompt.tokens, ends)
         self._executor.add(
             submission.prompt.id, submission.ids, submission.max_tokens - submission.generated, ends, arguments
         )
@@ -261,18 +284,22 @@ class Engine:
             self._flights[id].preemptions += 1
             self._flights[id].recomputed += recomputed
             self._preemptions, self._recomputed = self._preemptions + 1, self._recomputed + recomputed
+        for id, place, logprobs in step.prompt_logprobs:
+            self._flights[id].prompt_logprobs[place] = logprobs
+        for id, logprobs in step.logprobs:
+            self._flights[id].logprobs = (logprobs,)
         for id, token, last in step.tokens:
-            self._token(id, token, last, now)
+            self._token(id, token, last, id in step.stuck, now)
 
-    def _token(self, id: int, token: int, last: bool, now: float) -> None:
+    def _token(self, id: int, token: int, last: bool, stuck: bool, now: float) -> None:
         flight = self._flights[id]
         flight.generated += 1
         if not last:
             self._news.append(flight.report((token,), "", now))
             return
         self._ended.append(id)
-        stopped = token in self._generator.ends and not flight.submission.force
-        self._end(id, (token,), "stop" if stopped else "length", now)
+        stopped = token in flight.submission.ends(self._generator.ends)
+        self._end(id, (token,), "grammar" if stuck else "stop" if stopped else "length", now)
 
     def _end(self, id: int, tokens: tuple[int, ...], how: str, now: float) -> None:
         with self._wake:

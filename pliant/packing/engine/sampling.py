@@ -21,6 +21,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 )
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from pliant.packing.engine.logits import LogitChanges
 from pliant.packing.engine.submission import Sampling
 
 MASK = 0xFFFFFFFF
@@ -30,12 +31,29 @@ STRIDE = 0x9E3779B1  # odd, so that entries of the vocabulary have different cou
 BITS = 23  # of a uniform number strictly between 0 and 1: as many as float32 can hold
 
 
-def arguments(sampling: Sampling, vocabulary: int) -> dict[str, Any]:
-    """Return the settings of a request that the processors read; empty for temperature 0."""
-    if sampling.temperature == 0:
-        return {}
-    top_k = min(sampling.top_k or vocabulary, vocabulary)
-    return {"temperature": float(sampling.temperature), "top_k": top_k, "top_p": sampling.top_p, "seed": sampling.seed}
+def arguments(sampling: Sampling, vocabulary: int, prompt: int = 0, ends: Sequence[int] = ()) -> dict[str, Any]:
+    """Return the settings of a request that the processors read; empty for temperature 0 and nothing else.
+
+    `min_p`, `changes`, `logprobs`, `prompt_logprobs` and `grammar` are read by Pliant's own engine alone. `prompt`: its
+    tokens; `ends`: tokens that end an output.
+    """
+    settings: dict[str, Any] = {}
+    if sampling.temperature > 0:
+        top_k = min(sampling.top_k or vocabulary, vocabulary)
+        settings = {"temperature": float(sampling.temperature), "top_k": top_k, "top_p": sampling.top_p}
+        settings["seed"] = sampling.seed
+        if sampling.min_p:
+            settings["min_p"] = sampling.min_p
+    if sampling.changes:
+        penalties = sampling.repetition_penalty, sampling.frequency_penalty, sampling.presence_penalty
+        settings["changes"] = LogitChanges(*penalties, sampling.logit_bias, sampling.min_tokens, tuple(ends), prompt)
+    if sampling.logprobs >= 0:
+        settings["logprobs"] = sampling.logprobs
+    if sampling.prompt_logprobs >= 0:
+        settings["prompt_logprobs"] = sampling.prompt_logprobs, prompt
+    if sampling.grammar:
+        settings["grammar"] = sampling.grammar, prompt
+    return settings
 
 
 def processors(vocabulary: int) -> list[Any]:
@@ -73,10 +91,10 @@ def draw(scores_BV: torch.Tensor, settings: Sequence[tuple[dict[str, Any], int]]
 
     `settings`: for each row what `arguments` returns, and the position of the new token; none where all rows are
     greedy, which costs one argmax. Sampled rows are changed in the order of transformers' `generate`: temperature,
-    top-k, top-p; then noise is added.
+    top-k, top-p; then noise is added. Between temperature and top-k stands min-p, as in vLLM.
     """
     tokens_B = scores_BV.argmax(-1)
-    sampled = [row for row, (setting, _) in enumerate(settings) if setting]
+    sampled = [row for row, (setting, _) in enumerate(settings) if "seed" in setting]
     if not sampled:
         return list(map(int, tokens_B.tolist()))
     rows = torch.tensor(sampled, device=scores_BV.device)
@@ -95,6 +113,10 @@ def _warped(scores_BV: torch.Tensor, settings: Sequence[dict[str, Any]]) -> torc
     )
     top_k = [int(setting["top_k"]) for setting in settings]
     scores_BV = scores_BV / temperature_B[:, None]
+    if any("min_p" in setting for setting in settings):
+        least_B = torch.tensor([s.get("min_p", 0.0) for s in settings], device=device)
+        logs_BV = scores_BV - scores_BV.amax(-1, keepdim=True)
+        scores_BV = scores_BV.masked_fill(logs_BV < least_B.log()[:, None], -torch.inf)
     if min(top_k) < vocabulary:
         best_BK = scores_BV.topk(max(k for k in top_k if k < vocabulary)).values
         least_B = best_BK.gather(1, (torch.tensor(top_k, device=device).clamp(max=best_BK.shape[1]) - 1)[:, None])

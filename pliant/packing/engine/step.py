@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.engine.swap_space import SwapSpace
 from pliant.packing.scheduling.request import StepPlan
 
@@ -18,6 +19,11 @@ class StepResult:
     started: tuple[int, ...] = ()  # ids that were read for the first time
     preempted: tuple[tuple[int, int], ...] = ()  # id, and the number of its tokens to read again
     sequences: int = 0  # in the iteration; 0: there was nothing to run
+    logprobs: tuple[tuple[int, TokenLogprobs], ...] = ()  # id, and of its new token
+    stuck: tuple[int, ...] = ()  # ids of those whose last token came because their grammar says nothing more
+    prompt_logprobs: tuple[
+        tuple[int, int, TokenLogprobs], ...
+    ] = ()  # id, a place in its prompt, and of the token there
 
 
 class Executor(Protocol):

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from pliant.errors import InputError
+from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.scheduling.request import Prompt
 
 
@@ -15,6 +16,11 @@ class Sampling:
 
     The noise depends on the seed and the token's position alone, so the same seed gives the same text whatever else
     runs or is preempted, as far as the model's scores are the same: their last bits vary with the shape of the batch.
+    `min_p` above 0 excludes tokens with less than this share of the likeliest one's probability. Penalties and `logit_bias`
+    are those of logits.py. Before `min_tokens` tokens none ends the output; `stop_tokens` end it besides the model's own,
+    which `ignore_eos` takes away. `logprobs` and `prompt_logprobs`: how many of the likeliest tokens are reported with the
+    log-probability of each token of the output, or of the prompt; -1: no log-probabilities. `grammar`, in llguidance's
+    dialect of Lark: the output keeps to it (grammar.py); it alone says when an end token may come.
     Raises `InputError` for a value outside its limits.
     """
 
@@ -22,6 +28,33 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    min_tokens: int = 0
+    stop_tokens: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int = -1
+    prompt_logprobs: int = -1
+    grammar: str = ""
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything changes the model's scores before a token is drawn."""
+        penalties = self.repetition_penalty != 1 or self.frequency_penalty or self.presence_penalty
+        return bool(penalties or self.logit_bias or self.min_tokens)
+
+    @property
+    def usual_length(self) -> bool:
+        """Whether an output ends where the model would end it."""
+        return not (self.changes or self.stop_tokens or self.ignore_eos or self.grammar)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it has nothing but a temperature, top_p, top_k and a seed."""
+        return self.usual_length and not self.min_p and self.logprobs < 0 and self.prompt_logprobs < 0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
@@ -30,6 +63,16 @@ class Sampling:
             raise InputError("top_p", self.top_p, "above 0 and at most 1")
         if self.top_k < 0:
             raise InputError("top_k", self.top_k, "at least 0")
+        if not 0 <= self.min_p <= 1:
+            raise InputError("min_p", self.min_p, "from 0 to 1")
+        if not 0 < self.repetition_penalty < math.inf:
+            raise InputError("repetition_penalty", self.repetition_penalty, "above 0 and finite")
+        for name, value in (("frequency_penalty", self.frequency_penalty), ("presence_penalty", self.presence_penalty)):
+            if not math.isfinite(value):
+                raise InputError(name, value, "finite")
+        if self.grammar and (self.ignore_eos or self.min_tokens):
+            name, value = ("ignore_eos", self.ignore_eos) if self.ignore_eos else ("min_tokens", self.min_tokens)
+            raise InputError(name, value, "left out where the output's form is given, which says when it ends")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +104,12 @@ class Submission:
         """The most tokens of the output, those from before a crash included."""
         return self.force or self.prompt.limit
 
+    def ends(self, usual: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the tokens that end the output. `usual`: those of the model."""
+        if self.force:
+            return ()
+        return (*(() if self.sampling.ignore_eos else usual), *self.sampling.stop_tokens)
+
     def remaining(self) -> Prompt:
         """Return the prompt as a scheduler sees it after a crash: longer by what was generated, with less to come."""
         prompt, generated = self.prompt, self.generated
@@ -78,12 +127,14 @@ class Progress:
 
     id: int
     tokens: tuple[int, ...]  # the new ones
-    finished: str  # "" while it goes on; stop | length | cancelled | late | failed
+    finished: str  # "" while it goes on; stop | length | cancelled | late | failed | grammar: it says nothing more
     queued: float  # seconds from submission to the first iteration that read it, or until now
     preemptions: int
     recomputed: int  # tokens read again because their pages were discarded
     generated: int  # tokens in all, those before a crash included
     seconds: float = 0.0  # of the device since the last report, an iteration shared equally among its texts
+    logprobs: tuple[TokenLogprobs, ...] = ()  # of each of `tokens`, where requested
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of the prompt's tokens from its second on, with the first token
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +157,4 @@ class Status:
     deciding: float  # seconds of `busy` that the scheduler took
     out_of_memory: bool = False  # whether it died for lack of the device's memory
     shared: int = 0  # tokens of prompts that were not read, since others that begin alike had read them
+    slowness: float = 1.0  # measured seconds of recent iterations over those of the profile

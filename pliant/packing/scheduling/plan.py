@@ -50,6 +50,7 @@ def rules_of(packing: Packing, context: int, policy: str = "default", engine: st
         safety=packing.level,
         swap_cost_ratio=swap_cost_ratio(packing.steps),
         reorder_patience=packing.patience,
+        cost=packing.steps,
     )
     if (engine or packing.engine) != "vllm":
         return rules

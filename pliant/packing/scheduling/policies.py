@@ -31,8 +31,9 @@ from numpy.typing import NDArray
 from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import Floats, mean
 from pliant.packing.scheduling.policy import Policy, Recent, Rules, View
-from pliant.packing.scheduling.request import Prompt
+from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.packing.scheduling.running import Running
+from pliant.packing.scheduling.targets import LAX, due
 from pliant.packing.scheduling.waiting_queue import Priority, Waiting, WaitingQueue
 
 AHEAD = 4  # waiting sequences whose pages are predicted together, which takes little longer than one
@@ -61,7 +62,7 @@ class EarliestDeadline(OnDemand):
     """`edf`: the earliest deadline first."""
 
     def priority(self, prompt: Prompt, forecast: tuple[float, ...], reserved: int, recent: Recent) -> Priority:  # noqa: ARG002
-        return 0, prompt.deadline, prompt.id
+        return 0, min(prompt.deadline, prompt.arrival + prompt.ttft), prompt.id
 
     def last_first(self, running: Running) -> NDArray[np.int64]:
         """The last in priority goes first."""
@@ -177,12 +178,16 @@ class Predicted(Policy):
 
     fair = True
     shares = True
+    targets = True
 
     def priority(self, prompt: Prompt, forecast: tuple[float, ...], reserved: int, recent: Recent) -> Priority:  # noqa: ARG002
         """A request of typical size is put back by `reorder_patience` delays, a larger one by up to LARGEST times as much.
 
-        Requests that arrive later than that never overtake it, and where nobody waits nobody is put back.
+        Requests that arrive later than that never overtake it, and where nobody waits nobody is put back. One with a
+        target goes first by when its first token is due; others count as due LAX seconds after their arrival.
         """
+        if prompt.ttft < FOREVER and not prompt.offline:
+            return 0, due(prompt) - LAX, prompt.id
         large = size(prompt, forecast) / recent.size / max(prompt.utility, 1e-9)
         if prompt.offline:
             return 1, -large, prompt.id
@@ -206,7 +211,7 @@ class Predicted(Policy):
             mean_T, variance_T = mean_T + more_T, variance_T + spread_T
             pages_for_all -= view.of_beginning(waiting) - shared
             peak = float((mean_T + view.safety * np.sqrt(variance_T)).max())
-            if peak > pages_for_all and (view.running.count or taken):
+            if (peak > pages_for_all or not _keeps_pace(view, taken, waiting)) and (view.running.count or taken):
                 break
             taken.append(waiting)
             free, queries = free - pages, queries - tokens
@@ -217,6 +222,17 @@ class Predicted(Policy):
     def last_first(self, running: Running) -> NDArray[np.int64]:
         """The last in priority goes first."""
         return _last_in_priority(running)
+
+
+def _keeps_pace(view: View, taken: Sequence[Waiting], waiting: Waiting) -> bool:
+    """Whether texts keep their pace if these run, too."""
+    if view.pace is None:
+        return True
+    together = [*taken, waiting]
+    cached = int((view.running.column("cached") + view.running.column("unread")).sum())
+    cached += sum(each.first_tokens for each in together)
+    tightest = min(each.prompt.tpot for each in together)
+    return view.pace.allows(view.running.count + len(together), cached, tightest)
 
 
 BY_NAME: dict[str, type[Policy]] = {

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from pliant.errors import InputError
 from pliant.packing.scheduling.common_pages import CommonPages, missing
 from pliant.packing.scheduling.forecast import Grid
+from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.past import Past
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.running import Running
+from pliant.packing.scheduling.targets import Pace
 from pliant.packing.scheduling.waiting_queue import Priority, Waiting, WaitingQueue
 
 POLICIES = {
@@ -49,6 +51,7 @@ class Rules:
     reorder_patience: float = 1.5  # times the recent delay by which a request of typical size is put back
     recalibrate: bool = True  # correct forecasts by the outputs that have finished
     share: bool = True  # let prompts that begin alike share pages, where the policy does
+    cost: IterationCost | None = None  # of iterations, to keep targets by; None: nobody has any
     turnover_preemptions: float = 0.0  # added to `preemption_target`, while as many sequences finish as run at once
 
     def __post_init__(self) -> None:
@@ -80,6 +83,7 @@ class View:
     common: CommonPages = field(default_factory=CommonPages)
     at_once: bool = False  # whether those that are admitted share pages in the next iteration, since they read in it
     past: Past | None = None  # lengths of the latest outputs; None: none are known
+    pace: Pace | None = None  # of the running sequences; None: nobody has one to keep
 
     def new_pages(self, waiting: Waiting, coming: Collection[int] = ()) -> int:
         """Return the pages that a waiting sequence needs for all that is unread, besides those that others use.
@@ -136,6 +140,7 @@ class Policy(ABC):
 
     reserves: ClassVar[bool] = False  # whether it keeps pages for tokens to come
     shares: ClassVar[bool] = False  # whether prompts that begin alike share the pages of their beginnings
+    targets: ClassVar[bool] = False  # whether it keeps the targets of requests
     fair: ClassVar[bool] = False  # whether tenants are admitted in the order of what they have received
     needs_exact: ClassVar[bool] = False  # whether it must know the outputs' exact lengths, which only a simulation does
 

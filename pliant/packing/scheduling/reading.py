@@ -37,19 +37,27 @@ class Reading:
         return generating
 
     def share_out(
-        self, paused: Collection[int], prompts: Mapping[int, Waiting]
+        self,
+        paused: Collection[int],
+        prompts: Mapping[int, Waiting],
+        most: int | None = None,
+        by_priority: bool = False,
     ) -> tuple[tuple[Chunk, ...], tuple[int, ...]]:
-        """Read one token for each generating sequence, then prompts in turn. `paused`: those that have no place.
+        """Read one token for each generating sequence, then prompts in turn, `most` tokens together (None: all that fit).
+
+        `by_priority`: prompts by their priority instead, whenever they were admitted. `paused`: those that have no place.
 
         Returns the chunks of prompts, and the ids that nothing was left for.
         """
         running = self._running
         unread, cached, generated = (running.column(name) for name in ("unread", "cached", "generated"))
         decoding = self.generating(paused)
-        reading = running.by_turn((unread > 0) & running.but(paused)).tolist()
+        reads = (unread > 0) & running.but(paused)
+        reading = (running.by_priority(reads) if by_priority else running.by_turn(reads)).tolist()
         cached[decoding] += 1
         generated[decoding] += 1
-        queries, chunks, stalled = self._memory.step_tokens - int(decoding.sum()), [], sorted(paused)
+        whole = self._memory.step_tokens if most is None else most
+        queries, chunks, stalled = max(whole - int(decoding.sum()), 0), [], sorted(paused)
         for at in reading:
             id = int(running.column("id")[at])
             if queries == 0:

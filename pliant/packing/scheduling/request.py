@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite, isnan
 
@@ -28,6 +30,8 @@ class Prompt:
     tenant: str = ""  # who pays for it; empty: nobody is named
     weight: float = 1.0  # the tenant's share of the device relative to the other tenants'
     beginnings: tuple[int, ...] = ()  # what its first pages hold (common_pages.py); empty: it shares none
+    ttft: float = FOREVER  # target of the seconds from arrival to its first token
+    tpot: float = FOREVER  # target of the seconds a token from then on
 
 
 def validate(prompt: Prompt) -> None:
@@ -38,6 +42,8 @@ def validate(prompt: Prompt) -> None:
         ("max_tokens", prompt.limit, prompt.limit >= 1, "at least 1"),
         ("arrival", prompt.arrival, isfinite(prompt.arrival), "finite"),
         ("deadline", prompt.deadline, not isnan(prompt.deadline), "a number of seconds"),
+        ("ttft", prompt.ttft, prompt.ttft > 0, "above 0 seconds"),
+        ("tpot", prompt.tpot, prompt.tpot > 0, "above 0 seconds a token"),
         ("utility", prompt.utility, 0 <= prompt.utility < inf, "at least 0 and finite"),
         ("bucket", prompt.bucket, prompt.bucket >= 0, "at least 0"),
         ("weight", prompt.weight, 0 < prompt.weight < inf, "above 0 and finite"),
@@ -118,3 +124,23 @@ class StepPlan:
     prefill_chunks: tuple[Chunk, ...] = ()  # of sequences that do not generate yet
     stalled: tuple[int, ...] = ()  # running, but left out of this iteration: it has no more tokens or places
     forgotten: tuple[int, ...] = ()  # numbers of pages that nobody uses, whose space is needed
+
+
+def check_distinct(step_input: StepInput, known: Callable[[int], bool]) -> None:
+    """Raise `InputError` for an id in use. An id may come again together with the end of its former sequence.
+
+    `known`: whether a sequence of this id waits or runs.
+    """
+    free = {*step_input.finished, *step_input.cancelled}
+    for id, times in Counter(prompt.id for prompt in step_input.arrived).items():
+        if times > 1 or (id not in free and known(id)):
+            raise InputError("id", id, "one that neither waits nor runs")
+
+
+def check_length(prompt: Prompt, context: int, memory: Memory) -> None:
+    """Raise `InputError` for a prompt that, with its longest output, exceeds the context or the whole cache."""
+    total, longest = prompt.tokens + prompt.limit, memory.pages * memory.page_tokens
+    if total > context:
+        raise InputError("prompt and max_tokens", f"{total} tokens", f"at most the context, {context}")
+    if memory.need(total) > memory.pages:
+        raise InputError("prompt and max_tokens", f"{total} tokens", f"at most what the cache holds, {longest}")

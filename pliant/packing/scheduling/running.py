@@ -78,6 +78,12 @@ class Running:
         chosen = np.flatnonzero(selected)
         return chosen[np.argsort(self.column("turn")[chosen], kind="stable")]
 
+    def by_priority(self, selected: NDArray[np.bool_]) -> Ints:
+        """Return the rows where `selected` is true, the first in priority first."""
+        chosen = np.flatnonzero(selected)
+        columns = self.column("turn")[chosen], self.key[chosen], self.column("group")[chosen]
+        return chosen[np.lexsort(columns)]
+
     def add(self, columns: tuple[int, ...], key: float, row: NDArray[np.float64]) -> None:
         """Add a row: whole numbers in the order of COLUMNS, the key of its priority, and its distribution [G].
 

@@ -7,25 +7,36 @@ the state is the one that will hold when the iteration has run. Knows no clock, 
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from pliant.errors import InputError
 from pliant.fairness import Fairness
 from pliant.packing.scheduling.common_pages import CommonPages
-from pliant.packing.scheduling.forecast import Grid
+from pliant.packing.scheduling.deadlines import Deadlines, nearly_done
+from pliant.packing.scheduling.forecast import Grid, mean
 from pliant.packing.scheduling.past import Past
 from pliant.packing.scheduling.policies import make, size
 from pliant.packing.scheduling.policy import Recent, Rules, View
 from pliant.packing.scheduling.reading import Reading
 from pliant.packing.scheduling.recalibrate import Calibration
-from pliant.packing.scheduling.request import FOREVER, Correction, Memory, Prompt, StepInput, StepPlan, validate
+from pliant.packing.scheduling.request import (
+    Chunk,
+    Correction,
+    Memory,
+    Prompt,
+    StepInput,
+    StepPlan,
+    check_distinct,
+    check_length,
+    validate,
+)
 from pliant.packing.scheduling.running import Ints, Running
-from pliant.packing.scheduling.sharing import SHARING, Delays, predicted, received, with_places
+from pliant.packing.scheduling.sharing import SHARING, Delays, beyond_places, predicted, received, with_places
+from pliant.packing.scheduling.targets import Pace
 from pliant.packing.scheduling.waiting_queue import InOrder, Waiting, WaitingQueue
 
 ADMIT_EVERY = 16  # iterations after which admission is tried again although nothing has happened
@@ -53,13 +64,19 @@ class PackingScheduler:
         self._places = min(memory.sequences, memory.step_tokens)  # so that every one can read its token
         self._shares = self._policy.shares and rules.share
         self._fairness = Fairness(SHARING)
-        self._deadlines: list[tuple[float, int]] = []
+        self._deadlines = Deadlines()
+        self._pace = Pace(rules.cost if self._policy.targets else None)
         self._reading = Reading(memory, self._running, self._common, self._shares)
         self._pages = 0
         self._turn = 0
         self._typical = 0.0
         self._delays = Delays(RECENT)
         self._since = ADMIT_EVERY
+
+    @property
+    def slowness(self) -> float:
+        """Return how long iterations take over what the rules' cost says, recently; 1 where it says nothing."""
+        return self._pace.slowness
 
     @property
     def waiting(self) -> int:
@@ -104,12 +121,7 @@ class PackingScheduler:
         """Raises `InputError` for a prompt that can never run. Any thread may call this."""
         validate(prompt)
         self._policy.reserve(prompt)
-        total = prompt.tokens + prompt.limit
-        if total > self.rules.context:
-            raise InputError("prompt and max_tokens", f"{total} tokens", f"at most the context, {self.rules.context}")
-        if self.memory.need(total) > self.memory.pages:
-            longest = self.memory.pages * self.memory.page_tokens
-            raise InputError("prompt and max_tokens", f"{total} tokens", f"at most what the cache holds, {longest}")
+        check_length(prompt, self.rules.context, self.memory)
 
     def handle(self, step_input: StepInput, now: float) -> StepPlan:
         """Return the plan of the next iteration. `now`, in seconds, never goes back.
@@ -119,11 +131,12 @@ class PackingScheduler:
         """
         for prompt in step_input.arrived:
             self.validate(prompt)
-        self._distinct(step_input)
+        check_distinct(step_input, lambda id: self._known(id) is not None)
+        self._pace.end(now)
         if step_input.corrected:
             self._reading.correct(step_input.corrected, self._prompts)
             self._pages = self._held_pages()
-        self._end(step_input)
+        self._end(step_input, now)
         for prompt in step_input.arrived:
             self._arrive(prompt)
         self._since += 1
@@ -134,13 +147,26 @@ class PackingScheduler:
             self._since = ADMIT_EVERY
         offloaded, discarded = self._make_room()
         admitted = [] if offloaded or discarded else self._admit(now)
-        self._paused = self._pause()
-        prefill_chunks, stalled = self._reading.share_out(self._paused, self._prompts)
+        excess = self._running.count - self._places
+        self._paused = beyond_places(excess, self._prompts, self._fairness, self._owner) if excess > 0 else set()
+        prefill_chunks, stalled = self._read(now)
         forgotten = self._count_pages()
         return StepPlan(dropped, offloaded, discarded, tuple(admitted), prefill_chunks, stalled, forgotten)
 
+    def _read(self, now: float) -> tuple[tuple[Chunk, ...], tuple[int, ...]]:
+        """Share out the tokens of the next iteration. Returns the chunks of prompts, and the ids left out."""
+        decoding = self._reading.generating(self._paused)
+        most = self._pace.most_tokens(self._running, decoding, now, self.memory)
+        chunks, stalled = self._reading.share_out(self._paused, self._prompts, most, self._pace.binds)
+        generating = self.generating()
+        begun = sum(chunk.id in generating for chunk in chunks)
+        self._pace.begin(now, generating, sum(chunk.tokens for chunk in chunks), begun, self.cached_tokens())
+        return chunks, stalled
+
     def steps_until_decision(self) -> int:
         """Return for how many iterations `handle` would decide nothing if nothing happened, deadlines aside."""
+        if self._pace.binds:
+            return 0
         if (self._running.column("unread") > 0).any():
             return 0
         most = ADMIT_EVERY - 1 - self._since if len(self._queue) else 1 << 20
@@ -155,6 +181,7 @@ class PackingScheduler:
         """
         assert iterations <= self.steps_until_decision()
         self._since += iterations
+        self._pace.skip()
         generating = self._reading.generating(self._paused)
         self._running.column("cached")[generating] += iterations
         self._running.column("generated")[generating] += iterations
@@ -162,7 +189,7 @@ class PackingScheduler:
 
     @property
     def next_deadline(self) -> float:
-        return self._deadlines[0][0] if self._deadlines else FOREVER
+        return self._deadlines.next
 
     def generating(self) -> set[int]:
         """Return the ids that generate a token in the coming iteration."""
@@ -192,12 +219,10 @@ class PackingScheduler:
         if self._policy.reserves:
             assert self._reserved() <= memory.pages, "more reserved than there is"
             over = running.column("id")[running.column("cached") > running.column("reserved")].tolist()
-            assert all(self._beyond_exact(id) for id in over), "beyond what is reserved"
-
-    def _beyond_exact(self, id: int) -> bool:
-        """Return whether a sequence has more tokens than was known: an engine that works ahead learns of its end later."""
-        generated = int(self._running.column("generated")[self._running.at(id)])
-        return self._policy.needs_exact and generated > self._prompts[id].prompt.exact
+            if self._policy.needs_exact:  # an engine that works ahead learns of an end later, and has more tokens
+                generated = {id: running.column("generated")[running.at(id)] for id in over}
+                over = [id for id in over if generated[id] <= self._prompts[id].prompt.exact]
+            assert not over, "beyond what is reserved"
 
     def _needed(self, more: int) -> Ints:
         """Return [N] the pages of each running sequence alone (see `Running.needed`)."""
@@ -217,28 +242,15 @@ class PackingScheduler:
 
     def _fitting(self, most: int) -> int:
         """Return the largest number of iterations, up to `most`, after which all sequences still fit into the pages."""
-        low, high = 0, most
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._total(middle) <= self.memory.pages:
-                low = middle
-            else:
-                high = middle - 1
-        return low
-
-    def _distinct(self, step_input: StepInput) -> None:
-        """Raises `InputError` for an id in use. An id may come again together with the end of its former sequence."""
-        free = {*step_input.finished, *step_input.cancelled}
-        for id, times in Counter(prompt.id for prompt in step_input.arrived).items():
-            if times > 1 or (id not in free and self._known(id)):
-                raise InputError("id", id, "one that neither waits nor runs")
+        return bisect_right(range(1, most + 1), self.memory.pages, key=self._total)
 
     def _known(self, id: int) -> Waiting | None:
         return self._queue[id] if id in self._queue else self._prompts.get(id)
 
-    def _end(self, step_input: StepInput) -> None:
+    def _end(self, step_input: StepInput, now: float) -> None:
         for id in step_input.finished:
             values, waiting = self._leave(id), self._prompts.pop(id)
+            self._pace.leave(id, values["generated"], now)
             self._past.add(values["generated"])
             if self.rules.recalibrate:
                 # Judged by the shifts of now: a forecast from before a long wait would go on moving them.
@@ -252,6 +264,7 @@ class PackingScheduler:
             self._forget(id)
 
     def _forget(self, id: int) -> None:
+        self._pace.leave(id)
         if id in self._queue:
             self.host_used -= self.memory.need(self._queue.remove(id).cached)
             self._fairness.leave(id)
@@ -281,8 +294,8 @@ class PackingScheduler:
         priority = self._policy.priority(prompt, forecast, reserved, recent)
         row = self._grid.row(forecast, prompt.limit)
         self._wait(Waiting(prompt, priority, row, reserved, unread=prompt.tokens))
-        if prompt.deadline < FOREVER:
-            heapq.heappush(self._deadlines, (prompt.deadline, prompt.id))
+        self._pace.arrive(prompt, mean(forecast))
+        self._deadlines.add(prompt)
 
     def _waits_online(self, owner: str) -> bool:
         """Return whether a request of this tenant waits, and one of anybody's that is not of an offline batch."""
@@ -295,15 +308,17 @@ class PackingScheduler:
         self._fairness.join(prompt.id, self._owner(prompt), prompt.weight)
 
     def _late(self, now: float) -> tuple[tuple[int, str], ...]:
-        """Drop the requests whose deadline has passed, and return them with the reason."""
-        dropped = []
-        while self._deadlines and self._deadlines[0][0] < now:
-            id = heapq.heappop(self._deadlines)[1]
-            waiting = self._known(id)  # None or another prompt of this id, if the former one has ended
-            if waiting is not None and waiting.prompt.deadline < now:
-                dropped.append((id, "late"))
-                self._forget(id)
-        return tuple(dropped)
+        """Drop the requests whose deadline has passed, and return them with the reason.
+
+        By the cost of iterations, one that runs is finished all the same where that takes less than would be wasted.
+        """
+        running = self._running if self.rules.cost is not None and self._policy.targets else Running()
+        late = self._deadlines.passed(
+            now, self._known, lambda id: id in running and nearly_done(running, self._grid, id)
+        )
+        for id in late:
+            self._forget(id)
+        return tuple([(id, "late") for id in late])
 
     def _make_room(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Preempt for the next iteration. Returns the ids that go to the host, and those whose pages are discarded."""
@@ -316,6 +331,7 @@ class PackingScheduler:
     def _preempt(self, id: int) -> bool:
         """Put a sequence back into the queue. Returns whether its pages go to the host."""
         values, waiting = self._leave(id), self._prompts.pop(id)
+        self._pace.preempt(id)
         generated, pages = values["generated"], self.memory.need(values["cached"])
         to_host = 0 < pages <= self.memory.host_pages - self.host_used
         cached, unread = (values["cached"], values["unread"]) if to_host else (0, waiting.prompt.tokens + generated)
@@ -335,7 +351,9 @@ class PackingScheduler:
             return []
         self._since = 0
         running = self._running
-        queries = self.memory.step_tokens - int(np.maximum(running.column("unread"), 1).sum())
+        # Where targets bind, prompts that are due earlier are read before those that have been admitted.
+        reading = running.column("unread") if not self._pace.binds else 0 * running.column("unread")
+        queries = self.memory.step_tokens - int(np.maximum(reading, 1).sum())
         queries += max(running.count - self._places, 0)  # as many pause
         free = self.memory.pages - self._total(1)
         queue, room = self._queue, self._places - running.count
@@ -343,9 +361,10 @@ class PackingScheduler:
             owners = Counter(self._owner(waiting.prompt) for waiting in self._prompts.values())
             queue = InOrder(with_places(queue, self._fairness, self.memory, owners, self._places))
             room = len(list(queue))
-        at_once = self._shares and running.count + room <= self._places  # nobody pauses
+        # Nobody pauses, and all read in the order in which they were admitted.
+        at_once = self._shares and running.count + room <= self._places and not self._pace.binds
         state = (self.memory, free, self._reserved(), queries, room, self.safety, running, self._grid, self._common)
-        view = View(*state, at_once, self._past)
+        view = View(*state, at_once, self._past, self._pace if self._pace.binds else None)
         taken = self._policy.admit(queue, view)
         for waiting in taken:
             if not waiting.turn and not waiting.prompt.offline:
@@ -374,15 +393,7 @@ class PackingScheduler:
         self.host_used -= self.memory.need(waiting.cached)
         self.restored += waiting.cached
         self._prompts[id] = waiting
+        self._pace.start(prompt)
         group, key, _ = waiting.priority
         values = (id, waiting.generated, waiting.cached, waiting.unread, prompt.limit, waiting.reserve, waiting.turn)
         self._running.add((*values, prompt.tokens, group), key, waiting.row)
-
-    def _pause(self) -> set[int]:
-        """Return the running sequences beyond the places: those of the tenants that received most, the last one first."""
-        excess = self._running.count - self._places
-        if excess <= 0:
-            return set()
-        received = {id: self._fairness.received(self._owner(waiting.prompt)) for id, waiting in self._prompts.items()}
-        order = sorted(self._prompts, key=lambda id: (received[id], self._prompts[id].turn), reverse=True)
-        return set(order[:excess])

@@ -11,13 +11,13 @@ tenant that has received most pauses: it keeps its pages and goes on when there 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
 
 from pliant.fairness import Fairness, FairnessConfig
 from pliant.packing.scheduling.forecast import mean
-from pliant.packing.scheduling.request import Memory
+from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
 
 SHARING = FairnessConfig(burst=16.0, slack=0.0)
@@ -110,3 +110,12 @@ def with_places(
         if count + len(chosen) - can_pause < places:
             chosen.append(waiting)
     return chosen
+
+
+def beyond_places(
+    excess: int, running: Mapping[int, Waiting], fairness: Fairness, owner: Callable[[Prompt], str]
+) -> set[int]:
+    """Return so many running sequences that pause: those of the tenants that received most, the last admitted first."""
+    received = {id: fairness.received(owner(waiting.prompt)) for id, waiting in running.items()}
+    order = sorted(running, key=lambda id: (received[id], running[id].turn), reverse=True)
+    return set(order[:excess])

@@ -6,12 +6,14 @@ one by one, as a plain reference with the same results.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pliant.errors import InputError
+from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt, StepInput, StepPlan
@@ -58,13 +60,18 @@ def simulate(
     cost: IterationCost,
     leaps: bool = True,
     observe: Observer | None = None,
+    admission: Admission | None = None,
+    give_up: bool = False,
 ) -> Run:
     """Generate `lengths[id]` tokens (at most the prompt's limit) for every prompt, until all are done.
 
-    `observe` is called with every decision and the scheduler after it. Raises `InputError` for a prompt that can never
+    `observe` is called with every decision and the scheduler after it. `admission` refuses prompts when they arrive, as a
+    service does; without it all are accepted. `give_up`: clients cancel what has not been admitted when its first token is
+    due. Raises `InputError` for a prompt that can never
     run, a prompt without a length, and an id that occurs twice.
     """
-    simulation = _Simulation(prompts, lengths, PackingScheduler(rules, memory), cost, observe)
+    simulation = _Simulation(prompts, lengths, PackingScheduler(rules, memory), cost, observe, admission)
+    simulation.give_up = give_up
     simulation.run(leaps)
     return simulation.result()
 
@@ -113,14 +120,17 @@ class _Simulation:
         scheduler: PackingScheduler,
         cost: IterationCost,
         observe: Observer | None,
+        admission: Admission | None,
     ) -> None:
-        self.scheduler, self.cost, self.observe = scheduler, cost, observe
+        self.scheduler, self.cost, self.observe, self.admission = scheduler, cost, observe, admission
         self.coming = sorted(prompts, key=lambda prompt: (prompt.arrival, prompt.id))
         for prompt in prompts:
             scheduler.validate(prompt)
         self.lives = {p.id: _Life(p, min(_length(p, lengths), p.limit)) for p in prompts}
         if len(self.lives) < len(prompts):
             raise InputError("ids", f"{len(self.lives)} for {len(prompts)} prompts", "all different")
+        self.give_up = False
+        self.first_due: list[tuple[float, int]] = []  # of those that were accepted
         self.next = 0
         self.now = self.coming[0].arrival if prompts else 0.0
         self.finished: tuple[int, ...] = ()
@@ -130,11 +140,13 @@ class _Simulation:
         while self.next < len(self.coming) or self.scheduler.waiting or self.scheduler.running:
             if not self.scheduler.waiting and not self.scheduler.running:
                 self.now = max(self.now, self.coming[self.next].arrival)
-            step_input = StepInput(self._arrived(), self.finished)
+            step_input = StepInput(self._arrived(), self.finished, self._given_up())
             plan = self.scheduler.handle(step_input, self.now)
             if self.observe is not None:
                 self.observe(self.now, step_input, plan, self.scheduler)
             self._iterate(plan)
+            if self.admission is not None:
+                self.admission.learn(self.scheduler.slowness, self.now)
             if leaps and not self.finished and self.scheduler.running:
                 self._leap()
 
@@ -159,11 +171,32 @@ class _Simulation:
         begin = self.next
         while self.next < len(self.coming) and self.coming[self.next].arrival <= self.now:
             self.next += 1
-        return tuple(self.coming[begin : self.next])
+        return tuple([prompt for prompt in self.coming[begin : self.next] if self._accepts(prompt)])
+
+    def _given_up(self) -> tuple[int, ...]:
+        """Return the prompts that clients cancel, since they wait and the time of their first token has passed."""
+        gone = []
+        while self.give_up and self.first_due and self.first_due[0][0] < self.now:
+            life = self.lives[heapq.heappop(self.first_due)[1]]
+            if life.started == float("inf") and not life.dropped:
+                life.dropped, life.ended = "given up", self.now
+                gone.append(life.prompt.id)
+        return tuple(gone)
+
+    def _accepts(self, prompt: Prompt) -> bool:
+        """Offer a prompt at the time of its arrival: nothing has begun or ended since the last iteration."""
+        if self.admission is None or self.admission.offer(prompt, prompt.arrival) is None:
+            heapq.heappush(self.first_due, (prompt.arrival + prompt.ttft, prompt.id))
+            return True
+        life = self.lives[prompt.id]
+        life.dropped, life.ended = "refused", prompt.arrival
+        return False
 
     def _iterate(self, plan: StepPlan) -> None:
         """Carry out a plan: swapping and reading take their time, then every generating sequence has a token."""
         for id, reason in plan.dropped:
+            if self.admission is not None:
+                self.admission.ended(id)
             self.lives[id].dropped, self.lives[id].ended = reason, self.now
         for id in (*plan.offloaded, *plan.discarded):
             self.lives[id].preemptions += 1
@@ -183,11 +216,16 @@ class _Simulation:
         finished = []
         for id in generating:
             life = self.lives[id]
+            begins = life.generated == 0
             life.first = min(life.first, self.now)
             life.generated += tokens
+            if self.admission is not None and begins:
+                self.admission.began(id, self.now)
             if life.generated == life.length:
                 life.ended = self.now
                 finished.append(id)
+                if self.admission is not None:
+                    self.admission.ended(id)
         self.finished = tuple(finished)
 
     def _leap(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -18,6 +18,7 @@ from typing import Any
 from pliant.errors import WorkerError
 from pliant.fairness import Fairness
 from pliant.packing.engine.submission import Progress, Status
+from pliant.packing.scheduling.admission import Admission
 from serving.clock import Clock
 from serving.packing.engine.in_flight import InFlightOutput
 from serving.packing.engine.sequence_limit import SequenceLimit
@@ -51,6 +52,14 @@ class EngineReport:
     accounting_error: str | None
 
 
+class CannotKeepError(Exception):
+    """The targets of a request cannot be kept. `seconds`: after which there might be room for it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"by the forecast its targets are missed by {seconds:.3g} s")
+        self.seconds = seconds
+
+
 class EngineDriver:
     """Generates outputs for one event loop, between `start` and `stop`."""
 
@@ -61,8 +70,12 @@ class EngineDriver:
         limits: EngineLimits = EngineLimits(),
         died: Callable[[], None] = lambda: None,
         sequences: SequenceLimit | None = None,
+        admission: Admission | None = None,
     ) -> None:
-        """`sequences`: what the worker's builds take as the most of an iteration, lowered after a lack of memory."""
+        """`sequences`: what the worker's builds take as the most of an iteration, lowered after a lack of memory.
+
+        `admission`: what refuses outputs whose targets cannot be kept; without it all are accepted.
+        """
         self._worker, self._clock, self._limits, self._died = worker, clock, limits, died
         worker.on_message, worker.on_end = self._on_message, self._on_end
         # Including those that ended here before the engine knows it.
@@ -70,6 +83,7 @@ class EngineDriver:
         self._waiting: dict[int, InFlightOutput] = {}  # those without a token
         self._fairness = Fairness()  # whose these are
         self._suspects = Suspects()
+        self._admission = admission
         self._polls: dict[int, asyncio.Future[EngineReport]] = {}
         self._ids, self._poll_ids = count(), count()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -133,12 +147,39 @@ class EngineDriver:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._worker.stop()
 
-    def submit(self, outputs: Iterable[InFlightOutput]) -> None:
-        """Start the generation of outputs. Raises `WorkerError` after `stop`, and if the process cannot be started."""
+    @property
+    def wait(self) -> float:
+        """Return the seconds after which those that wait now have probably begun; 1 where that is not known."""
+        return 1.0 if self._admission is None else self._admission.wait()
+
+    def submit(self, outputs: Sequence[InFlightOutput]) -> None:
+        """Start the generation of outputs. Raises `WorkerError` after `stop`, and if the process cannot be started.
+
+        Raises `CannotKeepError` where the targets of one cannot be kept; then none is started.
+        """
+        self.accept(outputs)
+        self.begin(outputs)
+
+    def accept(self, outputs: Sequence[InFlightOutput]) -> None:
+        """Promise outputs their targets. Raises as `submit`."""
         if self._stopping:
             raise WorkerError("the service is stopping")
         if not self.alive:
             raise WorkerError("the engine's process cannot be started; the service keeps trying")
+        now = self._clock()
+        for number, output in enumerate(outputs if self._admission is not None else ()):
+            seconds = self._admission.offer(output.first.prompt, now) if self._admission is not None else None
+            if seconds is not None:
+                self.give_back(outputs[:number])
+                raise CannotKeepError(seconds)
+
+    def give_back(self, outputs: Sequence[InFlightOutput]) -> None:
+        """Take back the promise of outputs that do not begin after all."""
+        for output in outputs if self._admission is not None else ():
+            self._admission.ended(output.id)  # type: ignore[union-attr]
+
+    def begin(self, outputs: Sequence[InFlightOutput]) -> None:
+        """Start the generation of outputs that were accepted."""
         if not self._outputs:
             self._last_message_at = self._clock()
         self._idle.clear()
@@ -215,6 +256,8 @@ class EngineDriver:
                 self._take(value)
             case "status":
                 self.status = value
+                if self._admission is not None:
+                    self._admission.learn(self.status.slowness, self._clock())
             case "report":
                 number, self.status, accounting_error = value
                 future = self._polls.get(number)
@@ -241,8 +284,10 @@ class EngineDriver:
             output = self._outputs.get(progress.id)
             if output is None:
                 continue
-            before = output.finish
+            before, begun = output.finish, bool(output.tokens)
             self._deliver(output, progress)
+            if progress.tokens:
+                self._note_token(output, first=not begun)
             if output.begun:
                 self._begun(output)
             self._suspects.advanced(output)
@@ -251,6 +296,14 @@ class EngineDriver:
             elif output.finish and not before:  # here: at a stop string, or because nobody reads it
                 self._worker.send("cancel", progress.id)
         self._try_next()
+
+    def _note_token(self, output: InFlightOutput, first: bool) -> None:
+        """Note when an output's first and last tokens came."""
+        output.last_token_at = now = self._clock()
+        if first:
+            output.first_token_at = now
+            if self._admission is not None:
+                self._admission.began(output.id, now)
 
     def _deliver(self, output: InFlightOutput, progress: Progress) -> None:
         try:
@@ -262,6 +315,8 @@ class EngineDriver:
 
     def _forget(self, id: int) -> None:
         output = self._outputs.pop(id, None)
+        if self._admission is not None:
+            self._admission.ended(id)
         if output is not None:
             self._begun(output)
             self._suspects.forget(output)

@@ -12,10 +12,10 @@ from dataclasses import fields
 from itertools import count
 
 from pliant.packing.engine.submission import Status
-from serving.packing.engine.engine import EngineDriver, EngineReport
+from serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
 from serving.packing.engine.in_flight import InFlightOutput
 
-_NOT_SUMMED = ("alive", "error", "out_of_memory")
+_NOT_SUMMED = ("alive", "error", "out_of_memory", "slowness")
 
 
 class EngineGroup:
@@ -61,13 +61,33 @@ class EngineGroup:
         await asyncio.gather(*(engine.stop() for engine in self.engines))
 
     def submit(self, outputs: Iterable[InFlightOutput]) -> None:
-        """Give each output to the engine with the least load. Raises `WorkerError` where none can be started."""
+        """Give each output to the engine with the least load. Raises `WorkerError` where none can be started.
+
+        Raises `CannotKeepError` where that engine cannot keep the targets of one; then it has taken none of them.
+        """
         usable = self._usable()
         loads = {engine: engine.load for engine in usable}
+        given: dict[EngineDriver, list[InFlightOutput]] = {}
         for output in outputs:
             engine = min(usable, key=loads.__getitem__)
             loads[engine] += output.tokens_left
-            engine.submit([output])
+            given.setdefault(engine, []).append(output)
+        accepted: list[EngineDriver] = []
+        try:
+            for engine, each in given.items():
+                engine.accept(each)
+                accepted.append(engine)
+        except CannotKeepError:
+            for engine in accepted:
+                engine.give_back(given[engine])
+            raise
+        for engine, each in given.items():
+            engine.begin(each)
+
+    @property
+    def wait(self) -> float:
+        """Return the seconds after which those that wait in some engine have probably begun."""
+        return min(engine.wait for engine in self.engines)
 
     def surplus(self, count: int, limit: int, tenant: str, weight: float) -> list[InFlightOutput] | None:
         """Return the waiting outputs of one engine to drop so that `count` further ones may wait, if `limit` may in all.
@@ -108,6 +128,7 @@ def merged(statuses: Sequence[Status]) -> Status:
         alive=all(status.alive for status in statuses),
         error=next((status.error for status in statuses if status.error), ""),
         out_of_memory=any(status.out_of_memory for status in statuses),
+        slowness=max(status.slowness for status in statuses),
         **{name: sum(getattr(status, name) for status in statuses) for name in names},
     )
 

@@ -11,10 +11,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pliant.errors import WorkerError
+from pliant.packing.scheduling.forecast import QUANTILES
 from serving.packing.engine.lateness import Lateness, RecentForecasts
 from serving.workers.launch_limit import within
 from serving.workers.worker import ModelError, Worker
@@ -34,12 +35,23 @@ SETTING = 0  # of a launch: the predictor has only one
 class Forecast:
     """Quantiles of an output's length in tokens, at `forecast.QUANTILES` of pliant/packing/scheduling.
 
-    `bucket`: upper bound of the predicted class, in tokens; 0: not predicted. `origin`: predicted, late or failed.
+    `bucket`: upper bound of the predicted class, in tokens; 0: not predicted. `origin`: predicted, late or failed; or
+    given: the request says how long its output becomes.
     """
 
     tokens: tuple[float, ...]
     bucket: int
     origin: str
+
+    @classmethod
+    def of_length(cls, tokens: int) -> Forecast:
+        """Return the forecast of an output whose length is known."""
+        return cls((float(tokens),) * len(QUANTILES), tokens, "given")
+
+    def at_least(self, tokens: int) -> Forecast:
+        """Return the forecast of an output that has at least so many tokens."""
+        longer = tuple(max(quantile, float(tokens)) for quantile in self.tokens)
+        return replace(self, tokens=longer, bucket=max(self.bucket, tokens) if self.bucket else 0)
 
 
 @dataclass(frozen=True, slots=True)

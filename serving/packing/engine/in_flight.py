@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import nan
 
+from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.engine.submission import Progress, Submission
 from pliant.packing.scheduling.forecast import MEDIAN
 from serving.packing.text import Writer
@@ -20,7 +22,7 @@ class InFlightOutput:
     """An output.
 
     `finish`: "stop", "length", "cancelled", "late", "full" (another tenant's took its place in the queue), "failed" or
-    "slow" (nobody read its text); empty: not ended.
+    "slow" (nobody read its text) or "grammar" (its grammar became too complex to go on); empty: not ended.
     """
 
     first: Submission
@@ -28,10 +30,15 @@ class InFlightOutput:
     ends: frozenset[int]  # tokens that end an output and have no text
     on_progress: Callable[[InFlightOutput], None]
     max_open: float = OPEN_CHARACTERS  # characters of unread text; infinite if the answer is not a stream
+    silent: bool = False  # only its prompt is asked about: the one token that an engine must generate is dropped
     tokens: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)  # of each token, where requested
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of the prompt's tokens from its second on, where requested
     finish: str = ""
     fault: str = ""  # why it failed, for the client
     at_stop_string: bool = False  # it ended there
+    first_token_at: float = nan  # on the service's clock
+    last_token_at: float = nan
     queued: float = 0.0  # seconds
     seconds: float = 0.0  # of the device
     preemptions: int = 0
@@ -65,7 +72,13 @@ class InFlightOutput:
         if self.finish:
             return
         self.queued, self.preemptions, self.recomputed = progress.queued, progress.preemptions, progress.recomputed
+        self.prompt_logprobs = progress.prompt_logprobs or self.prompt_logprobs
+        if self.silent:
+            self._end_silently(progress)
+            return
+        self.logprobs += progress.logprobs
         finish = self._read(progress.tokens) or progress.finished
+        del self.logprobs[len(self.tokens) :]  # of tokens behind a stop string
         if finish:
             self.end(finish)
         elif progress.tokens:
@@ -80,11 +93,19 @@ class InFlightOutput:
         self.on_progress(self)
         self.on_progress = _nothing  # it knows the reply, which knows this output: garbage collectors are slow
 
+    def _end_silently(self, progress: Progress) -> None:
+        """End with the first token, which is dropped."""
+        if progress.tokens:
+            self.end("length")
+        elif progress.finished:
+            self.end(progress.finished)
+
     def _read(self, tokens: tuple[int, ...]) -> str:
         """Take tokens. Return how the output ends with one of them; empty: it goes on."""
         for token in tokens:
             self.tokens.append(token)
-            if token not in self.ends and self.writer.put(token):
+            may_stop = len(self.tokens) > self.first.sampling.min_tokens
+            if token not in self.ends and self.writer.put(token, may_stop):
                 self.at_stop_string = True
                 return "stop"
         return "slow" if self.writer.waiting > self.max_open else ""

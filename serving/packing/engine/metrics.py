@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from pliant.packing.engine.submission import Status
@@ -44,6 +46,11 @@ class PackingMetrics:
             "forecast_seconds", "Seconds that a prompt waited for its forecast, if not failed", SECONDS
         )
         self._predictor_failures = counter("predictor_failures", "Predictor processes that died or hung", "task")
+        self._ttft = histogram("ttft_seconds", "Seconds from arrival to the first token, per answer", SECONDS)
+        self._tpot = histogram("tpot_seconds", "Seconds a token behind the first, per answer", SECONDS)
+        self._targets = counter(
+            "targets", "Answers with a deadline or targets, by whether they were kept", "task", "kept"
+        )
         self._queue = histogram("queue_seconds", "Seconds from submission to the first iteration, per answer", SECONDS)
         self._predicted = histogram("predicted_tokens", "Median forecast length in tokens, per answer", TOKENS)
         self._observed = histogram("observed_tokens", "Length in tokens, per answer", TOKENS)
@@ -85,10 +92,17 @@ class PackingMetrics:
         self._answers.labels(task, str(version)).inc()
         self._tenants.ended(tenant, "answered")
         self._queue.labels(task).observe(output.queued)
+        for metric, seconds in ((self._ttft, choice.ttft), (self._tpot, choice.tpot)):
+            if not isnan(seconds):
+                metric.labels(task).observe(seconds)
+        if choice.has_targets:
+            self._targets.labels(task, str(choice.on_time).lower()).inc()
         self._observed.labels(task).observe(len(output.tokens))
         if choice.forecast.origin == "predicted":
             self._predicted.labels(task).observe(choice.predicted)
-            if output.finish == "stop" and not output.at_stop_string:  # else its full length is not known
+            if (
+                output.finish == "stop" and choice.typical and not output.at_stop_string
+            ):  # else its full length is not known
                 self._count_coverage(task, choice)
 
     def engine(self, task: str, status: Status) -> None:

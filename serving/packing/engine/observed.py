@@ -1,6 +1,7 @@
 """Writes the lengths of outputs to a file, to train the next predictor with. Off by default: the file has the prompts.
 
-<home>/observed/<model>.jsonl has a line for each output that ended by itself or at its limit:
+<home>/observed/<model>.jsonl has a line for each output that ended by itself or at its limit, but for those of requests that
+change what the model says or where it ends (penalties, `logit_bias`, `ignore_eos`, `min_tokens`, `stop_token_ids`):
 
     {"prompt": text as the predictor read it, "prompt_tokens": of the prompt as the generator read it,
      "tokens": length of the output with the token that ended it,
@@ -45,8 +46,8 @@ class ObservedLengths:
         self._failed = False
 
     def add(self, choice: Choice, generator: str) -> None:
-        """Write a choice, if it ended by itself or at its limit."""
-        if self._failed or choice.output.finish not in ("stop", "length"):
+        """Write a choice, if it ended by itself or at its limit, and not as its request alone made it."""
+        if self._failed or choice.output.finish not in ("stop", "length") or not choice.typical:
             return
         try:
             self._write(json.dumps(line(choice, generator), ensure_ascii=False) + "\n")

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from pliant.device import is_out_of_memory
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
+from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.engine.submission import Progress, Status, Submission
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
@@ -37,10 +40,20 @@ class _InFlight:
     recomputed: int = 0
     seconds: float = 0.0
 
+    logprobs: tuple[TokenLogprobs, ...] = ()  # not yet reported, as the next
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+
     def report(self, tokens: tuple[int, ...], finished: str, now: float) -> Progress:
         queued, seconds, self.seconds = (self.started or now) - self.since, self.seconds, 0.0
-        id = self.submission.prompt.id
-        return Progress(id, tokens, finished, queued, self.preemptions, self.recomputed, self.generated, seconds)
+        logprobs, self.logprobs, self.prompt_logprobs = (self.logprobs, self.prompt_logprobs), (), ()
+        id, counts = self.submission.prompt.id, (self.preemptions, self.recomputed, self.generated)
+        return Progress(id, tokens, finished, queued, *counts, seconds, *logprobs)
+
+
+def logprobs_of(token: int, known: Mapping[int, Any], top: int) -> TokenLogprobs:
+    """Return a token's log-probabilities. `known`: vLLM's, by token: of the likeliest ones and of this one."""
+    likeliest = sorted(((id, each.logprob) for id, each in known.items()), key=lambda pair: -pair[1])
+    return TokenLogprobs(known[token].logprob, tuple(likeliest[:top]))
 
 
 class VllmEngine:
@@ -183,18 +196,29 @@ class VllmEngine:
 
     def _sampling(self, submission: Submission) -> Any:
         from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-        wanted, ends = submission.sampling, [] if submission.force else list(self._generator.ends)
+        wanted, left = submission.sampling, submission.max_tokens - submission.generated
         return SamplingParams(
             temperature=wanted.temperature,
             top_p=wanted.top_p,
             top_k=wanted.top_k or -1,
+            min_p=wanted.min_p,
+            repetition_penalty=wanted.repetition_penalty,
+            frequency_penalty=wanted.frequency_penalty,
+            presence_penalty=wanted.presence_penalty,
+            logit_bias=dict(wanted.logit_bias) or None,
+            logprobs=wanted.logprobs if wanted.logprobs >= 0 else None,
+            prompt_logprobs=wanted.prompt_logprobs
+            if wanted.prompt_logprobs >= 0 and not submission.generated
+            else None,
             seed=wanted.seed if wanted.temperature > 0 else None,
-            max_tokens=submission.max_tokens - submission.generated,
-            stop_token_ids=ends,
+            min_tokens=min(max(wanted.min_tokens - submission.generated, 0), left),
+            max_tokens=left,
+            stop_token_ids=list(submission.ends(self._generator.ends)),
             ignore_eos=True,  # the generator's own ends count
             detokenize=False,
+            structured_outputs=StructuredOutputsParams(grammar=wanted.grammar) if wanted.grammar else None,
             output_kind=RequestOutputKind.DELTA,
             extra_args={"pliant_prompt": submission.remaining()},
         )
@@ -220,6 +244,13 @@ class VllmEngine:
         tokens = tuple(first.token_ids)
         flight.generated += len(tokens)
         self._tokens += len(tokens)
+        wanted = flight.submission.sampling
+        if first.logprobs:
+            flight.logprobs = tuple(map(logprobs_of, tokens, first.logprobs, repeat(wanted.logprobs)))
+        if tokens and flight.generated == len(tokens) and wanted.prompt_logprobs >= 0:
+            known = output.prompt_logprobs or ()
+            ids = flight.submission.ids
+            flight.prompt_logprobs = tuple(map(logprobs_of, ids[1:], known[1:], repeat(wanted.prompt_logprobs)))
         if not output.finished:
             return [flight.report(tokens, "", now)] if tokens else []
         if first.finish_reason not in ENDS:

@@ -11,25 +11,28 @@ from serving.packing.answer import Form
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 
 
-def reply(echo=False, usage=False, count=1):
-    info = SimpleNamespace(model="tales", fingerprint="fp_1", echo=echo, usage=usage)
+def reply(echo=False, usage=False, count=1, logprobs=None, continuous=False):
+    info = SimpleNamespace(model="tales", fingerprint="fp_1", echo=echo, usage=usage, continuous_usage=continuous)
     choices = [
         SimpleNamespace(
             index=index,
             echo="Once",
+            logprobs=logprobs,
             details={"actual_tokens": 4},
-            output=SimpleNamespace(finish="stop", writer=SimpleNamespace(take=lambda: " upon")),
+            take=lambda: [" upon"],
+            finish_reason="stop",
         )
         for index in range(count)
     ]
-    return SimpleNamespace(info=info, choices=choices, usage=USAGE)
+    usage_of = lambda choice: {**USAGE, "index": choice.index}  # noqa: E731
+    return SimpleNamespace(info=info, choices=choices, answered=choices, usage=USAGE, usage_of=usage_of)
 
 
 @pytest.mark.parametrize("chat", [True, False])
 def test_all_chunks_of_a_stream_belong_together_and_to_no_other_stream(chat):
     form, stream = Form(chat), reply()
     (choice,) = stream.choices
-    chunks = [form.text(stream, choice, "a"), form.last(stream, choice), form.usage(stream)]
+    chunks = [form.part(stream, choice, "a"), form.last(stream, choice), form.usage(stream)]
     for name in ("id", "created", "model", "system_fingerprint", "object"):
         assert len({chunk[name] for chunk in chunks}) == 1
     assert chunks[0]["id"].startswith("chatcmpl-" if chat else "cmpl-") and chunks[0]["model"] == "tales"
@@ -65,7 +68,7 @@ def test_a_chats_stream_begins_with_the_role_and_a_completions_with_the_prompt_t
 def test_a_chunk_holds_the_next_text_and_the_last_one_how_it_ended():
     (choice,) = reply().choices
     for form, key, text in ((Form(chat=True), "delta", {"content": "a"}), (Form(chat=False), "text", "a")):
-        middle, last = (chunk["choices"][0] for chunk in (form.text(reply(), choice, "a"), form.last(reply(), choice)))
+        middle, last = (chunk["choices"][0] for chunk in (form.part(reply(), choice, "a"), form.last(reply(), choice)))
         assert middle == {"index": 0, key: text, "logprobs": None, "finish_reason": None}
         empty = {} if key == "delta" else ""
         end = {"logprobs": None, "finish_reason": "stop", "pliant": {"actual_tokens": 4}}
@@ -75,8 +78,8 @@ def test_a_chunk_holds_the_next_text_and_the_last_one_how_it_ended():
 def test_numbers_of_tokens_come_in_a_last_chunk_where_they_are_wanted_and_are_null_before():
     form, stream = Form(chat=True), reply(usage=True)
     (choice,) = stream.choices
-    assert form.text(stream, choice, "a")["usage"] is None
-    assert "usage" not in form.text(reply(), choice, "a")
+    assert form.part(stream, choice, "a")["usage"] is None
+    assert "usage" not in form.part(reply(), choice, "a")
     assert (form.usage(stream)["usage"], form.usage(stream)["choices"]) == (USAGE, [])
 
 
@@ -94,7 +97,7 @@ def test_an_answer_has_all_of_openais_fields(chat, monkeypatch):
     kind = "chat.completion.chunk" if chat else "text_completion"
     content = {"delta": {"content": "a"}} if chat else {"text": "a"}
     chunk = {"index": 0, **content, "logprobs": None, "finish_reason": None}
-    assert form.text(stream, choice, "a") == {**head, "object": kind, "choices": [chunk], "usage": None}
+    assert form.part(stream, choice, "a") == {**head, "object": kind, "choices": [chunk], "usage": None}
     assert form.usage(stream) == {**head, "object": kind, "choices": [], "usage": USAGE}
     whole = form.whole(stream)
     assert {**whole, "choices": None} == {
@@ -104,3 +107,33 @@ def test_an_answer_has_all_of_openais_fields(chat, monkeypatch):
         "usage": USAGE,
     }
     assert len(form.id) == 32 and int(form.id, 16) >= 0
+
+
+class Written:
+    """Log-probabilities that say where they were taken."""
+
+    def take(self):
+        return "new ones"
+
+    def take_prompt(self):
+        return "of the prompt"
+
+    def whole(self):
+        return "all"
+
+
+def test_log_probabilities_stand_beside_the_text_that_they_belong_to():
+    for form in (Form(chat=True), Form(chat=False)):
+        stream = reply(echo=True, logprobs=Written())
+        (choice,) = stream.choices
+        shown = {"first": form.first(stream, choice), "text": form.part(stream, choice, "a")}
+        shown |= {"last": form.last(stream, choice), "whole": form.whole(stream)}
+        logprobs = {name: content["choices"][0]["logprobs"] for name, content in shown.items()}
+        first = None if form.chat else "of the prompt"
+        assert logprobs == {"first": first, "text": "new ones", "last": "new ones", "whole": "all"}
+
+
+def test_every_chunk_has_its_choices_numbers_of_tokens_where_they_are_wanted():
+    stream = reply(usage=True, continuous=True, count=2)
+    chunks = [Form(chat=True).part(stream, choice, "a") for choice in stream.choices]
+    assert [chunk["usage"] for chunk in chunks] == [{**USAGE, "index": 0}, {**USAGE, "index": 1}]

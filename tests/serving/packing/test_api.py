@@ -50,6 +50,8 @@ def test_a_text_is_continued_and_says_how_it_came_about(service):
     assert (facts["predicted_tokens"], facts["actual_tokens"], facts["prediction"]) == (10, TOKENS, "predicted")
     assert (facts["queue_seconds"], facts["preemptions"], facts["recomputed_tokens"]) == (0.25, 1, 3)
     headers = {name: text for name, text in response.headers.items() if name.startswith("x-pliant")}
+    seconds = [float(headers.pop(f"x-pliant-{name}-seconds")) for name in ("ttft", "tpot")]
+    assert 0 < seconds[1] < seconds[0] < 60
     assert headers == {
         "x-pliant-predicted-tokens": "10",
         "x-pliant-actual-tokens": str(TOKENS),
@@ -318,7 +320,7 @@ def test_bentoml_leaves_a_long_text_an_hour_and_mounts_the_routes_under_their_ve
 
     assert PackingService.config["traffic"]["timeout"] == 3600
     assert PackingService.name == "pliant_packing"
-    assert [path for _, path, _ in PackingService.mount_apps] == ["/v1"]
+    assert [path for _, path, _ in PackingService.mount_apps] == ["/v1", "/"]
     assert PackingService.inner.SYSTEM == "packing" and PackingService.inner.__doc__
 
 

@@ -21,6 +21,7 @@ from serving.packing.engine.in_flight import OPEN_CHARACTERS
 from serving.packing.engine.metrics import COUNTED, PAGES
 from serving.packing.messages import NO_STATUS
 from serving.packing.request import GenerationRequest, PromptInput
+from serving.packing.tool_fields import NO_TOOLS
 from tests.fixtures.packing.fakes import MEMORY, TALE, new_tokenizer
 from tests.fixtures.packing.in_process import CONTEXT, MARGINAL, QUIET, SAID, generator, packing, predictor, publish
 from tests.fixtures.packing.in_process import serving as serving_registry
@@ -30,14 +31,21 @@ PLAIN = GenerationRequest(
     model="tales",
     prompts=(PromptInput("prompt", text="Tell me"),),
     choices=1,
+    best_of=1,
     max_tokens=None,
     max_tokens_name="max_tokens",
     sampling=Sampling(),
+    tools=NO_TOOLS,
+    form="response_format",
+    logprobs=False,
     stops=(),
     stream=False,
     usage=False,
+    continuous_usage=False,
     echo=False,
     deadline=None,
+    ttft=None,
+    tpot=None,
     utility=1.0,
     offline=False,
 )
@@ -67,14 +75,19 @@ def opened(service, arrived: float = 100.0, **changes):
 
 def test_each_choice_is_a_submission_of_its_own(service):
     tokens = {text: tuple(new_tokenizer().encode(text).ids) for text in ("Tell me", "What")}
+    arrived = service.endpoint.now
     service.predict = lambda texts: [((float(len(text)),) * 8, len(text)) for text in texts]
     reply, submissions = opened(
         service,
+        arrived,
         prompts=(PromptInput("prompt[0]", text="Tell me"), PromptInput("prompt[1]", text="What")),
         choices=2,
+        best_of=2,
         max_tokens=9,
         sampling=Sampling(1.0, 0.5, 4, 6),
-        deadline=2.5,
+        deadline=250.0,
+        ttft=50.0,
+        tpot=20.0,
         utility=3.0,
         offline=True,
         client=Client("ann", 2.0),
@@ -84,12 +97,14 @@ def test_each_choice_is_a_submission_of_its_own(service):
         Submission(
             Prompt(
                 id=index,
-                arrival=100.0,
+                arrival=arrived,
                 tokens=len(tokens[text]),
                 limit=9,
                 forecast=(float(len(text)),) * 8,
                 bucket=len(text),
-                deadline=102.5,
+                deadline=arrived + 250.0,
+                ttft=50.0,
+                tpot=20.0,
                 utility=3.0,
                 offline=True,
                 tenant="ann",
@@ -103,7 +118,7 @@ def test_each_choice_is_a_submission_of_its_own(service):
     assert [choice.index for choice in reply.choices] == [0, 1, 2, 3]
     assert [choice.prompt for choice in reply.choices] == ["Tell me"] * 2 + ["What"] * 2
     info = reply.info
-    assert (info.model, info.prompt_tokens, info.deadline) == ("tales", sum(map(len, tokens.values())), 2.5)
+    assert (info.model, info.prompt_tokens, info.deadline) == ("tales", sum(map(len, tokens.values())), 250.0)
     assert info.fingerprint == "fp_" + service.registry.version(PACKING_PREFIX + "tales").digest[:12]
     assert service.sample("pliant_arrivals_total", task="tales") == 4
 
@@ -207,7 +222,7 @@ def test_a_request_that_is_read_while_a_new_champion_comes_is_read_again_by_it(s
 def test_a_full_queue_is_an_error_before_the_prompt_is_read_and_counted(registry):
     with serving_registry(registry, replace(QUIET, max_waiting=2)) as service:
         service.worker.held = True
-        opened(service, choices=2)
+        opened(service, choices=2, best_of=2)
         with pytest.raises(ApiError) as refused:
             opened(service, prompts=(PromptInput("prompt", ids=(10_000,)),), client=Client("", 1.0))
         assert (refused.value.status, refused.value.code) == (429, "full")
@@ -237,7 +252,7 @@ def test_the_status_describes_each_model_and_its_engine(service, registry):
     plan, made, said = (
         registry.version(prefix + "tales") for prefix in (PACKING_PREFIX, PACKING_GENERATOR, PACKING_PREDICTOR)
     )
-    opened(service, choices=2)
+    opened(service, choices=2, best_of=2)
     status = service.wait(service.endpoint.status())
     assert [model.pop("engines") for model in status["models"]] == [
         [{"device": resolve_device("auto"), **status["models"][0]["engine"]}]

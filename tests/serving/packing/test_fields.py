@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from starlette.datastructures import Headers
 
 from pliant.errors import InputError
 from serving.http.api_errors import ApiError
-from serving.packing.fields import flag, read_request, whole
+from serving.packing.fields import FIELDS, IGNORED, NO_EFFECT, read_request
 from serving.packing.settings import PackingSettings
+from serving.packing.values import flag, whole
 
 LIMITS = PackingSettings(max_texts=6, max_deadline=30.0)
 
@@ -95,9 +98,8 @@ def test_a_chats_limit_of_tokens_has_two_names_of_which_the_newer_counts_and_is_
     request = chat(say("a"), max_tokens=5, max_completion_tokens=3)
     assert (request.max_tokens, request.max_tokens_name) == (3, "max_completion_tokens")
     assert chat(say("a"), max_tokens=5).max_tokens_name == "max_tokens"
-    with pytest.raises(ApiError, match="max_completion_tokens"):
-        complete(max_completion_tokens=3)
-    with pytest.raises(ApiError, match="'echo' is not a field of this route"):
+    assert complete(max_completion_tokens=3).ignored == ("max_completion_tokens",)
+    with pytest.raises(ApiError, match="echo is not supported"):
         chat(say("a"), echo=True)
 
 
@@ -126,7 +128,7 @@ def test_more_outputs_are_too_many(value, sentence):
         ({"temperature": -0.01}, "temperature is -0.01, but must be from 0 to 2"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"top_p": 1.01}, "top_p is 1.01, but must be more than 0 and at most 1"),
-        ({"top_k": (1 << 31) + 1}, "top_k is 2147483649, but must be a whole number from 0 to 2147483648"),
+        ({"top_k": (1 << 31) + 1}, "top_k is 2147483649, but must be a whole number from -1 to 2147483648"),
         ({"seed": 1 << 63}, "seed is 9223372036854775808, but must be"),
         ({"seed": -(1 << 63) - 1}, "seed is -9223372036854775809, but must be"),
         ({"stop": ["x"] * 17}, "stop is a list of 17, but must be a list of at most 16"),
@@ -182,15 +184,12 @@ def test_deadline_and_utility_come_from_headers_where_no_field_says_otherwise():
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"presence_penalty": 0.1}, "unsupported_parameter"),
-        ({"frequency_penalty": False}, "unsupported_parameter"),  # equal to 0, but no number
-        ({"best_of": 2}, "unsupported_parameter"),
-        ({"best_of": True}, "unsupported_parameter"),
-        ({"logprobs": True}, "unsupported_parameter"),
+        ({"length_penalty": 0.5}, "unsupported_parameter"),
+        ({"length_penalty": True}, "unsupported_parameter"),  # equal to 1, but no number
+        ({"top_logprobs": 2}, "unsupported_parameter"),  # of chats
+        ({"prompt_logprobs": 0}, "unsupported_parameter"),
         ({"tool_choice": "required"}, "unsupported_parameter"),
         ({"reasoning_effort": "low"}, "unsupported_parameter"),
-        ({"response_format": {"type": "json_object"}}, "unsupported_parameter"),
-        ({"x" * 200: 1}, "unknown_parameter"),
     ],
 )
 def test_what_would_change_the_output_and_is_not_supported_is_refused_by_name(fields, code):
@@ -206,6 +205,8 @@ def test_what_has_no_effect_is_taken():
         {"presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "logprobs": False, "best_of": 1},
         {"suffix": "", "tools": [], "tool_choice": "auto", "parallel_tool_calls": False, "modalities": ["text"]},
         {"parallel_tool_calls": True},
+        {"length_penalty": 1.0, "use_beam_search": False, "priority": 0, "skip_special_tokens": True},
+        {"top_logprobs": 0, "repetition_penalty": 1, "min_p": 0, "top_k": -1, "ignore_eos": False, "min_tokens": 0},
         {"tool_choice": "none", "functions": [], "function_call": "auto", "response_format": {"type": "text"}},
         {"user": "me", "metadata": {"a": 1}, "store": True, "service_tier": "flex", "prompt_cache_key": "k"},
     ):
@@ -259,8 +260,8 @@ def test_a_message_that_cannot_be_read_is_named(messages, sentence):
 
 
 def test_a_message_with_what_is_not_supported_is_refused_by_name():
-    with pytest.raises(ApiError, match=r"messages\[0\] has 'tool_calls', which is not supported") as refused:
-        chat(say("a", tool_calls=[{"id": "1"}]))
+    with pytest.raises(ApiError, match=r"messages\[0\] has 'audio', which is not supported") as refused:
+        chat(say("a", audio={"id": "1"}))
     assert (refused.value.status, refused.value.code) == (400, "unsupported_parameter")
 
 
@@ -277,21 +278,22 @@ def test_fields_that_never_change_an_output_are_passed_over_and_null_is_no_field
         "safety_identifier",
         "prompt_cache_key",
         "prompt_cache_retention",
+        "prediction",
+        "request_id",
     )
     assert complete(seed=1, **dict.fromkeys(names, "anything")) == complete(seed=1)
     unsupported = (
         "top_logprobs",
         "audio",
-        "prediction",
         "reasoning_effort",
         "verbosity",
         "web_search_options",
-        "logprobs",
+        "chat_template",
     )
     assert complete(seed=1, **dict.fromkeys(unsupported)) == complete(seed=1)
     for name in unsupported:
         with pytest.raises(ApiError, match=f"^{name} is not supported by this service$"):
-            complete(**{name: 0})
+            complete(**{name: 0.5})
 
 
 def test_one_request_may_ask_for_128_choices_where_the_service_allows_as_many():
@@ -309,3 +311,51 @@ def test_a_conversation_may_have_4096_messages():
 def test_a_seed_that_is_drawn_is_never_negative_and_has_many_bits():
     seeds = [complete().sampling.seed for _ in range(64)]
     assert len(set(seeds)) == 64 and min(seeds) >= 0 and max(seeds) > 2**50
+
+
+def test_a_field_that_nobody_knows_is_named_or_refused_where_the_service_is_strict():
+    usual = complete(seed=1)
+    request = complete(seed=1, temprature=0.5, **{"x" * 200: 1})
+    assert request.ignored == ("temprature", "x" * 80)
+    assert replace(request, ignored=()) == usual
+    with pytest.raises(ApiError, match="'temprature' is not a field of this route") as refused:
+        read_request({"prompt": "a", "temprature": 1}, Headers(), "prompt", replace(LIMITS, strict_fields=True))
+    assert (refused.value.status, refused.value.code, refused.value.field) == (400, "unknown_parameter", "temprature")
+
+
+def test_no_field_is_both_done_and_not_done():
+    for prompt in ("prompt", "messages"):
+        assert not set(FIELDS[prompt]) & set(IGNORED)
+        for name in set(FIELDS[prompt]) & set(NO_EFFECT):
+            other = FIELDS["messages" if prompt == "prompt" else "prompt"]
+            assert name not in other, f"{name} is done by both routes"
+
+
+def test_a_template_gets_the_variables_of_a_request():
+    (prompt,) = chat(say("a"), chat_template_kwargs={"enable_thinking": False}, add_special_tokens=True).prompts
+    assert (prompt.template, prompt.special) == ({"enable_thinking": False}, True)
+    with pytest.raises(InputError, match="chat_template_kwargs is 7, but must be an object"):
+        chat(say("a"), chat_template_kwargs=7)
+
+
+def test_a_stream_may_say_its_numbers_of_tokens_in_every_chunk():
+    request = complete(stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True})
+    assert (request.usage, request.continuous_usage) == (True, True)
+
+
+def test_targets_come_in_milliseconds_from_fields_or_headers():
+    assert (complete().ttft, complete().tpot) == (None, None)
+    request = complete(slo_ttft_ms=250, slo_tpot_ms=12.5)
+    assert (request.ttft, request.tpot) == (0.25, 0.0125)
+    request = complete({"x-slo-ttft-ms": "500", "x-slo-tpot-ms": "40"}, slo_ttft_ms=100)
+    assert (request.ttft, request.tpot) == (0.1, 0.04)
+    for fields, headers, sentence in (
+        ({"slo_ttft_ms": 0}, {}, "slo_ttft_ms is 0, but must be more than 0 and at most 30000 milliseconds"),
+        ({"slo_tpot_ms": float("nan")}, {}, "slo_tpot_ms is nan"),
+        ({"slo_tpot_ms": 30_001}, {}, "slo_tpot_ms is 30001, but must be"),
+        ({"slo_ttft_ms": "1"}, {}, "slo_ttft_ms is '1', but must be a number"),
+        ({}, {"x-slo-ttft-ms": "soon"}, "x-slo-ttft-ms is 'soon', but must be a number"),
+        ({}, {"x-slo-tpot-ms": "-1"}, "x-slo-tpot-ms is -1, but must be more than 0"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            complete(headers, **fields)

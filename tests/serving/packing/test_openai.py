@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from starlette.requests import ClientDisconnect
 
+from pliant.packing.scheduling.request import Prompt
 from serving.http.api_errors import ApiError
 from serving.packing import openai
 from serving.packing.answer import Form
@@ -100,7 +101,10 @@ def streaming(outputs, usage: bool = False) -> tuple[Reply, list]:
 
 class Output(SimpleNamespace):
     def __init__(self, text: str = "", finish: str = "") -> None:
-        super().__init__(finish=finish, tokens=[7], queued=0.0, preemptions=0, recomputed=0, fault="")
+        times = {"first_token_at": 1.0, "last_token_at": 1.0}
+        first = SimpleNamespace(prompt=Prompt(0, 0.0, 3, 9, (1.0,) * 8))
+        rest = {"queued": 0.0, "preemptions": 0, "recomputed": 0, "fault": ""}
+        super().__init__(finish=finish, tokens=[7], first=first, **times, **rest)
         self.text = text
         self.writer = SimpleNamespace(take=self.take)
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from math import nan
 from types import SimpleNamespace
 
 import pytest
 
+from pliant.packing.scheduling.request import Prompt
 from serving.packing.engine.forecaster import Forecast
 from serving.packing.reply import Choice, Reply, ReplyInfo
 
 
 def output(tokens: int = 0, finish: str = "", waiting: int = 0, fault: str = "", **rest) -> SimpleNamespace:
-    fields = {"queued": 0.25, "preemptions": 1, "recomputed": 5, **rest}
+    targets = {name: rest.pop(name) for name in ("ttft", "tpot", "deadline") if name in rest}
+    prompt = Prompt(0, 10.0, 3, 9, (1.0,) * 8, **targets)
+    times = {"first_token_at": 10.5, "last_token_at": 11.5} if tokens else {"first_token_at": nan, "last_token_at": nan}
+    fields = {
+        "queued": 0.25,
+        "preemptions": 1,
+        "recomputed": 5,
+        "first": SimpleNamespace(prompt=prompt),
+        **times,
+        **rest,
+    }
     writer = SimpleNamespace(waiting=waiting)
     return SimpleNamespace(tokens=[7] * tokens, finish=finish, writer=writer, fault=fault, **fields)
 
@@ -58,6 +70,9 @@ def test_the_details_of_a_choice_are_forecast_and_outcome():
         "prediction": "model",
         "actual_tokens": 3,
         "queue_seconds": 0.123457,
+        "ttft_seconds": 0.5,
+        "tpot_seconds": 0.5,
+        "on_time": True,
         "preemptions": 1,
         "recomputed_tokens": 5,
     }
@@ -144,6 +159,31 @@ def test_a_wait_is_rounded_to_microseconds():
         "x-pliant-predicted-tokens": "4,4",
         "x-pliant-actual-tokens": "1,1",
         "x-pliant-queue-seconds": "0.123457",
+        "x-pliant-ttft-seconds": "0.500000",
         "x-pliant-preemptions": "1,1",
         "x-pliant-recomputed-tokens": "5,5",
     }
+
+
+@pytest.mark.parametrize(
+    ("targets", "on_time"),
+    [
+        ({}, True),
+        ({"ttft": 0.5, "tpot": 0.5, "deadline": 11.5}, True),
+        ({"ttft": 0.49}, False),
+        ({"tpot": 0.49}, False),
+        ({"deadline": 11.4}, False),
+    ],
+)
+def test_an_output_is_on_time_if_it_kept_all_its_targets(targets, on_time):
+    (choice,) = reply(output(3, "stop", **targets)).choices
+    assert (choice.on_time, choice.has_targets) == (on_time, bool(targets))
+
+
+def test_an_output_without_a_token_has_no_times_and_one_token_no_pace():
+    none, single = reply(output(0, "length"), output(1, "stop", tpot=0.1)).choices
+    assert (none.details["ttft_seconds"], none.details["tpot_seconds"]) == (None, None)
+    assert (single.details["ttft_seconds"], single.details["tpot_seconds"], single.on_time) == (0.5, None, True)
+    headers = reply(output(1, "stop"), output(3, "stop", first_token_at=12.0, last_token_at=13.0)).final_headers
+    assert (headers["x-pliant-ttft-seconds"], headers["x-pliant-tpot-seconds"]) == ("2.000000", "0.500000")
+    assert "x-pliant-tpot-seconds" not in reply(output(1, "stop")).final_headers

@@ -53,7 +53,7 @@ def test_a_request_is_taken_within_the_documented_limits_of_its_fields(path, usu
         return 200, replace(request, max_tokens_name="", sampling=replace(request.sampling, seed=0))
 
     schema = body_schema(create_app(tmp_path), path)
-    assert check_body(schema, usual, read, ("prompt", "messages")) == {400}
+    assert check_body(schema, usual, read, ("prompt", "messages", "top_logprobs", "tools", "tool_choice")) == {400}
     assert read({**usual, "stream": True, "stream_options": {"include_usage": True}})[0] == 200
 
 
@@ -104,8 +104,11 @@ def test_the_documented_defaults_are_what_a_request_gets_that_names_nothing(path
     expected = read_request(fields, Headers(), prompt, PackingSettings())
     properties = body_schema(create_app(tmp_path), path)["properties"]
     defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
-    named = {"temperature", "top_p", "top_k", "n", "stream", "utility", "offline"}
-    assert set(defaults) == named | ({"echo"} if prompt == "prompt" else set())
+    named = {"temperature", "top_p", "top_k", "n", "stream", "utility", "offline", "min_p", "min_tokens", "ignore_eos"}
+    named |= {"repetition_penalty", "frequency_penalty", "presence_penalty"}
+    assert set(defaults) == named | (
+        {"echo"} if prompt == "prompt" else {"logprobs", "top_logprobs", "tool_choice", "parallel_tool_calls"}
+    )
     for name, value in defaults.items():
         assert read_request({**fields, name: value}, Headers(), prompt, PackingSettings()) == expected
     assert set(properties) == set(FIELDS[prompt]), "every field that is taken is documented"

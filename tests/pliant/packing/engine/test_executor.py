@@ -18,17 +18,17 @@ def started(monkeypatch):
     monkeypatch.setattr(module, "local_engine", lambda *given: ("alone", *given))
     monkeypatch.setattr(module, "load_generator", lambda generator, device: f"{generator} on {device}")
     monkeypatch.setattr(parallel, "ParallelExecutor", lambda *given, **more: ("shared", *given, more))
-    return lambda sampling, processes: module.executor("model", MEMORY, sampling, 0.5, "cpu", processes)
+    return lambda sampling, processes: module.executor("model", MEMORY, sampling, 0.5, "cpu", processes, "grammars")
 
 
 @pytest.mark.parametrize("sampling", [True, False])
 def test_one_process_loads_the_model_and_draws_tokens_only_if_asked_to(started, sampling):
-    assert started(sampling, 1) == ("alone", "model on cpu", MEMORY, sampling, 0.5)
+    assert started(sampling, 1) == ("alone", "model on cpu", MEMORY, sampling, 0.5, "grammars")
 
 
 def test_several_processes_share_the_model(started):
     shared = started(True, 2)
-    assert shared == ("shared", "model", MEMORY, True, 0.5, {"processes": 2, "device": "cpu"})
+    assert shared == ("shared", "model", MEMORY, True, 0.5, "grammars", {"processes": 2, "device": "cpu"})
 
 
 @pytest.mark.parametrize("processes", [0, -1])

@@ -13,8 +13,8 @@ MODEL = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: SimpleNam
 
 def test_plans_run_in_our_own_engine(monkeypatch) -> None:
     monkeypatch.setattr(local, "PagedEngine", lambda *given: ("ours", *given))
-    assert local.local_engine(MODEL, MEMORY) == ("ours", MODEL, MEMORY, True)
-    assert local.local_engine(MODEL, MEMORY, False) == ("ours", MODEL, MEMORY, False)
+    assert local.local_engine(MODEL, MEMORY, grammars="grammars") == ("ours", MODEL, MEMORY, True, "grammars")
+    assert local.local_engine(MODEL, MEMORY, False) == ("ours", MODEL, MEMORY, False, None)
 
 
 def test_transformers_scheduler_runs_in_its_own_engine_and_draws_only_if_asked_to(monkeypatch) -> None:

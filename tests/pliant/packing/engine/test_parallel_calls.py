@@ -252,8 +252,8 @@ def test_a_member_meets_the_others_takes_its_share_and_makes_its_engine(monkeypa
     monkeypatch.setattr(parallel, "shard", lambda *given: calls.append(given))
     monkeypatch.setattr(parallel, "local_engine", lambda *given: given)
     for sampling in (True, False):
-        spec = parallel._GroupSpec("folder", 3, "cuda", MEMORY, sampling, 0.25, "bfloat16")
-        assert spec.join(2, "model") == ("model", MEMORY, sampling, 0.25)
+        spec = parallel._GroupSpec("folder", 3, "cuda", MEMORY, sampling, 0.25, "bfloat16", "grammars")
+        assert spec.join(2, "model") == ("model", MEMORY, sampling, 0.25, "grammars")
     assert calls == [("model", ("mesh", ("store", "folder/meeting", 3), 2, 3, "cuda"))] * 2
 
 

@@ -168,7 +168,7 @@ def test_a_text_in_flight_before_the_first_iteration_has_waited_until_now(engine
 
 def test_transformers_own_scheduler_says_how_many_run_and_how_long_it_takes(engine):
     loop, _, executor = engine(sampling=False, threads=3, processes=2, device="cuda", margin=0.25)
-    assert executor.options == (loop._generator, MEMORY, False, 0.25, "cuda", 2)
+    assert executor.options == (loop._generator, MEMORY, False, 0.25, "cuda", 2, loop._grammars)
     executor.running, executor.scheduling, executor.swap_space.used, executor.pages = 1, 2.5, 4, {0: 3, 1: 2}
     for id in range(3):
         loop.submit(text(id))
@@ -176,7 +176,7 @@ def test_transformers_own_scheduler_says_how_many_run_and_how_long_it_takes(engi
     executor.running = 9
     assert loop.status().waiting == 0
     loop.stop()
-    assert engine()[2].options[1:] == (MEMORY, True, 0.15, "cpu", 1)
+    assert engine()[2].options[1:-1] == (MEMORY, True, 0.15, "cpu", 1)
     assert engine(rules=PAGED, margin=0.25)[2].options[3] is None
 
 

@@ -88,7 +88,9 @@ def test_where_copies_are_cheap_weighing_them_so_makes_more_tokens_a_second_and_
 
 def test_the_rules_of_a_plan_are_its_level_its_patience_and_the_cost_of_its_swaps():
     plan = some_packing(level=0.75, patience=2.5)
-    assert rules_of(plan, 300) == Rules("default", 300, 0.75, 0.05, swap_cost_ratio(plan.steps), 2.5, True)
+    assert rules_of(plan, 300) == Rules(
+        "default", 300, 0.75, 0.05, swap_cost_ratio(plan.steps), 2.5, True, cost=plan.steps
+    )
     assert swap_cost_ratio(plan.steps) == pytest.approx(0.1)
     assert rules_of(plan, 300, "s3").policy == "s3"
     assert rules_of(plan, 300, engine="pliant") == rules_of(plan, 300)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from pliant.errors import WorkerError
 from serving.packing.engine import forecaster as module
-from serving.packing.engine.forecaster import MAX_TEXTS, READ_CHARACTERS, Forecaster, ForecastLimits
+from serving.packing.engine.forecaster import MAX_TEXTS, READ_CHARACTERS, Forecast, Forecaster, ForecastLimits
 from serving.packing.engine.lateness import MINUTE, RecentForecasts
 from serving.workers.worker import ModelError
 from tests.fixtures.packing.fakes import FakePredictor
@@ -328,3 +328,12 @@ def test_the_log_says_once_a_minute_that_more_than_one_in_a_hundred_was_late(cap
         "4 of 4 forecasts of lengths of tales were late in the last minute (100.0%), so these outputs count as of usual "
         "length: the predictor does not keep up"
     ]
+
+
+def test_a_known_length_is_its_own_forecast_and_a_least_one_lifts_what_lies_below():
+    known = Forecast.of_length(7)
+    assert (known.tokens, known.bucket, known.origin) == ((7.0,) * 8, 7, "given")
+    predicted = Forecast((1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0), 16, "predicted")
+    assert predicted.at_least(0) == predicted
+    assert predicted.at_least(20) == Forecast((20.0,) * 5 + (32.0, 64.0, 128.0), 20, "predicted")
+    assert replace(predicted, bucket=0).at_least(20).bucket == 0, "not predicted"

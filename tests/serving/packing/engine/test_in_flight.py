@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pliant.packing.engine.sampling import Sampling
-from pliant.packing.engine.submission import Progress, Submission
+from pliant.packing.engine.logprobs import TokenLogprobs
+from pliant.packing.engine.submission import Progress, Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
 from serving.packing.engine.in_flight import InFlightOutput
 
 END = 0
+PLAIN = Sampling()
 
 
 @dataclass
@@ -23,19 +24,20 @@ class Writer:
     ends: int = 0
     tokens: list[int] = field(default_factory=list)
 
-    def put(self, token: int) -> bool:
+    def put(self, token: int, may_stop: bool) -> bool:
         self.tokens.append(token)
         self.waiting += 1
-        return token == 9
+        return token == 9 and may_stop
 
     def end(self) -> None:
         self.ends += 1
 
 
-def output(max_open: float = 100) -> tuple[InFlightOutput, list[str]]:
+def output(max_open: float = 100, sampling: Sampling = PLAIN, silent: bool = False) -> tuple[InFlightOutput, list[str]]:
     seen: list[str] = []
-    first = Submission(Prompt(3, 0.0, 2, 50, (8.0,) * 8), (5, 6), Sampling())
-    flight = InFlightOutput(first, Writer(), frozenset({END}), lambda each: seen.append(each.finish), max_open)
+    first = Submission(Prompt(3, 0.0, 2, 50, (8.0,) * 8), (5, 6), sampling)
+    listen = lambda each: seen.append(each.finish)  # noqa: E731
+    flight = InFlightOutput(first, Writer(), frozenset({END}), listen, max_open, silent)
     return flight, seen
 
 
@@ -112,3 +114,36 @@ def test_seconds_of_the_device_are_summed_even_after_the_end_and_other_figures_a
     flight.take(progress(seconds=0.125, queued=9.0, preemptions=9, recomputed=99))
     assert flight.seconds == 0.875
     assert (flight.queued, flight.preemptions, flight.recomputed) == (0.75, 2, 9)
+
+
+def test_log_probabilities_are_kept_for_the_tokens_that_are_and_the_prompts_once():
+    flight, _ = output()
+    first, second, third = (TokenLogprobs(-float(number)) for number in range(3))
+    flight.take(progress(7, logprobs=(first,), prompt_logprobs=(third,)))
+    flight.take(progress(9, 8, logprobs=(second, third)))
+    assert (flight.finish, flight.tokens) == ("stop", [7, 9])
+    assert (flight.logprobs, flight.prompt_logprobs) == ([first, second], (third,))
+
+
+def test_no_stop_string_ends_it_before_its_least_tokens():
+    flight, _ = output(sampling=Sampling(min_tokens=2))
+    flight.take(progress(9, 9))
+    assert flight.finish == ""
+    flight.take(progress(9))
+    assert (flight.finish, flight.tokens) == ("stop", [9, 9, 9])
+
+
+@pytest.mark.parametrize("finished", ["", "stop", "length"])
+def test_a_silent_one_ends_with_its_first_token_which_is_dropped(finished):
+    flight, seen = output(silent=True)
+    flight.take(progress())
+    assert seen == []
+    flight.take(progress(7, finished=finished, prompt_logprobs=(TokenLogprobs(-1.0),)))
+    assert (flight.finish, flight.tokens, flight.writer.tokens, seen) == ("length", [], [], ["length"])
+    assert flight.prompt_logprobs
+
+
+def test_a_silent_one_ends_as_the_engine_says_where_no_token_comes():
+    flight, _ = output(silent=True)
+    flight.take(progress(finished="late"))
+    assert flight.finish == "late"

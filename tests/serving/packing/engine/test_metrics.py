@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import nan
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +17,8 @@ from serving.packing.engine.sequence_limit import SequenceLimit
 QUANTILES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 
-def choice(finish, tokens=10, tenant="ann", origin="predicted", at_stop_string=False):
+def choice(finish, tokens=10, tenant="ann", origin="predicted", at_stop_string=False, typical=True):
+    targets = {"ttft": 0.5, "tpot": nan, "has_targets": finish == "stop", "on_time": tokens < 20}
     output = SimpleNamespace(
         finish=finish,
         tokens=[5] * tokens,
@@ -25,7 +27,9 @@ def choice(finish, tokens=10, tenant="ann", origin="predicted", at_stop_string=F
         at_stop_string=at_stop_string,
         first=SimpleNamespace(prompt=SimpleNamespace(tenant=tenant)),
     )
-    return SimpleNamespace(output=output, forecast=Forecast(QUANTILES, 16, origin), predicted=8)
+    return SimpleNamespace(
+        output=output, forecast=Forecast(QUANTILES, 16, origin), predicted=8, typical=typical, **targets
+    )
 
 
 @pytest.fixture
@@ -127,3 +131,13 @@ def test_lengths_are_counted_by_powers_of_two_and_coverage_has_four_decimals(cou
         assert counts == ([0, 0, 1, 1] if name == "observed_tokens" else [0, 0, 0, 3]) + [3] * 9
         assert value(f"{name}_bucket", task="tales", le="8192.0") is None
     assert metrics.coverage("tales")["0.25"] == 0.3333
+
+
+def test_times_and_kept_targets_of_answers_are_counted(counted):
+    metrics, value = counted
+    for tokens in (10, 10, 30):
+        metrics.ended("tales", 7, choice("stop", tokens))
+    metrics.ended("tales", 7, choice("length"))
+    assert value("ttft_seconds_count", task="tales") == 4
+    assert value("tpot_seconds_count", task="tales") is None, "none of them had a pace"
+    assert [value("targets_total", task="tales", kept=kept) for kept in ("true", "false")] == [2, 1]

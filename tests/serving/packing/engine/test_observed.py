@@ -91,7 +91,7 @@ def test_a_disk_that_refuses_does_not_stop_the_service(tmp_path):
 @pytest.mark.parametrize("finish", ["", "cancelled", "failed", "late"])
 def test_an_output_that_did_not_end_by_itself_teaches_nothing(tmp_path, finish):
     lengths = ObservedLengths(tmp_path / "tales.jsonl", 10**6)
-    lengths.add(SimpleNamespace(output=SimpleNamespace(finish=finish)), "digest")
+    lengths.add(SimpleNamespace(output=SimpleNamespace(finish=finish), typical=True), "digest")
     lengths.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -101,7 +101,7 @@ def a_choice(prompt="Tell me", finish="stop", tokens=3, at_stop_string=False) ->
     first = SimpleNamespace(prompt=prompt_fields, sampling=SimpleNamespace(temperature=0.5))
     output = SimpleNamespace(finish=finish, tokens=[7] * tokens, at_stop_string=at_stop_string, first=first)
     forecast = SimpleNamespace(tokens=(1.23456, 2.0), bucket=16, origin="late")
-    return SimpleNamespace(prompt=prompt, output=output, forecast=forecast)
+    return SimpleNamespace(prompt=prompt, output=output, forecast=forecast, typical=True)
 
 
 def test_a_line_has_what_the_next_predictor_learns_from(monkeypatch):
@@ -196,3 +196,19 @@ def test_an_end_closes_the_file(tmp_path, monkeypatch):
         lengths.add(a_choice(), "digest")
     lengths.close()
     assert [file.closed for file in opened] == [True]
+
+
+def test_a_length_that_a_request_alone_has_made_is_not_kept(tmp_path):
+    with served(tmp_path, observe=True) as service:
+        for fields in (
+            {"ignore_eos": True},
+            {"min_tokens": 2},
+            {"stop_token_ids": [9]},
+            {"presence_penalty": 1},
+            {"logit_bias": {"5": 1}},
+            {"max_tokens": 0, "echo": True},
+        ):
+            assert service.complete(**fields).status_code == 200
+        service.complete("Kept", logprobs=1)
+    (line,) = lines(observed_path(tmp_path / "home", "tales"))
+    assert line["prompt"] == "Kept"

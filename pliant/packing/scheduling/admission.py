@@ -1,0 +1,168 @@
+"""Refuses at once the requests whose targets cannot be kept, by a forecast from those that wait and run.
+
+The forecast is a fluid one. As many texts run together as memory, places and their paces allow; each runs for as many
+iterations as its forecast output has tokens; prompts are read in the order in which first tokens are due. A request is
+accepted if its own first token and those of all that are due later come in time, less a margin that adapts to what was
+missed. It never waits for an iteration, so that a refusal takes no time.
+
+Shape suffix: W waiting requests.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+
+from pliant.packing.scheduling.forecast import QUANTILES, Floats, mean
+from pliant.packing.scheduling.iteration_cost import IterationCost
+from pliant.packing.scheduling.request import FOREVER, Memory, Prompt
+from pliant.packing.scheduling.targets import SHARE, Clock, Margin, due
+
+FULL = 0.95  # share of the memory that sequences fill
+PROBE_SECONDS = 5.0  # after which what was measured is old
+GROWN = 0.75  # share of its output that a text holds on average, while it and others grow
+SELDOM = 2.33  # standard deviations: one in a hundred is beyond
+LONG = QUANTILES.index(0.95)  # quantile of the length by which a deadline must be kept
+
+
+@dataclass(slots=True)
+class _Accepted:
+    """A request that waits or runs."""
+
+    prompt: Prompt
+    due: float
+    output: float  # expected tokens
+
+
+class Admission:
+    """Accepts requests for one engine. Times are seconds on the driver's clock."""
+
+    def __init__(self, cost: IterationCost, memory: Memory) -> None:
+        self.clock, self.margin, self._memory = Clock(cost), Margin(), memory
+        self._waiting: dict[int, _Accepted] = {}  # without a first token yet
+        self._running: dict[int, _Accepted] = {}
+        self._learned_at = -FOREVER
+        self._prompt = self._output = 0.0  # mean tokens of recent requests
+
+    def offer(self, prompt: Prompt, now: float) -> float | None:
+        """Accept a request and return None, or return the seconds after which it might be accepted."""
+        output = mean(prompt.forecast)
+        accepted = _Accepted(prompt, due(prompt), output)
+        weight = SHARE if self._output else 1.0
+        self._prompt += weight * (prompt.tokens - self._prompt)
+        self._output += weight * (output - self._output)
+        if min(prompt.ttft, prompt.tpot, prompt.deadline) < FOREVER and not self._probes(now):
+            late = self._lateness(accepted, now)
+            if late > 0:
+                return late
+        self._waiting[prompt.id] = accepted
+        return None
+
+    def learn(self, slowness: float, now: float) -> None:
+        """Take over how long iterations take over what the profile says."""
+        self.clock.ratio, self._learned_at = slowness, now
+
+    def wait(self) -> float:
+        """Return the seconds after which those that wait now have probably begun."""
+        ahead = sorted(self._waiting.values(), key=_order)
+        if not ahead:
+            return 0.0
+        sequences = self._together(FOREVER)
+        return float(self._first_tokens(ahead, sequences, self._iteration(sequences))[-1])
+
+    def began(self, id: int, now: float) -> None:
+        """Note that a request has its first token."""
+        accepted = self._waiting.pop(id, None)
+        if accepted is not None:
+            self._running[id] = accepted
+            if accepted.prompt.ttft < FOREVER:
+                self.margin.note(now <= accepted.due)
+
+    def ended(self, id: int) -> None:
+        """Forget a request."""
+        self._waiting.pop(id, None)
+        self._running.pop(id, None)
+
+    def _probes(self, now: float) -> bool:
+        """Whether a request is accepted to find out how fast the engine is: it is idle, and was not measured recently."""
+        return not self._waiting and not self._running and now - self._learned_at > PROBE_SECONDS
+
+    def _lateness(self, accepted: _Accepted, now: float) -> float:
+        """Return by how many seconds the worst target would be missed if the request was accepted; 0 or less: by none."""
+        prompt = accepted.prompt
+        ahead = sorted([*self._waiting.values(), accepted], key=_order)
+        place, sequences = ahead.index(accepted), self._together(prompt.tpot)
+        iteration = self._iteration(sequences)
+        if prompt.tpot < FOREVER and self.clock.seconds(1, 1, prompt.tokens) > prompt.tpot:
+            return max(prompt.tpot, 1.0)  # not even alone
+        first_W = self._first_tokens(ahead, sequences, iteration)
+        left_W = (np.array([each.due for each in ahead]) - now) * (1 - self.margin.value)
+        targets_W = np.array([each.prompt.ttft < FOREVER for each in ahead])
+        late = float(np.where(targets_W, first_W - left_W, -FOREVER)[place:].max())
+        if prompt.deadline < FOREVER:
+            end = float(first_W[place]) + iteration * prompt.forecast[LONG]
+            late = max(late, end - (prompt.deadline - now))
+        return late
+
+    def _together(self, tpot: float) -> int:
+        """Return how many texts run together where all are full."""
+        memory = self._memory
+        held = max(self._held(), 1.0)
+        most = int(max(min(FULL * memory.pages * memory.page_tokens / held, memory.sequences, memory.step_tokens), 1))
+        targets = [tpot, *(each.prompt.tpot for each in (*self._running.values(), *self._waiting.values()))]
+        tightest = min(targets)
+        return max(bisect_right(range(1, most + 1), tightest, key=self._iteration), 1) if tightest < FOREVER else most
+
+    def _iteration(self, sequences: float) -> float:
+        """Return the seconds of an iteration of so many texts, with its share of prompts."""
+        share = 1 + self._prompt / max(self._output, 1.0)
+        return self.clock.seconds(sequences * share, sequences, sequences * self._held())
+
+    def _held(self) -> float:
+        """Return the tokens that a text holds on average: those that run, and for the rest of recent ones."""
+        usual = self._prompt + GROWN * self._output
+        running = [each.prompt.tokens + GROWN * each.output for each in self._running.values()]
+        return max(sum(running) / len(running), usual) if running else usual
+
+    def _first_tokens(self, ahead: list[_Accepted], sequences: int, iteration: float) -> Floats:
+        """Return [W] the seconds until the first token of each, in this order."""
+        tokens_W = np.array([each.prompt.tokens for each in ahead], float)
+        wait_W = self._ends_before(ahead, sequences) * max(self._output, 1.0) * iteration / sequences
+        read_W, alone_W = self._reading(np.cumsum(tokens_W), sequences), self._reading(tokens_W, sequences)
+        first_W: Floats = np.maximum(read_W, wait_W + alone_W) + iteration
+        return first_W
+
+    def _ends_before(self, ahead: list[_Accepted], sequences: int) -> Floats:
+        """Return [W] how many texts must end before each can run: so many that it seldom takes longer.
+
+        Ends come one by one and at random, so that the time of k of them varies by about that of the square root of k.
+        """
+        held_W = np.array([each.prompt.tokens + GROWN * each.output for each in ahead])
+        held = sum(each.prompt.tokens + GROWN * each.output for each in self._running.values())
+        full = FULL * self._memory.pages * self._memory.page_tokens
+        by_memory_W = (np.cumsum(held_W) + held - full) * sequences / full
+        by_places_W = len(self._running) + 1.0 + np.arange(len(ahead)) - sequences
+        ends_W = np.maximum(np.maximum(by_memory_W, by_places_W), 0.0)
+        seldom_W: Floats = ends_W + SELDOM * np.sqrt(ends_W)
+        return seldom_W
+
+    def _reading(self, tokens_W: Floats, sequences: int) -> Floats:
+        """Return [W] the seconds in which so many tokens of prompts are read, beside the texts that run."""
+        running = min(len(self._running), sequences)
+        cached = running * (self._prompt + self._output / 2)
+        tightest = min((each.prompt.tpot for each in self._running.values()), default=FOREVER)
+        room = self._memory.step_tokens - running
+        if tightest < FOREVER:
+            seconds = tightest * (1 - self.margin.value)
+            room = min(room, self.clock.most_queries(seconds, running, round(cached), running + room) - running)
+        room = max(room, self._memory.page_tokens)
+        whole_W, rest_W = np.divmod(tokens_W, room)
+        full = self.clock.seconds(running + room, running, cached + room)
+        last_W: Floats = self.clock.ratio * self.clock.cost.seconds(running + rest_W, running, cached + rest_W)  # type: ignore[arg-type]
+        return whole_W * full + last_W
+
+
+def _order(accepted: _Accepted) -> tuple[float, int]:
+    return accepted.due, accepted.prompt.id

@@ -1,0 +1,240 @@
+"""Targets of requests: paces are kept where they can be, prompts are read by when they are due, and books stay right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.packing.scheduling.iteration_cost import LinearCost
+from pliant.packing.scheduling.journal import decode, encode, replay
+from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.request import FOREVER, Memory, Prompt, StepInput, StepPlan, validate
+from pliant.packing.scheduling.running import Running
+from pliant.packing.scheduling.scheduler import PackingScheduler
+from pliant.packing.scheduling.simulated import simulate
+from pliant.packing.scheduling.targets import KEPT, LAX, MARGINS, STARVED, Clock, Margin, Pace, due
+from tests.fixtures.packing.samples import STEPS, play, prompt, scene, seeds, with_targets
+
+COST = LinearCost(0.1, 0.01, 0.0, 0.0, 0.0)  # an iteration of one text: 0.11 s
+ROW = np.linspace(0, 1, 96)
+MEMORY = Memory(400, 4, step_tokens=256)
+
+
+def arrive(pace: Pace, text: Prompt) -> None:
+    pace.arrive(text, 4.0)
+    pace.start(text)
+
+
+def generate(pace: Pace, ids: tuple[int, ...], now: float) -> None:
+    pace.begin(now - float(COST.seconds(len(ids), len(ids), 0)), ids, 0, 0, 0)
+    pace.end(now)
+
+
+def fresh(load, **rest) -> PackingScheduler:
+    return PackingScheduler(load.rules("default", cost=STEPS, **rest), load.memory)
+
+
+@given(seeds)
+def test_books_stay_right_and_all_end_whatever_the_targets(seed):
+    load = with_targets(scene(seed), seed)
+    device, journal = play(load, fresh(load))
+    assert device.ended.keys() == load.lengths.keys()
+    for request in load.prompts:
+        how = device.ended[request.id]
+        assert how == "finished" or (how == "late" and request.deadline < FOREVER)
+    assert replay(fresh(load), journal) == journal
+
+
+@given(seeds)
+def test_a_journal_with_targets_is_read_back(seed):
+    load = with_targets(scene(seed), seed)
+    _, journal = play(load, fresh(load))
+    assert [decode(encode(*entry)) for entry in journal] == journal
+
+
+@given(seeds)
+def test_where_nobody_has_a_target_the_cost_of_iterations_changes_no_plan(seed):
+    load = scene(seed, deadlines=0.0)
+    _, journal = play(load, fresh(load))
+    _, without = play(load, PackingScheduler(load.rules("default"), load.memory))
+    assert journal == without
+
+
+@given(seeds, st.data())
+def test_anybody_can_be_cancelled_and_is_forgotten(seed, data):
+    load = with_targets(scene(seed, least=4), seed)
+    ids = st.lists(st.sampled_from(sorted(load.lengths)), max_size=4)
+    scheduler = fresh(load)
+    play(load, scheduler, data.draw(st.dictionaries(st.integers(0, 40), ids, max_size=8)))
+    assert scheduler.steps_until_decision() > 0, "it still waits for somebody with a target"
+
+
+def test_a_running_text_keeps_its_pace_while_long_prompts_are_read():
+    """An iteration of the whole prompt takes 4.1 s; a pace of 0.3 s a token allows some 19 tokens of it at a time."""
+    memory, rules = Memory(400, 4), Rules("default", 800, cost=COST)
+    texts = [prompt(0, 4, 60, 40.0, tpot=0.3), prompt(1, 400, 10, 4.0, arrival=1.0)]
+    slow, quick = (
+        simulate([replace(text, tpot=tpot or text.tpot) for text in texts], {0: 40, 1: 4}, rules, memory, COST).fates
+        for tpot in (FOREVER, 0.0)
+    )
+
+    def pace(fate) -> float:
+        return (fate.ended - fate.first) / (fate.generated - 1)
+
+    assert pace(quick[0]) <= 0.3 < 0.1 + pace(slow[0])
+    assert max(pace(slow[0]), 0.0) > pace(quick[0]) or pace(slow[0]) <= 0.3
+    assert quick[1].generated == 4, "the prompt is read in the end"
+
+
+def test_prompts_are_read_by_when_they_are_due_not_by_when_they_came():
+    rules, memory = Rules("default", 800, cost=COST), Memory(400, 4, step_tokens=16)
+    texts = [prompt(0, 160, 4, 2.0, ttft=20.0), prompt(1, 16, 4, 2.0, arrival=0.1, ttft=1.5)]
+    first = [fate.first for fate in simulate(texts, {0: 2, 1: 2}, rules, memory, COST).fates]
+    assert first[1] < 0.1 + 1.5 < first[0] < 20.0
+    usual = [replace(text, ttft=FOREVER) for text in texts]
+    first = [fate.first for fate in simulate(usual, {0: 2, 1: 2}, rules, memory, COST).fates]
+    assert first[0] < first[1]
+
+
+def test_a_request_with_a_target_goes_before_those_that_may_wait_but_not_for_ever():
+    memory, rules = Memory(400, 4, sequences=1), Rules("default", 800, cost=COST)
+    scheduler = PackingScheduler(rules, memory)
+    running, usual, old = prompt(0, 4, 50, 40.0), prompt(1), prompt(2, arrival=-LAX)
+    scheduler.handle(StepInput((running,)), 0.0)
+    scheduler.handle(StepInput((usual, prompt(3, ttft=1.0), old)), 0.1)
+    order = []
+    for id in (0, 2, 3, 1):
+        order += scheduler.handle(StepInput(finished=(id,)), 1.0).admitted
+    assert order == [2, 3, 1]
+
+
+def test_no_more_texts_run_together_than_keep_their_pace():
+    """Ten texts take 0.2 s an iteration: with a pace of 0.16 s fewer than six may run."""
+    memory, rules = Memory(400, 4), Rules("default", 800, cost=COST)
+    texts = [prompt(id, 4, 40, 20.0, tpot=0.16) for id in range(10)]
+    seen = []
+    result = simulate(
+        texts,
+        dict.fromkeys(range(10), 20),
+        rules,
+        memory,
+        COST,
+        observe=lambda now, step_input, plan, scheduler: seen.append(scheduler.running),
+    )
+    assert 2 <= max(seen) < 6
+    assert all((fate.ended - fate.first) / 19 <= 0.16 for fate in result.fates)
+    assert max(run_together(replace(text, tpot=FOREVER) for text in texts)) == 10
+
+
+def run_together(texts) -> list[int]:
+    seen: list[int] = []
+    rules, lengths = Rules("default", 800, cost=COST), dict.fromkeys(range(10), 20)
+    observe = lambda now, step_input, plan, scheduler: seen.append(scheduler.running)  # noqa: E731
+    simulate(list(texts), lengths, rules, Memory(400, 4), COST, observe=observe)
+    return seen
+
+
+def test_a_text_that_is_nearly_done_at_its_deadline_is_finished_and_one_at_its_beginning_is_dropped():
+    rules, memory = Rules("default", 800, cost=COST, recalibrate=False), Memory(400, 4)
+    for limit, dropped in ((12, ""), (600, "late")):
+        text = prompt(0, 4, limit, float(limit), deadline=1.0)
+        (fate,) = simulate([text], {0: limit}, rules, memory, COST).fates
+        assert fate.dropped == dropped
+        assert fate.ended > 1.0
+    text = prompt(0, 4, 12, 12.0, deadline=1.0)
+    (fate,) = simulate([text], {0: 12}, Rules("default", 800), memory, COST).fates
+    assert fate.dropped == "late", "without a cost a deadline ends everything"
+
+
+@given(st.integers(1, 40), st.floats(0, 3), st.integers(0, 200))
+def test_most_queries_are_the_most_that_fit_into_the_time(sequences, seconds, cached):
+    clock = Clock(LinearCost(0.05, 0.01, 0.002, 0.0001, 0.0))
+    clock.ratio = 1.3
+    fitting = [n for n in range(129) if clock.seconds(n, sequences, cached + n) <= seconds]
+    assert clock.most_queries(seconds, sequences, cached, 128) == max(fitting, default=0)
+
+
+def test_the_clock_learns_how_long_iterations_take_and_leaves_pauses_out():
+    clock, now = Clock(COST), 0.0
+    for _ in range(400):
+        clock.begin(now, 1, 1, 10)
+        now += 0.22
+        clock.end(now)
+        now += 50.0  # nobody is there
+        clock.end(now)
+    assert clock.ratio == pytest.approx(2.0, rel=1e-3)
+    clock.begin(now, 0, 0, 0)
+    clock.end(now + 9.0)
+    assert clock.ratio == pytest.approx(2.0, rel=1e-3), "nothing was planned"
+
+
+@given(st.floats(0.5, 1.0), seeds)
+def test_a_margin_settles_where_its_share_is_kept(spread, seed):
+    """A target is kept with the probability that the margin gives: at the margin where that is KEPT it stays."""
+    rng, margin, values = np.random.default_rng(seed), Margin(), []
+    for _ in range(6000):
+        margin.note(bool(rng.random() < min(1.0, KEPT - 0.05 + 0.25 * margin.value * spread)))
+        values.append(margin.value)
+    assert MARGINS[0] <= min(values) and max(values) <= MARGINS[1]
+    assert np.mean(values[-3000:]) == pytest.approx(min(0.2 / spread, MARGINS[1]), abs=0.12)
+
+
+def running_of(*texts: tuple[int, int]) -> Running:
+    """Return a table of (id, tokens generated), all of which generate."""
+    running = Running()
+    for turn, (id, generated) in enumerate(texts, 1):
+        running.add((id, generated, 10 + generated, 0, 90, 100, turn, 10, 0), 0.0, ROW)
+    return running
+
+
+def test_the_tokens_of_an_iteration_follow_from_the_tightest_slack():
+    pace = Pace(COST)
+    for id, tpot in ((0, 0.5), (1, 1.0), (2, FOREVER)):
+        arrive(pace, prompt(id, tpot=tpot))
+    generate(pace, (0, 1, 2), 10.0)
+    running = running_of((0, 3), (1, 3), (2, 3))
+    every = np.ones(3, bool)
+    slack = 0.5 * (1 - MARGINS[0]) * 3 - 0.507  # of text 0 at 10.507
+    assert pace.most_tokens(running, every, 10.507, MEMORY) == Clock(COST).most_queries(slack, 3, 39, 256)
+    assert pace.most_tokens(running, every, 99.0, MEMORY) == 3, "too late: each reads its token alone"
+    assert pace.most_tokens(running, np.array([False, False, True]), 99.0, MEMORY) == 256
+    for _ in range(STARVED):
+        pace.begin(99.0, (0, 1, 2), 0, 0, 39)
+    assert pace.most_tokens(running, every, 99.0, MEMORY) == 3 + 4
+    assert pace.most_tokens(running, every, 99.0, replace(MEMORY, step_tokens=5)) == 5
+
+
+def test_a_text_that_was_preempted_keeps_the_time_of_its_first_token():
+    pace = Pace(COST)
+    arrive(pace, prompt(0, tpot=0.1))
+    generate(pace, (0,), 1.0)
+    pace.preempt(0)
+    assert pace.allows(100, 0, FOREVER), "it does not run"
+    arrive(pace, prompt(0, tpot=0.1))
+    generate(pace, (0,), 50.0)
+    before = pace.margin.value
+    pace.leave(0, generated=11, now=51.0)  # 50 s for ten tokens, had they begun at 1
+    assert pace.margin.value > before
+
+
+@pytest.mark.parametrize(("field", "value"), [("ttft", 0.0), ("ttft", float("nan")), ("tpot", -1.0)])
+def test_a_target_that_is_none_is_refused(field, value):
+    with pytest.raises(InputError, match=field):
+        validate(prompt(0, **{field: value}))
+
+
+def test_what_is_due_when():
+    assert due(prompt(0, arrival=5.0, ttft=2.0)) == 7.0
+    assert due(prompt(0, arrival=5.0)) == due(prompt(0, arrival=5.0, ttft=1e9)) == 5.0 + LAX
+
+
+def test_an_empty_plan_is_no_iteration():
+    scheduler = PackingScheduler(Rules("default", 64, cost=COST), Memory(8, 4))
+    assert scheduler.handle(StepInput(), 0.0) == StepPlan()
+    assert scheduler.handle(StepInput(), 100.0) == StepPlan()
+    assert scheduler.slowness == 1.0

@@ -1,0 +1,145 @@
+"""The form of outputs that a request gives becomes a grammar that the engine's library takes, or is refused by name."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from pliant.errors import InputError
+from pliant.packing.engine.grammar import Grammars
+from serving.http.api_errors import ApiError
+from serving.packing.output_form import FORM_CHARACTERS, output_grammar, regex_rule
+from tests.fixtures.packing.fakes import new_tokenizer
+from tests.fixtures.packing.in_process import error_of, publish, serving
+from tests.fixtures.registry import FolderRegistry
+
+TOKENIZER = new_tokenizer()
+GRAMMARS = Grammars(TOKENIZER.to_str(), TOKENIZER.get_vocab_size(), (0,))
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+
+
+def allows(fields: dict, text: str) -> bool:
+    """Whether the grammar lets a text come, and end there."""
+    grammar, name = output_grammar(fields)
+    GRAMMARS.check(grammar, name)
+    matcher = GRAMMARS._compiled(grammar).deep_copy()
+    return matcher.consume_tokens([*TOKENIZER.encode(text).ids, 0])
+
+
+def schema(value) -> dict:
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "it", "schema": value, "strict": True}}}
+
+
+def structured(**value) -> dict:
+    return {"structured_outputs": value}
+
+
+@pytest.mark.parametrize(
+    ("fields", "allowed", "excluded"),
+    [
+        ({"response_format": {"type": "json_object"}}, ['{"a": [1, null]}', "{}"], ["[]", "tea", '{"a":1}', "{ }"]),
+        (schema(SCHEMA), ['{"a": "é 🙂"}'], ["{}", '{"b": ""}', '{"a": 7}', '{"a": "x"} ']),
+        (schema(True), ["7", '"tea"'], ["tea"]),
+        (structured(json=SCHEMA), ['{"a": ""}'], ["{}"]),
+        (structured(json=json.dumps({"type": "integer"})), ["-12"], ["1.5"]),
+        (structured(json_object=True), ["{}"], ["7"]),
+        (structured(regex="[a-c]+/x\\d"), ["abc/x7"], ["abc/x", "d/x7"]),
+        (structured(regex=r"a\/b|c\\/d"), ["a/b", "c\\/d"], ["a\\/b"]),
+        (structured(regex="a\nb"), ["a\nb"], ["a", "a b"]),
+        (
+            structured(choice=["tea", "cake", 'a "\n🙂'], json=None, json_object=False),
+            ["tea", 'a "\n🙂'],
+            ["te", "cat"],
+        ),
+        (structured(grammar='start: "a"+ "b"'), ["aab"], ["b"]),
+    ],
+)
+def test_a_form_allows_what_it_says_and_nothing_else(fields, allowed, excluded):
+    assert all(allows(fields, text) for text in allowed)
+    assert not any(allows(fields, text) for text in excluded)
+
+
+def test_no_form_is_no_grammar():
+    assert output_grammar({}) == ("", "response_format")
+    assert output_grammar({"response_format": {"type": "text"}}) == ("", "response_format")
+    assert output_grammar({"response_format": {"type": "text"}, **structured(regex="a")})[1] == "structured_outputs"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"response_format": "json"}, "response_format is 'json', but must be one of text, json_object, json_schema"),
+        ({"response_format": {"type": "xml"}}, "response_format.type is 'xml', but must be one of text"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema is None, but must be an object"),
+        (schema("it"), "response_format.json_schema.schema is 'it', but must be a JSON schema"),
+        (schema({"enum": ["x" * FORM_CHARACTERS]}), f"but must be at most {FORM_CHARACTERS} characters"),
+        (structured(), "structured_outputs is {}, but must be an object with one of json, json_object, regex, choice"),
+        (structured(json={}, regex="a"), "an object with one of json"),
+        ({"structured_outputs": []}, "an object with one of json"),
+        (structured(json="{"), "structured_outputs.json is '{', but must be a JSON schema"),
+        (structured(json=7), "structured_outputs.json is 7, but must be a JSON schema"),
+        (structured(regex=7), "structured_outputs.regex is 7, but must be a text"),
+        (
+            structured(choice=["a", ""]),
+            "structured_outputs.choice is .*, but must be a list of texts, none of them empty",
+        ),
+        (structured(choice=["x" * FORM_CHARACTERS, "y"]), "structured_outputs.choice is 65537 characters"),
+        ({**structured(regex="a"), "response_format": {"type": "json_object"}}, "left out beside response_format"),
+    ],
+)
+def test_a_form_that_cannot_be_read_is_named(fields, sentence):
+    with pytest.raises(InputError, match=sentence):
+        output_grammar(fields)
+
+
+def test_a_schema_that_is_nested_too_deep_is_refused():
+    deep: dict = {}
+    for _ in range(100_000):
+        deep = {"items": deep}
+    with pytest.raises(InputError, match="nested too deep"):
+        output_grammar(schema(deep))
+
+
+def test_what_vllm_alone_has_is_refused_by_name():
+    with pytest.raises(ApiError, match=r"structured_outputs\.structural_tag is not supported"):
+        output_grammar(structured(structural_tag="{}"))
+
+
+@pytest.mark.parametrize("pattern", ["a/b", "a\\/b", "\\\\/", "[/]", "a\\\\", "//"])
+def test_a_rule_of_a_regular_expression_ends_where_it_should(pattern):
+    rule = regex_rule(pattern)
+    assert not re.search(r"(?<!\\)(\\\\)*/", rule[1:-1])
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
+    publish(registry)
+    with serving(registry) as service:
+        yield service
+
+
+def test_the_grammar_reaches_the_engine_with_every_output(service):
+    response = service.chat(**schema(SCHEMA), n=2)
+    assert response.status_code == 200
+    sent = [arguments[0] for verb, arguments in service.worker.sent if verb == "submit"][-2:]
+    assert {submission.sampling.grammar for submission in sent} == {output_grammar(schema(SCHEMA))[0]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        (schema({"type": "objekt"}), "response_format"),
+        (schema({"$ref": "#/missing"}), "response_format"),
+        (structured(regex="("), "structured_outputs"),
+        (structured(grammar="start: missing"), "structured_outputs"),
+        ({**schema(SCHEMA), "ignore_eos": True}, "ignore_eos"),
+        ({**schema(SCHEMA), "min_tokens": 3}, "min_tokens"),
+    ],
+)
+def test_a_form_that_cannot_be_compiled_is_refused_in_openais_shape(service, fields, param):
+    response = service.complete(**fields)
+    error = error_of(response)
+    assert (response.status_code, error["param"], error["code"]) == (400, param, "invalid_value")

@@ -1,0 +1,110 @@
+"""Targets of requests: kept ones are answered, and what cannot be kept is refused at once with the time to come again."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from pliant.errors import InputError
+from serving.packing.settings import PackingSettings
+from tests.fixtures.packing.in_process import QUIET, error_of, packing, publish, serving
+from tests.fixtures.registry import FolderRegistry
+
+SLOW = {"max_tokens": 100, "temperature": 1, "stream": False}
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory):
+    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
+    publish(registry)
+    return registry
+
+
+@pytest.fixture
+def service(registry):
+    with serving(registry) as service:
+        yield service
+
+
+@pytest.fixture
+def busy(service):
+    """A service whose engine makes no step, with more waiting than it has places for."""
+    service.worker.held = True
+    replies = [service.wait(service.endpoint.open(request(service), service.endpoint.now)) for _ in range(300)]
+    yield service
+    for reply in replies:
+        reply.cancel()
+    service.worker.held = False
+
+
+def request(service):
+    from tests.serving.packing.test_endpoint import PLAIN
+
+    return replace(PLAIN, max_tokens=100)
+
+
+def test_an_answer_says_when_its_tokens_came_and_whether_its_targets_were_kept(service):
+    (choice,) = service.complete(slo_ttft_ms=50_000, slo_tpot_ms=10_000).json()["choices"]
+    facts = choice["pliant"]
+    assert 0 < facts["tpot_seconds"] < facts["ttft_seconds"] < 50 and facts["on_time"]
+    assert service.sample("pliant_targets_total", task="tales", kept="true") == 1
+    service.complete()
+    assert service.sample("pliant_targets_total", task="tales", kept="true") == 1, "it had none"
+
+
+def test_what_cannot_be_kept_is_refused_at_once_with_the_time_to_come_again(busy):
+    before, began = len(busy.worker.sent), time.perf_counter()
+    response = busy.complete(slo_ttft_ms=1)
+    assert time.perf_counter() - began < 1.0
+    error = error_of(response)
+    assert (response.status_code, error["code"]) == (503, "late")
+    assert "first token within 0.001 s" in error["message"] and int(response.headers["retry-after"]) >= 1
+    assert len(busy.worker.sent) == before, "the engine never hears of it"
+    assert busy.sample("pliant_outcomes_total", task="tales", outcome="dropped_refused") == 1
+    pending = busy.status()["pending"]
+    assert pending == 300
+
+
+def test_of_several_outputs_all_are_accepted_or_none(busy):
+    response = busy.complete(["a", "b", "c"], n=2, slo_ttft_ms=1)
+    assert response.status_code == 503
+    assert busy.status()["pending"] == 300
+
+
+def test_a_service_may_have_targets_of_its_own(registry):
+    with serving(registry, replace(QUIET, slo_ttft_ms=5000.0, slo_tpot_ms=70.0)) as service:
+        service.complete()
+        service.complete(slo_ttft_ms=9000)
+        sent = [arguments[0].prompt for verb, arguments in service.worker.sent if verb == "submit"]
+        assert [(prompt.ttft, prompt.tpot) for prompt in sent] == [(5.0, 0.07), (9.0, 0.07)]
+    for name in ("slo_ttft_ms", "slo_tpot_ms"):
+        with pytest.raises(InputError, match=f"PLIANT_{name.upper()} is -1"):
+            PackingSettings(**{name: -1})
+
+
+def test_an_overloaded_service_says_when_to_come_again(registry):
+    with serving(registry, replace(QUIET, max_waiting=300)) as service:
+        service.worker.held = True
+        replies = [service.wait(service.endpoint.open(request(service), service.endpoint.now)) for _ in range(300)]
+        response = service.complete()
+        assert (response.status_code, error_of(response)["code"]) == (429, "rate_limit_exceeded")
+        wait = service.engine.wait
+        assert wait > 0 and int(response.headers["retry-after"]) == min(max(1, -(-wait // 1)), 60)
+        for reply in replies:
+            reply.cancel()
+
+
+def test_a_policy_that_keeps_no_targets_refuses_nothing(registry):
+    with serving(registry, replace(QUIET, policy="paged")) as service:
+        service.worker.held = True
+        replies = [service.wait(service.endpoint.open(request(service), service.endpoint.now)) for _ in range(50)]
+        reply = service.wait(service.endpoint.open(replace(request(service), ttft=1e-6), service.endpoint.now))
+        assert service.engine.wait == 1.0
+        for each in (*replies, reply):
+            each.cancel()
+
+
+def test_a_plan_says_how_long_iterations_take():
+    assert packing("g", "p").steps.base == 1e-3
