@@ -42,7 +42,7 @@ MEASURING = {
 
 FILES = 25
 """The most files of one folder, without `__init__.py`."""
-MIRRORED = ("tests/fixtures", "tests/golden", "tests/gpu", "tests/attacks", "tests/chaos")
+MIRRORED = ("tests/fixtures", "tests/golden", "tests/gpu", "tests/attacks", "tests/chaos", "tests/conformance")
 """Folders of `tests` that mirror none of ours."""
 
 OFFLINE = ("training/*", "profiling/*")

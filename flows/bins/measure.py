@@ -225,6 +225,7 @@ def finish(
         files=dict(again.files),
         versions=versions(measured.engine),
         precision=measured.precision,
+        unpooled=encoder.head == "embedding",
     )
     progress(100, 100)
     fallbacks = list(dict.fromkeys((*measured.fallbacks, *again.fallbacks)))

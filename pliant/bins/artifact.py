@@ -6,7 +6,7 @@ Plain frozen values over numpy arrays; registry/codec.py writes them to disk.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +37,7 @@ class Encoder:
     max_length: int  # tokens, special ones included; longer texts are cut
     data: str  # fingerprint of the data that it was trained on, or of the model itself
     weights: Mapping[str, NDArray[np.float32]]
+    prompts: Mapping[str, str] = field(default_factory=dict)  # name -> text that is put before a text
 
     def __post_init__(self) -> None:
         if self.head not in HEADS:
@@ -79,6 +80,7 @@ class Bins:
     files: Mapping[str, str]  # compiled file -> SHA-256, relative to the cache folder of (encoder, device class)
     versions: Mapping[str, str]  # of the packages that compiled them
     precision: str = "float32"  # one of pliant.precision.PRECISIONS, that the runtimes compute in
+    unpooled: bool = False  # whether compiled files give the embeddings of tokens; those of former versions do not
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:

@@ -27,6 +27,7 @@ from serving.http.access.settings import access_of, check_access, names
 from serving.http.app import asks_for_prediction
 from serving.http.door.door import Door
 from serving.http.door.install import install
+from serving.http.request_id import RequestIdMiddleware
 from serving.http.routing import ErrorCounter
 
 OPTIONS: Mapping[str, Any] = {
@@ -38,7 +39,8 @@ OPTIONS: Mapping[str, Any] = {
 """Options of every BentoML service."""
 CORS: Mapping[str, Any] = {
     "allow_methods": ["GET", "POST"],
-    "allow_headers": ["authorization", "content-type", "x-pliant-deadline"],
+    "allow_headers": ["authorization", "content-type", "x-pliant-deadline", "x-request-id"],
+    "expose_headers": ["x-request-id"],
 }
 """What pages of other websites may send, where there are any that may."""
 
@@ -78,9 +80,13 @@ def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
 
 
 def with_access(app: FastAPI) -> Callable[[S], S]:
-    """Return a decorator of a BentoML service: nothing of it is answered before `AccessMiddleware` has let a request in."""
+    """Return a decorator of a BentoML service: nothing of it is answered before `AccessMiddleware` has let a request in.
+
+    Every answer, also one that is turned away there, has an x-request-id.
+    """
 
     def decorate(service: Any) -> Any:
+        service.add_asgi_middleware(RequestIdMiddleware)
         origins = names(os.environ.get("PLIANT_CORS_ORIGINS", ""))
         if origins:
             service.add_asgi_middleware(CORSMiddleware, allow_origins=origins, **CORS)

@@ -18,11 +18,20 @@ from serving.bins.messages import Output
 from serving.bins.request import Answer, Encoder
 
 
-def embeddings(answer: Answer, normalize: bool = True) -> list[Output]:
-    """Return the embedding [H] of each text; `normalize` scales it to length 1."""
-    if normalize and not answer.encoder.normalize:
-        return [_unit(output_H) for output_H in answer.outputs]
-    return list(answer.outputs)
+def embeddings(answer: Answer, normalize: bool = True, dimensions: int | None = None) -> list[Output]:
+    """Return the embedding [H] of each text; `normalize` scales it to length 1.
+
+    `dimensions`: only its first so many numbers, scaled after that; None: all. Raises `InputError` if it has fewer.
+    """
+    outputs = list(answer.outputs)
+    if dimensions is not None:
+        width = min(len(output_H) for output_H in outputs)
+        if dimensions > width:
+            raise InputError("dimensions", dimensions, f"at most {width}, the width of the encoder's embeddings")
+        outputs = [output_H[:dimensions] for output_H in outputs]
+    if normalize and (dimensions is not None or not answer.encoder.normalize):
+        return [_unit(output_H) for output_H in outputs]
+    return outputs
 
 
 def check_normalize(encoder: Encoder, normalize: bool) -> None:
@@ -53,9 +62,14 @@ def _unit(output_H: Output) -> Output:
     return output_H / np.float32(length) if length > 0 else output_H
 
 
-def _shares(logits_K: Output) -> NDArray[np.float32]:
+def sigmoid(logits: Output) -> NDArray[np.float32]:
+    """Return the sigmoid of each number."""
     with np.errstate(over="ignore"):  # exp may be inf, and 1 / inf is the 0 that is right
-        if len(logits_K) == 1:
-            return np.asarray(1 / (1 + np.exp(-logits_K)), np.float32)
-        powers_K = np.exp(logits_K - logits_K.max())
+        return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
+
+
+def _shares(logits_K: Output) -> NDArray[np.float32]:
+    if len(logits_K) == 1:
+        return sigmoid(logits_K)
+    powers_K = np.exp(logits_K - logits_K.max())
     return np.asarray(powers_K / powers_K.sum(), np.float32)

@@ -1,6 +1,7 @@
 """The HTTP routes of the bins service and their documentation. They call the endpoint in `app.state.endpoint`.
 
-Most routes follow text-embeddings-inference (serving/bins/tei.py), some OpenAI (serving/bins/openai.py), errors included.
+Most routes follow text-embeddings-inference (serving/bins/tei.py and the files that it names), those below /v1 OpenAI
+(serving/bins/openai.py), errors included.
 """
 
 from __future__ import annotations
@@ -10,16 +11,34 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from serving.bins import openai, tei
+from serving.bins import openai, rerank, tei, tokenizing, unpooled
 from serving.bins.schemas import Status, route_options
 from serving.http.api_errors import ErrorShape, error_response
 from serving.http.app import Handler, add_refresh, add_status, complete, endpoint_of, new_app
 from serving.http.openai import error_response as openai_errors
 from serving.http.routing import guarded
 
-TEI = {"/embed": tei.embed, "/predict": tei.predict, "/info": tei.info, "/health": tei.health}
-OPENAI = {"/v1/embeddings": openai.embeddings_route, "/v1/models": openai.models}
-POST_PATHS = ("/embed", "/predict", "/v1/embeddings")
+TEI = {
+    "/embed": tei.embed,
+    "/predict": tei.predict,
+    "/rerank": rerank.rerank,
+    "/similarity": tei.similarity,
+    "/embed_all": unpooled.embed_all,
+    "/embed_sparse": unpooled.embed_sparse,
+    "/tokenize": tokenizing.tokenize,
+    "/decode": tokenizing.decode,
+    "/info": tei.info,
+    "/health": tei.health,
+}
+OPENAI = {
+    "/v1/embeddings": openai.embeddings_route,
+    "/v1/rerank": rerank.rerank_documents,
+    "/v2/rerank": rerank.rerank_documents,  # where clients of Cohere's second version look
+    "/v1/models": openai.models,
+}
+FREQUENT = ("/embed", "/predict", "/v1/embeddings")
+GET_PATHS = ("/info", "/health", "/v1/models")
+ROOT_ONLY = ("/v1/models",)
 BASE = "/{task}"
 
 
@@ -30,9 +49,9 @@ def create_app(swagger: Path) -> FastAPI:
     refresh = add_refresh(app)
     handlers = _handlers()
     for path, handler in handlers.items():
-        app.add_api_route(path, handler, name=path, **route_options(path, path.endswith(POST_PATHS)))
+        app.add_api_route(path, handler, name=path, **route_options(path, not path.endswith(GET_PATHS)))
     any_head = guarded(tei.answer, endpoint_of, tei.error_response)
-    hot = {path: handler for path, handler in handlers.items() if path.endswith(POST_PATHS)}
+    hot = {path: handler for path, handler in handlers.items() if not path.endswith(GET_PATHS)}
     app = complete(app, {**hot, "/refresh": refresh, "/": any_head}, swagger, _shape_of)
     # Last: a wrong method for /status gets the Allow of the first path that fits, and this one fits any of one part.
     app.router.routes.append(Route(BASE, any_head, methods=["POST"]))
@@ -42,11 +61,13 @@ def create_app(swagger: Path) -> FastAPI:
 def _shape_of(path: str) -> ErrorShape:
     if path in ("/refresh", "/status", "/metrics"):
         return error_response
-    return openai_errors if path.endswith(("/v1/embeddings", "/v1/models")) else tei.error_response
+    return openai_errors if path.endswith(tuple(OPENAI)) else tei.error_response
 
 
 def _handlers() -> dict[str, Handler]:
     """Return the handlers by path; the most frequent, which match fastest, come first."""
     handlers = {path: guarded(handle, endpoint_of, tei.error_response) for path, handle in TEI.items()}
     handlers |= {path: guarded(handle, endpoint_of, openai_errors) for path, handle in OPENAI.items()}
-    return handlers | {BASE + path: handler for path, handler in handlers.items() if path != "/v1/models"}
+    rest = [path for path in handlers if path not in FREQUENT]
+    ordered = [(base, path) for paths in (FREQUENT, rest) for base in ("", BASE) for path in paths]
+    return {base + path: handlers[path] for base, path in ordered if not base or path not in ROOT_ONLY}

@@ -6,6 +6,7 @@ processes load them, and this process stays small.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +35,8 @@ class ServedEncoder:
     tokenizer: str  # tokenizer.json
     longest: int  # tokens that it can read
     max_length: int  # tokens that are read: at most those of its longest runtime
+    prompts: Mapping[str, str]  # name -> text that is put before a text
+    vocabulary: int  # token ids are below this number
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,8 @@ def _served(encoder: Encoder, folder: Path, published: Published) -> ServedEncod
         tokenizer=encoder.tokenizer,
         longest=encoder.max_length,
         max_length=encoder.max_length,
+        prompts=encoder.prompts,
+        vocabulary=int(json.loads(encoder.config).get("vocab_size", 0)),
     )
 
 

@@ -11,7 +11,7 @@ from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.device import reporting_memory
 from pliant.errors import InputError
 from registry import codec
-from serving.bins.messages import BinsBuild, Output, Payload, StreamBuild
+from serving.bins.messages import BinsBuild, Output, Payload, StreamBuild, UnpooledPayload
 from serving.workers.on_device import prepare, usable_precision
 
 SHORT = 8  # tokens of the dynamic runtime's shorter warm-up
@@ -66,7 +66,8 @@ class BinsModel:
 
     def run(self, setting: int, payloads: Sequence[Payload]) -> tuple[Sequence[Output], float]:
         runtime, local, _ = self._shape(setting)
-        run = runtime.run(local, payloads)
+        unpooled = [number for number, payload in enumerate(payloads) if isinstance(payload, UnpooledPayload)]
+        run = runtime.run(local, payloads, unpooled)
         return run.outputs, run.seconds
 
     def load(self, number: int) -> None:

@@ -7,24 +7,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
+
 from pliant.bins.artifact import Shape
+from pliant.errors import InputError
+from pliant.models.text import USUAL
 from serving.answers import Completed, Rejected
 from serving.bins.catalog import Catalog, ServedEncoder, ServedStream
-from serving.bins.reading import TokenReader, Tokens
-from serving.bins.request import Answer, TextRequest
+from serving.bins.messages import UnpooledPayload
+from serving.bins.reading import Token, TokenReader, Tokens
+from serving.bins.request import Answer, Encoder, Input, TextRequest, TokenIds, TokensRequest, is_reranker
 from serving.bins.settings import BinsSettings
 from serving.http import tei
 from serving.http.api_errors import ApiError, api_error_of_drop
+from serving.http.json_body import shorten
 from serving.http.routing import select, unknown_task
 from serving.lifecycle.endpoint import Endpoint, described_devices
 from serving.lifecycle.generation import Generation
 from serving.window import run_each, width
 
-WRONG_HEAD = {"embedding": "Model is not an embedding model", "classification": "Model is not a classifier model"}
-"""TEI's error message, by the head that is missing."""
+WRONG_HEAD = {
+    "embedding": "Model is not an embedding model",
+    "classification": "Model is not a classifier model",
+    "reranker": "model is not a re-ranker model",
+}
+"""TEI's error message, by what the encoder cannot do."""
 ORIGINS = ("stream_version", "bin")
 """Labels of the metric pliant_answers."""
 
+MAX_UNPOOLED = 4096  # tokens of a request that get an embedding each: some 20 MB as JSON, at a width of 384
 AT_ONCE = 16 * 1024  # characters of a request that are tokenized before other requests have a turn
 
 
@@ -40,10 +51,11 @@ class Handler:
 def handlers_of(catalog: Catalog) -> dict[str, Handler]:
     """Return the streams of a catalog with their tokenizers. Raises `ArtifactError` for an unusable tokenizer."""
     shapes = [bin_name(shape) for _, shape in catalog.shapes]
-    return {
-        name: Handler(served, TokenReader(served.encoder.tokenizer, served.encoder.max_length), shapes)
-        for name, served in catalog.streams.items()
-    }
+    return {name: Handler(served, _reader(served.encoder), shapes) for name, served in catalog.streams.items()}
+
+
+def _reader(encoder: ServedEncoder) -> TokenReader:
+    return TokenReader(encoder.tokenizer, encoder.max_length, encoder.vocabulary)
 
 
 def bin_name(shape: Shape) -> str:
@@ -59,16 +71,17 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         return list(self._generations.present.handlers)
 
     def select(self, name: object, field: str, head: str | None) -> str:
-        """Return the stream that a request names in `field`, or else the only one (with this head).
+        """Return the stream that a request names in `field`, or else the only one (that does what `head` says).
 
-        Raises `InputError` if a name is needed, `ApiError` (404) for a stream that is not served, (424) for another head.
+        `head`: a key of `WRONG_HEAD`, or None for any. Raises `InputError` if a name is needed, `ApiError` (404) for a
+        stream that is not served, (424) for one that does something else.
         """
         served = self._generations.present.handlers
         streams = list(served)
         if name is None:
-            streams = [stream for stream in served if head in (None, served[stream].served.encoder.head)] or streams
+            streams = [stream for stream in served if head in _abilities(served[stream].served.encoder)] or streams
         name = select(name, field, streams)
-        if head not in (None, served[name].served.encoder.head):
+        if head not in _abilities(served[name].served.encoder):
             raise ApiError(424, "wrong_head", WRONG_HEAD[str(head)], field)
         return name
 
@@ -84,6 +97,8 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         results = None
         while results is None:
             present, handler, tokens = await self._read(request)
+            if request.unpooled:
+                _check_unpooled(handler, tokens)
             limit = handler.served.bins.slo if request.deadline is None else request.deadline
             results = await self._submit(request, present, tokens, arrived + limit)
         for result in results:
@@ -113,7 +128,8 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
 
         async def submit(text: Tokens) -> Completed | Rejected:
             nonlocal rejected
-            left, payload = deadline - self.now, (text.ids, text.types)
+            left = deadline - self.now
+            payload = UnpooledPayload(text.ids, text.types) if request.unpooled else (text.ids, text.types)
             result = await present.driver.submit(request.task, left, 1.0, payload, len(text.ids), client=request.client)
             rejected |= isinstance(result, Rejected)
             return result
@@ -129,29 +145,52 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
     async def _read(self, request: TextRequest) -> tuple[Generation[Catalog, Handler], Handler, list[Tokens]]:
         """Return the present generation, the request's handler there, and the tokens of all texts."""
         while True:
-            present = self._generations.present
-            if request.task not in present.handlers:  # a new generation lacks the stream
-                raise unknown_task(request.task, "task", present.handlers)
-            handler = present.handlers[request.task]
+            present, handler = self._generations.present, self._handler(request.task)
             tokens, read = [], 0
-            for first, second in request.texts:
+            for text in request.texts:
                 if read > AT_ONCE:
                     await asyncio.sleep(0)
                     read = 0
-                tokens.append(self._tokens(handler, request, first, second))
-                read += len(first) + len(second or "")
+                tokens.append(self._tokens(handler, request, text))
+                read += len(text.ids) if isinstance(text, TokenIds) else len(text[0]) + len(text[1] or "")
             if present is self._generations.present:
                 return present, handler, tokens
 
-    def _tokens(self, handler: Handler, request: TextRequest, first: str, second: str | None) -> Tokens:
-        tokens = handler.reader.read(first, second, request.left)
+    def _tokens(self, handler: Handler, request: TextRequest, text: Input) -> Tokens:
+        if isinstance(text, TokenIds):
+            check_ids(text, handler.reader.vocabulary)
+        if request.prompt_name is not None:
+            text = _prompted(handler, text, request.prompt_name, request.left)
+        if isinstance(text, TokenIds):
+            tokens = handler.reader.read_ids(text.ids, request.left)
+        else:
+            tokens = handler.reader.read(*text, request.left)
         if tokens.truncated:
             max_length = handler.served.encoder.max_length
             if not request.truncate:
                 raise tei.too_long(max_length)
-            if request.left and second is not None:
+            if request.left and not isinstance(text, TokenIds) and text[1] is not None:
                 raise tei.not_left(max_length, "a pair")
         return tokens
+
+    async def tokenize(self, request: TokensRequest) -> list[list[Token]]:
+        """Return the tokens of each text, however long. Raises `ApiError` for a prompt that the encoder lacks."""
+        handler = self._handler(request.task)
+        prompt = "" if request.prompt_name is None else _prompt(handler.served.encoder, request.prompt_name)
+        tokens = handler.reader.tokens
+        return await run_in_threadpool(lambda: [tokens(prompt + text, request.special) for text in request.texts])
+
+    async def decode(self, task: str, texts: Sequence[Sequence[int]], skip_special: bool) -> list[str]:
+        """Return the text of each list of token ids."""
+        decode = self._handler(task).reader.decode
+        return await run_in_threadpool(lambda: [decode(ids, skip_special) for ids in texts])
+
+    def _handler(self, task: str) -> Handler:
+        """Return a stream of the present generation, which may lack one that was selected before."""
+        served = self._generations.present.handlers
+        if task not in served:
+            raise unknown_task(task, "task", served)
+        return served[task]
 
     def _count(self, task: str, handler: Handler, result: Completed | Rejected) -> None:
         self.metrics.answered(task, result)
@@ -172,6 +211,54 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
             "placement": present.catalog.placement,
             "streams": [_stream(handler.served) for handler in present.handlers.values()],
         }
+
+
+def check_ids(text: TokenIds, vocabulary: int) -> None:
+    """Raise `InputError` for a token id that the encoder does not know."""
+    highest = max(text.ids)
+    if highest >= vocabulary:
+        wanted = f"below {vocabulary}, as these are no token ids of this encoder's own tokenizer"
+        raise InputError(text.name, f"a list with the id {highest}", wanted)
+
+
+def _check_unpooled(handler: Handler, texts: Sequence[Tokens]) -> None:
+    """Raise `ApiError` (424) if a stream's runtimes give no embeddings of tokens, (413) for too many tokens."""
+    bins = handler.served.bins
+    if bins.engine == "onnx" and not bins.unpooled:
+        message = f"`embed_all` is not available for {bins.name}: its runtimes were compiled without; profile it again"
+        raise ApiError(424, "not_compiled", message)
+    count = sum(len(text.ids) for text in texts)
+    if count > MAX_UNPOOLED:
+        message = f"inputs have {count} tokens together, but must have at most {MAX_UNPOOLED}, each with an embedding"
+        raise ApiError(413, "too_many_tokens", message, "inputs")
+
+
+def _abilities(encoder: Encoder) -> tuple[str | None, ...]:
+    """Return what an encoder does: its head, and reranking where that gives one score; None stands for anything."""
+    return None, encoder.head, *(("reranker",) if is_reranker(encoder) else ())
+
+
+def _prompted(handler: Handler, text: Input, name: str, left: bool) -> Input:
+    """Return the text behind the prompt of this name. Token ids become text for that, as in TEI.
+
+    Ids that are far too many are cut before, at the end (`left`: the beginning) where tokens are cut later.
+    """
+    prompt = _prompt(handler.served.encoder, name)
+    if isinstance(text, TokenIds):
+        most = USUAL * handler.served.encoder.max_length
+        return prompt + handler.reader.decode(text.ids[-most:] if left else text.ids[:most]), None
+    return prompt + text[0], text[1]
+
+
+def _prompt(encoder: Encoder, name: str) -> str:
+    """Return the prompt of this name. Raises `ApiError` with TEI's status if there is none."""
+    if name in encoder.prompts:
+        return encoder.prompts[name]
+    known = ", ".join(map(shorten, encoder.prompts))
+    wanted = (
+        f"one of {known}" if known else "left out: no prompts were found in the Sentence Transformers configuration"
+    )
+    raise ApiError(413, "unknown_prompt", f"prompt_name is {shorten(name)}, but must be {wanted}", "prompt_name")
 
 
 def _stream(served: ServedStream) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,16 @@ from serving.workers.device_plan import BuildPlan, DevicePlan
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
 """A text as its encoder reads it: token ids [N], and for each the text of a pair that it belongs to (0 or 1) [N]."""
 
+
+class UnpooledPayload(NamedTuple):
+    """A text each token of which gets an embedding: ids and types as in `Payload`."""
+
+    ids: NDArray[np.int32]
+    types: NDArray[np.int8]
+
+
 Output = NDArray[np.float32]
-"""Logits [K] or an embedding [H]."""
+"""Logits [K] or an embedding [H]; of an `UnpooledPayload` the embeddings [N, H] of its tokens."""
 
 
 @dataclass(frozen=True, slots=True)

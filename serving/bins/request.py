@@ -10,12 +10,24 @@ from starlette.requests import Request
 
 from pliant.errors import InputError
 from serving.bins.messages import Output
+from serving.bins.reading import Token
 from serving.client import ANYBODY, Client
 from serving.http import routing
 from serving.http.json_body import deadline, shorten
-from serving.http.texts import Texts
 
 DEADLINE = "x-pliant-deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIds:
+    """A text as token ids of the encoder's own tokenizer. Special tokens are there only if the client put them there."""
+
+    name: str  # in errors
+    ids: tuple[int, ...]  # at least one, from 0 on
+
+
+Input = tuple[str, str | None] | TokenIds
+"""A text (its second is None), a pair of texts, or token ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +35,23 @@ class TextRequest:
     """Texts for one stream. Each is scheduled by itself; all get outputs, or the request fails."""
 
     task: str
-    texts: Texts
+    texts: Sequence[Input]
     deadline: float | None = None  # seconds from arrival; None: the stream's SLO
     truncate: bool = True  # or a text that is too long is an error
     left: bool = False  # truncate at the beginning
     client: Client = ANYBODY
+    prompt_name: str | None = None  # of the encoder's prompt that is put before each single text
+    unpooled: bool = False  # an embedding [N, H] for each token instead of one
+
+
+@dataclass(frozen=True, slots=True)
+class TokensRequest:
+    """Texts whose tokens are wanted, for one stream."""
+
+    task: str
+    texts: Sequence[str]
+    special: bool = True  # with the special tokens that the tokenizer adds
+    prompt_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +89,13 @@ class Encoder(Protocol):
     def normalize(self) -> bool: ...
     @property
     def max_length(self) -> int: ...
+    @property
+    def prompts(self) -> Mapping[str, str]: ...
+
+
+def is_reranker(encoder: Encoder) -> bool:
+    """Whether the encoder gives one score for a pair of texts: it classifies, and has a single class."""
+    return encoder.head == "classification" and len(encoder.classes) < 2
 
 
 class Endpoint(routing.Endpoint, Protocol):
@@ -77,6 +108,8 @@ class Endpoint(routing.Endpoint, Protocol):
     def describe(self, task: str) -> Encoder: ...
     def status(self) -> dict[str, Any]: ...
     async def run(self, request: TextRequest, arrived: float) -> Answer: ...
+    async def tokenize(self, request: TokensRequest) -> list[list[Token]]: ...
+    async def decode(self, task: str, texts: Sequence[Sequence[int]], skip_special: bool) -> list[str]: ...
 
 
 def read_deadline(request: Request, fields: Mapping[str, Any], maximum: float) -> float | None:

@@ -104,7 +104,10 @@ class OpenaiModels(BaseModel):
     data: list[OpenaiModel]
 
 
-def object_body(required: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `requestBody` of a route that takes a JSON object with one required field, or none if that is empty."""
-    schema = {"type": "object", **({"required": [required]} if required else {}), "properties": fields}
+def object_body(required: str, fields: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """Return the `requestBody` of a route that takes a JSON object with one required field, or none if that is empty.
+
+    `others`: further required fields.
+    """
+    schema = {"type": "object", **({"required": [required, *others]} if required else {}), "properties": fields}
     return {"required": True, "content": {"application/json": {"schema": schema}}}

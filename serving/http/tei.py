@@ -19,7 +19,7 @@ from serving.http.api_errors import ApiError, json_response
 from serving.http.json_body import shorten
 from serving.http.texts import RawText, check_count
 
-VERSION = "1.6.0"  # of TEI's interface that this follows
+VERSION = "1.9.0"  # of TEI's interface that this follows
 KINDS: Mapping[int, tuple[int, str]] = {
     424: (424, "Backend"),
     429: (429, "Overloaded"),
@@ -120,13 +120,13 @@ def not_left(max_tokens: int, which: str = "a text") -> ApiError:
 
 
 def classifier_type(classes: tuple[str, ...]) -> dict[str, Any]:
-    """Return the `model_type` of /info for a classifier, or, without classes, for a regressor."""
+    """Return the `model_type` of /info for a classifier; with one class or none it is a reranker, as in TEI."""
     names = classes or ("LABEL_0",)
     labels = {
         "id2label": {str(index): name for index, name in enumerate(names)},
         "label2id": {name: index for index, name in enumerate(names)},
     }
-    return {"classifier": labels} if classes else {"reranker": labels}
+    return {"classifier": labels} if len(names) > 1 else {"reranker": labels}
 
 
 def info(model: str, kind: Mapping[str, Any], max_length: int, max_waiting: int, max_texts: int) -> dict[str, Any]:

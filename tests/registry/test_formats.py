@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pliant.bins.artifact import Bins, Encoder
@@ -9,6 +11,9 @@ from pliant.cascade.artifact import Cascade, Outputs
 from pliant.models.artifact import Classifier
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.tokens.artifact import Backbone, Profile, Task, Variant
+from registry import codec
+from tests.fixtures.bins.encoders import tiny_encoder
+from tests.fixtures.bins.tiny import some_bins
 
 STORED = {
     Backbone: ("tokens-backbone", 1),
@@ -30,3 +35,16 @@ STORED = {
 @pytest.mark.parametrize("artifact", STORED, ids=lambda artifact: artifact.KIND)
 def test_kinds_and_schemas_are_those_that_were_released(artifact):
     assert STORED[artifact] == (artifact.KIND, artifact.SCHEMA)
+
+
+def test_encoders_and_bins_of_former_versions_are_read_without_what_they_did_not_have(tmp_path):
+    lacking = {
+        Encoder: ("prompts", tiny_encoder(prompts={"query": "q: "})),
+        Bins: ("unpooled", some_bins(unpooled=True)),
+    }
+    for kind, (name, artifact) in lacking.items():
+        files = codec.encode(artifact)
+        document = json.loads(files[codec.VALUES])
+        del document["values"][name]
+        former = codec.decode(kind, {**files, codec.VALUES: json.dumps(document).encode()}, tmp_path)
+        assert not getattr(former, name) and getattr(codec.decode(kind, files, tmp_path), name)

@@ -1,7 +1,8 @@
 """Where the encoders of the bins system come from: a classifier trained here, or a model of a folder or the hub.
 
-A model with the head of a sequence classifier becomes a classifier. One without it, or of sentence-transformers (it has
-a modules.json), becomes an embedding, pooled and normalised as that file says.
+A model with the head of a sequence classifier becomes a classifier; with a head of one output, such as a cross-encoder's,
+it becomes a reranker. One without it, or of sentence-transformers (it has a modules.json), becomes an embedding, pooled and
+normalised as that file says, with the prompts of its config_sentence_transformers.json.
 """
 
 from __future__ import annotations
@@ -89,11 +90,13 @@ def load(address: str, name: str, max_length: int | None = None) -> Encoder:
         model, tokenizer = _module(rest, head), read_tokenizer(rest).to_str()
         settings = files("sentence_bert_config.json")
         own = settings.get("max_seq_length") if isinstance(settings, dict) else None
+        prompts = _prompts(files("config_sentence_transformers.json"))
     length, arrays = _length(max_length, positions(model), own), weights(model)
     config = model.config.to_json_string(use_diff=False)  # type: ignore[union-attr,operator]
     classes = _classes(model) if head.kind == "classification" else ()
     data = fingerprint(config, tokenizer, arrays)
-    return Encoder(name, head.kind, classes, head.pooling, head.normalize, config, tokenizer, length, data, arrays)
+    values = (config, tokenizer, length, data, arrays, prompts)
+    return Encoder(name, head.kind, classes, head.pooling, head.normalize, *values)
 
 
 def fingerprint(config: str, tokenizer: str, arrays: Mapping[str, NDArray[np.float32]]) -> str:
@@ -144,6 +147,14 @@ def _pooling(config: dict[str, Any] | list[Any] | None) -> str:
     if len(modes) != 1 or modes[0] not in POOLINGS.values():
         raise InputError("pooling of the encoder", ", ".join(modes) or "none", "mean or cls")
     return modes[0]
+
+
+def _prompts(config: dict[str, Any] | list[Any] | None) -> dict[str, str]:
+    """Return the prompts by name; none where the model has no such file."""
+    prompts = config.get("prompts") if isinstance(config, dict) else None
+    if not isinstance(prompts, dict):
+        return {}
+    return {str(name): prompt for name, prompt in prompts.items() if isinstance(prompt, str)}
 
 
 def _in_folder(folder: Path) -> Fetch:

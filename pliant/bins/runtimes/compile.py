@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pliant import fallbacks
 from pliant.bins.artifact import ENGINES, Encoder, Shape
 from pliant.bins.runtimes.cache import store
 from pliant.bins.runtimes.graphs import EagerEngine
-from pliant.bins.runtimes.model import HeadedEncoder, load_model
-from pliant.bins.runtimes.padding import padded, size_text
+from pliant.bins.runtimes.model import HeadedEncoder, WithTokens, load_model
+from pliant.bins.runtimes.padding import OUTPUT, TOKENS, padded, size_text
 from pliant.errors import ArtifactError, InputError, PliantError
 from pliant.models.convert import convert
 from pliant.precision import FLOAT32, dtype_of
@@ -134,13 +135,13 @@ def _attempt(model: HeadedEncoder, opset: int, attention: str, target: Path, pro
 
 def _export(model: HeadedEncoder, opset: int, path: Path) -> None:
     program = torch.onnx.export(
-        model,
+        WithTokens(model) if model.embeds else model,
         _example(model, *_free(model)),
         dynamo=True,
         dynamic_shapes=({0: "batch", 1: "length"},) * len(model.inputs),
         opset_version=opset,
         input_names=list(model.inputs),
-        output_names=["output"],
+        output_names=[OUTPUT, TOKENS] if model.embeds else [OUTPUT],
         verbose=False,
     )
     assert program is not None, "dynamo gives a program"
@@ -154,10 +155,18 @@ def _difference(model: HeadedEncoder, target: Path) -> str:
     shape = Shape(_free(model)[1], 3)
     texts = [np.arange(1, 1 + length, dtype=np.int32) for length in (shape.length, shape.length // 2 + 1, 1)]
     batch = padded(shape, [(ids, np.zeros(len(ids), np.int8)) for ids in texts], model.pad, model.typed)
-    expected_BK = EagerEngine(model, torch.device("cpu")).open(shape)(batch)
-    found_BK = OnnxEngine(target, 1).open(shape)(batch)
-    off = float(np.abs(found_BK - expected_BK).max() / np.abs(expected_BK).max())
+    eager, onnx = EagerEngine(model, torch.device("cpu")), OnnxEngine(target, 1)
+    call = onnx.open(shape)
+    off = _share_off(call(batch), eager.open(shape)(batch))
+    if model.embeds:
+        valid_BN = batch["attention_mask"].astype(bool)
+        tokens, expected = (engine.open_tokens(shape)(batch)[valid_BN] for engine in (onnx, eager))
+        off = max(off, _share_off(tokens, expected))
     return "" if off <= TOLERANCE else f"outputs differ from the model's by {off:.1%}"
+
+
+def _share_off(output: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+    return float(np.abs(output - expected).max() / np.abs(expected).max())
 
 
 def _aot(model: HeadedEncoder, shapes: Sequence[Shape], target: Path, progress: Progress) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -45,13 +45,24 @@ class EagerEngine:
         del shape
         return self._call
 
+    def open_tokens(self, shape: Shape) -> Call:
+        """Return the function that gives the embeddings [B, N, H] of all tokens of a `HeadedEncoder`, at any shape."""
+        del shape
+        return self._call_tokens
+
     def _call(self, batch: Batch) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            return to_host(self._model(**self._inputs(batch)))
+
+    def _call_tokens(self, batch: Batch) -> NDArray[np.float32]:
+        model: Any = self._model
+        with torch.inference_mode():
+            return to_host(model.with_tokens(**self._inputs(batch))[1])
+
+    def _inputs(self, batch: Batch) -> dict[str, Tensor]:
         """Leave out a mask without padding: attention is faster then, and the model need not check it."""
         inputs = {name: array for name, array in batch.items() if name != "attention_mask" or not array.all()}
-        with torch.inference_mode():
-            return to_host(
-                self._model(**{name: torch.from_numpy(array).to(self._device) for name, array in inputs.items()})
-            )
+        return {name: torch.from_numpy(array).to(self._device) for name, array in inputs.items()}
 
 
 class GraphsEngine:
@@ -89,6 +100,10 @@ class GraphsEngine:
                 return to_host(replay())
 
         return self._in_turn(call)
+
+    def open_tokens(self, shape: Shape) -> Call:
+        """Return the function that gives the embeddings of all tokens. It runs eagerly, as few requests want them."""
+        return self._in_turn(self._eager.open_tokens(shape))
 
     def _in_turn(self, call: Call) -> Call:
         def locked_call(batch: Batch) -> NDArray[np.float32]:

@@ -23,14 +23,15 @@ from pliant.models.classifier import positions
 class HeadedEncoder(nn.Module):
     """From tokens to [B, K]: logits, or an embedding (K = H) pooled over valid tokens and normalised if configured so.
 
-    `inputs`: the names of its arguments, in order. `pad`: the id of the padding token. `positions`: most tokens of a
-    text.
+    `embeds`: whether it gives embeddings. `inputs`: the names of its arguments, in order. `pad`: the id of the padding
+    token. `positions`: most tokens of a text.
     """
 
     def __init__(self, model: nn.Module, head: str, pooling: str = "", normalize: bool = False) -> None:
         super().__init__()
         self.model = model
         self._head, self._pooling, self._normalize = head, pooling, normalize
+        self.embeds = head == "embedding"
         config: Any = model.config
         takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
         self.typed = takes_types and getattr(config, "type_vocab_size", 2) > 1
@@ -45,13 +46,22 @@ class HeadedEncoder(nn.Module):
 
         Without a mask no token is padding.
         """
-        types = {"token_type_ids": token_type_ids} if self.typed else {}
-        out = self.model(input_ids=input_ids, attention_mask=attention_mask, **types)
         if self._head == "classification":
-            logit_BK: Tensor = out.logits
+            logit_BK: Tensor = self._run(input_ids, attention_mask, token_type_ids).logits
             return logit_BK
-        pooled_BH = self._pool(out.last_hidden_state, attention_mask)
-        return nn.functional.normalize(pooled_BH, dim=-1) if self._normalize else pooled_BH
+        return self.with_tokens(input_ids, attention_mask, token_type_ids)[0]
+
+    def with_tokens(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the embeddings [B, H], and those of all tokens [B, N, H] that they are pooled from, padding included."""
+        token_BNH: Tensor = self._run(input_ids, attention_mask, token_type_ids).last_hidden_state
+        pooled_BH = self._pool(token_BNH, attention_mask)
+        return (nn.functional.normalize(pooled_BH, dim=-1) if self._normalize else pooled_BH), token_BNH
+
+    def _run(self, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> Any:
+        types = {"token_type_ids": token_type_ids} if self.typed else {}
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, **types)
 
     def _pool(self, token_BNH: Tensor, valid_BN: Tensor | None) -> Tensor:
         token_BNH = token_BNH.float()  # a sum over many tokens would lose digits in half precision
@@ -61,6 +71,20 @@ class HeadedEncoder(nn.Module):
             return token_BNH.mean(1)
         weight_BN1 = valid_BN.unsqueeze(-1).to(token_BNH.dtype)
         return (token_BNH * weight_BN1).sum(1) / weight_BN1.sum(1)
+
+
+class WithTokens(nn.Module):
+    """An embedding encoder that gives the embeddings of all tokens too, as a module for exporters."""
+
+    def __init__(self, model: HeadedEncoder) -> None:
+        super().__init__()
+        self.headed = model
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return as `HeadedEncoder.with_tokens`."""
+        return self.headed.with_tokens(input_ids, attention_mask, token_type_ids)
 
 
 def module(config: Mapping[str, Any], head: str) -> nn.Module:

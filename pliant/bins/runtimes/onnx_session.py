@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 import onnxruntime
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 
 from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.onnx_export import FATAL, MODEL
-from pliant.bins.runtimes.padding import Batch
+from pliant.bins.runtimes.padding import OUTPUT, TOKENS, Batch
+from pliant.errors import InputError
 
 EXACT = 1  # the arena grows by what is needed, not to the next power of two
 
@@ -25,6 +27,8 @@ class OnnxEngine:
 
     def __init__(self, folder: Path, threads: int) -> None:
         self._path, self._threads = str(folder / MODEL), threads
+        # Weak: a shape that is no longer loaded frees its session.
+        self._sessions = WeakValueDictionary[Shape, onnxruntime.InferenceSession]()
         memory, kind = onnxruntime.OrtMemType.DEFAULT, onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
         exact = onnxruntime.OrtArenaCfg({"arena_extend_strategy": EXACT})
         onnxruntime.create_and_register_allocator(onnxruntime.OrtMemoryInfo("Cpu", kind, 0, memory), exact)
@@ -34,9 +38,27 @@ class OnnxEngine:
         session = onnxruntime.InferenceSession(self._path, self._options(shape), providers=["CPUExecutionProvider"])
         names = [node.name for node in session.get_inputs()]
 
+        self._sessions[shape] = session
+
         def call(batch: Batch) -> NDArray[np.float32]:
-            output_BK: NDArray[np.float32] = session.run(None, {name: batch[name] for name in names})[0]
+            output_BK: NDArray[np.float32] = session.run([OUTPUT], {name: batch[name] for name in names})[0]
             return output_BK
+
+        return call
+
+    def open_tokens(self, shape: Shape) -> Callable[[Batch], NDArray[np.float32]]:
+        """Return the function that gives the embeddings [B, N, H] of all tokens, in the session of a shape that is open.
+
+        Raises `InputError` for a file that was compiled without them.
+        """
+        session = self._sessions[shape]
+        if TOKENS not in [node.name for node in session.get_outputs()]:
+            raise InputError("unpooled", True, "false, as the encoder's file was compiled without embeddings of tokens")
+        names = [node.name for node in session.get_inputs()]
+
+        def call(batch: Batch) -> NDArray[np.float32]:
+            token_BNH: NDArray[np.float32] = session.run([TOKENS], {name: batch[name] for name in names})[0]
+            return token_BNH
 
         return call
 

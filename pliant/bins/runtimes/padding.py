@@ -22,6 +22,10 @@ Batch = dict[str, NDArray[np.int64]]
 """By argument of the model, [B, N] each: `input_ids`, `attention_mask`, and `token_type_ids` where it takes them."""
 
 
+OUTPUT, TOKENS = "output", "tokens"
+"""Names of a compiled model's outputs: embeddings or logits, and the embeddings of all tokens."""
+
+
 def check(shape: Shape, payloads: Sequence[Payload]) -> None:
     """Check that the texts fit the shape.
 

@@ -7,7 +7,7 @@ nor decides.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -36,7 +36,7 @@ __all__ = ["BinsRuntime", "Payload", "Run"]
 class Run:
     """The result of one launch: an output per text, and the seconds it took, including padding and copies."""
 
-    outputs: list[NDArray[np.float32]]  # [K] each: logits, or the embedding
+    outputs: list[NDArray[np.float32]]  # [K] each: logits, or the embedding; unpooled [N, H], one a token
     seconds: float
 
 
@@ -45,6 +45,13 @@ class Engine(Protocol):
 
     def open(self, shape: Shape) -> Call:
         """Load the runtime of a shape: it takes arrays of exactly that shape (a dynamic one: up to it), returns [B, K]."""
+
+    def open_tokens(self, shape: Shape) -> Call:
+        """Return the function that gives the embeddings [B, N, H] of all tokens for a shape that is loaded."""
+
+
+Outputs = Callable[[Shape, Call, Sequence[Payload]], list[NDArray[np.float32]]]
+"""Runs texts in the runtime of a shape."""
 
 
 class BinsRuntime:
@@ -79,7 +86,7 @@ class BinsRuntime:
         for shape in shapes:
             if shape.length > longest:
                 raise InputError("shape", size_text(shape), f"at most {longest} tokens long for {encoder.name}")
-        self.shapes, self._pad, self._typed = tuple(shapes), model.pad, model.typed
+        self.shapes, self._pad, self._typed, self._embeds = tuple(shapes), model.pad, model.typed, model.embeds
         self._name, self._notes, self._pieces = encoder.name, dict[str, None](), Pieces(torch.device(device))
         check_engine(engine, precision)
         dtype = dtype_of(precision, device)
@@ -108,28 +115,48 @@ class BinsRuntime:
                 same
             )  # The former ones live until then: the graphs' memory pool must not become empty.
 
-    def run(self, setting: int, payloads: Sequence[Payload]) -> Run:
+    def run(self, setting: int, payloads: Sequence[Payload], unpooled: Collection[int] = ()) -> Run:
         """Return the texts' outputs. Raises `InputError` for texts that do not fit, or a shape that is not loaded.
 
-        Texts for which the device lacks memory run in smaller batches in the dynamic runtime, where that is loaded.
+        `unpooled`: the texts, by their index, whose tokens get an embedding each; only an embedding encoder has these. Texts
+        for which the device lacks memory run in smaller batches in the dynamic runtime, where that is loaded.
         """
         start = time.perf_counter()
         shape, call = self._known(setting), self._calls.get(setting)
         if call is None:
             raise InputError("setting", setting, f"one that is loaded, {sorted(self._calls)}")
         check(shape, payloads)
+        if not unpooled:
+            return Run(self._in_pieces(setting, shape, payloads, self._outputs), time.perf_counter() - start)
+        if not self._embeds:
+            raise InputError("unpooled", list(unpooled), f"empty, as {self._name} gives no embeddings")
+        outputs: dict[int, NDArray[np.float32]] = {}
+        pooled = [number for number in range(len(payloads)) if number not in unpooled]
+        for numbers, run in ((pooled, self._outputs), (sorted(unpooled), self._token_outputs)):
+            if numbers:
+                texts = [payloads[number] for number in numbers]
+                outputs |= zip(numbers, self._in_pieces(setting, shape, texts, run), strict=True)
+        return Run([outputs[number] for number in range(len(payloads))], time.perf_counter() - start)
+
+    def _in_pieces(
+        self, setting: int, shape: Shape, payloads: Sequence[Payload], run: Outputs
+    ) -> list[NDArray[np.float32]]:
         rest = self._dynamic()
-        outputs = self._pieces.run(
+        return self._pieces.run(
             setting,
             f"{self._name}: {size_text(shape)}",
             payloads,
-            lambda texts: self._outputs(shape, call, texts),
-            None if rest is None else lambda texts: self._outputs(*rest, texts),
+            lambda texts: run(shape, self._calls[setting], texts),
+            None if rest is None else lambda texts: run(*rest, texts),
         )
-        return Run(outputs, time.perf_counter() - start)
 
     def _outputs(self, shape: Shape, call: Call, payloads: Sequence[Payload]) -> list[NDArray[np.float32]]:
         return list(call(padded(shape, payloads, self._pad, self._typed))[: len(payloads)])
+
+    def _token_outputs(self, shape: Shape, call: Call, payloads: Sequence[Payload]) -> list[NDArray[np.float32]]:
+        del call
+        token_BNH = self._engine.open_tokens(shape)(padded(shape, payloads, self._pad, self._typed))
+        return [token_NH[: len(ids)].copy() for token_NH, (ids, _) in zip(token_BNH, payloads, strict=False)]
 
     def _dynamic(self) -> tuple[Shape, Call] | None:
         """Return the dynamic runtime, where there is one and it is loaded."""
@@ -188,6 +215,10 @@ class AotEngine:
 
         return call
 
+    def open_tokens(self, shape: Shape) -> Call:
+        """Return the function that gives the embeddings of all tokens, in plain torch."""
+        return EagerEngine(self._model, self._device).open_tokens(shape)
+
     def _plain(self, shape: Shape, reason: str) -> Call:
         self._note("package", f"{size_text(shape)} runs in plain torch, as {reason}")
         return EagerEngine(self._model, self._device).open(shape)
@@ -201,8 +232,13 @@ class _Threaded:
 
     def open(self, shape: Shape) -> Call:
         """Load the runtime of a shape; each call sets the number of threads and resets it afterwards."""
-        call = self._engine.open(shape)
+        return self._threaded(self._engine.open(shape))
 
+    def open_tokens(self, shape: Shape) -> Call:
+        """Return the function that gives the embeddings of all tokens; threads as in `open`."""
+        return self._threaded(self._engine.open_tokens(shape))
+
+    def _threaded(self, call: Call) -> Call:
         def counted(batch: Batch) -> NDArray[np.float32]:
             before = torch.get_num_threads()
             torch.set_num_threads(self._threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -14,9 +14,12 @@ from serving.http.api_errors import ApiError, ErrorShape
 from serving.http.door.connections import Connections
 from serving.http.door.limits import DoorLimits, most_connections, raise_open_files
 from serving.http.door.load import LoopLoad
+from serving.http.request_id import HEADER as REQUEST_ID
+from serving.http.request_id import request_id
 from serving.http.routing import ARRIVED
 
 LIMITS = DoorLimits()
+Headers = Iterable[tuple[bytes, bytes]]
 Judge = Callable[[Mapping[str, Any]], object]
 READ_BYTES = 256 * 1024  # at a time
 SWEEP = 1.0  # seconds between two sweeps
@@ -111,10 +114,15 @@ class Door:
         """Return the error for a request that the loop has no time for."""
         return ApiError(503, "busy", "the service is busy; try again later", retry_after=self.load.retry_after)
 
-    def refusal(self, error: ApiError, path: str, close: bool) -> bytes:
-        """Return the whole answer to who is turned away, in the shape of the path, and count it."""
+    def refusal(self, error: ApiError, path: str, close: bool, headers: Headers = ()) -> bytes:
+        """Return the whole answer to who is turned away, in the shape of the path, and count it.
+
+        `headers`: those of the request that are known, for its id.
+        """
         self._count(error.code, 1)
-        return _answer(self.shape_of(path)(error), close)
+        response = self.shape_of(path)(error)
+        response.raw_headers.append((REQUEST_ID, request_id(headers)))
+        return _answer(response, close)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self.connections.sweep(loop.time())

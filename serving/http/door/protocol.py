@@ -7,6 +7,7 @@ client of these services sends them. WebSockets are switched off: no route has a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -212,7 +213,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def _turn_away(self, cycle: RequestResponseCycle, path: str, error: ApiError) -> None:
         """Answer with an error at once, before the body is read."""
-        self.transport.write(self._door.refusal(error, path, close=not cycle.keep_alive))
+        self.transport.write(self._door.refusal(error, path, not cycle.keep_alive, self.scope["headers"]))
         cycle.response_started = cycle.response_complete = True
         if cycle.keep_alive:
             self.on_response_complete()
@@ -224,8 +225,8 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         if self.transport.is_closing() or self._parting is not None:
             return
         if self._is_free() or not self.cycle.response_started:
-            path = self.scope.get("path", "") if self._begun else ""
-            self.transport.write(self._door.refusal(error, path, close=True))
+            scope: Mapping[str, Any] = self.scope if self._begun else {}
+            self.transport.write(self._door.refusal(error, scope.get("path", ""), True, scope.get("headers", ())))
         if self.cycle is not None:
             self.cycle.disconnected = True  # what the app still answers is not sent
         self._part()

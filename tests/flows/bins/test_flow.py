@@ -209,6 +209,30 @@ def test_two_streams_are_released_together_and_one_is_a_folder_of_its_own(run, p
     assert set(champion_artifacts(settings.read())) == {"things", "model"}
 
 
+def test_a_reranker_and_an_embedding_with_prompts_are_released_from_folders(run, place):
+    """A cross-encoder, which gives one score for a pair of texts, as transformers writes it."""
+    from serving.bins.request import is_reranker
+    from tests.training.bins.test_encoder import write_model, write_sentence_model
+
+    for name in ("pairs", "sentences"):
+        (place / name).mkdir()
+    write_model(place / "pairs", head=True, outputs=1)
+    write_sentence_model(place / "sentences", {"pooling_mode": "mean"})
+    (place / "sentences" / "config_sentence_transformers.json").write_text('{"prompts": {"query": "query: "}}')
+    streams = [
+        {**setting(place)["streams"][0], "encoder": f"path:{place / name}", "name": name}
+        for name in ("pairs", "sentences")
+    ]
+    released, _ = run(streams=streams)
+    assert {"pliant-bins-encoder-pairs", "pliant-bins-encoder-sentences"} <= set(released["new"])
+    registry = open_registry(settings.read(), "bins")
+    champions = {name: load_champions(registry)[name] for name in ("pairs", "sentences")}
+    encoders = {name: fetch_encoder(registry, champion)[0] for name, champion in champions.items()}
+    assert is_reranker(encoders["pairs"]) and not is_reranker(encoders["sentences"])
+    assert dict(encoders["sentences"].prompts) == {"query": "query: "}
+    assert {name: champion.bins.unpooled for name, champion in champions.items()} == {"pairs": False, "sentences": True}
+
+
 def test_the_largest_model_of_a_cascade_serves_as_an_encoder(run, place):
     streams = [{**setting(place)["streams"][0], "encoder": "cascade:things", "name": "cascaded"}]
     with pytest.raises(RegistryError, match="no champion of the cascade 'things'"):

@@ -97,7 +97,7 @@ print(json.dumps({
     service.name: {
         "traffic": service.config["traffic"],
         "app": [[path, mounted is app] for mounted, path, _ in service.mount_apps],
-        "middleware": [[kind.__name__, options["state"] is app.state] for kind, options in service.middlewares],
+        "middleware": [[kind.__name__, options.get("state") is app.state] for kind, options in service.middlewares],
     }
     for service, app in services
 }))
@@ -108,7 +108,7 @@ def test_importing_a_service_puts_the_patch_in_and_hosts_its_app_behind_its_door
     environment = {name: text for name, text in os.environ.items() if not name.startswith("PLIANT_")}
     command = [sys.executable, "-c", SERVICES]
     run = subprocess.run(command, check=True, timeout=600, capture_output=True, text=True, env=environment)
-    guarded = {"traffic": {"timeout": 300}, "middleware": [["AccessMiddleware", True]]}
+    guarded = {"traffic": {"timeout": 300}, "middleware": [["RequestIdMiddleware", False], ["AccessMiddleware", True]]}
     assert json.loads(run.stdout.splitlines()[-1]) == {
         "pliant_bins": {**guarded, "app": [["/", True]]},
         "pliant_tokens": {**guarded, "app": [["/v1", True]]},

@@ -31,6 +31,20 @@ def test_embeddings_are_of_length_1_unless_plain_ones_are_wanted_or_the_encoder_
     assert embeddings(answer([row], normalize=True)) == [row]
 
 
+def test_embeddings_are_cut_first_and_scaled_after_that_unless_plain_ones_are_wanted():
+    row = np.array([3, 4, 12], np.float32)
+    for own in (False, True):
+        (cut,) = embeddings(answer([row], normalize=own), dimensions=2)
+        np.testing.assert_allclose(cut, [0.6, 0.8], rtol=1e-6)
+    (plain,) = embeddings(answer([row]), normalize=False, dimensions=2)
+    assert plain.tolist() == [3, 4]
+    np.testing.assert_allclose(embeddings(answer([row]), dimensions=3)[0], row / 13, rtol=1e-6)
+    with pytest.raises(
+        InputError, match="dimensions is 4, but must be at most 3, the width of the encoder's embeddings"
+    ):
+        embeddings(answer([row]), dimensions=4)
+
+
 def test_plain_embeddings_of_an_encoder_that_normalizes_are_refused():
     with pytest.raises(InputError, match="normalize is false"):
         check_normalize(SimpleNamespace(normalize=True), False)

@@ -16,20 +16,17 @@ def page(tmp_path_factory):
     return create_app(tmp_path_factory.mktemp("swagger")).openapi()
 
 
+POSTED = (
+    *("/embed", "/embed_all", "/embed_sparse", "/predict", "/rerank", "/similarity", "/tokenize", "/decode"),
+    *("/v1/embeddings", "/v1/rerank", "/v2/rerank"),
+)
+BELOW = {**dict.fromkeys(POSTED, "post"), "/info": "get", "/health": "get"}
 ROUTES = {
     "/status": "get",
     "/refresh": "post",
-    "/embed": "post",
-    "/predict": "post",
-    "/info": "get",
-    "/health": "get",
-    "/v1/embeddings": "post",
     "/v1/models": "get",
-    "/{task}/embed": "post",
-    "/{task}/predict": "post",
-    "/{task}/info": "get",
-    "/{task}/health": "get",
-    "/{task}/v1/embeddings": "post",
+    **BELOW,
+    **{"/{task}" + path: method for path, method in BELOW.items()},
 }
 
 
@@ -45,9 +42,10 @@ HEADER = {"name": "x-pliant-deadline", "in": "header", "required": False, "schem
 @pytest.mark.parametrize("path", [path for path in ROUTES if path not in ("/status", "/refresh")])
 def test_each_route_names_its_api_its_parameters_and_the_errors_of_its_shape(page, path):
     operation = page["paths"][path][ROUTES[path]]
-    openai, posted = "/v1/" in path, ROUTES[path] == "post"
+    openai, posted = "/v1/" in path or "/v2/" in path, ROUTES[path] == "post"
+    scheduled = posted and not path.endswith(("/tokenize", "/decode"))
     assert operation["tags"] == ["openai" if openai else "text-embeddings-inference"]
-    expected = ([TASK] if path.startswith("/{task}") else []) + ([HEADER] if posted else [])
+    expected = ([TASK] if path.startswith("/{task}") else []) + ([HEADER] if scheduled else [])
     assert operation.get("parameters", []) == expected
     statuses = {"200", "400", "404", "413", "422", "424", "429", "503"} if posted else {"200"}
     assert set(operation["responses"]) == statuses
@@ -55,12 +53,11 @@ def test_each_route_names_its_api_its_parameters_and_the_errors_of_its_shape(pag
         schema = operation["responses"][status]["content"]["application/json"]["schema"]
         assert schema == {"$ref": f"#/components/schemas/{'OpenaiErrorAnswer' if openai else 'TeiError'}"}
     answer = operation["responses"]["200"].get("content", {}).get("application/json", {}).get("schema", {})
-    assert bool(answer) is not path.endswith("/health")
+    assert bool(answer) is not path.endswith(("/health", "/embed_sparse"))
 
 
 def test_the_bodies_are_documented_with_their_limits_and_defaults(page):
     text = {"type": "string", "description": f"at least one visible character, at most {TEXT_BYTES} bytes of UTF-8"}
-    texts = {"oneOf": [text, {"type": "array", "items": text, "minItems": 1}], "example": "What is Deep Learning?"}
     deadline = {
         "type": "number",
         "exclusiveMinimum": 0,
@@ -77,11 +74,16 @@ def test_the_bodies_are_documented_with_their_limits_and_defaults(page):
         assert content["required"] is True
         return content["content"]["application/json"]["schema"]
 
-    assert body("/embed") == {
-        "type": "object",
-        "required": ["inputs"],
-        "properties": {"inputs": texts, "normalize": {"type": "boolean", "default": True}, **cut},
-    }
+    embed = body("/embed")
+    assert (embed["type"], embed["required"]) == ("object", ["inputs"])
+    assert list(embed["properties"]) == ["inputs", "normalize", "dimensions", "prompt_name", *cut]
+    assert embed["properties"]["normalize"] == {"type": "boolean", "default": True}
+    assert embed["properties"]["dimensions"]["minimum"] == 1
+    assert {name: embed["properties"][name] for name in cut} == cut
+    single, many, ids = embed["properties"]["inputs"]["oneOf"]
+    assert single == text and many["minItems"] == ids["minItems"] == 1
+    assert many["items"]["oneOf"] == [text, ids]
+    assert (ids["items"]["minimum"], ids["items"]["maximum"]) == (0, 2**32 - 1)
     predict = body("/predict")
     assert predict["required"] == ["inputs"]
     assert list(predict["properties"]) == ["inputs", "raw_scores", "parameters", *cut]
@@ -89,9 +91,17 @@ def test_the_bodies_are_documented_with_their_limits_and_defaults(page):
     assert {name: predict["properties"][name] for name in cut} == cut
     openai = body("/v1/embeddings")
     assert openai["required"] == ["input"]
-    assert list(openai["properties"]) == ["input", "model", "encoding_format", "deadline"]
-    assert (openai["properties"]["input"], openai["properties"]["deadline"]) == (texts, deadline)
-    for path in ("/embed", "/predict", "/v1/embeddings"):
+    assert list(openai["properties"]) == ["input", "model", "encoding_format", "dimensions", "deadline"]
+    assert (openai["properties"]["input"], openai["properties"]["deadline"]) == (
+        embed["properties"]["inputs"],
+        deadline,
+    )
+    assert [body(path)["required"] for path in ("/rerank", "/v1/rerank")] == [
+        ["query", "texts"],
+        ["query", "documents"],
+    ]
+    assert (body("/decode")["required"], body("/similarity")["required"]) == (["ids"], ["inputs"])
+    for path in POSTED:
         assert body("/{task}" + path) == body(path)
 
 
@@ -104,6 +114,9 @@ def test_the_bodies_are_documented_with_their_limits_and_defaults(page):
         ("/v1/embeddings", {"message", "type", "param", "code"}),
         ("/mails/v1/embeddings", {"message", "type", "param", "code"}),
         ("/v1/models", {"message", "type", "param", "code"}),
+        ("/v1/rerank", {"message", "type", "param", "code"}),
+        ("/mails/v2/rerank", {"message", "type", "param", "code"}),
+        ("/mails/rerank", None),
         ("/embed", None),
         ("/", None),
         ("/mails/predict", None),

@@ -57,7 +57,8 @@ SHORTER, LONGER = [(0, 1, 8), (1, 4, 8)], [(2, 1, 40), (3, 8, 8), (3, 8, 40)]  #
 def test_every_shape_runs_before_the_first_request(told, monkeypatch, placement, first, ran, streams):
     runs, run = Counter(), BinsRuntime.run
 
-    def count_and_run(self, local, texts):
+    def count_and_run(self, local, texts, unpooled):
+        assert not unpooled
         runs[local, len(texts), len(texts[0][0])] += 1
         return run(self, local, texts)
 

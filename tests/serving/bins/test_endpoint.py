@@ -60,7 +60,7 @@ class Driver:
 
 
 def handler(reader, head="embedding", version=3):
-    encoder = SimpleNamespace(head=head, max_length=4, version=7, digest="e")
+    encoder = SimpleNamespace(head=head, classes=("x", "y"), max_length=4, version=7, digest="e")
     bins = SimpleNamespace(slo=5.0, shapes=[Shape(8, 1), Shape(8, 4, dynamic=True)])
     return Handler(SimpleNamespace(encoder=encoder, bins=bins, version=version), reader, ["8x1", "dynamic"])
 

@@ -56,6 +56,26 @@ def test_embeddings_have_length_1_whatever_the_encoder_leaves_open(tmp_path):
     assert np.linalg.norm(one["embedding"]) == pytest.approx(1, abs=1e-6)
 
 
+def test_embeddings_are_cut_to_the_wanted_dimensions_and_normalised_again(service):
+    (whole,) = service.post("/v1/embeddings", {"input": TEXT}).json()["data"]
+    (cut,) = service.post("/v1/embeddings", {"input": TEXT, "dimensions": 5}).json()["data"]
+    first = np.array(whole["embedding"][:5])
+    np.testing.assert_allclose(cut["embedding"], first / np.linalg.norm(first), atol=1e-6)
+
+
+def test_token_ids_are_read_as_they_are(service):
+    """With the special tokens that the tokenizer would add, they give the embedding of the text."""
+    (tokens,) = service.post("/meanings/tokenize", {"inputs": TEXT}).json()
+    ids = [token["id"] for token in tokens]
+    expected = service.post("/v1/embeddings", {"input": [TEXT, TEXT]}).json()
+    for value in ([ids, ids], [TEXT, ids]):
+        assert service.post("/v1/embeddings", {"input": value}).json() == expected
+    (single,) = service.post("/v1/embeddings", {"input": ids}).json()["data"]
+    np.testing.assert_allclose(single["embedding"], expected["data"][0]["embedding"], atol=1e-6)
+    (bare,) = service.post("/v1/embeddings", {"input": [ids[1:-1]]}).json()["data"]
+    assert not np.allclose(bare["embedding"], single["embedding"], atol=1e-3)
+
+
 def test_models_are_the_streams(service):
     told = service.call("GET", "/v1/models").json()
     assert [(one["id"], one["object"]) for one in told["data"]] == [("colours", "model"), ("meanings", "model")]
@@ -67,15 +87,36 @@ def test_models_are_the_streams(service):
         ({"input": TEXT, "model": "gpt"}, 404, "model", "model_not_found", "must be one of colours, meanings"),
         ({"input": TEXT, "model": 1}, 400, "model", "invalid", "model is 1, but must be a text"),
         ({"input": TEXT, "model": "colours"}, 400, "model", "wrong_head", "Model is not an embedding model"),
-        ({"model": "meanings"}, 400, "input", "invalid", "input is None, but must be a text or a list of texts"),
+        ({"model": "meanings"}, 400, "input", "invalid", "input is None, but must be a text, a list of token ids"),
         ({"input": ""}, 400, "input", "invalid", "at least one visible character"),
         ({"input": []}, 400, "input", "invalid", "input is empty, but must be a list of at least one text"),
-        ({"input": [[1, 2]]}, 400, "input", "invalid", "langchain: check_embedding_ctx_length=False"),
-        ({"input": [1, 2]}, 400, "input", "invalid", "given as numbers of tokens, but must be texts"),
+        (
+            {"input": [[1, 2], [90, 5]]},
+            400,
+            "input[1]",
+            "invalid",
+            "input[1] is a list with the id 90, but must be below 80",
+        ),
+        (
+            {"input": [1, "a"]},
+            400,
+            "input",
+            "invalid",
+            "input is [1, 'a'], but must be a list of at least one token id",
+        ),
+        (
+            {"input": [[1], []]},
+            400,
+            "input[1]",
+            "invalid",
+            "input[1] is [], but must be a list of at least one token id",
+        ),
+        ({"input": [True]}, 400, "input[0]", "invalid", "input[0] is True, but must be a text or a list of token ids"),
         ({"input": [SHORT, None]}, 400, "input[1]", "invalid", "input[1] is None, but must be a text"),
         ({"input": ["a"] * 9}, 400, "input", "too_many_texts", "input is a list of 9, but must be at most 8"),
         ({"input": "a" * 70_000}, 400, "input", "text_too_long", "70000 bytes, but must be at most 65536"),
-        ({"input": TEXT, "dimensions": 4}, 400, "dimensions", "invalid", "dimensions is 4, but must be left out"),
+        ({"input": TEXT, "dimensions": 0}, 400, "dimensions", "invalid", "dimensions is 0, but must be a whole number"),
+        ({"input": TEXT, "dimensions": 17}, 400, "dimensions", "invalid", "dimensions is 17, but must be at most 16"),
         ({"input": TEXT, "encoding_format": "int8"}, 400, "encoding_format", "invalid", "must be float or base64"),
         ({"input": TEXT, "deadline": 61}, 400, "deadline", "invalid", "deadline is 61, but must be more than 0"),
     ],

@@ -6,6 +6,7 @@ import http.client
 import json
 import signal
 import threading
+import urllib.error
 import urllib.request
 
 import httpx2
@@ -87,6 +88,33 @@ def test_both_apis_are_at_the_root_beside_what_bentoml_has_there(service):
         2,
         ["colours", "meanings"],
     )
+
+
+def test_every_answer_has_the_id_of_its_request_or_a_new_one(service):
+    for path, status in (("/health", 200), ("/metrics", 200), ("/v1/models", 200), ("/nowhere/at/all", 404)):
+        request = urllib.request.Request(service.url + path, headers={"x-request-id": "request 7"})
+        try:
+            response = urllib.request.urlopen(request, timeout=PATIENCE)
+        except urllib.error.HTTPError as error:
+            response = error
+        with response:
+            assert (response.status, response.headers.get_all("x-request-id")) == (status, ["request 7"]), path
+    ids = set()
+    for _ in range(2):
+        with urllib.request.urlopen(service.url + "/health", timeout=PATIENCE) as response:
+            ids.update(response.headers.get_all("x-request-id"))
+    assert len(ids) == 2 and all(len(id) == 32 for id in ids)
+
+
+def test_tokens_and_their_embeddings_come_from_the_compiled_runtimes(service):
+    _, lists = post(service, "/meanings/tokenize", {"inputs": [SHORT, TEXT, LONG]})
+    status, states = post(service, "/meanings/embed_all", {"inputs": [SHORT, TEXT, LONG]})
+    assert status == 200
+    assert [len(rows) for rows in states] == [min(len(tokens), MOST) for tokens in lists]
+    _, pooled = embed(service, SHORT, TEXT, LONG)
+    for rows, row in zip(states, pooled, strict=True):
+        mean = np.mean(rows, 0)
+        np.testing.assert_allclose(mean / np.linalg.norm(mean), row, atol=1e-4)
 
 
 @pytest.fixture

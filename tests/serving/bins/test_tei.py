@@ -18,9 +18,8 @@ from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
 from pliant.models.text import Reader
 from serving.bins import tei
-from serving.http.api_errors import ApiError
 from tests.fixtures.bins.in_process import serving
-from tests.fixtures.bins.published import CLASSES, LONG, MOST, SHAPES, SHORT, TEXT, encoder, publish_tiny
+from tests.fixtures.bins.published import CLASSES, LONG, MOST, PROMPTS, SHAPES, SHORT, TEXT, encoder, publish_tiny
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.tokens.http import FolderRegistry
 
@@ -138,16 +137,84 @@ def test_embeddings_have_length_1_unless_the_request_says_otherwise_and_the_enco
     assert (refused.status_code, "normalizes its embeddings itself" in refused.json()["error"]) == (422, True)
 
 
+def test_embeddings_are_cut_to_the_wanted_dimensions_and_normalised_after_that_if_at_all(tmp_path, meanings):
+    (whole,) = expected("meanings", TEXT)
+    (cut,) = np.array(meanings.post("/embed", {"inputs": TEXT, "dimensions": 3}).json())
+    np.testing.assert_allclose(cut, whole[:3] / np.linalg.norm(whole[:3]), atol=1e-5)
+    assert meanings.post("/embed", {"inputs": TEXT, "dimensions": 16}).json()[0] == pytest.approx(
+        whole.tolist(), abs=1e-5
+    )
+    registry = FolderRegistry(tmp_path)
+    publish_tiny(registry, "meanings", head={"normalize": False})
+    with serving(registry) as service:
+        (plain,) = service.post("/embed", {"inputs": TEXT, "normalize": False}).json()
+        (cut,) = service.post("/embed", {"inputs": TEXT, "normalize": False, "dimensions": 3}).json()
+    assert cut == pytest.approx(plain[:3], abs=1e-5)
+
+
+def test_a_prompt_is_put_before_each_text_and_before_the_text_of_token_ids(meanings):
+    wanted = expected("meanings", PROMPTS["query"] + SHORT)
+    (tokens,) = meanings.post("/tokenize", {"inputs": SHORT}).json()
+    for inputs in (SHORT, [token["id"] for token in tokens]):
+        answer = meanings.post("/embed", {"inputs": inputs, "prompt_name": "query"}).json()
+        np.testing.assert_allclose(answer, wanted, atol=1e-5)
+    plain = meanings.post("/embed", {"inputs": SHORT, "prompt_name": "passage"}).json()
+    np.testing.assert_allclose(plain, expected("meanings", SHORT), atol=1e-5)
+
+
+def test_a_model_without_prompts_says_so(tmp_path):
+    registry = FolderRegistry(tmp_path)
+    publish_tiny(registry, "meanings", head={"prompts": {}})
+    with serving(registry) as service:
+        refused = service.post("/embed", {"inputs": TEXT, "prompt_name": "query"})
+    assert (refused.status_code, refused.json()["error_type"]) == (413, "Validation")
+    assert "no prompts were found in the Sentence Transformers configuration" in refused.json()["error"]
+
+
+def test_too_many_token_ids_are_cut_at_the_requested_end(meanings):
+    ids = [5 + number % 60 for number in range(500)]
+    for direction, kept in (("Right", ids[:MOST]), ("Left", ids[-MOST:])):
+        answer = meanings.post("/embed", {"inputs": ids, "truncation_direction": direction})
+        assert answer.json() == meanings.post("/embed", {"inputs": kept}).json()
+        assert answer.headers["x-pliant-length"] == str(MOST)
+        prompted = meanings.post("/embed", {"inputs": ids, "truncation_direction": direction, "prompt_name": "query"})
+        assert (prompted.status_code, prompted.headers["x-pliant-length"]) == (200, str(MOST))
+
+
+@pytest.mark.parametrize("path", ["/similarity", "/"])
+def test_similarities_are_cosines_to_the_source_sentence(meanings, path):
+    inputs = {"source_sentence": SHORT, "sentences": [TEXT, SHORT, LONG]}
+    answer = meanings.post(path, {"inputs": inputs, "parameters": {}})
+    source, *others = expected("meanings", SHORT, TEXT, SHORT, LONG)
+    assert answer.json() == pytest.approx([float(source @ other) for other in others], abs=1e-5)
+    assert answer.json()[1] == pytest.approx(1, abs=1e-5) and len(answer.headers["x-pliant-length"].split(",")) == 4
+    prompted = meanings.post(path, {"inputs": inputs, "parameters": {"prompt_name": "query", "truncate": True}})
+    assert prompted.json() != answer.json()
+    refused = meanings.post(path, {"inputs": inputs, "parameters": {"truncate": False}})
+    assert (refused.status_code, refused.json()["error_type"]) == (413, "Validation")
+
+
 BAD = [
     ("/embed", {"inputs": ""}, 422, "inputs is '', but must be a text with at least one visible character"),
     ("/embed", {"inputs": []}, 422, "inputs is empty, but must be a list of at least one text"),
     ("/embed", {"inputs": [SHORT, " "]}, 422, "inputs[1] is ' ', but must be a text with at least one visible"),
-    ("/embed", {"inputs": 7}, 422, "inputs is 7, but must be a text or a list of texts"),
-    ("/embed", {"inputs": [1, 2]}, 422, "inputs is given as numbers of tokens, but must be texts"),
-    ("/embed", {"inputs": [["a"]]}, 422, "inputs is given as numbers of tokens, but must be texts"),
+    ("/embed", {"inputs": 7}, 422, "inputs is 7, but must be a text, a list of token ids, or a list of these"),
+    ("/embed", {"inputs": [1, 80]}, 422, "inputs is a list with the id 80, but must be below 80"),
+    ("/embed", {"inputs": [1, 2**32]}, 422, "must be a list of at least one token id from 0 to 4294967295"),
+    ("/embed", {"inputs": [-1]}, 422, "must be a list of at least one token id from 0"),
+    ("/embed", {"inputs": [1, 1.0]}, 422, "must be a list of at least one token id from 0"),
+    ("/embed", {"inputs": [1] * 41, "truncate": False}, 413, "longer than 40 tokens"),
+    ("/embed", {"inputs": [["a"]]}, 422, "inputs[0] is ['a'], but must be a list of at least one token id"),
+    (
+        "/embed",
+        {"inputs": "a", "prompt_name": "other"},
+        413,
+        "prompt_name is 'other', but must be one of 'passage', 'query'",
+    ),
+    ("/embed", {"inputs": "a", "prompt_name": 1}, 422, "prompt_name is 1, but must be the name of a prompt"),
     ("/embed", {"inputs": ["a", None]}, 422, "inputs[1] is None, but must be a text"),
-    ("/embed", {"inputs": {"a": 1}}, 422, "must be a text or a list of texts"),
-    ("/embed", {}, 422, "inputs is None, but must be a text or a list of texts"),
+    ("/embed", {"inputs": {"a": 1}}, 422, "must be a text, a list of token ids"),
+    ("/embed", {}, 422, "inputs is None, but must be a text, a list of token ids"),
     ("/embed", {"inputs": ["a"] * 9}, 413, "inputs is a list of 9, but must be at most 8"),
     ("/embed", {"inputs": "a" * 70_000}, 413, "inputs is 70000 bytes, but must be at most 65536 bytes"),
     ("/embed", {"inputs": "\ud800"}, 422, "lone surrogate"),
@@ -156,7 +223,22 @@ BAD = [
     ("/embed", {"inputs": "a", "truncation_direction": "up"}, 422, "must be Left or Right"),
     ("/embed", {"inputs": "a", "deadline": 0}, 422, "deadline is 0, but must be more than 0 and at most 60 seconds"),
     ("/embed", {"inputs": "a", "deadline": "soon"}, 422, "deadline is 'soon', but must be a number"),
-    ("/embed", {"inputs": "a", "dimensions": 2}, 422, "dimensions is 2, but must be left out"),
+    ("/embed", {"inputs": "a", "dimensions": 17}, 422, "dimensions is 17, but must be at most 16, the width"),
+    ("/embed", {"inputs": "a", "dimensions": 1.5}, 422, "dimensions is 1.5, but must be a whole number from 1 on"),
+    ("/embed", {"inputs": "a", "dimensions": True}, 422, "dimensions is True, but must be a whole number from 1 on"),
+    ("/similarity", {"inputs": "a"}, 422, "inputs is 'a', but must be an object with source_sentence and sentences"),
+    ("/similarity", {"inputs": {"sentences": ["a"]}}, 422, "inputs.source_sentence is None, but must be a text"),
+    ("/similarity", {"inputs": {"source_sentence": "a"}}, 422, "inputs.sentences is None, but must be a list of texts"),
+    ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, 422, "inputs.sentences is empty"),
+    ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["a"] * 9}}, 413, "must be at most 8"),
+    ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["a", 1]}}, 422, "inputs.sentences[1] is 1"),
+    ("/similarity", {"inputs": {}, "parameters": 1}, 422, "parameters is 1, but must be an object"),
+    (
+        "/similarity",
+        {"inputs": {"source_sentence": "a", "sentences": ["a"]}, "parameters": {"prompt_name": "other"}},
+        413,
+        "prompt_name is 'other'",
+    ),
     ("/predict", {"inputs": ["a", "b", "c"]}, 422, "inputs is ['a', 'b', 'c'], but must be a text, a pair"),
     ("/predict", {"inputs": [["a"], "b"]}, 422, "inputs[1] is 'b', but must be a text, a pair"),
     ("/predict", {"inputs": ["a", 1]}, 422, "inputs[1] is 1, but must be a text"),
@@ -196,7 +278,7 @@ def test_bodies_and_headers_that_are_none_are_refused(both, content, headers, st
 
 
 def test_fields_of_other_versions_are_ignored(meanings):
-    assert meanings.post("/embed", {"inputs": TEXT, "prompt_name": "query"}).status_code == 200
+    assert meanings.post("/embed", {"inputs": TEXT, "pooling": "cls"}).status_code == 200
 
 
 class Bridge(httpx2.BaseTransport):
@@ -288,18 +370,6 @@ def test_others_have_a_turn_after_the_scores_of_each_32_texts_and_nobody_sleeps(
         return len(seen), asyncio.get_running_loop().time()
 
     assert run_virtually(main()) == (turns, 0.0)
-
-
-def test_texts_for_embeddings_are_one_text_or_a_list_of_texts():
-    assert tei.plain_texts("inputs", "a\x00", 2) == (("a ", None),)
-    assert tei.plain_texts("inputs", ["a", "b"], 2) == (("a", None), ("b", None))
-    with pytest.raises(ApiError, match="inputs is a list of 3, but must be at most 2"):
-        tei.plain_texts("inputs", ["a", "b", "c"], 2)
-    with pytest.raises(InputError, match=r"inputs\[1\] is None, but must be a text"):
-        tei.plain_texts("inputs", ["a", None], 2)
-    for value in ([7], ["a", [1]]):
-        with pytest.raises(InputError, match="inputs is given as numbers of tokens, but must be texts"):
-            tei.plain_texts("inputs", value, 2)
 
 
 def test_texts_to_classify_are_single_ones_and_pairs():

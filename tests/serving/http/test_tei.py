@@ -38,16 +38,17 @@ def test_the_limits_are_named_as_tei_does_and_texts_are_truncated_unless_a_clien
         "max_client_batch_size": 32,
         "auto_truncate": True,
         "tokenization_workers": 1,
-        "version": "1.6.0",
+        "version": "1.9.0",
         "sha": None,
         "docker_label": None,
     }
 
 
-def test_a_classifier_names_its_classes_both_ways_and_a_regressor_is_a_reranker_with_one_value():
+def test_a_classifier_names_its_classes_both_ways_and_what_gives_one_value_is_a_reranker():
     labels = {"id2label": {"0": "bad", "1": "good"}, "label2id": {"bad": 0, "good": 1}}
     assert classifier_type(("bad", "good")) == {"classifier": labels}
     assert classifier_type(()) == {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
+    assert classifier_type(("fit",)) == {"reranker": {"id2label": {"0": "fit"}, "label2id": {"fit": 0}}}
 
 
 @pytest.mark.parametrize(

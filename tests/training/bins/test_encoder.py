@@ -90,8 +90,28 @@ def test_a_folder_with_a_head_is_a_classifier_with_its_classes(tmp_path):
     assert load(f"path:{folder}", "mine").data == encoder.data
 
 
-def test_a_head_of_one_output_is_a_regressors(tmp_path):
-    assert load(f"path:{write_model(tmp_path, head=True, outputs=1)}", "mine").classes == ()
+def test_a_head_of_one_output_is_a_rerankers_which_scores_pairs(tmp_path):
+    from transformers import AutoModelForSequenceClassification
+
+    folder = write_model(tmp_path, head=True, outputs=1)
+    encoder = load(f"path:{folder}", "mine")
+    assert (encoder.head, encoder.classes) == ("classification", ())
+    encoding = Tokenizer.from_str(encoder.tokenizer).encode("dogs", "a cat")
+    inputs = {"input_ids": torch.tensor([encoding.ids]), "token_type_ids": torch.tensor([encoding.type_ids])}
+    expected = AutoModelForSequenceClassification.from_pretrained(folder)(**inputs).logits[0].detach().numpy()
+    runtime = BinsRuntime(encoder, [Shape(encoder.max_length, 1, True)], "eager")
+    payload = np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int8)
+    assert runtime.run(0, [payload]).outputs[0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_prompts_of_sentence_transformers_are_kept(tmp_path):
+    folder = write_sentence_model(tmp_path, {"pooling_mode": "mean"})
+    assert load(f"path:{folder}", "mine").prompts == {}
+    settings = {"prompts": {"query": "query: ", "document": "", "odd": None}, "default_prompt_name": None}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    assert load(f"path:{folder}", "mine").prompts == {"query": "query: ", "document": ""}
+    (folder / "config_sentence_transformers.json").write_text('{"prompts": null}')
+    assert load(f"path:{folder}", "mine").prompts == {}
 
 
 def test_a_folder_without_a_head_is_an_embedding_by_the_mean(tmp_path):

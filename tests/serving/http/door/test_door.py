@@ -276,12 +276,13 @@ def test_an_answer_to_who_is_turned_away_is_whole_and_says_whether_the_connectio
         door, counted = an_opened_door()
         body = json.dumps({"error": {"code": "busy", "field": None, "message": "later"}}).encode()
         for close, end in ((False, b""), (True, b"connection: close\r\n")):
-            reply = door.refusal(ApiError(503, "busy", "later", retry_after=3.0), "/predict", close)
+            id = [(b"x-request-id", b"seven")]
+            reply = door.refusal(ApiError(503, "busy", "later", retry_after=3.0), "/predict", close, id)
             head, _, content = reply.partition(b"\r\n\r\n")
             lines = (head + b"\r\n").partition(b"\r\n")
             assert lines[0] == b"HTTP/1.1 503 Service Unavailable"
             assert content == body and b"content-length: %d\r\n" % len(body) in lines[2]
-            assert b"retry-after: 3\r\n" in lines[2]
+            assert b"retry-after: 3\r\n" in lines[2] and b"x-request-id: seven\r\n" in lines[2]
             assert lines[2].count(b"connection:") == len(end.splitlines()) and lines[2].endswith(end)
         assert counted == [("busy", 1)] * 2
 

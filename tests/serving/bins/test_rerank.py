@@ -1,0 +1,152 @@
+"""Texts are ranked by a stream that gives one score for a pair, in the shapes of TEI and of Jina and Cohere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.models.text import Reader
+from serving.bins import schemas
+from tests.fixtures.bins.in_process import serving
+from tests.fixtures.bins.published import LONG, MOST, SHAPES, SHORT, TEXT, encoder, publish_tiny
+from tests.fixtures.documented import check_answer
+from tests.fixtures.registry import FolderRegistry
+
+TEXTS = [TEXT, "dogs or cats", LONG, "trees\x00", "every large word"]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    registry = FolderRegistry(tmp_path_factory.mktemp("ranks"))
+    publish_tiny(registry, "ranks")
+    with serving(registry) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    registry = FolderRegistry(tmp_path_factory.mktemp("three"))
+    publish_tiny(registry, "colours", "meanings", "ranks")
+    with serving(registry) as service:
+        yield service
+
+
+def logits(query: str = SHORT) -> np.ndarray:
+    """Return the model's output for each pair alone."""
+    model = encoder("ranks")
+    reader, runtime = Reader(model.tokenizer, MOST), BinsRuntime(model, SHAPES, "eager")
+    readings = [reader.read(query, text.replace("\x00", " ")) for text in TEXTS]
+    return np.array([runtime.run(3, [(one.ids, one.types)]).outputs[0][0] for one in readings])
+
+
+def test_texts_come_best_first_with_the_sigmoid_of_their_logits_or_the_logits_themselves(ranks, three):
+    scores = logits()
+    order = np.argsort(-scores).tolist()
+    assert len({round(float(score), 3) for score in scores}) == len(TEXTS), "the model tells the texts apart"
+    for service, path in ((ranks, "/rerank"), (ranks, "/"), (three, "/ranks/rerank"), (three, "/rerank")):
+        answer = service.post(path, {"query": SHORT, "texts": TEXTS})
+        assert [set(rank) for rank in answer.json()] == [{"index", "score"}] * len(TEXTS)
+        assert [rank["index"] for rank in answer.json()] == order
+        assert [rank["score"] for rank in answer.json()] == pytest.approx(
+            [1 / (1 + np.exp(-scores[index])) for index in order], abs=1e-5
+        )
+        assert len(answer.headers["x-pliant-length"].split(",")) == len(TEXTS)
+    raw = ranks.post("/rerank", {"query": SHORT, "texts": TEXTS, "raw_scores": True, "return_text": True}).json()
+    assert [rank["score"] for rank in raw] == pytest.approx(scores[order].tolist(), abs=1e-5)
+    assert [rank["text"] for rank in raw] == [TEXTS[index] for index in order]
+    for rank in raw:
+        check_answer(schemas.Rank, rank)
+
+
+def test_equal_texts_stay_in_order(ranks):
+    answer = ranks.post("/rerank", {"query": SHORT, "texts": [TEXT, SHORT, TEXT]}).json()
+    places = [rank["index"] for rank in answer]
+    assert places.index(0) < places.index(2)
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/ranks/v1/rerank"])
+def test_documents_are_ranked_in_the_shape_of_jina_and_cohere(three, path):
+    expected = three.post("/ranks/rerank", {"query": SHORT, "texts": TEXTS})
+    documents = [{"text": text, "title": "ignored"} if number % 2 else text for number, text in enumerate(TEXTS)]
+    answer = three.post(path, {"model": "ranks", "query": SHORT, "documents": documents, "top_n": 3})
+    content = answer.json()
+    check_answer(schemas.Reranking, content)
+    best = expected.json()[:3]
+    assert [item["index"] for item in content["results"]] == [rank["index"] for rank in best]
+    assert [item["relevance_score"] for item in content["results"]] == pytest.approx([rank["score"] for rank in best])
+    assert [item["document"]["text"] for item in content["results"]] == [TEXTS[rank["index"]] for rank in best]
+    tokens = sum(map(int, answer.headers["x-pliant-length"].split(",")))
+    assert (content["model"], content["usage"]) == ("ranks", {"prompt_tokens": tokens, "total_tokens": tokens})
+
+
+def test_documents_are_left_out_if_unwanted_and_no_more_come_than_there_are(three):
+    body = {"query": SHORT, "documents": TEXTS, "top_n": 99, "return_documents": False}
+    results = three.post("/v1/rerank", body).json()["results"]
+    assert [set(item) for item in results] == [{"index", "relevance_score"}] * len(TEXTS)
+
+
+def test_a_reranker_classifies_too_and_describes_itself_as_tei_does(ranks):
+    (single,) = ranks.post("/predict", {"inputs": [SHORT, TEXT]}).json()
+    assert single == {"label": "LABEL_0", "score": pytest.approx(1 / (1 + np.exp(-logits()[0])), abs=1e-5)}
+    assert ranks.post("/", {"inputs": [SHORT, TEXT]}).json() == [single]
+    assert list(ranks.call("GET", "/info").json()["model_type"]) == ["reranker"]
+
+
+def test_a_classifier_and_an_embedding_are_refused_in_teis_words(three):
+    for stream in ("colours", "meanings"):
+        refused = three.post(f"/{stream}/rerank", {"query": SHORT, "texts": TEXTS})
+        error = {"error": "model is not a re-ranker model", "error_type": "Backend"}
+        assert (refused.status_code, refused.json()) == (424, error)
+        refused = three.post("/v1/rerank", {"model": stream, "query": SHORT, "documents": TEXTS})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "wrong_head")
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "sentence"),
+    [
+        ({"texts": ["a"]}, 422, "query is None, but must be a text"),
+        ({"query": " ", "texts": ["a"]}, 422, "query is ' ', but must be a text with at least one visible character"),
+        ({"query": "a"}, 422, "texts is None, but must be a list of texts"),
+        ({"query": "a", "texts": "a"}, 422, "texts is 'a', but must be a list of texts"),
+        ({"query": "a", "texts": []}, 422, "texts is empty, but must be a list of at least one text"),
+        ({"query": "a", "texts": ["a", [1]]}, 422, "texts[1] is [1], but must be a text"),
+        ({"query": "a", "texts": ["a"] * 9}, 413, "texts is a list of 9, but must be at most 8"),
+        ({"query": "a", "texts": ["a"], "raw_scores": 1}, 422, "raw_scores is 1, but must be true or false"),
+        ({"query": "a", "texts": ["a"], "return_text": "yes"}, 422, "return_text is 'yes', but must be true or false"),
+        ({"query": "a", "texts": [LONG], "truncate": False}, 413, f"longer than {MOST} tokens"),
+        ({"query": "a", "texts": [LONG], "truncation_direction": "Left"}, 413, "must be Right if a pair is longer"),
+        ({"query": "a", "texts": ["a"], "deadline": float("nan")}, 422, "deadline is nan, but must be more than 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_teis_shape(ranks, fields, status, sentence):
+    refused = ranks.post("/rerank", fields)
+    assert (refused.status_code, refused.json()["error_type"]) == (status, "Validation")
+    assert sentence in refused.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code", "sentence"),
+    [
+        ({"documents": ["a"]}, "query", "invalid", "query is None, but must be a text"),
+        ({"query": "a"}, "documents", "invalid", "documents is None, but must be a list of texts or objects with text"),
+        ({"query": "a", "documents": []}, "documents", "invalid", "documents is empty"),
+        ({"query": "a", "documents": ["a", {}]}, "documents[1].text", "invalid", "documents[1].text is None, but must"),
+        ({"query": "a", "documents": [["a"]]}, "documents[0]", "invalid", "documents[0] is ['a'], but must be a text"),
+        ({"query": "a", "documents": ["a"] * 9}, "documents", "too_many_texts", "must be at most 8"),
+        ({"query": "a", "documents": ["a"], "top_n": 0}, "top_n", "invalid", "top_n is 0, but must be a whole number"),
+        ({"query": "a", "documents": ["a"], "top_n": True}, "top_n", "invalid", "top_n is True, but must be a whole"),
+        ({"query": "a", "documents": ["a"], "return_documents": 1}, "return_documents", "invalid", "must be true or"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_openais_shape_below_v1(ranks, fields, param, code, sentence):
+    refused = ranks.post("/v1/rerank", fields)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"], error["code"]) == (400, param, code)
+    assert sentence in error["message"]
+    assert ranks.post("/v1/rerank", {"query": SHORT, "documents": [TEXT]}).status_code == 200
+
+
+def test_an_unknown_model_is_not_found(ranks):
+    refused = ranks.post("/v1/rerank", {"model": "jina", "query": SHORT, "documents": [TEXT]})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
