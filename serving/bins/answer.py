@@ -45,7 +45,7 @@ def scores(logits_K: Output, classes: tuple[str, ...], raw: bool, max_classes: i
 
     `raw`: the logits instead. `max_classes`: only the best of them; None: all.
     """
-    scores_K = logits_K if raw else _shares(logits_K)
+    scores_K = logits_K if raw else shares(logits_K)
     names = classes or ("LABEL_0",)
     best = np.argsort(-scores_K, kind="stable")[:max_classes]
     return [{"score": scores_K[index], "label": names[index]} for index in best.tolist()]
@@ -68,7 +68,8 @@ def sigmoid(logits: Output) -> NDArray[np.float32]:
         return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
 
 
-def _shares(logits_K: Output) -> NDArray[np.float32]:
+def shares(logits_K: Output) -> NDArray[np.float32]:
+    """Return the softmax over classes, or the sigmoid of a single output."""
     if len(logits_K) == 1:
         return sigmoid(logits_K)
     powers_K = np.exp(logits_K - logits_K.max())

@@ -1,7 +1,7 @@
 """The HTTP routes of the bins service and their documentation. They call the endpoint in `app.state.endpoint`.
 
 Most routes follow text-embeddings-inference (serving/bins/tei.py and the files that it names), those below /v1 OpenAI
-(serving/bins/openai.py), errors included.
+(serving/bins/openai.py), those below /v2 the Open Inference Protocol (serving/bins/oip.py), errors included.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from serving.bins import openai, rerank, tei, tokenizing, unpooled
+from serving.bins import oip, openai, rerank, tei, tokenizing, unpooled
 from serving.bins.schemas import Status, route_options
 from serving.http.api_errors import ErrorShape, error_response
 from serving.http.app import Handler, add_refresh, add_status, complete, endpoint_of, new_app
+from serving.http.oip.response import shape_of
+from serving.http.oip.routes import add_oip, close_oip
 from serving.http.openai import error_response as openai_errors
 from serving.http.routing import guarded
 
@@ -52,16 +54,18 @@ def create_app(swagger: Path) -> FastAPI:
         app.add_api_route(path, handler, name=path, **route_options(path, not path.endswith(GET_PATHS)))
     any_head = guarded(tei.answer, endpoint_of, tei.error_response)
     hot = {path: handler for path, handler in handlers.items() if not path.endswith(GET_PATHS)}
+    hot |= add_oip(app, oip.SERVED)
     app = complete(app, {**hot, "/refresh": refresh, "/": any_head}, swagger, _shape_of)
     # Last: a wrong method for /status gets the Allow of the first path that fits, and this one fits any of one part.
     app.router.routes.append(Route(BASE, any_head, methods=["POST"]))
+    close_oip(app)
     return app
 
 
 def _shape_of(path: str) -> ErrorShape:
     if path in ("/refresh", "/status", "/metrics"):
         return error_response
-    return openai_errors if path.endswith(tuple(OPENAI)) else tei.error_response
+    return openai_errors if path.endswith(tuple(OPENAI)) else shape_of(path, tei.error_response)
 
 
 def _handlers() -> dict[str, Handler]:

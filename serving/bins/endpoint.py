@@ -89,6 +89,10 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         """Return the encoder of a stream that is served."""
         return self._generations.present.handlers[task].served.encoder
 
+    def version(self, task: str) -> int:
+        """Return the version of a stream that is served."""
+        return self._generations.present.handlers[task].served.version
+
     async def run(self, request: TextRequest, arrived: float) -> Answer:
         """Return the outputs of all texts; the deadline counts from `arrived`, on this endpoint's clock.
 
@@ -109,6 +113,7 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
             raise api_error_of_drop(rejected[0], limit)
         return Answer(
             encoder=handler.served.encoder,
+            version=handler.served.version,
             outputs=[result.output for result in completed],
             lengths=[len(text.ids) for text in tokens],
             bins=[handler.shapes[result.setting] for result in completed],

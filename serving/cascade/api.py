@@ -1,6 +1,7 @@
 """The HTTP routes of the cascade service and their documentation. They call the endpoint in `app.state.endpoint`.
 
-The routes below /tei follow text-embeddings-inference, errors included (serving/cascade/tei.py).
+The routes below /tei follow text-embeddings-inference, errors included (serving/cascade/tei.py), those below /v2 the Open
+Inference Protocol (serving/cascade/oip.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from serving.cascade import oip
 from serving.cascade.outcomes import read_outcome, take_all
 from serving.cascade.request import Endpoint, TextRequest, read_request
 from serving.cascade.schemas import (
@@ -33,6 +35,8 @@ from serving.http.api_errors import ErrorShape, error_response, json_response
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
 from serving.http.json_body import check_type, read_body
 from serving.http.large_body import parse
+from serving.http.oip import routes
+from serving.http.oip.response import shape_of
 from serving.http.routing import arrival
 
 
@@ -44,8 +48,13 @@ def create_app(swagger: Path) -> FastAPI:
     return complete(app, {"/predict": _predict}, swagger, _shape_of)
 
 
+def create_root(app: FastAPI) -> FastAPI:
+    """Return the app to be mounted at the root, which serves beside `app`."""
+    return routes.create_root(app, oip.SERVED)
+
+
 def _shape_of(path: str) -> ErrorShape:
-    return tei.error_response if "/tei" in path else error_response
+    return shape_of(path, tei.error_response if "/tei" in path else error_response)
 
 
 def _add_routes(app: FastAPI) -> None:

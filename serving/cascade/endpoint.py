@@ -37,6 +37,7 @@ class Described:
     classes: tuple[str, ...]
     pair: bool
     max_length: int
+    version: int
 
 
 class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
@@ -123,7 +124,7 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
     def describe(self, task: str) -> Described:
         """Return what requests depend on. Raises `ApiError` for a task that is not served."""
         served = self._handler(task).served
-        return Described(served.cascade.classes, served.cascade.pair, served.max_length)
+        return Described(served.cascade.classes, served.cascade.pair, served.max_length, served.version)
 
     def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
         """Record the right label of an earlier answer. Raises as `Outcomes.take`."""

@@ -48,11 +48,17 @@ class Described(Protocol):
     def pair(self) -> bool: ...
     @property
     def max_length(self) -> int: ...  # tokens
+    @property
+    def version(self) -> int: ...
 
 
 class Endpoint(routing.Endpoint, Protocol):
     """What the routes of cascade call."""
 
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def alive(self) -> bool: ...
     def tasks(self) -> Sequence[Mapping[str, Any]]: ...
     def describe(self, task: str) -> Described: ...
     def status(self) -> dict[str, Any]: ...
@@ -69,7 +75,7 @@ async def read_request(request: Request, endpoint: Endpoint) -> TextRequest:
     task = select_task(fields.get("task"), endpoint)
     raw_texts = _raw_texts(fields, endpoint.settings.max_texts)
     texts, cleaned = await checked(request, read_texts, raw_texts, task, endpoint.describe(task).pair)
-    options = _options(fields, endpoint.settings.max_deadline)
+    options = read_options(fields, endpoint.settings.max_deadline)
     return TextRequest(task, texts, client=client_of(request), cleaned=cleaned, **options)
 
 
@@ -134,7 +140,8 @@ def _wrong_number(name: str, task: str, pair: bool) -> InputError:
     return InputError(name, "a pair of texts", f"a single text, as the task {shorten(task)} takes one")
 
 
-def _options(fields: Mapping[str, Any], max_deadline: float) -> dict[str, Any]:
+def read_options(fields: Mapping[str, Any], max_deadline: float) -> dict[str, Any]:
+    """Return the fields of a `TextRequest` that apply to each of its texts. Raises `InputError` for one that is invalid."""
     accuracy, latency = _accuracy(fields.get("accuracy")), _latency(fields.get("latency"))
     return {
         "accuracy": accuracy,

@@ -69,8 +69,8 @@ async def _predict(request: Request, endpoint: Endpoint) -> Response:
     texts, _ = await checked(request, read_texts, raw_texts, task, described.pair)
     body = TextRequest(task, texts, deadline=endpoint.settings.max_deadline, client=client_of(request))
     answers = (await endpoint.predict(body, arrived))["answers"]
-    _check_errors(answers)
-    _check_cut(answers, form, described)
+    check_errors(answers)
+    check_cut(answers, form.truncate, form.left, described)
     lists = [scores(answer, form) for answer in answers]
     return json_response(tei.shaped(lists, form))
 
@@ -93,12 +93,15 @@ def scores(answer: Mapping[str, Any], form: Form) -> list[dict[str, Any]]:
     if not answer["probabilities"]:
         return [{"score": answer["label"], "label": "LABEL_0"}]
     best = sorted(answer["probabilities"].items(), key=lambda item: -item[1])[: form.top_k]
-    return [
-        {"score": math.log(max(share, MIN_PROBABILITY)) if form.raw else share, "label": label} for label, share in best
-    ]
+    return [{"score": raw_score(share) if form.raw else share, "label": label} for label, share in best]
 
 
-def _check_errors(answers: list[Mapping[str, Any]]) -> None:
+def raw_score(probability: float) -> float:
+    """Return the logarithm of a probability, at least that of `MIN_PROBABILITY`."""
+    return math.log(max(probability, MIN_PROBABILITY))
+
+
+def check_errors(answers: list[Mapping[str, Any]]) -> None:
     """Raise the first error among the answers: in TEI, a batch succeeds or fails as a whole."""
     for answer in answers:
         if "error" in answer:
@@ -106,11 +109,11 @@ def _check_errors(answers: list[Mapping[str, Any]]) -> None:
             raise ApiError(STATUS.get(code, 503), code, message, answer["error"]["field"])
 
 
-def _check_cut(answers: list[Mapping[str, Any]], form: Form, described: Described) -> None:
+def check_cut(answers: list[Mapping[str, Any]], truncate: bool, left: bool, described: Described) -> None:
     """Raise `ApiError` if a text was truncated that must not be, which the models' tokenizers decide."""
     if not any(answer["truncated"] for answer in answers):
         return
-    if not form.truncate:
+    if not truncate:
         raise tei.too_long(described.max_length)
-    if form.left:
+    if left:
         raise tei.not_left(described.max_length)

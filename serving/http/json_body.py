@@ -42,13 +42,13 @@ async def read_body(request: Request, max_bytes: int) -> list[bytes]:
     """
     announced = request.headers.get("content-length", "0")[:DIGITS]
     if announced.isdecimal() and int(announced) > max_bytes:
-        raise _too_large(f"{announced} bytes", max_bytes)
+        raise too_large(f"{announced} bytes", max_bytes)
     chunks, size = [], 0
     async for chunk in request.stream():
         chunks.append(chunk)
         size += len(chunk)
         if size > max_bytes:
-            raise _too_large("longer", max_bytes)
+            raise too_large("longer", max_bytes)
     return chunks
 
 
@@ -128,5 +128,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _too_large(size: str, max_bytes: int) -> ApiError:
+def too_large(size: str, max_bytes: int) -> ApiError:
+    """Return the error for a body of `size` that exceeds `max_bytes`."""
     return ApiError(413, "body_too_large", f"body is {size}, but must be at most {max_bytes} bytes", "body")

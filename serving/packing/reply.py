@@ -14,12 +14,10 @@ from pliant.packing.scheduling.request import FOREVER
 from pliant.packing.tools import CallParser, ToolCall
 from serving.answers import Rejected
 from serving.http.api_errors import ApiError, api_error_of_drop
+from serving.http.ignored import header_of
 from serving.packing.engine.forecaster import Forecast
 from serving.packing.engine.in_flight import InFlightOutput
 from serving.packing.logprobs import LogprobsWriter, mean_logprob
-
-IGNORED = "x-pliant-ignored"
-"""Header of an answer with the names of unknown fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +203,6 @@ class Reply:
         return {"x-pliant-predicted-tokens": predicted, **header_of(self.info.ignored)}
 
 
-def header_of(ignored: Iterable[str]) -> dict[str, str]:
-    """Return the header with the names of unknown fields, if there are any."""
-    names = ", ".join(map(_ascii, ignored))
-    return {IGNORED: names} if names else {}
-
-
 def _rank(choice: Choice) -> float:
     return -mean_logprob(choice.output.logprobs)
 
@@ -228,11 +220,6 @@ def _rounded(seconds: float) -> float | None:
 def _usage(prompt: int, choices: Iterable[Choice]) -> dict[str, int]:
     generated = sum(len(choice.output.tokens) for choice in choices)
     return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
-
-
-def _ascii(name: str) -> str:
-    """Return a field's name as a header can hold it."""
-    return "".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name)
 
 
 def _api_error_of(output: InFlightOutput, deadline: float) -> ApiError | None:

@@ -11,12 +11,12 @@ from starlette.responses import Response
 from pliant.errors import InputError
 from serving.http import tei
 from serving.http.api_errors import json_response
+from serving.http.ignored import header_of
 from serving.http.json_body import shorten
 from serving.http.large_body import checked
 from serving.http.routing import read_fields
 from serving.packing.fields import model_name, read_chat_prompt, unknown_fields
 from serving.packing.prompt_fields import prompts, token_ids
-from serving.packing.reply import header_of
 from serving.packing.request import Endpoint, PromptInput
 from serving.packing.tool_fields import read_tools
 from serving.packing.values import flag

@@ -12,11 +12,14 @@ from starlette.responses import Response
 
 from pliant.errors import InputError
 from serving.http.access.roles import check_admin
-from serving.http.api_errors import json_response
+from serving.http.api_errors import error_response, json_response
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
 from serving.http.json_body import as_object, check_names, read_body, shorten, text
 from serving.http.large_body import parse
+from serving.http.oip import routes
+from serving.http.oip.response import shape_of
 from serving.http.routing import arrival
+from serving.tokens import oip
 from serving.tokens.endpoint import TokensEndpoint
 from serving.tokens.request import read_request
 from serving.tokens.schemas import Prediction, Status, TaskDescription, TaskList, TokensRefresh, errors, request_body
@@ -27,7 +30,12 @@ def create_app(swagger: Path) -> FastAPI:
     """Return the app. `swagger` is a folder with the files of Swagger UI, so that the page needs no internet."""
     app = new_app("Pliant tokens")
     _add_routes(app)
-    return complete(app, {"/predict": _predict}, swagger)
+    return complete(app, {"/predict": _predict}, swagger, lambda path: shape_of(path, error_response))
+
+
+def create_root(app: FastAPI) -> FastAPI:
+    """Return the app to be mounted at the root, which serves beside `app`: the Open Inference Protocol, below /v2."""
+    return routes.create_root(app, oip.SERVED)
 
 
 def _add_routes(app: FastAPI) -> None:

@@ -38,6 +38,11 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         self._registrar, self._origins = registrar, origins
         self._decoders = Decoders(settings.max_image_pixels)
 
+    @property
+    def largest_batch(self) -> int:
+        """Return how many images the device runs at a time, at most."""
+        return self._generations.present.catalog.knowledge().latency.batches[-1]
+
     async def predict(self, request: ImageRequest, arrived: float) -> dict[str, Any]:
         """Return the answer to a request; its deadline counts from `arrived`, on this endpoint's clock.
 

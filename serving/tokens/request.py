@@ -49,7 +49,7 @@ async def read_request(request: Request, max_bytes: int, max_deadline: float) ->
     fields = as_object(await parse(request, body)) if is_json else await _parse_form(request, body)
     check_names(fields, FIELDS, REQUIRED)
     return ImageRequest(
-        image=await _image(fields["image"]),
+        image=await read_image(fields["image"]),
         task=text(fields, "task"),
         deadline=read_deadline(fields["deadline"], max_deadline),
         utility=read_utility(fields.get("utility", 1.0)),
@@ -95,7 +95,8 @@ async def _form_value(name: str, value: UploadFile | str) -> bytes | str | float
         raise InputError(name, shorten(value), "a number") from None
 
 
-async def _image(value: object) -> bytes:
+async def read_image(value: object) -> bytes:
+    """Return the file in the field `image`: bytes, or base64 of them. Raises `InputError` for anything else."""
     match value:
         case bytes():
             return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bentoml
 
 from serving.bento.hosting import OPTIONS, HostedService, host_app, with_access
-from serving.tokens.api import create_app
+from serving.tokens.api import create_app, create_root
 
 # Seconds until BentoML gives up a request that nothing else ends: longer than any deadline and any hung launch.
 TIMEOUT = 300
@@ -16,7 +16,9 @@ TIMEOUT = 300
 app = host_app(create_app)
 
 
+# At the root, which comes last: the Open Inference Protocol below /v2.
 @with_access(app)
+@bentoml.asgi_app(create_root(app), path="/")
 @bentoml.asgi_app(app, path="/v1")
 @bentoml.service(name="pliant_tokens", traffic={"timeout": TIMEOUT}, **OPTIONS)
 class TokensService(HostedService):

@@ -18,13 +18,14 @@ class TokensSettings(Settings):
 
     SYSTEM: ClassVar[str] = "tokens"
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": POLICIES}
-    POSITIVE: ClassVar[tuple[str, ...]] = (*Settings.POSITIVE, "max_image_pixels")
+    POSITIVE: ClassVar[tuple[str, ...]] = (*Settings.POSITIVE, "max_image_pixels", "max_images")
 
     experiment: str = names.experiment("tokens")
     policy: str = "default"  # one of pliant/tokens/policies.py
     gamma: int | None = None  # of a policy with a fixed gamma
     margin: float = 0.15  # share of the time to a deadline that is reserved for returning the answer
     max_image_pixels: int = 25_000_000
+    max_images: int = 64  # in one request of the Open Inference Protocol
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)

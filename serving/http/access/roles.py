@@ -13,7 +13,7 @@ from serving.http.json_body import check_type
 
 CLIENT = "pliant.client"
 """Key of an ASGI scope: whom the middleware has let in."""
-_OPEN_PATHS = frozenset(("/livez", "/readyz", "/healthz", "/health"))
+_OPEN_PATHS = frozenset(("/livez", "/readyz", "/healthz", "/health", "/v2/health/live", "/v2/health/ready"))
 MONITOR_PATHS = frozenset(("/metrics", "/status", "/v1/status"))
 
 

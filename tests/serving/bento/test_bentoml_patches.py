@@ -111,7 +111,7 @@ def test_importing_a_service_puts_the_patch_in_and_hosts_its_app_behind_its_door
     guarded = {"traffic": {"timeout": 300}, "middleware": [["RequestIdMiddleware", False], ["AccessMiddleware", True]]}
     assert json.loads(run.stdout.splitlines()[-1]) == {
         "pliant_bins": {**guarded, "app": [["/", True]]},
-        "pliant_tokens": {**guarded, "app": [["/v1", True]]},
+        "pliant_tokens": {**guarded, "app": [["/v1", True], ["/", False]]},
     }
 
 

@@ -51,7 +51,7 @@ def test_a_request_is_truncated_at_its_end_and_has_the_streams_deadline_unless_i
 
 
 def test_headers_tell_lengths_bins_and_times():
-    answer = Answer(None, [], [2, 40], ["8x1", "dynamic"], 0.25, 1.0)
+    answer = Answer(None, 1, [], [2, 40], ["8x1", "dynamic"], 0.25, 1.0)
     assert answer.headers == {
         "x-pliant-length": "2,40",
         "x-pliant-bin": "8x1,dynamic",

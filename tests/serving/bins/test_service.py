@@ -33,6 +33,7 @@ from tests.fixtures.bins.published import (
     settings_for,
 )
 from tests.fixtures.clients import PATIENCE, call, free_port, wait_for
+from tests.fixtures.http.oip import text_tensor
 from tests.fixtures.live import ConcurrentCalls, end_in_flight, go_on, processes, running
 
 pytestmark = pytest.mark.slow
@@ -115,6 +116,16 @@ def test_tokens_and_their_embeddings_come_from_the_compiled_runtimes(service):
     for rows, row in zip(states, pooled, strict=True):
         mean = np.mean(rows, 0)
         np.testing.assert_allclose(mean / np.linalg.norm(mean), row, atol=1e-4)
+
+
+def test_the_open_inference_protocol_is_at_the_root_too(service):
+    with urllib.request.urlopen(service.url + "/v2/health/ready", timeout=PATIENCE) as response:
+        assert (response.status, json.load(response)) == (200, {"ready": True})
+    status, content = post(service, "/v2/models/meanings/infer", {"inputs": [text_tensor("text", TEXT)]})
+    assert (status, content["outputs"][0]["shape"]) == (200, [1, 16])
+    native = embed(service, TEXT)[1]
+    np.testing.assert_allclose(np.reshape(content["outputs"][0]["data"], (1, 16)), native, atol=1e-5)
+    assert set(post(service, "/v2/models/other/infer", {"inputs": [text_tensor("text", TEXT)]})[1]) == {"error"}
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import urllib.request
 
 import pytest
 
@@ -25,6 +26,7 @@ from tests.fixtures.cascade.published import (
     tiny_classifier,
 )
 from tests.fixtures.clients import PATIENCE, call, free_port, wait_for
+from tests.fixtures.http.oip import outputs_in, text_tensor
 from tests.fixtures.live import ConcurrentCalls, end_in_flight, processes, running
 
 pytestmark = pytest.mark.slow
@@ -66,6 +68,18 @@ def test_texts_are_answered_by_the_level_that_is_sure(service):
     told = status_of(service)
     assert (told["ready"], told["workers"], told["placement"]) == (True, 2, "own")
     assert call(service, "GET", "/v1/tasks")[1]["tasks"][0]["classes"] == ["red", "green", "blue"]
+
+
+def test_the_open_inference_protocol_is_at_the_root_beside_what_bentoml_has_there(service):
+    body = json.dumps({"inputs": [text_tensor("text", SURE, UNSURE)]}).encode()
+    status, content = call(service, "POST", "/v2/models/colours/infer", body)
+    assert status == 200, content
+    assert outputs_in(content)["level"] == ["small", "large"]
+    for path in ("/livez", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/docs", "/v2", "/v2/health/live"):
+        with urllib.request.urlopen(service.url + path, timeout=PATIENCE) as response:
+            assert response.status == 200, path
+    assert call(service, "POST", "/v2/models/other/infer", body)[0] == 404
+    assert set(call(service, "GET", "/v2/nothing")[1]) == {"error"}
 
 
 def test_a_later_label_is_taken(service):

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 
 from pliant import systems
 
@@ -17,10 +18,19 @@ def references(value: object) -> list[str]:
     return own + [reference for item in items for reference in references(item)]
 
 
-@pytest.mark.parametrize("system", systems.names())
-def test_every_parameter_of_a_path_is_described_once_and_every_reference_resolves(system, tmp_path: Path):
-    app = systems.system(system).part("serving", "api").create_app(tmp_path)
-    page = json.loads(json.dumps(app.openapi()))
+def pages(system: str, folder: Path) -> list[FastAPI]:
+    """The apps of a system that have a page: the one at /v1, and the one at the root, if there is one."""
+    api = systems.system(system).part("serving", "api")
+    app = api.create_app(folder)
+    return [app, api.create_root(app)] if hasattr(api, "create_root") else [app]
+
+
+PAGES = [(system, place) for system in systems.names() for place in (0, 1) if (system, place) != ("bins", 1)]
+
+
+@pytest.mark.parametrize(("system", "place"), PAGES)
+def test_every_parameter_of_a_path_is_described_once_and_every_reference_resolves(system, place, tmp_path: Path):
+    page = json.loads(json.dumps(pages(system, tmp_path)[place].openapi()))
     for path, operations in page["paths"].items():
         for method, operation in operations.items():
             described = [one["name"] for one in operation.get("parameters", []) if one["in"] == "path"]

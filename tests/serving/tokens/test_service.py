@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import signal
 import socket
@@ -18,6 +19,7 @@ from serving.journal import read
 from serving.launch import launch
 from serving.lifecycle.artifacts import open_registry
 from tests.fixtures.clients import PATIENCE, ask, call, free_port, wait_for
+from tests.fixtures.http.oip import body_of, byte_tensor, outputs_in
 from tests.fixtures.live import ConcurrentCalls, end_in_flight, processes, running
 from tests.fixtures.tokens.http import png
 from tests.fixtures.tokens.published import publish_all, settings_for
@@ -59,6 +61,20 @@ def test_once_ready_it_answers_json_and_multipart_alike(service):
     assert sum(by_json["probabilities"].values()) == pytest.approx(1.0, abs=1e-4)
     assert by_form["label"] == max(by_form["probabilities"], key=by_form["probabilities"].get)
     assert by_json["on_time"] and by_form["on_time"]
+
+
+def test_the_open_inference_protocol_is_at_the_root_beside_what_bentoml_has_there(service):
+    entry, data = byte_tensor("image", png(), png())
+    content, headers = body_of({"inputs": [entry]}, data)
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(f"{service.url}/v2/models/digits/infer", content, sent)
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+        labels = outputs_in(json.load(response))["label"]
+    assert labels == [ask(service)[1]["label"]] * 2
+    for path in ("/livez", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/docs", "/v2", "/v2/health/ready"):
+        with urllib.request.urlopen(service.url + path, timeout=PATIENCE) as response:
+            assert response.status == 200, path
+    assert call(service, "POST", "/v2/models/dogs/infer", b"{}")[0] == 404
 
 
 def test_the_metrics_page_shows_our_counters(service):

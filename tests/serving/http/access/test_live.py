@@ -54,8 +54,9 @@ def test_keys_over_https_open_a_service_on_all_addresses_until_they_are_revoked(
         assert service.url.startswith("https://127.0.0.1:")
         address, context = service.url.removeprefix("https://"), ssl.create_default_context(cafile=certificate)
         https = lambda: http.client.HTTPSConnection(address, timeout=PATIENCE, context=context)  # noqa: E731
-        assert ask(https(), "GET", "/readyz")[0] == 200
-        for path in ("/predict", "/refresh", "/v1/embeddings"):
+        for path in ("/readyz", "/v2/health/ready", "/v2/health/live"):
+            assert ask(https(), "GET", path)[0] == 200
+        for path in ("/predict", "/refresh", "/v1/embeddings", "/v2/models/colours/infer"):
             assert ask(https(), path=path)[0] == 401
         for path in ("/metrics", "/status", "/docs", "/", "/schema.json", "/openapi.json"):
             assert ask(https(), "GET", path)[0] == 401

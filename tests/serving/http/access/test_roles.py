@@ -18,14 +18,14 @@ def request(method: str = "POST", client: Client | None = None, content_type: st
     return Request(scope if client is None else {**scope, CLIENT: client})
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz", "/health"])
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz", "/health", "/v2/health/live", "/v2/health/ready"])
 def test_everybody_may_see_whether_the_process_is_sound_and_do_nothing_there(path):
     assert is_open({"path": path, "method": "GET"}) and is_open({"path": path, "method": "HEAD"})
     assert not is_open({"path": path, "method": "POST"})
 
 
 def test_nothing_else_is_open():
-    assert not any(is_open({"path": path, "method": "GET"}) for path in ("/", "/status", "/metrics", "/livez/x"))
+    assert not any(is_open({"path": path, "method": "GET"}) for path in ("/", "/status", "/metrics", "/livez/x", "/v2"))
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/status", "/v1/status"])

@@ -1,0 +1,99 @@
+"""The Open Inference Protocol v2 for bins: each stream is a model that embeds or classifies the texts of a tensor.
+
+serving/http/oip/ reads and writes the protocol. Shape suffixes: N texts, H width of an embedding, K classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from starlette.requests import Request
+
+from serving.bins.answer import check_normalize, embeddings, shares
+from serving.bins.request import Answer, Encoder, Endpoint, TextRequest, read_deadline
+from serving.bins.tei import EMBEDDING
+from serving.http import tei
+from serving.http.access.roles import client_of
+from serving.http.large_body import checked
+from serving.http.oip import models
+from serving.http.oip.models import InferAnswer, InferRequest, Model, Served
+from serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers, texts
+from serving.http.oip.texts import raw_texts, text_inputs
+from serving.http.texts import Texts, clean
+
+EMBEDDINGS, SCORES, LABEL, CLASS, TOKENS = "embedding", "scores", "label", "class", "tokens"
+PARAMETERS = ("truncate", "truncation_direction")
+_TOKENS = TensorSpec(TOKENS, (Form("INT32", (-1,)),))
+
+
+def describe(endpoint: Endpoint, name: str) -> Model:
+    """Return the model of a stream. Raises `ApiError` (404) if it is not served."""
+    task = endpoint.select(name, "model", None)
+    encoder = endpoint.describe(task)
+    embeds = encoder.head == EMBEDDING
+    return Model(
+        name=task,
+        version=str(endpoint.version(task)),
+        platform="pliant_bins",
+        inputs=text_inputs(False if embeds else None),
+        outputs=(TensorSpec(EMBEDDINGS, (Form("FP32", (-1, -1)),)), _TOKENS) if embeds else _class_outputs(encoder),
+        parameters=(*PARAMETERS, "normalize" if embeds else "raw_scores"),
+        max_count=endpoint.settings.max_texts,
+        scores="" if embeds else SCORES,
+    )
+
+
+async def infer(request: Request, endpoint: Endpoint, body: InferRequest, arrived: float) -> InferAnswer:
+    """Answer a request as /embed or /predict does."""
+    parameters, maximum = body.parameters, endpoint.settings.max_deadline
+    normalize, raw = tei.flag(parameters, "normalize", True), tei.flag(parameters, "raw_scores", False)
+    encoder = endpoint.describe(endpoint.select(body.model.name, "model", None))
+    if encoder.head == EMBEDDING:
+        check_normalize(encoder, normalize)
+    deadline = models.read_deadline(parameters, maximum)
+    answer = await endpoint.run(
+        TextRequest(
+            body.model.name,
+            await checked(request, _texts, body),
+            read_deadline(request, {}, maximum) if deadline is None else deadline,
+            tei.flag(parameters, "truncate", True),
+            tei.is_left(parameters.get("truncation_direction")),
+            client_of(request),
+        ),
+        arrived,
+    )
+    return InferAnswer(
+        outputs=(*_outputs(answer, normalize, raw), numbers(TOKENS, "INT32", answer.lengths)),
+        version=str(answer.version),
+        parameters={"queue_seconds": answer.queue_seconds, "run_seconds": answer.run_seconds},
+    )
+
+
+def _class_outputs(encoder: Encoder) -> tuple[TensorSpec, ...]:
+    """Return the outputs of a classifier; one of a single output has no classes."""
+    classes = encoder.classes
+    scores = TensorSpec(SCORES, (Form("FP32", (-1, len(classes) or 1)),), classes=classes)
+    if not classes:
+        return scores, _TOKENS
+    return scores, TensorSpec(LABEL, (Form("BYTES", (-1,)),)), TensorSpec(CLASS, (Form("INT64", (-1,)),)), _TOKENS
+
+
+def _texts(body: InferRequest) -> Texts:
+    parts = [
+        [clean(name, part)[0] for name, part in zip(raw.part_names, raw.parts, strict=True)] for raw in raw_texts(body)
+    ]
+    return tuple((first, rest[0] if rest else None) for first, *rest in parts)
+
+
+def _outputs(answer: Answer, normalize: bool, raw: bool) -> list[Tensor]:
+    """Return embeddings [N, H], or scores [N, K] with the best label and its number for each text."""
+    if answer.encoder.head == EMBEDDING:
+        return [numbers(EMBEDDINGS, "FP32", np.stack(embeddings(answer, normalize)))]
+    scores_NK = np.stack([logits_K if raw else shares(logits_K) for logits_K in answer.outputs])
+    tensors, classes = [numbers(SCORES, "FP32", scores_NK)], answer.encoder.classes
+    if classes:
+        best_N = scores_NK.argmax(1)
+        tensors += [texts(LABEL, [classes[index] for index in best_N.tolist()]), numbers(CLASS, "INT64", best_N)]
+    return tensors
+
+
+SERVED = Served("pliant-bins", describe, infer)

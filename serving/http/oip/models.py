@@ -1,0 +1,153 @@
+"""What a system says of its models to speak the Open Inference Protocol, and what its code gets and gives for a request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from starlette.requests import Request
+
+from pliant.errors import InputError
+from serving.http import routing
+from serving.http.json_body import deadline, shorten
+from serving.http.oip.tensors import Tensor, TensorSpec
+
+COMMON_PARAMETERS = ("binary_data_output", "deadline", "timeout")
+MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that is served. `version`: None if it has none of its own.
+
+    `parameters`: those that its requests may have besides `COMMON_PARAMETERS`. `max_count`: the most elements of a tensor of
+    BYTES, such as texts or files. `scores`: the name of the output that the classification extension is for, if any.
+    """
+
+    name: str
+    version: str | None
+    platform: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    parameters: tuple[str, ...]
+    max_count: int
+    scores: str = ""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the classes of the output `scores`."""
+        return next((spec.classes for spec in self.outputs if spec.name == self.scores), ())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model's metadata."""
+        return {
+            "name": self.name,
+            "versions": [] if self.version is None else [self.version],
+            "platform": self.platform,
+            "inputs": [spec.to_dict() for spec in self.inputs if not spec.optional],
+            "outputs": [spec.to_dict() for spec in self.outputs],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedOutput:
+    """An output that a request names. `top_classes`: how many of the best classes it wants instead; None: the numbers."""
+
+    name: str
+    binary: bool
+    top_classes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """A request with its tensors by name. `outputs` are those that the answer has."""
+
+    model: Model
+    id: str | None
+    inputs: Mapping[str, Tensor]
+    outputs: tuple[RequestedOutput, ...]
+    parameters: Mapping[str, Any]
+    ignored: tuple[str, ...] = ()  # names of fields and parameters that nobody knows
+
+
+@dataclass(frozen=True, slots=True)
+class InferAnswer:
+    """All outputs of a model for one request. `version`: of the model that gave them; None: none, or several."""
+
+    outputs: Sequence[Tensor]
+    version: str | None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Limits(Protocol):
+    """The settings that limit requests."""
+
+    @property
+    def max_body_bytes(self) -> int: ...
+    @property
+    def max_deadline(self) -> float: ...
+
+
+class Endpoint(routing.HasClock, Protocol):
+    """What the routes of the protocol ask an endpoint."""
+
+    @property
+    def settings(self) -> Limits: ...
+    @property
+    def metrics(self) -> routing.ErrorCounter: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def alive(self) -> bool: ...
+
+
+E = TypeVar("E", bound=Endpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Generic[E]):
+    """A system's part of the protocol: `server` is its name in the server's metadata.
+
+    `describe` returns the model of a name, and raises `ApiError` (404) if there is none. `infer` answers a request that came
+    at a time on the endpoint's clock.
+    """
+
+    server: str
+    describe: Callable[[E, str], Model]
+    infer: Callable[[Request, E, InferRequest, float], Awaitable[InferAnswer]]
+
+
+def read_deadline(parameters: Mapping[str, Any], maximum: float) -> float | None:
+    """Return the parameter `deadline` in seconds, or else `timeout`, which has microseconds; None without both.
+
+    Raises `InputError` unless it is above 0 and at most `maximum` seconds.
+    """
+    if parameters.get("deadline") is not None:
+        return deadline(parameters["deadline"], maximum)
+    timeout = parameters.get("timeout")
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int) or not 0 < timeout <= maximum * MICROSECONDS:
+        limit = f"a whole number of microseconds from 1 to {maximum * MICROSECONDS:.0f}"
+        raise InputError("timeout", shorten(timeout), limit)
+    return timeout / MICROSECONDS
+
+
+def one_version(versions: Iterable[object]) -> str | None:
+    """Return the version of all parts of an answer; None if they differ, or have none."""
+    distinct = set(versions)
+    return str(distinct.pop()) if len(distinct) == 1 and None not in distinct else None
+
+
+def best_classes(scores: Tensor, classes: Sequence[str], top: int) -> tuple[list[str], tuple[int, ...]]:
+    """Return the best classes of each row as texts SCORE:INDEX:CLASS, best first, and their shape."""
+    rows = np.asarray(scores.elements).reshape(scores.shape)
+    top = min(top, rows.shape[-1])
+    texts = []
+    for row in rows:
+        for index in np.argsort(-row, kind="stable")[:top].tolist():
+            name = f":{classes[index]}" if classes else ""
+            texts.append(f"{row[index]:f}:{index}{name}")
+    return texts, (len(rows), top)

@@ -1,0 +1,173 @@
+"""The routes of the Open Inference Protocol, below /v2, for any system."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
+
+from serving.http.api_errors import ApiError, json_response
+from serving.http.app import Handler, endpoint_of
+from serving.http.json_body import as_object, shorten
+from serving.http.large_body import checked, parse
+from serving.http.oip.body import check_type, note_weight, read_parts
+from serving.http.oip.models import Endpoint, Model, Served
+from serving.http.oip.request import read_request
+from serving.http.oip.response import PREFIX, error_response, infer_response
+from serving.http.oip.schemas import (
+    EXTENSIONS,
+    INFER,
+    LIVE,
+    MODEL,
+    MODEL_READY,
+    MODEL_VERSION,
+    PATHS,
+    READY,
+    SERVER,
+    route_options,
+)
+from serving.http.routing import arrival, guarded
+
+E = TypeVar("E", bound=Endpoint)
+Handle = Callable[[Served[Any], Request, Any], Awaitable[Response]]
+
+
+def add_oip(app: FastAPI, served: Served[E]) -> dict[str, Handler]:
+    """Add the routes of a system, and return the handlers of those that infer, by path. Call `close_oip` at the end."""
+    handlers = {path: _guarded(handle, served) for path, handle in _HANDLES.items()}
+    for path, handler in handlers.items():
+        app.add_api_route(path, handler, name=path, **route_options(path))
+    return {path: handler for path, handler in handlers.items() if path.endswith(INFER)}
+
+
+def close_oip(app: FastAPI) -> None:
+    """Answer what is below /v2 and has no route, once the app has all its routes, in the protocol's shape."""
+    app.router.routes.append(
+        UnknownRoute([route for route in app.router.routes if getattr(route, "path", "") in PATHS])
+    )
+
+
+def create_root(app: FastAPI, served: Served[E]) -> FastAPI:
+    """Return the app to be mounted at the root, beside `app` at /v1, with the routes below /v2 and a page about them."""
+    root = FastAPI(title=app.title, version=app.version, docs_url=None, redoc_url=None)
+    root.state = app.state
+    hot = add_oip(root, served)
+    root.router.routes[:0] = [Route(path, handler, methods=["POST"]) for path, handler in hot.items()]
+    root.add_api_route("/docs", _docs, include_in_schema=False)
+    close_oip(root)
+    return root
+
+
+class UnknownRoute(BaseRoute):
+    """Answers all paths below /v2 that no route before it does: 405 where one of `known` has the path, else 404."""
+
+    def __init__(self, known: list[BaseRoute]) -> None:
+        self._known = known
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        is_below = scope["type"] == "http" and (path == PREFIX or path.startswith(PREFIX + "/"))
+        return (Match.FULL if is_below else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        allowed = set[str]()
+        for route in self._known:
+            if route.matches(scope)[0] is Match.PARTIAL:
+                allowed |= getattr(route, "methods", set())
+        request = Request(scope, receive)
+        what = f"{request.method} {shorten(request.url.path)}"
+        if allowed:
+            methods = ", ".join(sorted(allowed))
+            error = ApiError(405, "http", f"{what}: the method must be {methods}", headers={"allow": methods})
+        else:
+            error = ApiError(404, "http", f"{what}: there is no such path")
+        endpoint_of(request).metrics.errored(error.code)
+        await error_response(error)(scope, receive, send)
+
+
+def _guarded(handle: Handle, served: Served[E]) -> Handler:
+    return guarded(partial(handle, served), endpoint_of, error_response)
+
+
+async def _live(_served: Served[E], _request: Request, endpoint: E) -> Response:
+    return _health(endpoint.alive, {"live": True}, "the service cannot recover by itself")
+
+
+async def _ready(_served: Served[E], _request: Request, endpoint: E) -> Response:
+    return _health(endpoint.ready, {"ready": True}, "the service is not ready")
+
+
+async def _server(served: Served[E], _request: Request, _endpoint: E) -> Response:
+    return json_response({"name": served.server, "version": version("pliant"), "extensions": list(EXTENSIONS)})
+
+
+async def _model(served: Served[E], request: Request, endpoint: E) -> Response:
+    return json_response(_described(served, request, endpoint).to_dict())
+
+
+async def _model_ready(served: Served[E], request: Request, endpoint: E) -> Response:
+    model = _described(served, request, endpoint)
+    return _health(endpoint.ready, {"name": model.name, "ready": True}, f"the model {model.name} is not ready")
+
+
+async def _infer(served: Served[E], request: Request, endpoint: E) -> Response:
+    arrived = arrival(request, endpoint)
+    check_type(request)
+    pieces, binary = await read_parts(request, endpoint.settings.max_body_bytes)
+    fields = as_object(await parse(request, pieces))
+    note_weight(request, binary)
+    model = _described(served, request, endpoint)
+    body = await checked(request, read_request, model, fields, binary)
+    answer = await served.infer(request, endpoint, body, arrived)
+    if "version" in request.path_params and answer.version != model.version:
+        raise _unknown_version(model, request.path_params["version"])
+    return infer_response(body, answer)
+
+
+def _described(served: Served[E], request: Request, endpoint: E) -> Model:
+    """Return the model in the path. Raises `ApiError` (404) if it is not served, or not in the version of the path."""
+    model = served.describe(endpoint, request.path_params["model"])
+    if request.path_params.get("version", model.version) != model.version:
+        raise _unknown_version(model, request.path_params["version"])
+    return model
+
+
+def _unknown_version(model: Model, wanted: str) -> ApiError:
+    known = f"its version {model.version} is" if model.version else "it has no version of its own"
+    message = f"version {shorten(wanted)} of the model {model.name} is not served: {known}"
+    return ApiError(404, "unknown_version", message, "version")
+
+
+def _health(healthy: bool, content: Mapping[str, Any], message: str) -> Response:
+    """Return the answer about health: some clients read its status (Triton's), others its content (KServe's)."""
+    if healthy:
+        return json_response(content)
+    return error_response(ApiError(503, "not_ready", message))
+
+
+async def _docs(request: Request) -> Response:
+    """Return the OpenAPI page, with the files of Swagger UI that the app at /v1 has."""
+    return get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title=request.app.title,
+        swagger_js_url="v1/swagger/swagger-ui-bundle.js",
+        swagger_css_url="v1/swagger/swagger-ui.css",
+        swagger_favicon_url="v1/swagger/favicon-light-32x32.png",
+    )
+
+
+_OF_A_MODEL: Mapping[str, Handle] = {"": _model, MODEL_READY: _model_ready, INFER: _infer}
+_HANDLES: Mapping[str, Handle] = {
+    SERVER: _server,
+    LIVE: _live,
+    READY: _ready,
+    **{base + end: handle for base in (MODEL, MODEL_VERSION) for end, handle in _OF_A_MODEL.items()},
+}

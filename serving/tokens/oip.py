@@ -1,0 +1,143 @@
+"""The Open Inference Protocol v2 for tokens: each task is a model that classifies the images of a tensor.
+
+serving/http/oip/ reads and writes the protocol. An image is a file (an element of BYTES), or pixels (UINT8), which become a
+file too, so that the limits of /predict hold for both. Shape suffixes: N images, H rows, W columns, K classes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.requests import Request
+
+from pliant.errors import InputError
+from serving.http.access.roles import client_of
+from serving.http.json_body import utility
+from serving.http.large_body import INLINE_BYTES
+from serving.http.oip.models import InferAnswer, InferRequest, Model, Served, one_version, read_deadline
+from serving.http.oip.request import check_elements
+from serving.http.oip.response import replaced
+from serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec, numbers, texts
+from serving.http.routing import unknown_task
+from serving.http.texts import check_count
+from serving.tokens.endpoint import TokensEndpoint
+from serving.tokens.request import ImageRequest, read_image
+from serving.window import run_each, width
+
+IMAGE, SCORES, LABEL, CLASS = "image", "scores", "label", "class"
+NUMBERS: Mapping[str, str] = {"gamma": "INT32", "on_time": "BOOL"}
+"""Outputs that are fields of the answers of /predict, with their datatypes."""
+FORMS = (
+    Form(BYTES, (-1,)),
+    Form(BYTES, (-1, 1)),
+    Form("UINT8", (-1, -1, 3)),
+    Form("UINT8", (-1, -1, -1, 3)),
+)
+BMP = struct.Struct("<2sIHHI IiiHHIIiiII")
+"""The head of a file of pixels: BMP, uncompressed, 24 bits a pixel, the first row first (a negative height)."""
+
+
+def describe(endpoint: TokensEndpoint, name: str) -> Model:
+    """Return the model of a task. Raises `ApiError` (404) if it is not served."""
+    tasks = {str(task["name"]): task for task in endpoint.tasks()}
+    if name not in tasks:
+        raise unknown_task(name, "model", tasks)
+    classes, version = tuple(tasks[name]["classes"]), tasks[name]["version"]
+    others = {LABEL: BYTES, CLASS: "INT64", **NUMBERS}
+    return Model(
+        name=name,
+        version=None if version is None else str(version),
+        platform="pliant_tokens",
+        inputs=(TensorSpec(IMAGE, FORMS),),
+        outputs=(
+            TensorSpec(SCORES, (Form("FP32", (-1, len(classes))),), classes=classes),
+            *(TensorSpec(output, (Form(datatype, (-1,)),)) for output, datatype in others.items()),
+        ),
+        parameters=("utility",),
+        max_count=endpoint.settings.max_images,
+        scores=SCORES,
+    )
+
+
+async def infer(request: Request, endpoint: TokensEndpoint, body: InferRequest, arrived: float) -> InferAnswer:
+    """Answer a request as /predict does for each image."""
+    maximum, client = endpoint.settings.max_deadline, client_of(request)
+    deadline = read_deadline(body.parameters, maximum)
+    seconds = maximum if deadline is None else deadline
+    given = body.parameters.get("utility")
+    worth = 1.0 if given is None else utility(given)
+    files = await _files(body)
+
+    async def predict(numbered: tuple[int, bytes]) -> dict[str, Any]:
+        index, file = numbered
+        try:
+            return await endpoint.predict(ImageRequest(file, body.model.name, seconds, worth, client), arrived)
+        except InputError as error:
+            raise _named(error, index) from None
+
+    results = await run_each(list(enumerate(files)), predict, width(1, endpoint.largest_batch))
+    answers = [result for result in results if result is not None]
+    return InferAnswer(
+        outputs=_outputs(body.model, answers),
+        version=one_version(answer["versions"].get("task") for answer in answers),
+        parameters={name: max(answer[name] for answer in answers) for name in ("queue_seconds", "run_seconds")},
+    )
+
+
+async def _files(body: InferRequest) -> Sequence[bytes]:
+    """Return the file of each image. Raises `InputError` for none, `ApiError` (413) for too many in pixels."""
+    tensor = body.inputs[IMAGE]
+    if not isinstance(tensor.elements, np.ndarray):
+        check_count(IMAGE, tensor.elements, body.model.max_count)
+        return [await _file(index, element) for index, element in enumerate(tensor.elements)]
+    check_elements(IMAGE, math.prod(tensor.shape[:-3]), body.model.max_count)
+    if not tensor.elements.size:
+        raise InputError(f"shape of {IMAGE}", list(tensor.shape), "of at least one pixel")
+    pixels_NHW3 = tensor.elements.reshape(-1, *tensor.shape[-3:])
+    if tensor.elements.size <= INLINE_BYTES:
+        return [to_file(pixels_HW3) for pixels_HW3 in pixels_NHW3]
+    return [await asyncio.to_thread(to_file, pixels_HW3) for pixels_HW3 in pixels_NHW3]
+
+
+async def _file(index: int, element: str | bytes) -> bytes:
+    try:
+        return await read_image(element)
+    except InputError as error:
+        raise _named(error, index) from None
+
+
+def to_file(pixels_HW3: NDArray[np.uint8]) -> bytes:
+    """Return a file of the pixels, which are red, green and blue. Each row of it ends at a multiple of four bytes."""
+    height, width, _ = pixels_HW3.shape
+    rows = np.zeros((height, -(-width * 3 // 4) * 4), np.uint8)
+    rows[:, : width * 3] = pixels_HW3[:, :, ::-1].reshape(height, -1)
+    head = BMP.pack(b"BM", BMP.size + rows.size, 0, 0, BMP.size, 40, width, -height, 1, 24, 0, rows.size, 0, 0, 0, 0)
+    return head + rows.tobytes()
+
+
+def _named(error: InputError, index: int) -> InputError:
+    """Return the error of an image with its number."""
+    field = f"{IMAGE}[{index}]" if error.field == IMAGE else error.field
+    return InputError(field, error.value, error.limit)
+
+
+def _outputs(model: Model, answers: Sequence[Mapping[str, Any]]) -> list[Tensor]:
+    """Return scores [N, K] and the rest of the answers. Raises `ApiError` (503) if a class is new or has gone."""
+    if any(tuple(answer["probabilities"]) != model.classes for answer in answers):
+        raise replaced(model)
+    labels = [answer["label"] for answer in answers]
+    return [
+        numbers(SCORES, "FP32", [list(answer["probabilities"].values()) for answer in answers]),
+        texts(LABEL, labels),
+        numbers(CLASS, "INT64", [model.classes.index(label) for label in labels]),
+        *(numbers(name, datatype, [answer[name] for answer in answers]) for name, datatype in NUMBERS.items()),
+    ]
+
+
+SERVED = Served("pliant-tokens", describe, infer)

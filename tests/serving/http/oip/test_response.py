@@ -1,0 +1,135 @@
+"""Answers are written as JSON or as binary data, as each output says, and errors as one sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.http.api_errors import ApiError, error_response
+from serving.http.oip import response
+from serving.http.oip.binary import from_binary
+from serving.http.oip.models import InferAnswer, InferRequest, RequestedOutput
+from serving.http.oip.response import infer_response, shape_of
+from serving.http.oip.tensors import from_json, numbers, texts
+from tests.fixtures.http.oip import CLASSIFIER, MODEL
+from tests.serving.http.oip.test_tensors import check_equal, number_tensors, text_tensors
+
+
+def request(*outputs: RequestedOutput, model=MODEL, **fields) -> InferRequest:
+    return InferRequest(model, fields.pop("id", None), {}, outputs, {}, **fields)
+
+
+def parts(answer) -> tuple[dict, bytes]:
+    """The JSON of an answer, and the bytes after it, as a client divides them."""
+    length = answer.headers.get("Inference-Header-Content-Length")
+    size = len(answer.body) if length is None else int(length)
+    return json.loads(answer.body[:size]), answer.body[size:]
+
+
+@given(
+    st.lists(
+        st.tuples((number_tensors() | text_tensors()).filter(lambda t: t.shape), st.booleans()), min_size=1, max_size=3
+    )
+)
+def test_what_is_written_is_read_back_whichever_outputs_are_binary(chosen):
+    names = ("first", "second", "third")[: len(chosen)]
+    tensors = [type(tensor)(name, *_rest(tensor)) for name, (tensor, _) in zip(names, chosen, strict=True)]
+    outputs = [RequestedOutput(name, binary) for name, (_, binary) in zip(names, chosen, strict=True)]
+    answer = infer_response(request(*outputs), InferAnswer(tensors, "3"))
+    content, data = parts(answer)
+    for entry, tensor, output in zip(content["outputs"], tensors, outputs, strict=True):
+        form = entry["name"], entry["datatype"], tuple(entry["shape"])
+        if output.binary:
+            size = entry["parameters"]["binary_data_size"]
+            read, data = from_binary(*form, memoryview(data[:size])), data[size:]
+            if tensor.datatype == "BYTES":
+                read = texts(read.name, [element.decode() for element in read.elements], read.shape)
+        else:
+            read = from_json(*form, entry["data"])
+        check_equal(tensor, read)
+    assert data == b""
+    kind = "application/octet-stream" if any(binary for _, binary in chosen) else "application/json"
+    assert answer.headers["content-type"] == kind
+
+
+def _rest(tensor):
+    return tensor.datatype, tensor.shape, tensor.elements
+
+
+def test_an_answer_names_model_version_and_request_and_says_how_it_came_about():
+    answer = InferAnswer([numbers("first", "INT32", [1, 2])], "3", {"queue_seconds": 0.5})
+    content, _ = parts(infer_response(request(RequestedOutput("first", False), id="é7"), answer))
+    assert content == {
+        "model_name": "echo",
+        "model_version": "3",
+        "id": "é7",
+        "parameters": {"queue_seconds": 0.5},
+        "outputs": [{"name": "first", "datatype": "INT32", "shape": [2], "data": [1, 2]}],
+    }
+    content, _ = parts(infer_response(request(RequestedOutput("first", False)), InferAnswer(answer.outputs, None)))
+    assert list(content) == ["model_name", "parameters", "outputs"]
+
+
+def test_outputs_come_in_the_order_of_the_request_and_no_others():
+    answer = InferAnswer([texts("first", ["a"]), texts("second", ["b"])], "3")
+    content, _ = parts(infer_response(request(RequestedOutput("second", False)), answer))
+    assert [entry["name"] for entry in content["outputs"]] == ["second"]
+    wanted = RequestedOutput("second", False), RequestedOutput("first", False)
+    content, _ = parts(infer_response(request(*wanted), answer))
+    assert [entry["data"] for entry in content["outputs"]] == [["b"], ["a"]]
+
+
+def test_an_output_that_a_replaced_model_no_longer_gives_may_be_tried_again():
+    with pytest.raises(ApiError, match="the model echo was replaced while it answered; try again") as raised:
+        infer_response(request(RequestedOutput("second", False)), InferAnswer([texts("first", ["a"])], "3"))
+    assert raised.value.status == 503
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_the_best_classes_take_the_place_of_the_scores(binary):
+    answer = InferAnswer([numbers("scores", "FP32", [[0.25, 0.5, 0.25]])], "7")
+    wanted = request(RequestedOutput("scores", binary, 2), model=CLASSIFIER)
+    content, data = parts(infer_response(wanted, answer))
+    (entry,) = content["outputs"]
+    assert (entry["datatype"], entry["shape"]) == ("BYTES", [1, 2])
+    best = (
+        [element.decode() for element in from_binary("x", "BYTES", (1, 2), memoryview(data)).elements]
+        if binary
+        else None
+    )
+    assert (best or entry["data"]) == ["0.500000:1:green", "0.250000:0:red"]
+
+
+def test_a_number_that_is_not_finite_is_null_in_json():
+    answer = InferAnswer([numbers("first", "FP32", [math.nan, 1])], "3")
+    content, _ = parts(infer_response(request(RequestedOutput("first", False)), answer))
+    assert content["outputs"][0]["data"] == [None, 1.0]
+    assert np.isnan(np.array(content["outputs"][0]["data"], np.float32)[0])  # as clients read it
+
+
+def test_unknown_fields_are_named_in_a_header():
+    answer = InferAnswer([texts("first", ["a"])], "3")
+    written = infer_response(request(RequestedOutput("first", True), ignored=("colour", "é")), answer)
+    assert written.headers["x-pliant-ignored"] == "colour, ?"
+    assert "x-pliant-ignored" not in infer_response(request(RequestedOutput("first", True)), answer).headers
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [(422, 400), (424, 400), (400, 400), (404, 404), (413, 413), (503, 503)]
+)
+def test_an_error_is_one_sentence_with_the_protocols_status(status, expected):
+    answer = response.error_response(ApiError(status, "code", "a sentence", "field", 3.0))
+    assert (answer.status_code, json.loads(answer.body)) == (expected, {"error": "a sentence"})
+    assert answer.headers.get("retry-after") == ("3" if status == 503 else None)
+
+
+def test_only_paths_of_the_protocol_have_its_error_shape():
+    for path in ("/v2", "/v2/", "/v2/models/x/infer", "/v2/nothing"):
+        assert shape_of(path, error_response) is response.error_response
+    for path in ("/", "/v1/v2", "/v20", "/predict", ""):
+        assert shape_of(path, error_response) is error_response

@@ -1,0 +1,179 @@
+"""The routes below /v2, over a model that gives back what it gets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from importlib.metadata import version
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.http.api_errors import ApiError
+from serving.http.app import asks_for_prediction
+from serving.http.oip.schemas import PATHS
+from tests.fixtures.http.oip import EchoService, byte_tensor, error_of, outputs_of, text_tensor
+
+TWO = {"inputs": [text_tensor("first", "a", "b")], "outputs": [{"name": "first"}]}
+
+
+@pytest.fixture
+def service():
+    return EchoService()
+
+
+def test_the_server_names_itself_and_its_extensions(service):
+    content = service.call("GET", "/v2").json()
+    assert content == {
+        "name": "echo-server",
+        "version": version("pliant"),
+        "extensions": ["binary_tensor_data", "classification"],
+    }
+
+
+def test_health_is_in_the_status_and_in_the_content(service):
+    paths = "/v2/health/live", "/v2/health/ready", "/v2/models/echo/ready", "/v2/models/echo/versions/3/ready"
+    model = {"name": "echo", "ready": True}
+    for path, content in zip(paths, ({"live": True}, {"ready": True}, model, model), strict=True):
+        response = service.call("GET", path)
+        assert (response.status_code, response.json()) == (200, content)
+    service.endpoint.alive = service.endpoint.ready = False
+    for path in paths:
+        response = service.call("GET", path)
+        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+        assert error_of(response)
+
+
+def test_a_model_is_described_under_its_name_and_its_version(service):
+    content = service.call("GET", "/v2/models/colours").json()
+    assert (content["name"], content["versions"]) == ("colours", ["7"])
+    assert service.call("GET", "/v2/models/colours/versions/7").json() == content
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("/v2/models/other", "model is 'other', but must be one of colours, echo"),
+        ("/v2/models/other/ready", "model is 'other'"),
+        ("/v2/models/echo/versions/4", "version '4' of the model echo is not served: its version 3 is"),
+        ("/v2/models/echo/versions/4/ready", "version '4'"),
+        ("/v2/models/echo/config", "GET '/v2/models/echo/config': there is no such path"),
+        ("/v2/models/echo/versions/3/stats", "there is no such path"),
+        ("/v2/nothing", "there is no such path"),
+        ("/v2/", "there is no such path"),
+    ],
+)
+def test_what_is_not_there_is_404_in_the_protocols_shape_and_counted(service, path, sentence):
+    response = service.call("GET", path)
+    assert response.status_code == 404 and sentence in error_of(response)
+    assert sum(service.endpoint.counts.values()) == 1
+
+
+def test_another_method_is_405_with_the_right_one(service):
+    for method, path, right in (
+        ("GET", "/v2/models/echo/infer", "POST"),
+        ("POST", "/v2/models/echo", "GET"),
+        ("PUT", "/v2", "GET"),
+        ("POST", "/v2/health/live", "GET"),
+    ):
+        response = service.call(method, path)
+        assert (response.status_code, response.headers["allow"]) == (405, right)
+        assert f"the method must be {right}" in error_of(response)
+    assert service.call("POST", "/v2/repository/index").status_code == 404
+
+
+def test_paths_beside_the_protocol_are_left_to_others(service):
+    assert service.call("GET", "/v1/nothing").json() == {"detail": "Not Found"}
+    assert service.call("GET", "/docs").status_code == 200
+    assert set(service.call("GET", "/openapi.json").json()["paths"]) == set(PATHS)
+
+
+def test_a_request_is_answered_at_both_addresses(service):
+    for path in ("/v2/models/echo/infer", "/v2/models/echo/versions/3/infer"):
+        response = service.infer({**TWO, "id": "7"}, path=path)
+        assert outputs_of(response) == {"first": ["a", "b"]}
+        assert {"model_name": "echo", "model_version": "3", "id": "7"}.items() <= response.json().items()
+
+
+def test_binary_tensors_are_answered_as_binary(service):
+    entry, data = byte_tensor("first", b"\xff\x00", b"")
+    named = [{"name": "first", "parameters": {"binary_data": True}}]
+    response = service.infer({"inputs": [entry], "outputs": named}, data)
+    length = int(response.headers["inference-header-content-length"])
+    assert response.content[length:] == data
+    assert response.headers["content-type"] == "application/octet-stream"
+
+
+def test_a_version_that_is_replaced_while_it_answers_is_not_found(service):
+    service.endpoint.version = "4"
+    assert service.infer(TWO).json()["model_version"] == "4"
+    response = service.infer(TWO, path="/v2/models/echo/versions/3/infer")
+    assert response.status_code == 404 and "version '3'" in error_of(response)
+
+
+def test_compressed_bodies_are_read_and_other_compressions_refused(service):
+    content = json.dumps({**TWO, "inputs": [text_tensor("first", "a")]}).encode()
+    path, kind = "/v2/models/echo/infer", {"content_type": "application/json"}
+    for encoding, body in (("gzip", gzip.compress(content)), ("deflate", zlib.compress(content))):
+        response = service.call("POST", path, body, content_encoding=encoding, **kind)
+        assert outputs_of(response) == {"first": ["a"]}
+        assert service.call("POST", path, body[:-9], content_encoding=encoding, **kind).status_code == 400
+    response = service.call("POST", path, content, content_encoding="br", **kind)
+    assert response.status_code == 415 and "content-encoding is br" in error_of(response)
+    bomb = gzip.compress(b" " * 10_000_000)
+    response = service.call("POST", path, bomb, content_encoding="gzip", **kind)
+    assert response.status_code == 413 and "once it is decompressed" in error_of(response)
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "sentence"),
+    [
+        (b"{", {}, 400, "body is not JSON"),
+        (b"[]", {}, 400, "body is a JSON list, but must be an object"),
+        (b"\xff", {}, 400, "body is not JSON"),
+        (b'{"inputs": [], "inputs": []}', {}, 400, "'inputs' is given 2 times"),
+        (b"[" * 50_000, {}, 400, "body is not JSON"),
+        (b'{"id": 1}', {}, 400, "id is 1"),
+        (b'{"inputs": [{"name": "first", "datatype": "FP32", "shape": [1], "data": [NaN]}]}', {}, 400, "not finite"),
+        (b"{}", {"content_type": "text/plain"}, 415, "content-type is text/plain"),
+        (b"{}", {"inference_header_content_length": "3"}, 400, "inference-header-content-length is '3'"),
+        (b"{}abc", {"inference_header_content_length": "2"}, 400, "inputs is None"),
+        (b"{}", {"inference_header_content_length": "1"}, 400, "body is not JSON"),
+        (b" " * 100_001, {}, 413, "must be at most 100000 bytes"),
+    ],
+)
+def test_a_malformed_body_is_an_error_of_the_caller_and_the_next_request_served(
+    service, content, headers, status, sentence
+):
+    response = service.call("POST", "/v2/models/echo/infer", content, **{"content_type": "application/json", **headers})
+    assert response.status_code == status and sentence in error_of(response)
+    assert sum(service.endpoint.counts.values()) == 1
+    assert service.infer(TWO).status_code == 200
+
+
+SERVICE = EchoService()
+
+
+@settings(max_examples=40)
+@given(st.binary(max_size=60), st.sampled_from([None, "2", "40", "-1"]), st.sampled_from([None, "gzip", "deflate"]))
+def test_any_bytes_are_answered_with_an_error_of_the_caller(content, length, encoding):
+    headers = {"inference_header_content_length": length, "content_encoding": encoding}
+    sent = {name: value for name, value in headers.items() if value is not None}
+    response = SERVICE.call("POST", "/v2/models/echo/infer", content, **sent)
+    assert response.status_code == 400 and error_of(response)
+
+
+def test_an_error_of_the_endpoint_has_the_protocols_shape_and_says_when_to_come_back(service):
+    service.endpoint.trouble = ApiError(429, "full", "the queue is full; try again later", retry_after=7)
+    response = service.infer(TWO)
+    assert (response.status_code, response.headers["retry-after"]) == (429, "7")
+    assert error_of(response) == "the queue is full; try again later"
+    assert service.endpoint.counts == {"full": 1}
+
+
+@pytest.mark.parametrize("model", ["x", "refresh", "tasks", "outcomes"])
+def test_a_request_to_infer_asks_for_a_prediction_whatever_its_model_is_called(model):
+    assert asks_for_prediction(f"/v2/models/{model}/infer")
+    assert asks_for_prediction(f"/v2/models/{model}/versions/1/infer")

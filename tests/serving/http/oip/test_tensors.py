@@ -1,0 +1,155 @@
+"""Tensors are read from JSON as they were written, and what does not fit is an error of the caller."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from pliant.errors import InputError
+from serving.http.oip.binary import from_binary, to_binary
+from serving.http.oip.tensors import (
+    BYTES,
+    DTYPES,
+    MAX_RANK,
+    Form,
+    Tensor,
+    TensorSpec,
+    from_json,
+    numbers,
+    read_shape,
+    texts,
+    to_json,
+)
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+
+
+@st.composite
+def number_tensors(draw):
+    datatype = draw(st.sampled_from(list(DTYPES)))
+    shape = draw(arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3))
+    elements = arrays.from_dtype(DTYPES[datatype], allow_nan=False, allow_infinity=False)
+    return numbers("x", datatype, draw(arrays.arrays(DTYPES[datatype], shape, elements=elements)))
+
+
+@st.composite
+def text_tensors(draw):
+    shape = draw(arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=3))
+    count = math.prod(shape)
+    return texts("x", draw(st.lists(TEXTS, min_size=count, max_size=count)), shape)
+
+
+def written(tensor: Tensor):
+    """As a client reads it, and may send it again."""
+    return json.loads(orjson.dumps(to_json(tensor), option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    return np.array(tensor.elements, object if tensor.datatype == BYTES else None).reshape(tensor.shape)
+
+
+def check_equal(tensor: Tensor, other: Tensor) -> None:
+    assert (tensor.name, tensor.datatype, tensor.shape) == (other.name, other.datatype, other.shape)
+    assert isinstance(other.elements, np.ndarray) is isinstance(tensor.elements, np.ndarray)
+    np.testing.assert_array_equal(as_array(other), as_array(tensor))
+
+
+@given(number_tensors() | text_tensors(), st.booleans())
+def test_what_is_written_as_json_is_read_back_flat_or_nested(tensor, nested):
+    data = np.array(written(tensor), object).reshape(tensor.shape).tolist() if nested else written(tensor)
+    if tensor.shape:  # a scalar has one element, and no other form
+        check_equal(tensor, from_json("x", tensor.datatype, tensor.shape, data))
+
+
+@given(number_tensors())
+def test_numbers_that_are_written_as_bytes_are_read_back(tensor):
+    check_equal(tensor, from_binary("x", tensor.datatype, tensor.shape, memoryview(to_binary(tensor))))
+
+
+@given(text_tensors())
+def test_texts_that_are_written_as_bytes_are_read_back(tensor):
+    read = from_binary("x", BYTES, tensor.shape, memoryview(to_binary(tensor)))
+    assert [element.decode() for element in read.elements] == list(tensor.elements)
+    assert written(read) == written(tensor)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    max_leaves=12,
+)
+SHAPE = st.lists(st.sampled_from([0, 1, 2, 3, 2**40]), max_size=3).map(tuple)
+
+
+@given(st.sampled_from([BYTES, *DTYPES]), SHAPE, JSON)
+def test_whatever_the_data_is_it_fits_or_is_an_error_of_the_caller(datatype, shape, data):
+    try:
+        tensor = from_json("x", datatype, shape, data)
+    except InputError:
+        return
+    assert len(tensor.elements) == math.prod(shape)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "data", "sentence"),
+    [
+        ("FP32", [1], [math.nan], "data of x is with a number that is not finite"),
+        ("FP32", [1], [math.inf], "not finite"),
+        ("FP32", [1], [1e39], "not finite"),
+        ("FP64", [1], [10**400], "with too large a number"),
+        ("FP32", [1], ["1"], "with the element '1', but must be of datatype FP32"),
+        ("FP32", [1], [True], "with the element True"),
+        ("FP32", [1], [None], "with the element None"),
+        ("UINT8", [2], [1, 256], "with the element 256, but must be within UINT8"),
+        ("UINT8", [2], [1, -1], "with the element -1"),
+        ("INT64", [1], [2**63], "must be within INT64"),
+        ("INT64", [1], [1.0], "of datatype INT64"),
+        ("BOOL", [1], [1], "of datatype BOOL"),
+        (BYTES, [1], [1], "with the element 1, but must be texts"),
+        (BYTES, [1], [None], "with the element None"),
+        (BYTES, [2], ["a"], "a list of 1, but must be of 2 elements"),
+        (BYTES, [1], ["a", "b"], "a list of 2, but must be of 1"),
+        (BYTES, [1], "a", "'a', but must be a list"),
+        (BYTES, [2, 2], [["a", "b"], ["c"]], "nested as the shape [2, 2] says, or flat"),
+        (BYTES, [2, 1], [["a"], "b"], "nested as the shape"),
+        (BYTES, [1, 1], [[["a"]]], "with the element ['a']"),
+    ],
+)
+def test_an_element_that_does_not_fit_is_named(datatype, shape, data, sentence):
+    with pytest.raises(InputError) as raised:
+        from_json("x", datatype, tuple(shape), data)
+    assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "value", [None, 3, "3", [-1], [1.0], [True], ["1"], [None], [2**63], [1] * (MAX_RANK + 1), [[1]]]
+)
+def test_a_shape_is_a_short_list_of_sizes(value):
+    with pytest.raises(InputError, match="shape is"):
+        read_shape("shape", value)
+
+
+def test_a_shape_may_be_of_any_usual_rank():
+    assert read_shape("shape", []) == ()
+    assert read_shape("shape", [0, 2**62]) == (0, 2**62)
+
+
+def test_a_form_says_which_shapes_fit():
+    form = Form("FP32", (-1, 3))
+    assert form.fits("FP32", (7, 3)) and form.fits("FP32", (0, 3))
+    assert not any((form.fits("FP32", (7,)), form.fits("FP32", (7, 4)), form.fits("FP64", (7, 3))))
+    assert str(form) == "FP32 [-1, 3]"
+
+
+def test_metadata_show_the_first_form_and_the_classes():
+    spec = TensorSpec("scores", (Form("FP32", (-1, 2)), Form("FP64", (2,))), classes=("no", "yes"))
+    expected = {"name": "scores", "datatype": "FP32", "shape": [-1, 2], "parameters": {"classes": ["no", "yes"]}}
+    assert spec.to_dict() == expected
+    assert TensorSpec("text", (Form(BYTES, (-1,)),)).to_dict() == {"name": "text", "datatype": BYTES, "shape": [-1]}

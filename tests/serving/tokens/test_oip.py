@@ -1,0 +1,215 @@
+"""The tokens service through the Open Inference Protocol: tasks that classify the images of a tensor."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from pliant.models.image import to_pixels
+from serving.http.api_errors import ApiError
+from serving.http.oip import schemas
+from serving.tokens.images import decode
+from serving.tokens.oip import to_file
+from serving.tokens.settings import TokensSettings
+from tests.fixtures.documented import check_answer
+from tests.fixtures.http.oip import body_of, byte_tensor, error_of, outputs_of, text_tensor
+from tests.fixtures.tokens.http import png, serve
+from tests.serving.tokens.test_images import png_header
+
+SETTINGS = TokensSettings(max_body_bytes=200_000, max_image_pixels=1_000_000, max_images=4)
+
+
+async def infer(service, fields: object, binary: bytes = b"", path: str = "/v2/models/digits/infer"):
+    content, sent = body_of(fields, binary)
+    headers = {name.replace("_", "-"): value for name, value in sent.items()}
+    return await service.root.post(path, content=content, headers=headers)
+
+
+async def ask(service, *files: bytes, **parameters):
+    entry, data = byte_tensor("image", *files)
+    return await infer(service, {"inputs": [entry], "parameters": parameters}, data)
+
+
+def pixel_tensor(pixels: np.ndarray) -> tuple[dict, bytes]:
+    data = pixels.tobytes()
+    shape = {"datatype": "UINT8", "shape": list(pixels.shape)}
+    return {"name": "image", **shape, "parameters": {"binary_data_size": len(data)}}, data
+
+
+def test_files_in_bytes_and_in_base64_get_scores_and_labels(registry):
+    async def check(service):
+        for response in (
+            await ask(service, png(), png()),
+            await infer(service, {"inputs": [text_tensor("image", *[base64.b64encode(png()).decode()] * 2)]}),
+        ):
+            assert outputs_of(response) == {
+                "scores": [0.75, 0.125, 0.125] * 2,
+                "label": ["zero"] * 2,
+                "class": [0, 0],
+                "gamma": [0, 0],
+                "on_time": [True, True],
+            }
+            content = response.json()
+            assert (content["model_name"], content["model_version"]) == ("digits", "1")
+            assert content["parameters"]["run_seconds"] == 0.001 and content["parameters"]["queue_seconds"] >= 0
+            check_answer(schemas.InferenceAnswer, content)
+
+    serve(registry, check)
+
+
+def test_pixels_are_read_as_a_file_of_them_is(registry):
+    async def check(service):
+        seen = []
+        decoded = service._state.endpoint._decoders.decode
+
+        async def remember(body, size, left):
+            seen.append(await decoded(body, size, left))
+            return seen[-1]
+
+        service._state.endpoint._decoders.decode = remember
+        pixels = np.arange(20 * 13 * 3, dtype=np.uint8).reshape(20, 13, 3)
+        for tensor in (pixels, np.stack([pixels, pixels[::-1]])):
+            entry, data = pixel_tensor(tensor)
+            assert (await infer(service, {"inputs": [entry]}, data)).status_code == 200
+        size = seen[0].shape[0]
+        for image, other in zip(seen, (pixels, pixels, pixels[::-1]), strict=True):
+            np.testing.assert_array_equal(image, to_pixels(Image.fromarray(np.ascontiguousarray(other)), size))
+        by_json = {"name": "image", "datatype": "UINT8", "shape": [20, 13, 3], "data": pixels.tolist()}
+        assert (await infer(service, {"inputs": [by_json]})).status_code == 200
+        np.testing.assert_array_equal(seen[-1], seen[0])
+
+    serve(registry, check, SETTINGS)
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32 - 1))
+def test_a_file_of_pixels_holds_them(height, width, seed):
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    with Image.open(io.BytesIO(to_file(pixels))) as image:
+        np.testing.assert_array_equal(np.asarray(image.convert("RGB")), pixels)
+    np.testing.assert_array_equal(decode(to_file(pixels), 5, 1000), to_pixels(Image.fromarray(pixels), 5))
+
+
+def test_many_pixels_are_turned_into_files_beside_the_event_loop(registry):
+    settings = TokensSettings(max_image_pixels=1_000_000)
+
+    async def check(service):
+        entry, data = pixel_tensor(np.zeros((2, 600, 600, 3), np.uint8))
+        assert outputs_of(await infer(service, {"inputs": [entry]}, data))["label"] == ["zero", "zero"]
+
+    serve(registry, check, settings)
+
+
+BAD = [
+    ([png(), b"text"], {}, 400, "image[1] is not readable, but must be a whole image"),
+    ([b""], {}, 400, "image[0] is not readable"),
+    ([png_header(10_000, 10_000)], {}, 400, "image[0] is of 10000 x 10000 = 100000000 pixels, but must be at most"),
+    ([], {}, 400, "image is empty"),
+    ([png()] * 5, {}, 413, "image has 5 elements, but must have at most 4"),
+    ([png()], {"deadline": 61}, 400, "deadline is 61"),
+    ([png()], {"deadline": "1"}, 400, "deadline is '1'"),
+    ([png()], {"timeout": -1}, 400, "timeout is -1"),
+    ([png()], {"utility": -1}, 400, "utility is -1"),
+    ([png()], {"utility": "x"}, 400, "utility is 'x'"),
+    ([png()], {"utility": 0.125}, 429, "the queue is full"),
+    ([png()] * 3, {"utility": 0.25}, 503, "deadline is 60 seconds, but the queue is too long"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize(("files", "parameters", "status", "sentence"), BAD)
+def test_what_does_not_fit_is_refused_and_the_next_request_served(registry, files, parameters, status, sentence):
+    async def check(service):
+        response = await ask(service, *files, **parameters)
+        assert response.status_code == status and sentence in error_of(response)
+        assert ("retry-after" in response.headers) is (status in (429, 503))
+        assert (await ask(service, png())).status_code == 200
+
+    serve(registry, check, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("entry", "binary", "status", "sentence"),
+    [
+        (text_tensor("image", "&&&"), b"", 400, "image[0] is '&&&', but must be a file, or its bytes in base64"),
+        ({"name": "image", "datatype": "FP32", "shape": [2, 2, 3], "data": [0.0] * 12}, b"", 400, "'FP32' [2, 2, 3]"),
+        ({"name": "image", "datatype": "UINT8", "shape": [2, 2, 4], "data": [0] * 16}, b"", 400, "'UINT8' [2, 2, 4]"),
+        ({"name": "image", "datatype": "UINT8", "shape": [0, 2, 3], "data": []}, b"", 400, "of at least one pixel"),
+        ({"name": "image", "datatype": "UINT8", "shape": [0, 2, 2, 3], "data": []}, b"", 400, "of at least one pixel"),
+        (
+            {"name": "image", "datatype": "UINT8", "shape": [5, 1, 1, 3], "data": [0] * 15},
+            b"",
+            413,
+            "image has 5 elements",
+        ),
+        (
+            {"name": "image", "datatype": "UINT8", "shape": [2**40, 0, 0, 3], "data": []},
+            b"",
+            413,
+            "image has 1099511627776",
+        ),
+        ({"name": "picture", "datatype": "BYTES", "shape": [1], "data": ["a"]}, b"", 400, "must be one of image"),
+    ],
+)
+def test_a_tensor_that_is_no_image_is_refused(registry, entry, binary, status, sentence):
+    async def check(service):
+        response = await infer(service, {"inputs": [entry]}, binary)
+        assert response.status_code == status and sentence in error_of(response)
+
+    serve(registry, check, SETTINGS)
+
+
+def test_metadata_are_those_of_the_answers_and_unknown_models_and_versions_are_404(registry):
+    async def check(service):
+        metadata = (await service.root.get("/v2/models/digits")).json()
+        check_answer(schemas.ModelMetadata, metadata)
+        assert (metadata["versions"], metadata["platform"]) == (["1"], "pliant_tokens")
+        assert metadata["inputs"] == [{"name": "image", "datatype": "BYTES", "shape": [-1]}]
+        assert metadata["outputs"][0]["parameters"] == {"classes": ["zero", "one", "two"]}
+        given = [(entry["name"], entry["datatype"]) for entry in (await ask(service, png())).json()["outputs"]]
+        assert given == [(entry["name"], entry["datatype"]) for entry in metadata["outputs"]]
+        for path in ("/v2/models/dogs", "/v2/models/digits/versions/2", "/v2/models/dogs/infer"):
+            assert (await service.root.get(path)).status_code == (405 if path.endswith("infer") else 404)
+        entry, data = byte_tensor("image", png())
+        for path in ("/v2/models/dogs/infer", "/v2/models/digits/versions/2/infer"):
+            assert (await infer(service, {"inputs": [entry]}, data, path)).status_code == 404
+        assert (
+            await infer(service, {"inputs": [entry]}, data, "/v2/models/digits/versions/1/infer")
+        ).status_code == 200
+        assert (await service.root.get("/v2/health/ready")).status_code == 200
+        assert (await service.root.get("/v2")).json()["name"] == "pliant-tokens"
+
+    serve(registry, check)
+
+
+def test_binary_scores_are_the_same(registry):
+    async def check(service):
+        entry, data = byte_tensor("image", png())
+        wanted = [{"name": "scores", "parameters": {"binary_data": True}}]
+        response = await infer(service, {"inputs": [entry], "outputs": wanted}, data)
+        length = int(response.headers["inference-header-content-length"])
+        assert json.loads(response.content[:length])["outputs"][0]["shape"] == [1, 3]
+        assert np.frombuffer(response.content[length:], "<f4").tolist() == [0.75, 0.125, 0.125]
+
+    serve(registry, check)
+
+
+def test_errors_before_the_app_have_the_shape_of_their_path(registry):
+    async def check(service):
+        shape_of = service.app.state.shape_of
+        assert shape_of("/v2/models/digits/infer")(ApiError(503, "busy", "no")).body == b'{"error": "no"}'
+        assert b'"code"' in shape_of("/v1/predict")(ApiError(503, "busy", "no")).body
+
+    serve(registry, check)
+
+
+def test_the_number_of_images_of_a_request_has_a_limit():
+    assert TokensSettings().max_images == 64
+    with pytest.raises(Exception, match="PLIANT_MAX_IMAGES is 0, but must be positive and finite"):
+        TokensSettings(max_images=0)
