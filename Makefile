@@ -9,7 +9,7 @@ SETTING := $(PINNED) $(if $(SLOW)$(AVX2),env ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX
 # One process a core, and no more where there is one core (tests/conftest.py); a file of tests stays in one process.
 PYTEST := $(SETTING) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check attacks chaos nightly mutants lock install tools clean
+.PHONY: demo test check attacks chaos conformance nightly mutants lock install tools clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -47,6 +47,9 @@ chaos: SEED := 0
 chaos: tools ## let faults happen to each service under load, MINUTES=30 a system, SEED=0 (ONLY=bins for one)
 	PLIANT_CHAOS_MINUTES=$(MINUTES) PLIANT_CHAOS_SEED=$(SEED) $(SETTING) $(BIN)/python -m pytest -s -m chaos tests/chaos \
 		$(if $(ONLY),-k "$(ONLY)")
+
+conformance: tools ## run the field's own clients against live services and print a table (ONLY="openai bins", LONG=1, TEXTS=FILE)
+	$(SETTING) $(BIN)/python -m tests.conformance.run --only "$(ONLY)" $(if $(LONG),--long) $(if $(TEXTS),--texts "$(TEXTS)")
 
 # Fresh examples of the property tests, with a seed that gives them again: make nightly SEED=...
 nightly: SEED := $(or $(SEED),$(shell date +%Y%m%d%H%M%S))

@@ -29,6 +29,8 @@ from benchmarks.packing import (
 )
 from benchmarks.packing import input as packing_input
 from benchmarks.packing.chats import live_packing, questions
+from benchmarks.packing.slo import live as slo_live
+from benchmarks.packing.slo import simulated as slo
 from benchmarks.packing.vllm import comparison
 from benchmarks.packing.vllm import contest as vllm
 from benchmarks.packing.vllm import faults as vllm_faults
@@ -53,6 +55,30 @@ def _study(context: Context) -> Measured:
     for name, rows in result.sections.items():
         console.table(f"{name}: {rows[0].load}", study.HEADINGS, result.table(name))
     console.table("the default against the others, worst seed (simulated)", contest.VERDICTS, result.verdicts())
+    return result.targets(), result.plain()
+
+
+def _slo(context: Context) -> Measured:
+    need(slo.missing())
+    with context.stage("targets under overload, simulated, and what deciding costs") as progress:
+        result = slo.measure(slo.FULL if context.full else slo.QUICK, progress)
+    console.table(
+        "goodput with targets of 1 s or 4 s to the first token and 0.1 s a token", slo.HEADINGS, result.table()
+    )
+    over = ", ".join(f"{result.ratio(load, gives_up=True):.2f}x at {load:g}x" for load in slo.LOADS)
+    Console().print(f"Over the best of them where clients give up once their first token is due: {over}.")
+    return result.targets(), result.plain()
+
+
+def _slo_live(context: Context) -> Measured:
+    need(slo_live.missing())
+    _champion()
+    with context.stage("targets under overload, live, two servers in turns") as progress:
+        result = slo_live.measure(slo_live.FULL if context.full else slo_live.QUICK, progress)
+    shown = f"targets: first text within {1000 * result.ttft:.0f} ms, {1000 * result.tpot:.1f} ms a token"
+    console.table(
+        f"chats beyond what a core answers; {shown}", slo_live.HEADINGS, [each.cells() for each in result.rows]
+    )
     return result.targets(), result.plain()
 
 
@@ -166,6 +192,8 @@ def _no_forecasts() -> str:
 PARTS: Mapping[str, Part] = {
     "forecasts": Part(_forecasts, 5.0, 60.0),
     "study": Part(_study, 100.0),
+    "slo": Part(_slo, 60.0),
+    "slo-live": Part(_slo_live, 240.0),
     "published": Part(_published, 30.0),
     "predictor": Part(_predictor, 60.0, 95.0),
     "engine": Part(_engine, 100.0, 600.0),

@@ -29,6 +29,7 @@ Judge = Callable[[int, Any], bool]
 SOAK = 2000  # requests
 STREAM_LIMIT = 2.0  # seconds that the service gives a client that does not read
 BUFFER_BYTES = 4096  # of such a client's socket
+TOOLS_CONTEXT = 1024  # tokens of a model that can be told of tools
 TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
 SHAPE = {"message", "type", "param", "code"}
 
@@ -105,6 +106,14 @@ def cases(model: str, context: int) -> list[BadRequest]:
         fields = {"model": model, "messages": messages, "max_tokens": 4, **more}
         return BadRequest(name, CHAT, json.dumps(fields).encode(), judge)
 
+    said = [{"role": "user", "content": "a"}]
+    tool, bad_tool = (
+        {"type": "function", "function": {"name": "add", "parameters": {"type": kind}}} for kind in ("object", "objekt")
+    )
+    with_tools = [
+        chat("a schema of a tool that is none", refused("tools"), said, tools=[bad_tool], tool_choice="required"),
+        chat("a call that is cut by max_tokens", answered, said, tools=[tool], tool_choice="required"),
+    ]
     too_long = refused("prompt", "context_length_exceeded")
     malformed = refused(None, "malformed")
     return [
@@ -130,20 +139,51 @@ def cases(model: str, context: int) -> list[BadRequest]:
         text("a temperature of 100", refused("temperature"), temperature=100),
         text("a top_p of 0", refused("top_p"), top_p=0),
         text("a seed that is no whole number", refused("seed"), seed=0.5),
-        text("what is not supported", refused("logprobs", "unsupported_parameter"), logprobs=5),
-        text("what there is not", refused("temprature", "unknown_parameter"), temprature=1),
+        text("what is not supported", refused("suffix", "unsupported_parameter"), suffix="end"),
+        text("log-probabilities of 21 tokens", refused("logprobs"), logprobs=21),
+        text("a penalty of minus three", refused("presence_penalty"), presence_penalty=-3),
+        text("a penalty that is no number", refused("frequency_penalty"), frequency_penalty=float("nan")),
+        text("a bias for a token that there is not", refused("logit_bias"), logit_bias={str(10**8): 1}),
+        text("a bias beyond its limit", refused("logit_bias[5]"), logit_bias={"5": 101}),
+        text("a stop token that there is not", refused("stop_token_ids"), stop_token_ids=[10**8]),
+        text("more tokens than the most", refused("min_tokens"), min_tokens=5),
+        text("a target of 0", refused("slo_ttft_ms"), slo_ttft_ms=0),
+        text("a schema that is none", refused("response_format"), response_format=schema({"type": "objekt"})),
+        text("a schema without an end", refused("response_format"), response_format=schema({"$ref": "#/missing"})),
+        text("a broken regular expression", refused("structured_outputs"), structured_outputs={"regex": "("}),
         text("a deadline of a day", refused("deadline"), deadline=86_400),
         text("a deadline that nobody can meet", overloaded, deadline=1e-6),
         chat("no messages", refused("messages"), []),
         chat("a message without content", refused("messages[0].content"), [{"role": "user"}]),
         chat("a role that there is not", refused("messages[0].role"), [{"role": "king", "content": "a"}]),
         chat("an image", refused("messages[0].content[0]"), [{"role": "user", "content": [{"type": "image_url"}]}]),
-        chat("tools", refused("tools", "unsupported_parameter"), [{"role": "user", "content": "a"}], tools=[{}]),
+        chat("a tool without a name", refused("tools[0].function"), said, tools=[{}]),
+        chat(
+            "a tool that is none of the tools", refused("tool_choice"), said, tools=[tool], tool_choice=named("other")
+        ),
+        *(with_tools if context >= TOOLS_CONTEXT else ()),
+        chat("arguments that are no JSON", refused("messages[0].tool_calls[0].function.arguments"), [called("{")]),
         BadRequest("GET", TEXT, b"", refused(None), method="GET"),
         BadRequest("no JSON's type", TEXT, b"a=b", refused("content-type"), "application/x-www-form-urlencoded"),
         BadRequest("another address", "/v1/nothing", b"{}", refused(None)),
         text("and then a good one", answered),
     ]
+
+
+def schema(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a response format with this JSON schema."""
+    return {"type": "json_schema", "json_schema": {"name": "it", "schema": content}}
+
+
+def named(name: str) -> dict[str, Any]:
+    """Return the choice of one tool."""
+    return {"type": "function", "function": {"name": name}}
+
+
+def called(arguments: str) -> dict[str, Any]:
+    """Return an assistant's message with a call."""
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
 def send(url: str, bad: BadRequest) -> tuple[int, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pliant.packing.scheduling.request import MAX_PRIORITY
 from serving.packing.fields import STREAM_OPTIONS
 from serving.packing.output_form import FORMATS
 from serving.packing.prompt_fields import ROLES
@@ -104,6 +105,10 @@ _COMMON: Mapping[str, Any] = {
                 "type": "object",
                 "properties": {"name": {"type": "string"}, "schema": {"type": "object"}, "strict": {"type": "boolean"}},
             },
+            "value": {
+                "type": "object",
+                "description": "text-generation-inference's: a schema beside the type json_object",
+            },
         },
         "description": "outputs that are JSON, or JSON of a schema",
     },
@@ -146,6 +151,13 @@ _COMMON: Mapping[str, Any] = {
         "minimum": 0,
         "default": 1.0,
         "description": "an extension: worth of an output in time; default: the header x-pliant-utility",
+    },
+    "priority": {
+        "type": "integer",
+        "minimum": -MAX_PRIORITY,
+        "maximum": MAX_PRIORITY,
+        "default": 0,
+        "description": "vLLM's: lower goes first",
     },
     "offline": {
         "type": "boolean",

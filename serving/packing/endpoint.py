@@ -177,6 +177,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             ttft=_target(request.ttft, self.settings.slo_ttft_ms),
             tpot=_target(request.tpot, self.settings.slo_tpot_ms),
             utility=request.utility,
+            priority=request.priority,
             offline=request.offline,
             tenant=request.client.tenant,
             weight=request.client.weight,

@@ -14,6 +14,7 @@ from typing import Any
 from starlette.datastructures import Headers
 
 from pliant.errors import InputError
+from pliant.packing.scheduling.request import MAX_PRIORITY
 from serving.http.api_errors import ApiError
 from serving.http.json_body import deadline, number, shorten, utility
 from serving.http.texts import check_count
@@ -34,7 +35,7 @@ COMMON = (
     *("model", "max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stream", "stream_options", "stop", "seed"),
     *("repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs"),
     *("min_tokens", "stop_token_ids", "ignore_eos", "add_special_tokens", "response_format", "structured_outputs"),
-    *("deadline", TTFT, TPOT, "utility", "offline"),
+    *("deadline", TTFT, TPOT, "utility", "priority", "offline"),
 )
 TOOLS = ("tools", "tool_choice", "parallel_tool_calls")
 TOKENIZE = ("model", "add_special_tokens", "return_token_strs")
@@ -72,7 +73,6 @@ NO_EFFECT: Mapping[str, tuple[object, ...]] = {
     "parallel_tool_calls": (True, False),
     "modalities": (["text"],),
     "verbosity": ("medium",),
-    "priority": (0,),
     "length_penalty": (1, 1.0),
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
@@ -140,6 +140,7 @@ def read_request(fields: Mapping[str, Any], headers: Headers, prompt: str, limit
         ttft=_target(TTFT, fields, headers, limits.max_deadline),
         tpot=_target(TPOT, fields, headers, limits.max_deadline),
         utility=_utility(fields, headers),
+        priority=whole("priority", fields.get("priority", 0), -MAX_PRIORITY, MAX_PRIORITY),
         offline=flag(fields, "offline"),
         ignored=ignored,
     )

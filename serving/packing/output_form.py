@@ -41,7 +41,8 @@ def _response_format(name: str, value: object) -> str:
     if value["type"] == "text":
         return ""
     if value["type"] == "json_object":
-        return f"start: {json_rule(ANY_OBJECT)}"
+        inner = value.get("value")  # a schema, as text-generation-inference takes it and huggingface_hub sends it
+        return f"start: {json_rule(ANY_OBJECT if inner is None else _schema(f'{name}.value', inner))}"
     inner = value.get("json_schema")
     if not isinstance(inner, dict):
         raise InputError(f"{name}.json_schema", shorten(inner), "an object with a name and a schema")

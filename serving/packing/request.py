@@ -55,6 +55,7 @@ class GenerationRequest:
     ttft: float | None  # target of the seconds to the first token; None: the service's
     tpot: float | None  # target of the seconds a token from then on; None: the service's
     utility: float  # of an output in time
+    priority: int  # lower goes first
     offline: bool  # one of a batch of requests that is needed as a whole
     ignored: tuple[str, ...] = ()  # names of unknown fields
     client: Client = ANYBODY

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pliant.packing.scheduling.forecast import QUANTILES, Floats, mean
+from pliant.packing.scheduling.forecast import QUANTILES, Floats, mean, ordered
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.request import FOREVER, Memory, Prompt
 from pliant.packing.scheduling.targets import SHARE, Clock, Margin, due
@@ -48,7 +48,7 @@ class Admission:
 
     def offer(self, prompt: Prompt, now: float) -> float | None:
         """Accept a request and return None, or return the seconds after which it might be accepted."""
-        output = mean(prompt.forecast)
+        output = mean(ordered(prompt.forecast, prompt.limit))
         accepted = _Accepted(prompt, due(prompt), output)
         weight = SHARE if self._output else 1.0
         self._prompt += weight * (prompt.tokens - self._prompt)
@@ -102,7 +102,7 @@ class Admission:
         targets_W = np.array([each.prompt.ttft < FOREVER for each in ahead])
         late = float(np.where(targets_W, first_W - left_W, -FOREVER)[place:].max())
         if prompt.deadline < FOREVER:
-            end = float(first_W[place]) + iteration * prompt.forecast[LONG]
+            end = float(first_W[place]) + iteration * min(prompt.forecast[LONG], prompt.limit)
             late = max(late, end - (prompt.deadline - now))
         return late
 
@@ -164,5 +164,5 @@ class Admission:
         return whole_W * full + last_W
 
 
-def _order(accepted: _Accepted) -> tuple[float, int]:
-    return accepted.due, accepted.prompt.id
+def _order(accepted: _Accepted) -> tuple[int, float, int]:
+    return accepted.prompt.priority, accepted.due, accepted.prompt.id

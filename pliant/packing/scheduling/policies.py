@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import Floats, mean
 from pliant.packing.scheduling.policy import Policy, Recent, Rules, View
-from pliant.packing.scheduling.request import FOREVER, Prompt
+from pliant.packing.scheduling.request import FOREVER, MAX_PRIORITY, Prompt
 from pliant.packing.scheduling.running import Running
 from pliant.packing.scheduling.targets import LAX, due
 from pliant.packing.scheduling.waiting_queue import Priority, Waiting, WaitingQueue
@@ -187,11 +187,15 @@ class Predicted(Policy):
         target goes first by when its first token is due; others count as due LAX seconds after their arrival.
         """
         if prompt.ttft < FOREVER and not prompt.offline:
-            return 0, due(prompt) - LAX, prompt.id
+            return prompt.priority, due(prompt) - LAX, prompt.id
         large = size(prompt, forecast) / recent.size / max(prompt.utility, 1e-9)
         if prompt.offline:
-            return 1, -large, prompt.id
-        return 0, prompt.arrival + self.rules.reorder_patience * recent.delay * min(large, LARGEST), prompt.id
+            return MAX_PRIORITY + 1, -large, prompt.id
+        return (
+            prompt.priority,
+            prompt.arrival + self.rules.reorder_patience * recent.delay * min(large, LARGEST),
+            prompt.id,
+        )
 
     def choose(self, queue: WaitingQueue, view: View, room: int) -> list[Waiting]:
         free, queries, first = view.free, view.queries, queue.first()

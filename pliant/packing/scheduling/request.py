@@ -11,6 +11,7 @@ from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import QUANTILES
 
 FOREVER = inf
+MAX_PRIORITY = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Prompt:
     tenant: str = ""  # who pays for it; empty: nobody is named
     weight: float = 1.0  # the tenant's share of the device relative to the other tenants'
     beginnings: tuple[int, ...] = ()  # what its first pages hold (common_pages.py); empty: it shares none
+    priority: int = 0  # lower goes first, whatever else; of those with the same one the policy decides
     ttft: float = FOREVER  # target of the seconds from arrival to its first token
     tpot: float = FOREVER  # target of the seconds a token from then on
 
@@ -42,6 +44,7 @@ def validate(prompt: Prompt) -> None:
         ("max_tokens", prompt.limit, prompt.limit >= 1, "at least 1"),
         ("arrival", prompt.arrival, isfinite(prompt.arrival), "finite"),
         ("deadline", prompt.deadline, not isnan(prompt.deadline), "a number of seconds"),
+        ("priority", prompt.priority, abs(prompt.priority) <= MAX_PRIORITY, f"from -{MAX_PRIORITY} to {MAX_PRIORITY}"),
         ("ttft", prompt.ttft, prompt.ttft > 0, "above 0 seconds"),
         ("tpot", prompt.tpot, prompt.tpot > 0, "above 0 seconds a token"),
         ("utility", prompt.utility, 0 <= prompt.utility < inf, "at least 0 and finite"),

@@ -10,7 +10,7 @@ from pliant.packing.scheduling.forecast import Floats
 from pliant.packing.scheduling.request import Prompt
 
 Priority = tuple[int, float, int]
-"""Group (1 for offline batches, which come last), key within the group, and the prompt's id where keys are equal."""
+"""Group (the priority that a request names; offline batches come last), key within it, and the id where keys are equal."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

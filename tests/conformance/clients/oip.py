@@ -18,7 +18,7 @@ import struct
 import sys
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any
@@ -29,6 +29,8 @@ import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 CLIENT = "tritonclient[http]"
+REQUIREMENTS: Mapping[str, tuple[str, ...]] = {"tritonclient[http]": ("tritonclient[http]==2.73.0",)}
+"""The pinned requirements of each client."""
 TEXTS = ("a dog", "it barks ünd runs", "the large cats sleep")
 MODELS = {"bins": ["colours", "meanings"], "cascade": ["colours"], "tokens": ["digits"]}
 CODINGS = (None, "gzip", "deflate")

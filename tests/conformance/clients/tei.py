@@ -1,6 +1,6 @@
 """Unmodified clients of text-embeddings-inference, OpenAI and Cohere against a running bins service.
 
-    python tests/conformance/clients/tei.py http://127.0.0.1:3000
+    python tests/conformance/clients/tei.py http://127.0.0.1:3000 [CLIENT ...]
 
 runs in an environment with `REQUIREMENTS` and nothing of Pliant, against a service with one stream of each kind: an
 embedding, a classifier and a reranker. It prints a line of JSON a client: client, version, what it did, ok, detail. What a
@@ -28,7 +28,7 @@ REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "openai": ("openai==3.57.0",),
     "langchain-openai": ("langchain-openai==1.7.4", "tiktoken==0.14.0", "llama-index-core==0.14.25"),
     "langchain-huggingface": (
-        "langchain-huggingface==1.2.3",
+        "--no-deps langchain-huggingface==1.2.3",
         "langchain-core==1.8.3",
         "huggingface_hub==2.4.0",
         "numpy",
@@ -37,7 +37,7 @@ REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "llama-index-postprocessor-tei-rerank": ("llama-index-postprocessor-tei-rerank==0.6.0",),
     "cohere": ("cohere==7.3.1",),
 }
-"""The pinned requirements of each client. langchain-huggingface is installed with --no-deps, as it would bring torch.
+"""The pinned requirements of each client. langchain-huggingface is installed alone, as it would bring torch.
 llama-index-core has a copy of cl100k_base's vocabulary, which tiktoken else downloads."""
 QUERY = "what does a small model read"
 TEXTS = ["a small model reads every word", "dogs and cats", "trees"]
@@ -53,13 +53,13 @@ class Streams:
     reranker: str
 
 
-def main(url: str) -> int:
-    """Run all clients. Return the exit status."""
+def main(url: str, names: Sequence[str]) -> int:
+    """Run the clients that are named, or all. Return the exit status."""
     streams, failed = streams_of(url.rstrip("/")), 0
-    for name, use in CLIENTS.items():
+    for name in names or CLIENTS:
         line: dict[str, Any] = {"client": name, "version": version(name)}
         try:
-            line |= {"did": use(streams), "ok": True, "detail": ""}
+            line |= {"did": CLIENTS[name](streams), "ok": True, "detail": ""}
         except Exception as error:
             failed += 1
             place = traceback.extract_tb(error.__traceback__)[1]
@@ -227,4 +227,4 @@ CLIENTS: Mapping[str, Callable[[Streams], str]] = {
 }
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1]))
+    raise SystemExit(main(sys.argv[1], sys.argv[2:]))

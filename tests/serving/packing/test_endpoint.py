@@ -47,6 +47,7 @@ PLAIN = GenerationRequest(
     ttft=None,
     tpot=None,
     utility=1.0,
+    priority=0,
     offline=False,
 )
 
@@ -89,6 +90,7 @@ def test_each_choice_is_a_submission_of_its_own(service):
         ttft=50.0,
         tpot=20.0,
         utility=3.0,
+        priority=-2,
         offline=True,
         client=Client("ann", 2.0),
     )
@@ -106,6 +108,7 @@ def test_each_choice_is_a_submission_of_its_own(service):
                 ttft=50.0,
                 tpot=20.0,
                 utility=3.0,
+                priority=-2,
                 offline=True,
                 tenant="ann",
                 weight=2.0,

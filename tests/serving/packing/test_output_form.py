@@ -40,6 +40,8 @@ def structured(**value) -> dict:
     ("fields", "allowed", "excluded"),
     [
         ({"response_format": {"type": "json_object"}}, ['{"a": [1, null]}', "{}"], ["[]", "tea", '{"a":1}', "{ }"]),
+        ({"response_format": {"type": "json_object", "value": SCHEMA}}, ['{"a": ""}'], ["{}", '{"b": ""}']),
+        ({"response_format": {"type": "json_object", "value": None}}, ["{}"], ["[]"]),
         (schema(SCHEMA), ['{"a": "é 🙂"}'], ["{}", '{"b": ""}', '{"a": 7}', '{"a": "x"} ']),
         (schema(True), ["7", '"tea"'], ["tea"]),
         (structured(json=SCHEMA), ['{"a": ""}'], ["{}"]),
@@ -70,6 +72,10 @@ def test_no_form_is_no_grammar():
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
+        (
+            {"response_format": {"type": "json_object", "value": "a"}},
+            "response_format.value is 'a', but must be a JSON sch",
+        ),
         ({"response_format": "json"}, "response_format is 'json', but must be one of text, json_object, json_schema"),
         ({"response_format": {"type": "xml"}}, "response_format.type is 'xml', but must be one of text"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema is None, but must be an object"),

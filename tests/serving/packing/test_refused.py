@@ -68,7 +68,7 @@ REFUSED_FIELDS = [
     ({"frequency_penalty": 2.1}, "frequency_penalty", 400, "invalid_value"),
     ({"min_p": -0.1}, "min_p", 400, "invalid_value"),
     ({"use_beam_search": True}, "use_beam_search", 400, "unsupported_parameter"),
-    ({"priority": 1}, "priority", 400, "unsupported_parameter"),
+    ({"priority": 1001}, "priority", 400, "invalid_value"),
     ({"suffix": "end"}, "suffix", 400, "unsupported_parameter"),
     ({"presence_penalty": -3}, "presence_penalty", 400, "invalid_value"),
     ({"tools": [{"type": "function"}]}, "tools", 400, "unsupported_parameter"),

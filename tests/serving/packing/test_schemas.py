@@ -104,8 +104,20 @@ def test_the_documented_defaults_are_what_a_request_gets_that_names_nothing(path
     expected = read_request(fields, Headers(), prompt, PackingSettings())
     properties = body_schema(create_app(tmp_path), path)["properties"]
     defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
-    named = {"temperature", "top_p", "top_k", "n", "stream", "utility", "offline", "min_p", "min_tokens", "ignore_eos"}
-    named |= {"repetition_penalty", "frequency_penalty", "presence_penalty"}
+    named = {
+        "temperature",
+        "top_p",
+        "top_k",
+        "n",
+        "stream",
+        "utility",
+        "offline",
+        "min_p",
+        "min_tokens",
+        "ignore_eos",
+        "priority",
+    }
+    named |= {"repetition_penalty", "frequency_penalty", "presence_penalty", "priority"}
     assert set(defaults) == named | (
         {"echo"} if prompt == "prompt" else {"logprobs", "top_logprobs", "tool_choice", "parallel_tool_calls"}
     )

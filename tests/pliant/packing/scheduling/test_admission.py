@@ -164,3 +164,8 @@ def test_without_admission_everybody_is_served(policy):
     texts = [text(id, ttft=0.01, tpot=0.011) for id in range(60)]
     run = simulate(texts, dict.fromkeys(range(60), 20), Rules(policy, 512, cost=COST), MEMORY, COST)
     assert all(fate.generated == 20 for fate in run.fates)
+
+
+def test_a_forecast_beyond_the_limit_counts_up_to_it():
+    assert admission().offer(text(0, forecast=5000.0, limit=20, deadline=3.0), 0.0) is None
+    assert admission().offer(text(0, forecast=5000.0, limit=400, deadline=3.0), 0.0) > 0

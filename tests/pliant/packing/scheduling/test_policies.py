@@ -70,7 +70,7 @@ def test_by_default_a_request_is_put_back_by_its_size_up_to_a_limit():
     assert default.priority(prompt(0, tokens=4), huge, 0, RECENT) == (0, 1.5 * 2.0 * LARGEST, 0)
     assert default.priority(prompt(0, tokens=4, utility=2.0), typical, 0, RECENT) == (0, 1.5, 0)
     assert default.priority(prompt(0, utility=0.0), typical, 0, RECENT) == (0, 1.5 * 2.0 * 5.0, 0), "as the largest"
-    assert default.priority(prompt(9, offline=True, utility=2.0), typical, 0, RECENT) == (1, -0.5, 9)
+    assert default.priority(prompt(9, offline=True, utility=2.0), typical, 0, RECENT) == (1001, -0.5, 9)
 
 
 def test_by_default_offline_requests_come_last_the_largest_first():

@@ -238,3 +238,22 @@ def test_an_empty_plan_is_no_iteration():
     assert scheduler.handle(StepInput(), 0.0) == StepPlan()
     assert scheduler.handle(StepInput(), 100.0) == StepPlan()
     assert scheduler.slowness == 1.0
+
+
+def test_a_lower_priority_goes_first_whatever_is_due_and_offline_ones_go_last():
+    scheduler = PackingScheduler(Rules("default", 64, cost=COST), Memory(400, 4, sequences=1))
+    scheduler.handle(StepInput((prompt(0, 4, 50, 40.0),)), 0.0)
+    waiting = (
+        prompt(1, offline=True, priority=-5),
+        prompt(2, priority=1, ttft=0.1),
+        prompt(3),
+        prompt(4, priority=-1),
+        prompt(5, ttft=1.0),
+    )
+    scheduler.handle(StepInput(waiting), 0.1)
+    order = []
+    for id in (0, 4, 5, 3, 2):
+        order += scheduler.handle(StepInput(finished=(id,)), 1.0).admitted
+    assert order == [4, 5, 3, 2, 1]
+    with pytest.raises(InputError, match="priority is 1001, but must be from -1000 to 1000"):
+        validate(prompt(0, priority=1001))

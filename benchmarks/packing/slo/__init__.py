@@ -1,0 +1,1 @@
+"""Targets of requests under overload, simulated and live."""
