@@ -28,7 +28,7 @@ from pliant.packing.engine.hardware import A100, LLAMA_13B
 from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.request import Memory, Prompt, StepInput
+from pliant.packing.scheduling.request import FOREVER, Memory, Prompt, StepInput
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.scheduling.simulated import Fate, simulate
 from pliant.progress import Progress, silent
@@ -218,12 +218,13 @@ def refusal_ms(count: int) -> float:
     """Return the p99 of the milliseconds that a refusal takes with RUNNING texts that run and WAITING that wait."""
     admission, seconds = Admission(LinearCost(0.02, 1e-5, 1e-5, 1e-8, 0.0), Memory(20_000, 16)), []
     for number in range(RUNNING + WAITING):
-        admission.offer(replace(_text(number, 0.0), ttft=1e6, tpot=1e3), 0.0)
+        patient = replace(_text(number, 0.0), ttft=FOREVER, tpot=FOREVER)  # which is always accepted
+        assert admission.offer(patient, 0.0) is None
         if number < RUNNING:
             admission.began(number, 0.0)
     for number in range(count):
         began = time.perf_counter()
-        refused = admission.offer(_text(RUNNING + WAITING + number, 0.0), 0.0)
+        refused = admission.offer(replace(_text(RUNNING + WAITING + number, 0.0), ttft=0.001), 0.0)
         seconds.append(time.perf_counter() - began)
         assert refused is not None, "an offer that is accepted is no refusal"
     return 1000 * float(np.quantile(seconds, 0.99))

@@ -78,7 +78,7 @@ class Admission:
         if accepted is not None:
             self._running[id] = accepted
             if accepted.prompt.ttft < FOREVER:
-                self.margin.note(now <= accepted.due)
+                self.margin.note(now <= accepted.prompt.arrival + accepted.prompt.ttft)
 
     def ended(self, id: int) -> None:
         """Forget a request."""
@@ -98,9 +98,8 @@ class Admission:
         if prompt.tpot < FOREVER and self.clock.seconds(1, 1, prompt.tokens) > prompt.tpot:
             return max(prompt.tpot, 1.0)  # not even alone
         first_W = self._first_tokens(ahead, sequences, iteration)
-        left_W = (np.array([each.due for each in ahead]) - now) * (1 - self.margin.value)
-        targets_W = np.array([each.prompt.ttft < FOREVER for each in ahead])
-        late = float(np.where(targets_W, first_W - left_W, -FOREVER)[place:].max())
+        left_W = (np.array([each.prompt.arrival + each.prompt.ttft for each in ahead]) - now) * (1 - self.margin.value)
+        late = float((first_W - left_W)[place:].max())
         if prompt.deadline < FOREVER:
             end = float(first_W[place]) + iteration * min(prompt.forecast[LONG], prompt.limit)
             late = max(late, end - (prompt.deadline - now))

@@ -169,3 +169,13 @@ def test_without_admission_everybody_is_served(policy):
 def test_a_forecast_beyond_the_limit_counts_up_to_it():
     assert admission().offer(text(0, forecast=5000.0, limit=20, deadline=3.0), 0.0) is None
     assert admission().offer(text(0, forecast=5000.0, limit=400, deadline=3.0), 0.0) > 0
+
+
+def test_a_target_beyond_what_counts_as_due_is_kept_as_it_is():
+    """Some forty seconds of prompts wait, which is more than LAX."""
+    made = Admission(COST, replace(MEMORY, pages=40_000))
+    made.learn(1.0, 0.0)
+    for id in range(100, 100 + 1000):
+        assert made.offer(text(id, tokens=330, ttft=1000.0), 0.0) is None
+    assert made.offer(text(0, ttft=20.0, arrival=20.0), 20.0) is not None
+    assert made.offer(text(1, ttft=200.0, arrival=20.0), 20.0) is None
