@@ -29,6 +29,7 @@ from serving.http.door.door import Door
 from serving.http.door.install import install
 from serving.http.request_id import RequestIdMiddleware
 from serving.http.routing import ErrorCounter
+from serving.http.unknown_path import UnknownPathMiddleware
 
 OPTIONS: Mapping[str, Any] = {
     "workers": 1,  # the scheduler's state is in one process
@@ -91,6 +92,7 @@ def with_access(app: FastAPI) -> Callable[[S], S]:
         if origins:
             service.add_asgi_middleware(CORSMiddleware, allow_origins=origins, **CORS)
         service.add_asgi_middleware(AccessMiddleware, state=app.state)
+        service.add_asgi_middleware(UnknownPathMiddleware, state=app.state)
         return service
 
     return decorate

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
+from starlette.responses import Response
 
 from serving.bins.inputs import ID_LIMIT
 from serving.bins.tokenizing import TOKENIZED_BYTES
@@ -122,8 +123,7 @@ _DEADLINE = {
 }
 _CUT = {**CUT, "deadline": _DEADLINE}
 _PROMPT = {
-    "type": "string",
-    "nullable": True,
+    "type": ["string", "null"],
     "description": "name of a prompt of the model's config_sentence_transformers.json, which is put before each text",
 }
 _DIMENSIONS = {
@@ -225,11 +225,13 @@ _ERRORS = {
     400: "The body is not JSON; on OpenAI's routes also: a field is outside its limit.",
     404: "The stream is not served.",
     413: "The body, a text or a list exceeds its limit, a text is too long and truncate is false, or the prompt is unknown.",
+    415: "The body is not application/json.",
     422: "A field is outside its limit.",
     424: "The stream's model does not do this (embed, classify or rerank), or it failed.",
     429: "Overload. See Retry-After.",
     503: "A device failed, or (on OpenAI's routes) the deadline cannot be met. See Retry-After.",
 }
+_GET_ERRORS: Mapping[str, tuple[int, ...]] = {"/info": (404, 422), "/health": (404, 503)}
 
 
 def route_options(path: str, posted: bool) -> dict[str, Any]:
@@ -245,8 +247,11 @@ def route_options(path: str, posted: bool) -> dict[str, Any]:
         "responses": {200: {"model": answer} if answer else {}},
         "openapi_extra": {"parameters": _parameters(base, posted and path not in _UNSCHEDULED)},
     }
+    if path == "/health":
+        options["response_class"] = Response  # without content
+    statuses = _ERRORS if posted else _GET_ERRORS.get(path, ())
+    options["responses"] |= {status: {"model": error, "description": _ERRORS[status]} for status in statuses}
     if posted:
-        options["responses"] |= {status: {"model": error, "description": text} for status, text in _ERRORS.items()}
         (required, *others), body = _BODIES[path]
         options["openapi_extra"]["requestBody"] = object_body(required, body, *others)
     return options
@@ -254,5 +259,6 @@ def route_options(path: str, posted: bool) -> dict[str, Any]:
 
 def _parameters(base: str, scheduled: bool) -> list[dict[str, Any]]:
     task = {"name": "task", "in": "path", "required": True, "schema": {"type": "string"}}
-    header = {"name": "x-pliant-deadline", "in": "header", "required": False, "schema": {"type": "number"}}
+    schema = {"type": "number", "exclusiveMinimum": 0, "description": "seconds from arrival"}
+    header = {"name": "x-pliant-deadline", "in": "header", "required": False, "schema": schema}
     return ([task] if base else []) + ([header] if scheduled else [])

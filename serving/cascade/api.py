@@ -21,11 +21,11 @@ from serving.cascade.schemas import (
     AlarmList,
     Prediction,
     Status,
-    TakenOutcome,
     TaskList,
     alarm_id,
     errors,
     outcome_body,
+    outcome_responses,
     request_body,
 )
 from serving.cascade.tei import add_tei
@@ -71,7 +71,7 @@ def _add_routes(app: FastAPI) -> None:
         _outcomes,
         methods=["POST"],
         summary="Report the right label of an earlier answer",
-        responses={200: {"model": TakenOutcome}, **errors(400, 404, 409, 413, 415, 422, 429)},
+        responses=outcome_responses(),
         openapi_extra=outcome_body(),
     )
     app.add_api_route(
@@ -90,7 +90,7 @@ def _add_routes(app: FastAPI) -> None:
         openapi_extra=alarm_id(),
     )
     app.add_api_route("/tasks", _tasks, methods=["GET"], summary="List the tasks", responses={200: {"model": TaskList}})
-    add_refresh(app, errors(403, 415, 500, 503))
+    add_refresh(app)
     add_status(app, Status, "Status of the service, and accuracy by reported labels")
 
 

@@ -154,7 +154,7 @@ class Promise(BaseModel):
 
 
 class TakenOutcome(BaseModel):
-    """The answer to one label. For a list it is {taken, refused, outcomes}; a label that fails gives {id, error}."""
+    """The answer to one label."""
 
     id: str
     task: str
@@ -164,6 +164,18 @@ class TakenOutcome(BaseModel):
     correct: bool
     repeated: bool = Field(description="whether the same label came before, and is not counted again")
     promise: Promise = Field(description="the promise with this label counted")
+
+
+class RefusedOutcome(ErrorAnswer):
+    id: str | None = Field(description="as it was given, if it is a text")
+
+
+class TakenOutcomes(BaseModel):
+    """The answer to a list of labels: each is taken or refused by itself."""
+
+    taken: int
+    refused: int
+    outcomes: list[TakenOutcome | RefusedOutcome] = Field(description="in the order of the list")
 
 
 class Tally(BaseModel):
@@ -210,10 +222,19 @@ _ERRORS = {
     503: "The deadline cannot be met, or a worker or the registry is unavailable. See Retry-After.",
 }
 _TEI_ERRORS = {
+    400: "The body is not JSON in UTF-8.",
+    404: "The task is not served.",
     413: "A batch, a text or the body exceeds its limit, or a text is too long and truncate is false.",
-    422: "A field is outside its limit.",
+    415: "The body is not application/json.",
+    422: "A field is outside its limit, or the task is missing where several are served.",
     424: "The model failed.",
     429: "Overload. See Retry-After.",
+    503: "The service is not ready. See Retry-After.",
+}
+_TEI_STATUSES: Mapping[str, tuple[int, ...]] = {
+    "/predict": (400, 404, 413, 415, 422, 424, 429),
+    "/info": (404, 422),
+    "/health": (404, 503),
 }
 
 _OBJECT = {
@@ -262,7 +283,7 @@ _OUTCOME = {
     "required": ["id", "label"],
     "additionalProperties": False,
     "properties": {
-        "id": {"type": "string", "description": "id of the answer"},
+        "id": {"type": "string", "minLength": 1, "description": "id of the answer"},
         "label": {"oneOf": [{"type": "string"}, {"type": "number"}], "description": "the right label"},
     },
 }
@@ -289,6 +310,15 @@ _TEI: Mapping[str, Any] = {
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route."""
     return {status: {"model": ErrorAnswer, "description": _ERRORS[status]} for status in statuses}
+
+
+def outcome_responses() -> dict[int | str, dict[str, Any]]:
+    """Return the `responses` of outcomes. A list of labels that all fail has the status of the first."""
+    single = errors(400, 404, 409, 413, 415, 422, 429)
+    many: dict[int | str, dict[str, Any]] = {
+        status: {**single[status], "model": ErrorAnswer | TakenOutcomes} for status in (404, 409, 422, 429)
+    }
+    return {200: {"model": TakenOutcome | TakenOutcomes}, **single, **many}
 
 
 def request_body() -> dict[str, Any]:
@@ -319,12 +349,10 @@ def alarm_id() -> dict[str, Any]:
 
 def tei_responses(path: str) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of TEI's routes."""
-    if path != "/predict":
-        return {}
     failures: dict[int | str, dict[str, Any]] = {
-        status: {"model": TeiError, "description": sentence} for status, sentence in _TEI_ERRORS.items()
+        status: {"model": TeiError, "description": _TEI_ERRORS[status]} for status in _TEI_STATUSES.get(path, ())
     }
-    return {200: {"model": list[Score] | list[list[Score]]}, **failures}
+    return ({200: {"model": list[Score] | list[list[Score]]}} if path == "/predict" else {}) | failures
 
 
 def _body(content: dict[str, Any]) -> dict[str, Any]:

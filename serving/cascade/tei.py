@@ -13,7 +13,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from serving.cascade.request import Described, Endpoint, TextRequest, read_texts, select_task
 from serving.cascade.schemas import task_parameter, tei_body, tei_responses
@@ -53,6 +53,7 @@ def add_tei(app: FastAPI, endpoint_of: Callable[[Request], Endpoint]) -> None:
                 methods=[method],
                 include_in_schema=path != "",
                 responses=tei_responses(path),
+                response_class=Response if path == "/health" else JSONResponse,
                 tags=["text-embeddings-inference"],
                 name=f"{method} {base}{path}",
                 summary=SUMMARIES.get(path),

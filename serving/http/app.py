@@ -23,7 +23,7 @@ from pliant.errors import PliantError
 from serving.http.access.roles import check_admin
 from serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
 from serving.http.large_body import BodyParser
-from serving.http.schemas import Refresh
+from serving.http.schemas import Refresh, refresh_errors
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -58,16 +58,14 @@ def complete(
     return app
 
 
-def add_refresh(
-    app: FastAPI, errors: Mapping[int | str, dict[str, Any]] | None = None, schema: type[BaseModel] = Refresh
-) -> Handler:
-    """Add POST /refresh, documented with these `errors` and the `schema` of its answer, and return its handler."""
+def add_refresh(app: FastAPI, schema: type[BaseModel] = Refresh) -> Handler:
+    """Add POST /refresh, documented with the `schema` of its answer, and return its handler."""
     app.add_api_route(
         "/refresh",
         _refresh,
         methods=["POST"],
         summary="Load the versions that the registry's alias points to, and serve them",
-        responses={200: {"model": schema}, **(errors or {})},
+        responses={200: {"model": schema}, **refresh_errors()},
     )
     return _refresh
 

@@ -9,11 +9,16 @@ from pydantic import BaseModel, Field
 
 from serving.http.texts import TEXT_BYTES
 
-TEXT = {"type": "string", "description": f"at least one visible character, at most {TEXT_BYTES} bytes of UTF-8"}
+TEXT = {
+    "type": "string",
+    "minLength": 1,
+    "pattern": r"\S",
+    "description": f"at least one visible character, at most {TEXT_BYTES} bytes of UTF-8",
+}
 PAIR = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2, "description": "a pair of texts"}
-BATCH = {"type": "array", "items": {"type": "array", "items": TEXT, "minItems": 1, "maxItems": 2}}
+BATCH = {"type": "array", "items": {"type": "array", "items": TEXT, "minItems": 1, "maxItems": 2}, "minItems": 1}
 CUT: Mapping[str, Any] = {
-    "truncate": {"type": "boolean", "nullable": True, "default": True},
+    "truncate": {"type": ["boolean", "null"], "default": True},
     "truncation_direction": {"type": "string", "enum": ["Left", "Right"], "default": "Right"},
 }
 PARAMETERS = {
@@ -102,6 +107,17 @@ class OpenaiModel(BaseModel):
 class OpenaiModels(BaseModel):
     object: str = "list"
     data: list[OpenaiModel]
+
+
+def refresh_errors() -> dict[int | str, dict[str, Any]]:
+    """Return the errors of POST /refresh, as `responses` of its route."""
+    sentences = {
+        403: "The key lacks the role admin.",
+        415: "The content type is not application/json, which it must be also without a body.",
+        500: "A fault of the service.",
+        503: "The registry or a worker is unavailable. See Retry-After.",
+    }
+    return {status: {"model": ErrorAnswer, "description": sentence} for status, sentence in sentences.items()}
 
 
 def object_body(required: str, fields: Mapping[str, Any], *others: str) -> dict[str, Any]:

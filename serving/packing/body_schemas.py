@@ -2,33 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pliant.packing.scheduling.request import MAX_PRIORITY
-from serving.packing.fields import STREAM_OPTIONS
-from serving.packing.output_form import FORMATS
+from serving.packing.fields import MAX_CHOICES, STREAM_OPTIONS
 from serving.packing.prompt_fields import ROLES
 from serving.packing.sampling_fields import MAX_BIAS, MAX_LOGPROBS, MAX_PENALTY, MAX_STOPS, STOP_CHARACTERS
 from serving.packing.tool_fields import CHOICES, MAX_TOOLS, NAME
 
-_IDS = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
-_PROMPT = {"oneOf": [{"type": "string"}, _IDS, {"type": "array", "items": {"oneOf": [{"type": "string"}, _IDS]}}]}
-_PART = {"type": "object", "properties": {"type": {"type": "string", "enum": ["text"]}, "text": {"type": "string"}}}
-_MESSAGE = {
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_PROMPT = {
+    "oneOf": [
+        {"type": "string"},
+        _IDS,
+        {"type": "array", "items": {"oneOf": [{"type": "string"}, _IDS]}, "minItems": 1},
+    ],
+    "description": "a text, token ids of the model's own tokenizer, or a list of these",
+}
+_PART = {
     "type": "object",
-    "required": ["role"],
+    "required": ["type", "text"],
+    "properties": {"type": {"type": "string", "enum": ["text"]}, "text": {"type": "string"}},
+}
+_CONTENT = {"oneOf": [{"type": "string"}, {"type": "array", "items": _PART}]}
+_FUNCTION_NAME = {"type": "string", "pattern": f"^{NAME.pattern}$"}
+_CALL = {
+    "type": "object",
+    "required": ["function"],
     "properties": {
-        "role": {"type": "string", "enum": list(ROLES)},
-        "content": {"oneOf": [{"type": "string"}, {"type": "array", "items": _PART}]},
-        "name": {"type": "string"},
-        "tool_calls": {
-            "type": "array",
-            "items": {"type": "object"},
-            "description": "of an assistant, as it was answered",
+        "id": {"type": "string"},
+        "type": {"type": "string", "enum": ["function"]},
+        "function": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": _FUNCTION_NAME,
+                "arguments": {"oneOf": [{"type": "string"}, {"type": "object"}], "description": "JSON of an object"},
+            },
         },
-        "tool_call_id": {"type": "string", "description": "of a tool: the call whose result it is"},
     },
+}
+
+
+def _message(required: Sequence[str], fields: Mapping[str, Any], *roles: str) -> Mapping[str, Any]:
+    properties = {"role": {"type": "string", "enum": list(roles)}, "name": {"type": "string"}, **fields}
+    return {
+        "type": "object",
+        "required": ["role", *required],
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+_CALLS = {"type": "array", "items": _CALL, "description": "as they were answered"}
+_REASONING = {name: {"type": "string"} for name in ("reasoning", "reasoning_content")}
+_MESSAGE = {
+    "oneOf": [
+        _message(("content",), {"content": _CONTENT}, *(role for role in ROLES if role not in ("assistant", "tool"))),
+        _message(("content",), {"content": _CONTENT, **_REASONING}, "assistant"),
+        _message(
+            ("tool_calls",),
+            {
+                "content": {"oneOf": [*_CONTENT["oneOf"], {"type": "null"}]},
+                "tool_calls": {**_CALLS, "minItems": 1},
+                **_REASONING,
+            },
+            "assistant",
+        ),
+        _message(
+            ("content",),
+            {
+                "content": _CONTENT,
+                "tool_call_id": {"type": "string", "description": "the call whose result it is"},
+            },
+            "tool",
+        ),
+    ]
 }
 _TOOLS: Mapping[str, Any] = {
     "tools": {
@@ -43,7 +93,7 @@ _TOOLS: Mapping[str, Any] = {
                     "type": "object",
                     "required": ["name"],
                     "properties": {
-                        "name": {"type": "string", "pattern": f"^{NAME.pattern}$"},
+                        "name": _FUNCTION_NAME,
                         "description": {"type": "string"},
                         "parameters": {"type": "object", "description": "JSON schema of the arguments"},
                     },
@@ -58,6 +108,18 @@ _TOOLS: Mapping[str, Any] = {
     },
     "parallel_tool_calls": {"type": "boolean", "default": True},
 }
+_SCHEMA = {"type": "object", "description": "a JSON schema"}
+
+
+def _form(kind: str, **fields: Any) -> Mapping[str, Any]:
+    properties = {"type": {"type": "string", "enum": [kind]}, **fields}
+    return {"type": "object", "required": ["type"], "properties": properties}
+
+
+def _single(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"type": "object", "required": [name], "additionalProperties": False, "properties": {name: schema}}
+
+
 _STOP = {"type": "string", "minLength": 1, "maxLength": STOP_CHARACTERS}
 _COMMON: Mapping[str, Any] = {
     "model": {"type": "string", "description": "optional if only one is served"},
@@ -97,37 +159,43 @@ _COMMON: Mapping[str, Any] = {
     "ignore_eos": {"type": "boolean", "default": False, "description": "vLLM's: the model's end tokens end nothing"},
     "add_special_tokens": {"type": "boolean", "description": "vLLM's: of the tokenizer"},
     "response_format": {
-        "type": "object",
-        "required": ["type"],
-        "properties": {
-            "type": {"type": "string", "enum": list(FORMATS)},
-            "json_schema": {
-                "type": "object",
-                "properties": {"name": {"type": "string"}, "schema": {"type": "object"}, "strict": {"type": "boolean"}},
+        "oneOf": [
+            _form("text"),
+            _form("json_object", value=_SCHEMA),
+            {
+                **_form(
+                    "json_schema",
+                    json_schema={
+                        "type": "object",
+                        "properties": {
+                            "name": {"type": "string"},
+                            "schema": _SCHEMA,
+                            "strict": {"type": ["boolean", "null"]},
+                        },
+                    },
+                ),
+                "required": ["type", "json_schema"],
             },
-            "value": {
-                "type": "object",
-                "description": "text-generation-inference's: a schema beside the type json_object",
-            },
-        },
-        "description": "outputs that are JSON, or JSON of a schema",
+        ],
+        "description": "outputs that are JSON, or JSON of a schema; value is text-generation-inference's",
     },
     "structured_outputs": {
-        "type": "object",
-        "properties": {
-            "json": {"type": "object"},
-            "json_object": {"type": "boolean"},
-            "regex": {"type": "string"},
-            "choice": {"type": "array", "items": {"type": "string"}},
-            "grammar": {"type": "string", "description": "llguidance's dialect of Lark"},
-        },
-        "description": "vLLM's: what outputs keep to; one of these",
+        "oneOf": [
+            _single("json", _SCHEMA),
+            _single("json_object", {"type": "boolean", "enum": [True]}),
+            _single("regex", {"type": "string", "minLength": 1}),
+            _single("choice", {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}),
+            _single("grammar", {"type": "string", "minLength": 1, "description": "llguidance's dialect of Lark"}),
+        ],
+        "description": "vLLM's: what outputs keep to",
     },
-    "n": {"type": "integer", "minimum": 1, "default": 1},
+    "n": {"type": "integer", "minimum": 1, "maximum": MAX_CHOICES, "default": 1},
     "stream": {"type": "boolean", "default": False},
     "stream_options": {
         "type": "object",
+        "additionalProperties": False,
         "properties": {name: {"type": "boolean"} for name in STREAM_OPTIONS},
+        "description": "for streams only",
     },
     "stop": {"oneOf": [_STOP, {"type": "array", "items": _STOP, "maxItems": MAX_STOPS}]},
     "seed": {"type": "integer", "description": "the same seed gives the same text, whatever else runs"},
@@ -172,7 +240,12 @@ BODIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "prompt": _PROMPT,
             "echo": {"type": "boolean", "default": False},
             "logprobs": {"type": "integer", "minimum": 0, "maximum": MAX_LOGPROBS},
-            "best_of": {"type": "integer", "minimum": 1, "description": "default: n"},
+            "best_of": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_CHOICES,
+                "description": "at least n, which is its default",
+            },
             **_COMMON,
         },
     ),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
+from starlette.responses import Response
 
 from serving.http.schemas import (
     Artifact,
@@ -210,6 +211,14 @@ _ERRORS = {
 }
 
 
+_STREAM = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": {"type": "string", "description": "a chunk as JSON, or [DONE] at the end"}},
+    "description": "an event of the stream, with stream",
+}
+
+
 def route_options(path: str) -> dict[str, Any]:
     """Return the arguments of `add_api_route` for a route."""
     summary, answer = _SUMMARIES[path]
@@ -221,11 +230,15 @@ def route_options(path: str) -> dict[str, Any]:
     }
     if path == "/health":
         options["responses"][503] = {"model": TeiError, "description": "No engine runs."}
+        options["response_class"] = Response  # without content
     if "{" in path:
+        options["responses"][404] = {"model": OpenaiErrorAnswer, "description": _ERRORS[404]}
         name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
         options["openapi_extra"] = {"parameters": [name]}
     if path in BODIES:
         options["methods"] = ["POST"]
+        if "completions" in path:
+            options["responses"][200]["content"] = {"text/event-stream": {"schema": _STREAM}}
         options["responses"] |= {s: {"model": OpenaiErrorAnswer, "description": text} for s, text in _ERRORS.items()}
         options["openapi_extra"] = {"requestBody": object_body(*BODIES[path])}
     return options

@@ -56,7 +56,7 @@ def _add_routes(app: FastAPI) -> None:
         responses={200: {"model": TaskDescription}, **errors(400, 403, 404, 409, 413, 415, 422, 500, 503)},
         openapi_extra=registration(),
     )
-    add_refresh(app, errors(403, 415, 500, 503), TokensRefresh)
+    add_refresh(app, TokensRefresh)
     add_status(app, Status)
 
 

@@ -115,8 +115,7 @@ def registration_body() -> dict[str, Any]:
         "name": {"type": "string", "description": "name of the task in the registry"},
         "alias": {"type": "string", "description": "alias of the version to serve; default: the service's alias"},
         "version": {
-            "type": "integer",
-            "nullable": True,
+            "type": ["integer", "null"],
             "minimum": 1,
             "description": "pins the task to this version; null, or none and no alias: it follows the service's alias",
         },

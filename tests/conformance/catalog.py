@@ -18,7 +18,8 @@ class Client:
     """A client's script against a system.
 
     `settings`: whether the script takes --client, --model, --tokenizer and so on; `by_name`: whether it takes the client's
-    name; `hub_offline`: whether HF_HUB_OFFLINE is set, with which some clients refuse this machine's addresses or folders.
+    name; `arguments`: what else it takes; `hub_offline`: whether HF_HUB_OFFLINE is set, with which some clients refuse this
+    machine's addresses or folders.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Client:
     system: str
     settings: bool = True
     by_name: bool = False
+    arguments: tuple[str, ...] = ()
     hub_offline: bool = True
 
     @property
@@ -54,6 +56,10 @@ CLIENTS: tuple[Client, ...] = (
         for name in requirements_of(SCRIPTS / _TEI)
     ),
     *(Client(_TRITON, "oip.py", system, settings=False) for system in ("bins", "cascade", "tokens")),
+    *(
+        Client("schemathesis", "schemathesis_client.py", system, settings=False, arguments=(system,))
+        for system in ("packing", "bins", "cascade", "tokens")
+    ),
 )
 
 

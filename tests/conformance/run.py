@@ -134,9 +134,9 @@ class Runner:
 
     def _options(self, client: Client, service: LiveService, scratch: Path) -> list[str]:
         if client.by_name:
-            return [client.name]
+            return [client.name, *client.arguments]
         if not client.settings:
-            return []
+            return [*client.arguments]
         rows = scratch / "rows.jsonl"
         if client.name == "lm-eval":
             write_rows(self.texts, rows, ITEMS[self.size])

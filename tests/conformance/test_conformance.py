@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.conformance import environments, run
 from tests.conformance.catalog import CLIENTS, VLLM, Client, choose
 from tests.conformance.environments import NotInstalledError, python_of, requirements_of
 from tests.conformance.results import FAILED, NOT_RUN, PASSED, Row, Step, status, table
-from tests.conformance.services import LiveService, live
+from tests.conformance.services import SYSTEMS, LiveService, live
 
 OK, BAD, LEFT_OUT = (
     Step("chats", True, ""),
@@ -246,6 +247,19 @@ def test_openais_client_does_all_of_its_part_with_a_live_service(tmp_path, monke
         result = ours.use(client, Path(sys.executable), service)
     assert result.result == PASSED and len(result.steps) >= 14, table([result])
     assert result.version == version("openai")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_answer_to_schemathesis_is_off_the_pages_of_a_live_service(tmp_path, monkeypatch, system):
+    monkeypatch.delenv("PLIANT_SMOLLM2", raising=False)
+    ours = run.Runner(tmp_path / "conformance", tmp_path / "no-such-file", "quick")
+    (client,) = (each for each in choose(["schemathesis"]) if each.system == system)
+    with live(system, tmp_path / "service") as service:
+        few = replace(client, arguments=(*client.arguments, "--examples", "100"))
+        result = ours.use(few, Path(sys.executable), service)
+    assert result.result == PASSED, table([result])
+    assert result.version == version("schemathesis")
 
 
 @pytest.mark.slow

@@ -175,6 +175,7 @@ def route_options(path: str) -> dict[str, Any]:
     if kind == INFER:
         parameters += [{"name": name, "in": "header", "required": False, "schema": schema} for name, schema in _HEADERS]
         schemas = dict(zip(TYPES, (REQUEST, _BINARY), strict=True))
+        options["responses"][200]["content"] = {TYPES[1]: {"schema": _BINARY}}  # beside the model's, in JSON
         content = {media_type: {"schema": schema} for media_type, schema in schemas.items()}
         options["openapi_extra"]["requestBody"] = {"required": True, "content": content}
     return options

@@ -108,7 +108,8 @@ def test_importing_a_service_puts_the_patch_in_and_hosts_its_app_behind_its_door
     environment = {name: text for name, text in os.environ.items() if not name.startswith("PLIANT_")}
     command = [sys.executable, "-c", SERVICES]
     run = subprocess.run(command, check=True, timeout=600, capture_output=True, text=True, env=environment)
-    guarded = {"traffic": {"timeout": 300}, "middleware": [["RequestIdMiddleware", False], ["AccessMiddleware", True]]}
+    middleware = [["RequestIdMiddleware", False], ["AccessMiddleware", True], ["UnknownPathMiddleware", True]]
+    guarded = {"traffic": {"timeout": 300}, "middleware": middleware}
     assert json.loads(run.stdout.splitlines()[-1]) == {
         "pliant_bins": {**guarded, "app": [["/", True]]},
         "pliant_tokens": {**guarded, "app": [["/v1", True], ["/", False]]},

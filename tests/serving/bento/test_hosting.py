@@ -18,6 +18,7 @@ from serving.bins.settings import BinsSettings
 from serving.http.access.middleware import AccessMiddleware
 from serving.http.door.door import Door
 from serving.http.request_id import RequestIdMiddleware
+from serving.http.unknown_path import UnknownPathMiddleware
 
 
 class Service:
@@ -135,9 +136,10 @@ def test_access_is_checked_around_all_and_pages_of_the_named_websites_alone_may_
     service = SimpleNamespace(add_asgi_middleware=lambda kind, **options: added.append((kind, options)))
     state = SimpleNamespace()
     assert with_access(SimpleNamespace(state=state))(service) is service
-    request_id, *cors, access = added
+    request_id, *cors, access, unknown_path = added
     assert request_id == (RequestIdMiddleware, {})
     assert access == (AccessMiddleware, {"state": state})
+    assert unknown_path == (UnknownPathMiddleware, {"state": state})
     if not origins:
         assert cors == []
         return

@@ -38,7 +38,8 @@ def test_every_route_is_at_the_root_and_below_each_stream_except_the_list_of_str
 
 
 TASK = {"name": "task", "in": "path", "required": True, "schema": {"type": "string"}}
-HEADER = {"name": "x-pliant-deadline", "in": "header", "required": False, "schema": {"type": "number"}}
+SECONDS = {"type": "number", "exclusiveMinimum": 0, "description": "seconds from arrival"}
+HEADER = {"name": "x-pliant-deadline", "in": "header", "required": False, "schema": SECONDS}
 
 
 @pytest.mark.parametrize("path", [path for path in ROUTES if path not in ("/status", "/refresh")])
@@ -49,7 +50,8 @@ def test_each_route_names_its_api_its_parameters_and_the_errors_of_its_shape(pag
     assert operation["tags"] == ["openai" if openai else "text-embeddings-inference"]
     expected = ([TASK] if path.startswith("/{task}") else []) + ([HEADER] if scheduled else [])
     assert operation.get("parameters", []) == expected
-    statuses = {"200", "400", "404", "413", "422", "424", "429", "503"} if posted else {"200"}
+    statuses = {"200", "400", "404", "413", "415", "422", "424", "429", "503"} if posted else {"200"}
+    statuses |= {"404", "422"} if path.endswith("/info") else {"404", "503"} if path.endswith("/health") else set()
     assert set(operation["responses"]) == statuses
     for status in statuses - {"200"}:
         schema = operation["responses"][status]["content"]["application/json"]["schema"]
@@ -59,14 +61,15 @@ def test_each_route_names_its_api_its_parameters_and_the_errors_of_its_shape(pag
 
 
 def test_the_bodies_are_documented_with_their_limits_and_defaults(page):
-    text = {"type": "string", "description": f"at least one visible character, at most {TEXT_BYTES} bytes of UTF-8"}
+    described = f"at least one visible character, at most {TEXT_BYTES} bytes of UTF-8"
+    text = {"type": "string", "minLength": 1, "pattern": r"\S", "description": described}
     deadline = {
         "type": "number",
         "exclusiveMinimum": 0,
         "description": "seconds from arrival; else the header x-pliant-deadline, else the stream's SLO",
     }
     cut = {
-        "truncate": {"type": "boolean", "nullable": True, "default": True},
+        "truncate": {"type": ["boolean", "null"], "default": True},
         "truncation_direction": {"type": "string", "enum": ["Left", "Right"], "default": "Right"},
         "deadline": deadline,
     }

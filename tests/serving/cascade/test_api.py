@@ -170,7 +170,8 @@ def test_every_route_documents_what_it_may_answer_and_the_addresses_of_tei_witho
         for path, routes in document["paths"].items()
         for method, route in routes.items()
     }
-    tei = {"GET /tei/health": "200", "GET /tei/info": "200", "POST /tei/predict": "200 413 422 424 429"}
+    posted = "200 400 404 413 415 422 424 429"
+    tei = {"GET /tei/health": "200 404 503", "GET /tei/info": "200 404 422", "POST /tei/predict": posted}
     assert responses == {
         "POST /predict": "200 400 404 413 415 422 429 500 503",
         "POST /outcomes": "200 400 404 409 413 415 422 429",

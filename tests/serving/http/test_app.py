@@ -45,7 +45,7 @@ class Service:
 
         self.app = new_app("A title")
         add_status(self.app, CommonStatus)
-        self.refresh = add_refresh(self.app, {409: {"description": "taken"}})
+        self.refresh = add_refresh(self.app)
         self.app.add_api_route("/hot", slow, methods=["POST"])
         self.app.add_api_route("/fail/{kind}", fail)
         complete(self.app, {"/hot": hot, "/refresh": self.refresh}, swagger)
@@ -75,7 +75,7 @@ def test_the_page_of_the_api_needs_no_internet_and_does_not_document_itself(serv
     assert service.call("GET", "/swagger/swagger-ui.css").text == "body {}"
     documented = service.call("GET", "/openapi.json").json()["paths"]
     assert list(documented) == ["/status", "/refresh", "/hot", "/fail/{kind}"]
-    assert set(documented["/refresh"]["post"]["responses"]) == {"200", "409"}
+    assert set(documented["/refresh"]["post"]["responses"]) == {"200", "403", "415", "500", "503"}
     answer = documented["/status"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
     assert answer == {"$ref": "#/components/schemas/CommonStatus"}
     assert set(documented["/status"]["get"]["responses"]) == {"200"}

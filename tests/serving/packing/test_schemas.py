@@ -14,7 +14,7 @@ from serving.packing.api import create_app
 from serving.packing.fields import FIELDS, read_request
 from serving.packing.schemas import route_options
 from serving.packing.settings import PackingSettings
-from tests.fixtures.documented import body_schema, check_answer, check_body
+from tests.fixtures.documented import body_schema, check_answer, check_body, example
 from tests.fixtures.packing.in_process import publish, serving
 from tests.fixtures.registry import FolderRegistry
 
@@ -30,7 +30,7 @@ def test_a_route_that_takes_a_body_names_its_errors(path):
 @pytest.mark.parametrize("path", ["/models", "/models/{model:path}"])
 def test_a_route_without_a_body_is_a_get(path):
     options = route_options(path)
-    assert options["methods"] == ["GET"] and set(options["responses"]) == {200}
+    assert options["methods"] == ["GET"] and set(options["responses"]) == ({200, 404} if "{" in path else {200})
     assert ("openapi_extra" in options) is ("{" in path)
 
 
@@ -74,11 +74,13 @@ def test_prompts_and_messages_come_in_every_documented_shape(tmp_path):
     message = {"role": "user", "content": "A tale"}
     for length in range(3):
         assert (taken("messages", [message] * length) is not None) is (length >= messages["minItems"])
-    for role in messages["items"]["properties"]["role"]["enum"]:
-        assert taken("messages", [{**message, "role": role}])
+    for shape in messages["items"]["oneOf"]:
+        usual = {name: example(shape["properties"][name]) for name in shape["required"]}
+        for role in shape["properties"]["role"]["enum"]:
+            assert taken("messages", [{**usual, "role": role}])
+        for name in shape["required"]:
+            assert not taken("messages", [{key: value for key, value in usual.items() if key != name}])
     assert not taken("messages", [{**message, "role": "unheard of"}])
-    for name in messages["items"]["required"]:
-        assert not taken("messages", [{key: value for key, value in message.items() if key != name}])
 
 
 def test_answers_models_and_status_have_the_documented_fields_and_no_other(tmp_path):

@@ -1,0 +1,135 @@
+"""What schemathesis loads beside a page: the check of shed requests, and bodies that get as far as a model.
+
+A page cannot say which models a service has at the moment, or which pictures can be read. So of four examples that a page
+allows three get names that are served and texts with something to read; the fourth stays as schemathesis drew it, as does
+all that a page forbids. Only outputs of language models are kept short in each of them, as thousands of tokens take long.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import struct
+import zlib
+from collections.abc import MutableMapping
+from typing import Any
+
+import schemathesis
+
+SERVED = "PLIANT_SERVED"
+"""The environment variable with a name that the service serves."""
+TEXT = "a small model reads every word"
+LIMITS = {"n": 2, "best_of": 2, "max_tokens": 8, "max_completion_tokens": 8, "min_tokens": 4}
+SECONDS = {"deadline": 5.0, "timeout": 5_000_000, "slo_ttft_ms": 5000.0, "slo_tpot_ms": 5000.0, "latency": 1.0}
+IDS = 20  # below the smallest vocabulary
+
+
+@schemathesis.check
+def declared_shedding(ctx: Any, response: Any, case: Any) -> None:
+    """Fail for a 503 that has no Retry-After, or whose sentence says nothing of a deadline or target."""
+    if response.status_code != 503:
+        return
+    text = response.content.decode(errors="replace")
+    assert "retry-after" in response.headers, f"503 without Retry-After: {text[:300]}"
+    assert "deadline" in text or "target" in text, f"503 that is no shedding: {text[:300]}"
+
+
+@schemathesis.hook
+def before_call(ctx: Any, case: Any, kwargs: Any) -> None:
+    """Repair an example that the page allows, three times of four, and limit the output of each."""
+    if "completions" in case.path and isinstance(case.body, dict):
+        _shorten(case.body)
+    mode = case.meta.generation.mode if case.meta else None
+    draw = random.Random(repr((case.path, case.path_parameters, case.body)))
+    if mode is schemathesis.GenerationMode.NEGATIVE or draw.random() < 0.25:
+        return
+    for name in case.path_parameters or ():
+        case.path_parameters[name] = "1" if name == "version" else os.environ[SERVED]
+    for name in list(case.headers or ()):
+        if name.lower() in ("x-pliant-deadline", "inference-header-content-length", "content-encoding"):
+            del case.headers[name]
+    if isinstance(case.body, dict):
+        case.body = _readable(case.body)
+        _repair(case.body, case.path, draw)
+
+
+def _readable(value: Any) -> Any:
+    """Return the value with whole numbers as such, and with a text for each one that nobody can see."""
+    if isinstance(value, dict):
+        return {name: _readable(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_readable(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return TEXT if isinstance(value, str) and not value.strip() else value
+
+
+def _repair(body: MutableMapping[str, Any], path: str, draw: random.Random) -> None:
+    for name in ("model", "task"):
+        if name in body:
+            body[name] = os.environ[SERVED]
+    body.update({name: seconds for name, seconds in SECONDS.items() if name in body})
+    if isinstance(body.get("parameters"), dict):
+        body["parameters"].update({name: value for name, value in SECONDS.items() if name in body["parameters"]})
+    if "completions" in path:
+        _repair_completion(body)
+    if path.endswith("/infer"):
+        body["inputs"] = [_tensor(draw)]
+        body.pop("outputs", None)
+    if "image" in body:
+        body["image"] = base64.b64encode(png()).decode()
+    if "texts" in body and "text" in body:
+        del body["text"]
+    if "messages" not in body:
+        body.setdefault("prompt", TEXT)
+    for name in ("prompt", "inputs", "input", "ids", "tokens"):
+        if name in body:
+            body[name] = _small_ids(body[name])
+
+
+def _shorten(body: MutableMapping[str, Any]) -> None:
+    if "max_completion_tokens" not in body:
+        body.setdefault("max_tokens", LIMITS["max_tokens"])
+    for name, most in LIMITS.items():
+        if isinstance(body.get(name), int | float):
+            body[name] = min(body[name], most)
+
+
+def _repair_completion(body: MutableMapping[str, Any]) -> None:
+    if body.get("stream") is not True:
+        body.pop("stream_options", None)
+    if "top_logprobs" in body:
+        body["logprobs"] = True
+    body.pop("best_of", None)
+    body.pop("min_tokens", None)
+
+
+def _small_ids(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_small_ids(item) for item in value]
+    return abs(value) % IDS if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _tensor(draw: random.Random) -> dict[str, Any]:
+    count = draw.randint(1, 3)
+    shape = draw.choice([[count], [count, 1]])
+    if os.environ[SERVED] == "digits":
+        return {
+            "name": "image",
+            "datatype": "BYTES",
+            "shape": shape,
+            "data": [base64.b64encode(png()).decode()] * count,
+        }
+    return {"name": "text", "datatype": "BYTES", "shape": shape, "data": [TEXT] * count}
+
+
+def png() -> bytes:
+    """Return a picture of 8 by 8 grey dots."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
+    rows = zlib.compress(b"".join(b"\0" + bytes([32 * y % 256] * 24) for y in range(8)))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
