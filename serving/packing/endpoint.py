@@ -76,7 +76,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
 
         Raises `InputError` and `ApiError`; then nothing is generated.
         """
-        read = await self._read_request(request)
+        read = await self._read_request(request, arrived)
         handler = read.handler
         for output in self._surplus(handler, request):  # again: other requests came meanwhile
             handler.engine.drop(output)
@@ -84,8 +84,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         try:
             handler.engine.submit([choice.output for choice in reply.choices])
         except CannotKeepError as error:
-            self.metrics.dropped(handler.served.packing.name, request.client.tenant, "refused")
-            raise _cannot_keep(reply.choices[0].output.first.prompt, error) from None
+            raise self._cannot_keep(handler, reply.choices[0].output.first.prompt, error.seconds) from None
         for choice in reply.choices:
             self.metrics.arrived(handler.served.packing.name, choice.forecast.origin)
         return reply
@@ -99,7 +98,20 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             raise api_error_of_drop(Rejected("full", handler.engine.wait), request.deadline or FOREVER)
         return surplus
 
-    async def _read_request(self, request: GenerationRequest) -> _ReadRequest:
+    def _check_targets(
+        self, handler: Handler, request: GenerationRequest, tokens: Tokens, limit: int, arrived: float
+    ) -> None:
+        """Raise `ApiError` for targets that cannot be kept whatever the forecast says, for which nobody waits then."""
+        prompt = self._prompt(request, tokens, limit, Forecast.of_length(1), arrived)
+        seconds = handler.engine.hopeless(prompt)
+        if seconds is not None:
+            raise self._cannot_keep(handler, prompt, seconds)
+
+    def _cannot_keep(self, handler: Handler, prompt: Prompt, seconds: float) -> ApiError:
+        self.metrics.dropped(handler.served.packing.name, prompt.tenant, "refused")
+        return _cannot_keep(prompt, seconds)
+
+    async def _read_request(self, request: GenerationRequest, arrived: float) -> _ReadRequest:
         """Read a request for one generation, which is still the present one at the end."""
         while True:
             present = self._generations.present
@@ -110,6 +122,8 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             most = 1 if request.silent else request.max_tokens
             limits = [handler.reader.max_new_tokens(prompt, most, name) for prompt in tokens]
             _check_tokens(handler.reader, request.sampling)
+            for prompt, limit in zip(tokens, limits, strict=True):
+                self._check_targets(handler, request, prompt, limit, arrived)
             sampling = request.sampling
             if request.tools.forced:
                 calls = calls_grammar(handler.reader.tool_format, request.tools.callable, request.tools.parallel)
@@ -166,22 +180,8 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
     ) -> Choice:
         handler, prompt_index = read.handler, index // request.best_of
         tokens, forecast = read.tokens[prompt_index], read.forecasts[prompt_index]
-        prompt = Prompt(
-            id=handler.engine.next_id(),
-            arrival=arrived,
-            tokens=len(tokens.ids),
-            limit=read.limits[prompt_index],
-            forecast=forecast.tokens,
-            bucket=forecast.bucket,
-            deadline=arrived + reply.info.deadline,
-            ttft=_target(request.ttft, self.settings.slo_ttft_ms),
-            tpot=_target(request.tpot, self.settings.slo_tpot_ms),
-            utility=request.utility,
-            priority=request.priority,
-            offline=request.offline,
-            tenant=request.client.tenant,
-            weight=request.client.weight,
-        )
+        limit, id = read.limits[prompt_index], handler.engine.next_id()
+        prompt = self._prompt(request, tokens, limit, forecast, arrived, id)
         submission = Submission(prompt, tokens.ids, _seeded(read.sampling, index))
         writer = handler.reader.writer(tokens.ids, request.stops)
 
@@ -197,6 +197,26 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         logprobs = LogprobsWriter(handler.reader.texts, output, repeated, request.chat) if request.logprobs else None
         choice = Choice(index, output, forecast, tokens.echo, tokens.text, logprobs, _parser(handler.reader, request))
         return choice
+
+    def _prompt(
+        self, request: GenerationRequest, tokens: Tokens, limit: int, forecast: Forecast, arrived: float, id: int = 0
+    ) -> Prompt:
+        return Prompt(
+            id=id,
+            arrival=arrived,
+            tokens=len(tokens.ids),
+            limit=limit,
+            forecast=forecast.tokens,
+            bucket=forecast.bucket,
+            deadline=arrived + (request.deadline or FOREVER),
+            ttft=_target(request.ttft, self.settings.slo_ttft_ms),
+            tpot=_target(request.tpot, self.settings.slo_tpot_ms),
+            utility=request.utility,
+            priority=request.priority,
+            offline=request.offline,
+            tenant=request.client.tenant,
+            weight=request.client.weight,
+        )
 
     def _on_choice_end(self, handler: Handler, choice: Choice) -> None:
         name = handler.served.packing.name
@@ -260,20 +280,20 @@ def _target(requested: float | None, default_ms: float) -> float:
     return requested if requested is not None else default_ms / 1000 or FOREVER
 
 
-def _cannot_keep(prompt: Prompt, error: CannotKeepError) -> ApiError:
+def _cannot_keep(prompt: Prompt, seconds: float) -> ApiError:
     """Return the error for a request that is refused, with its targets and when there may be room for it."""
     targets = [
-        f"{name} {seconds:g} s"
-        for name, seconds in (
+        f"{name} {target:g} s"
+        for name, target in (
             ("first token within", prompt.ttft),
             ("each further one within", prompt.tpot),
             ("all within", prompt.deadline - prompt.arrival),
         )
-        if seconds < FOREVER
+        if target < FOREVER
     ]
     named = ", ".join(targets)
-    message = f"the targets ({named}) cannot be kept now: by the forecast they would be missed by {error.seconds:.2g} s"
-    return ApiError(503, "late", message, "deadline", retry_after=error.seconds)
+    message = f"the targets ({named}) cannot be kept now: by the forecast they would be missed by {seconds:.2g} s"
+    return ApiError(503, "late", message, "deadline", retry_after=seconds)
 
 
 def _check_tokens(reader: PromptReader, sampling: Sampling) -> None:

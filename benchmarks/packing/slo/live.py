@@ -15,6 +15,7 @@ import math
 import os
 import signal
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -30,7 +31,7 @@ import aiohttp
 import numpy as np
 
 from benchmarks.endpoint import serving
-from benchmarks.packing.chats import Question, live_packing, questions
+from benchmarks.packing.chats import live_packing
 from benchmarks.packing.vllm.load import times
 from benchmarks.results import Target
 from flows import settings
@@ -43,9 +44,13 @@ from pliant.packing.artifact import Generator
 from pliant.packing.scheduling.request import Memory
 from pliant.progress import Progress, silent
 from serving.packing.vllm import model_folder
+from training.packing import corpus
 
+Messages = Sequence[Mapping[str, str]]
 OURS, RIVAL = "pliant", "transformers serve"
 THREADS = 1
+ROLES = ("user", "assistant")
+MOST_CHARACTERS = 200  # of a question and its answer in a history, which the context must hold
 BLOCK_TOKENS = 32
 LOADS = (1.2, 1.5)
 JOINED = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
@@ -55,19 +60,25 @@ HEADINGS = ("load", "server", "chats", "accepted", "good", "goodput /s", "first 
 
 @dataclass(frozen=True, slots=True)
 class LiveConfig:
-    """`tokens`: the rival's settings of the most tokens of a batch. `ttft` and `tpot`: multiples of a chat alone."""
+    """`tokens`: the rival's settings of the most tokens of a batch. `ttft` and `tpot`: multiples of a chat alone.
 
-    burst: int = 64
-    count: int = 120  # chats of each load
-    alone: int = 5
+    A load lasts several times the target of the first token, as a queue has to grow before it makes anything late. Each
+    chat has a history of so many `turns`: the embedded generator is so small that the HTTP of a short chat, and the client
+    on the same cores, take as long as the model does.
+    """
+
+    turns: int = 3
+    burst: int = 512
+    seconds: float = 10.0  # of each load
+    alone: int = 9
     limit: int = 64  # tokens of an answer
     tokens: tuple[int, ...] = (64, 256)
-    ttft: float = 4.0
-    tpot: float = 2.0
+    ttft: float = 50.0
+    tpot: float = 12.0
 
 
 QUICK = LiveConfig()
-FULL = LiveConfig(burst=128, count=400, tokens=(32, 64, 128, 256, 512))
+FULL = LiveConfig(seconds=60.0, tokens=(32, 64, 128, 256, 512))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +154,9 @@ class LiveResult:
 
 def missing() -> str:
     """Return why the rival cannot be run here; empty if it can."""
-    return "" if find_spec("accelerate") else "needs accelerate, without which `transformers serve` loads no model"
+    if find_spec("accelerate"):
+        return ""
+    return "needs accelerate, which the extra bench has: without it `transformers serve` loads no model"
 
 
 def measure(config: LiveConfig = QUICK, progress: Progress = silent) -> LiveResult:
@@ -153,7 +166,7 @@ def measure(config: LiveConfig = QUICK, progress: Progress = silent) -> LiveResu
     champion = load_champions(registry)[packing.name]
     folder = project.home / "bench" / "served"
     write(fetch_generator(registry, champion), folder)
-    pool, steps = questions(), len(config.tokens) + 2 + len(LOADS)
+    pool, steps = conversations(config.turns), len(config.tokens) + 2 + len(LOADS)
     best, burst = 0, 0.0
     for done, tokens in enumerate(config.tokens):
         with rival(folder, packing.memory, tokens, project.home) as url:
@@ -171,8 +184,9 @@ def measure(config: LiveConfig = QUICK, progress: Progress = silent) -> LiveResu
         warm = send(ours, packing.name, pool[: config.burst], [0.0] * config.burst, config.limit)
         rate, rows = _answered(warm), []
         for number, load in enumerate(LOADS):
-            arrivals = times("Poisson", load * rate, config.count, number).tolist()
-            chats = [pool[at % len(pool)] for at in range(config.count)]
+            count = round(load * rate * config.seconds)
+            arrivals = times("Poisson", load * rate, count, number).tolist()
+            chats = [pool[at % len(pool)] for at in range(count)]
             headers = {"x-slo-ttft-ms": f"{1000 * ttft:.3f}", "x-slo-tpot-ms": f"{1000 * tpot:.3f}"}
             for server, url, model in ((OURS, ours, packing.name), (RIVAL, other, str(folder))):
                 began = time.perf_counter()
@@ -180,6 +194,19 @@ def measure(config: LiveConfig = QUICK, progress: Progress = silent) -> LiveResu
                 rows.append(row(load, server, seen, time.perf_counter() - began, ttft, tpot))
             progress(len(config.tokens) + 2 + number, steps)
     return LiveResult(rows, ttft, tpot, rate, best)
+
+
+def conversations(turns: int, seed: int = 0) -> list[Messages]:
+    """Return chats about held-out questions, each after so many others with their answers, in random order."""
+    held_out = corpus.select(corpus.load(), "test")
+    order = np.random.default_rng(seed).permutation(len(held_out)).tolist()
+    chats: list[Messages] = []
+    for first in range(0, len(order) - turns, turns + 1):
+        *before, last = (held_out[index] for index in order[first : first + turns + 1])
+        history = [(turn.ask, turn.answer) for turn in before if len(turn.ask) + len(turn.answer) < MOST_CHARACTERS]
+        said = [{"role": role, "content": text} for pair in history for role, text in zip(ROLES, pair, strict=True)]
+        chats.append([*said, {"role": "user", "content": last.ask}])
+    return chats
 
 
 def row(load: float, server: str, seen: Sequence[Seen], seconds: float, ttft: float, tpot: float) -> LiveRow:
@@ -207,7 +234,16 @@ def rival(folder: Path, memory: Memory, tokens: int, home: Path) -> Iterator[str
     port = free_port()
     blocks = memory.pages * memory.page_tokens // BLOCK_TOKENS
     command = [
-        *("transformers", "serve", str(folder), "--continuous-batching", "--device", "cpu", "--dtype", "float32"),
+        *(
+            str(Path(sys.executable).with_name("transformers")),
+            "serve",
+            str(folder),
+            "--continuous-batching",
+            "--device",
+            "cpu",
+            "--dtype",
+            "float32",
+        ),
         *("--host", HOST, "--port", str(port), "--cb-block-size", str(BLOCK_TOKENS), "--cb-num-blocks", str(blocks)),
         *("--cb-max-batch-tokens", str(tokens)),
     ]
@@ -246,7 +282,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 def send(
     url: str,
     model: str,
-    chats: Sequence[Question],
+    chats: Sequence[Messages],
     arrivals: Sequence[float],
     limit: int,
     headers: Mapping[str, str] | None = None,
@@ -256,7 +292,7 @@ def send(
 
 
 async def _send_all(
-    url: str, model: str, chats: Sequence[Question], arrivals: Sequence[float], limit: int, headers: Mapping[str, str]
+    url: str, model: str, chats: Sequence[Messages], arrivals: Sequence[float], limit: int, headers: Mapping[str, str]
 ) -> list[Seen]:
     timeout = aiohttp.ClientTimeout(total=CHAT_SECONDS)
     async with aiohttp.ClientSession(
@@ -265,7 +301,7 @@ async def _send_all(
         start, pending = time.perf_counter() + 0.1, []
         for chat, arrival in zip(chats, arrivals, strict=True):
             await asyncio.sleep(max(start + arrival - time.perf_counter(), 0.0))
-            fields = {"model": model, "messages": [{"role": "user", "content": chat.text}], "max_tokens": limit}
+            fields = {"model": model, "messages": chat, "max_tokens": limit}
             body = {**fields, "temperature": 0.0, "stream": True, "stream_options": {"include_usage": True}}
             pending.append(asyncio.create_task(_stream(session, url, body, start + arrival)))
         return list(await asyncio.gather(*pending))

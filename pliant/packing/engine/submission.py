@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pliant.errors import InputError
 from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.scheduling.request import Prompt
+from pliant.pickled import pickled_by_fields
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are drawn. Temperature 0 takes the likeliest one; `top_p` 1 and `top_k` 0 exclude nothing.
@@ -75,6 +77,7 @@ class Sampling:
             raise InputError(name, value, "left out where the output's form is given, which says when it ends")
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Submission:
     """A text to generate. `ids`: the tokens of its prompt, then the `generated` ones from before a crash of the engine.
@@ -121,6 +124,7 @@ class Submission:
         return replace(prompt, tokens=len(self.ids), limit=left, forecast=forecast, bucket=bucket, exact=exact)
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What happened to a text since the last report."""

@@ -11,7 +11,7 @@ Shape suffix: W waiting requests.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ PROBE_SECONDS = 5.0  # after which what was measured is old
 GROWN = 0.75  # share of its output that a text holds on average, while it and others grow
 SELDOM = 2.33  # standard deviations: one in a hundred is beyond
 LONG = QUANTILES.index(0.95)  # quantile of the length by which a deadline must be kept
+_SHORTEST = (1.0,) * len(QUANTILES)
 
 
 @dataclass(slots=True)
@@ -53,12 +54,24 @@ class Admission:
         weight = SHARE if self._output else 1.0
         self._prompt += weight * (prompt.tokens - self._prompt)
         self._output += weight * (output - self._output)
-        if min(prompt.ttft, prompt.tpot, prompt.deadline) < FOREVER and not self._probes(now):
-            late = self._lateness(accepted, now)
-            if late > 0:
-                return late
-        self._waiting[prompt.id] = accepted
-        return None
+        seconds = self._refusal(accepted, now)
+        if seconds is None:
+            self._waiting[prompt.id] = accepted
+        return seconds
+
+    def hopeless(self, prompt: Prompt, now: float) -> float | None:
+        """Return the seconds after which a request might be accepted, if now it cannot be, however short its output is.
+
+        None: it depends on its forecast, which is not read: `offer` it with one.
+        """
+        return self._refusal(_Accepted(replace(prompt, forecast=_SHORTEST), due(prompt), 1.0), now)
+
+    def _refusal(self, accepted: _Accepted, now: float) -> float | None:
+        prompt = accepted.prompt
+        if min(prompt.ttft, prompt.tpot, prompt.deadline) == FOREVER or self._probes(now):
+            return None
+        late = self._lateness(accepted, now)
+        return late if late > 0 else None
 
     def learn(self, slowness: float, now: float) -> None:
         """Take over how long iterations take over what the profile says."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,10 @@ UPPER = QUANTILES.index(0.9)
 POINTS = 96  # of the grid on which distributions are kept
 HORIZONS = 20  # numbers of iterations ahead for which pages are predicted, at most
 
+_ENDS = (-QUANTILES[0], *QUANTILES, 2 - QUANTILES[-1])  # mirrored at 0 and 1, as the function is flat beyond its ends
+_SHARES = tuple((above - below) / 2 for below, above in zip(_ENDS, _ENDS[2:], strict=False))
+"""The share of each quantile in the mean: half of the way to its neighbours."""
+
 Floats = NDArray[np.float64]
 
 
@@ -31,8 +36,7 @@ def ordered(forecast: Sequence[float], limit: int) -> tuple[float, ...]:
 
 def mean(forecast: Sequence[float]) -> float:
     """Return the expected tokens by a piecewise-linear quantile function through the forecast, flat beyond its ends."""
-    levels, tokens = np.array([0.0, *QUANTILES, 1.0]), np.array([forecast[0], *forecast, forecast[-1]])
-    return float(np.sum(np.diff(levels) * (tokens[1:] + tokens[:-1]) / 2))
+    return float(sum(map(mul, _SHARES, forecast)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ from math import inf, isfinite, isnan
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import QUANTILES
+from pliant.pickled import pickled_by_fields
 
 FOREVER = inf
 MAX_PRIORITY = 1000
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """A text to continue. Times are seconds on the driver's clock."""

@@ -19,6 +19,7 @@ from pliant.errors import WorkerError
 from pliant.fairness import Fairness
 from pliant.packing.engine.submission import Progress, Status
 from pliant.packing.scheduling.admission import Admission
+from pliant.packing.scheduling.request import Prompt
 from serving.clock import Clock
 from serving.packing.engine.in_flight import InFlightOutput
 from serving.packing.engine.sequence_limit import SequenceLimit
@@ -151,6 +152,10 @@ class EngineDriver:
     def wait(self) -> float:
         """Return the seconds after which those that wait now have probably begun; 1 where that is not known."""
         return 1.0 if self._admission is None else self._admission.wait()
+
+    def hopeless(self, prompt: Prompt) -> float | None:
+        """Return the seconds after which targets might be kept that now cannot be, whatever the forecast of the length."""
+        return None if self._admission is None else self._admission.hopeless(prompt, self._clock())
 
     def submit(self, outputs: Sequence[InFlightOutput]) -> None:
         """Start the generation of outputs. Raises `WorkerError` after `stop`, and if the process cannot be started.

@@ -12,6 +12,7 @@ from dataclasses import fields
 from itertools import count
 
 from pliant.packing.engine.submission import Status
+from pliant.packing.scheduling.request import Prompt
 from serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
 from serving.packing.engine.in_flight import InFlightOutput
 
@@ -59,6 +60,11 @@ class EngineGroup:
 
     async def stop(self) -> None:
         await asyncio.gather(*(engine.stop() for engine in self.engines))
+
+    def hopeless(self, prompt: Prompt) -> float | None:
+        """Return the seconds after which some engine might keep a request's targets, if none can now."""
+        waits = [engine.hopeless(prompt) for engine in self._usable()]
+        return None if None in waits else min(wait for wait in waits if wait is not None)
 
     def submit(self, outputs: Iterable[InFlightOutput]) -> None:
         """Give each output to the engine with the least load. Raises `WorkerError` where none can be started.

@@ -9,7 +9,7 @@ import pytest
 
 from pliant.errors import InputError
 from serving.packing.settings import PackingSettings
-from tests.fixtures.packing.in_process import QUIET, error_of, packing, publish, serving
+from tests.fixtures.packing.in_process import QUIET, error_of, packing, predict, publish, serving
 from tests.fixtures.registry import FolderRegistry
 
 SLOW = {"max_tokens": 100, "temperature": 1, "stream": False}
@@ -65,6 +65,12 @@ def test_what_cannot_be_kept_is_refused_at_once_with_the_time_to_come_again(busy
     assert busy.sample("pliant_outcomes_total", task="tales", outcome="dropped_refused") == 1
     pending = busy.status()["pending"]
     assert pending == 300
+
+
+def test_what_no_forecast_could_keep_is_refused_without_one(busy):
+    predicted = list[str]()
+    busy.predict = lambda texts: predicted.extend(texts) or predict(texts)
+    assert busy.complete(slo_ttft_ms=1).status_code == 503 and not predicted
 
 
 def test_of_several_outputs_all_are_accepted_or_none(busy):

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 import pytest
 from aiohttp import web
 
-from benchmarks.packing.chats import Question
 from benchmarks.packing.slo import live
 from benchmarks.packing.slo.live import OURS, RIVAL, LiveResult, Seen, row
 from pliant.errors import WorkerError
@@ -71,7 +70,7 @@ async def chat(request):
 
 def test_a_client_sees_first_text_pace_refusals_and_what_breaks_off():
     with server(chat) as url:
-        chats = [Question(text, 0) for text in ("say", "refuse", "break")]
+        chats = [[{"role": "user", "content": text}] for text in ("say", "refuse", "break")]
         said, refused, broken = live.send(url, "m", chats, [0.0, 0.05, 0.1], 8)
     assert (said.status, said.tokens) == (200, 7) and 0.04 < said.first < said.last < 20
     assert said.pace == pytest.approx((said.last - said.first) / 6)
@@ -98,3 +97,14 @@ def test_targets_compare_the_goodput_of_the_same_loads():
     nothing = [row(load, RIVAL, [late], 10.0, 1.0, 0.2) for load in live.LOADS]
     worst = LiveResult([*rows[::2], *nothing], 1.0, 0.2, 2.0, 64)
     assert worst.targets()[0].measured == pytest.approx(0.9 / 0.05)
+
+
+def test_chats_have_a_history_of_held_out_turns_and_end_with_a_question():
+    chats = live.conversations(3)
+    assert len(chats) > 100 and chats == live.conversations(3)
+    for chat in chats:
+        assert [message["role"] for message in chat] == [live.ROLES[at % 2] for at in range(len(chat))]
+        assert len(chat) % 2 == 1 and len(chat) <= 7
+        pairs = [len(a["content"]) + len(b["content"]) for a, b in zip(chat[:-1:2], chat[1::2], strict=True)]
+        assert all(size < live.MOST_CHARACTERS for size in pairs)
+    assert len({chat[-1]["content"] for chat in chats}) > 100

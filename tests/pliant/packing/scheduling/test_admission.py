@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.packing.scheduling.admission import PROBE_SECONDS, Admission
+from pliant.packing.scheduling.admission import PROBE_SECONDS, Admission, _Accepted
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import FOREVER, Memory
 from pliant.packing.scheduling.simulated import simulate
+from pliant.packing.scheduling.targets import due
 from tests.fixtures.packing.samples import prompt
 
 COST = LinearCost(0.01, 1e-4, 1e-4, 1e-7, 0.0)
@@ -179,3 +180,23 @@ def test_a_target_beyond_what_counts_as_due_is_kept_as_it_is():
         assert made.offer(text(id, tokens=330, ttft=1000.0), 0.0) is None
     assert made.offer(text(0, ttft=20.0, arrival=20.0), 20.0) is not None
     assert made.offer(text(1, ttft=200.0, arrival=20.0), 20.0) is None
+
+
+@given(
+    count=st.integers(0, 60),
+    began=st.booleans(),
+    tokens=st.integers(1, 500),
+    forecast=st.floats(1.0, 200.0),
+    ttft=st.sampled_from((0.05, 0.3, 1.0, 4.0, FOREVER)),
+    tpot=st.sampled_from((0.005, 0.02, 0.1, FOREVER)),
+    deadline=st.sampled_from((0.5, 3.0, FOREVER)),
+)
+def test_what_is_hopeless_is_late_with_any_forecast(count, began, tokens, forecast, ttft, tpot, deadline):
+    made = filled(count, began)
+    request = text(5000, tokens=tokens, forecast=forecast, ttft=ttft, tpot=tpot, deadline=deadline)
+    hopeless = made.hopeless(request, 0.2)
+    refusal = made._refusal(_Accepted(request, due(request), forecast), 0.2)
+    if hopeless is not None:
+        assert refusal is not None and refusal >= hopeless > 0
+    if min(ttft, tpot, deadline) == FOREVER:
+        assert hopeless is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -139,3 +140,11 @@ def test_of_several_engines_figures_are_summed_and_one_fault_is_that_of_all():
     assert (whole.running, whole.pages, whole.tokens, whole.busy) == (3, 20, 100, 2.0)
     for errors, error in ((("", ""), ""), (("", None), None), ((None, "a page"), "a page")):
         assert merged_report([EngineReport(one, each) for each in errors]).accounting_error == error
+
+
+def test_targets_are_hopeless_only_if_they_are_in_every_engine():
+    prompt = Prompt(0, 0.0, 3, 200, (1.0,) * 8, ttft=0.1)
+    for waits, expected in (((2.0, 1.5), 1.5), ((2.0, None), None), ((None, None), None)):
+        engines = [SimpleNamespace(ready=True, hopeless=lambda _prompt, wait=wait: wait) for wait in waits]
+        assert EngineGroup(engines).hopeless(prompt) == expected
+    assert EngineDriver(FakeWorker(lambda: None), lambda: 0.0, LIMITS).hopeless(prompt) is None, "it keeps no targets"
