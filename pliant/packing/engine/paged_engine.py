@@ -245,7 +245,8 @@ class PagedEngine:
         counts_S = np.array([tokens for _, tokens in batch])
         starts_S1 = np.concatenate([[0], np.cumsum(counts_S)])
         new = [at for at, (sequence, tokens) in enumerate(batch) if sequence.read + tokens == len(sequence.tokens)]
-        places = [place for start, pair in zip(starts_S1, batch, strict=False) for place in _places(int(start), *pair)]
+        scored = [at for at, (sequence, _) in enumerate(batch) if PROMPT_LOGPROBS in sequence.sampling]
+        places = [place for at in scored for place in _places(int(starts_S1[at]), *batch[at])]
         rows = np.array([*(starts_S1[1:][new] - 1), *(row for row, _, _ in places)], np.int64)
         sequences = [batch[at][0] for at in new]
         with torch.inference_mode():
@@ -328,12 +329,12 @@ class PagedEngine:
 
 
 def _places(start: int, sequence: _Sequence, tokens: int) -> Iterator[tuple[int, _Sequence, int]]:
-    """Yield the rows of scores of the prompt's tokens, where their log-probabilities are requested.
+    """Yield the rows of scores of the tokens of a prompt whose log-probabilities are requested.
 
     A row comes with its sequence and the token's place in the prompt. The first token has none. What is read again after
     a preemption has had its own.
     """
-    _, prompt = sequence.sampling.get(PROMPT_LOGPROBS, (0, 0))
+    _, prompt = sequence.sampling[PROMPT_LOGPROBS]
     if len(sequence.tokens) == prompt:
         for place in range(sequence.read + 1, min(sequence.read + tokens, prompt - 1) + 1):
             yield start + place - sequence.read - 1, sequence, place

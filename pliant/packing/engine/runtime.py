@@ -54,8 +54,9 @@ class _InFlight:
         queued, id = (self.started or now) - self.since, self.submission.prompt.id
         seconds, self.seconds = self.seconds, 0.0
         logprobs, self.logprobs = self.logprobs, ()
-        of_prompt = tuple(known for _, known in sorted(self.prompt_logprobs.items())) if tokens else ()
-        if tokens:
+        of_prompt: tuple[TokenLogprobs, ...] = ()
+        if tokens and self.prompt_logprobs:
+            of_prompt = tuple(known for _, known in sorted(self.prompt_logprobs.items()))
             self.prompt_logprobs = {}
         counts = self.preemptions, self.recomputed, self.generated
         return Progress(id, tokens, finished, queued, *counts, seconds, logprobs, of_prompt)
