@@ -60,6 +60,7 @@ def run(location: str, base: str, served: str, count: int, more: Sequence[str]) 
         command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings), "run", location]
         command += ["--url", base, "--checks", CHECKS, "--phases", "examples,coverage,fuzzing", "--continue-on-failure"]
         command += ["--max-examples", str(-(-count // max(1, bodies))), "--no-color", "--generation-database", "none"]
+        command += ["--request-timeout", "120", "--suppress-health-check", "all"]  # a slow machine is no fault
         command += ["--report", "json", "--report-json-path", str(report), "--output-sanitize", "false", *more]
         variables = {**os.environ, "SCHEMATHESIS_HOOKS": "fuzz_hooks", "PYTHONPATH": str(HERE), "PLIANT_SERVED": served}
         process = subprocess.run(
