@@ -13,13 +13,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from flows import settings
 from flows.settings import Settings
+from registry.descriptions import of_release
 from registry.mlflow_run import Run
-from registry.mlflow_store import CHAMPION, MlflowRegistry
-from registry.names import experiment
+from registry.mlflow_store import CHALLENGER, CHAMPION, MlflowRegistry
+from registry.mlflow_switch import REFUSED, WAITING
+from registry.names import experiment, system_of
 from registry.package import Package
+from registry.releases import RegistryRelease
 
-CHALLENGER = "challenger"
 TRAINING = "pliant.training"
 """Tag of a version: its stage's notes as JSON."""
 
@@ -45,8 +48,11 @@ class Publication:
 
     registry: MlflowRegistry
     run: Run
+    gate: Mapping[str, Any] = field(default_factory=dict)  # its report
+    tried: bool = False  # whether a challenger is tried on real traffic before it is served
     versions: dict[str, int] = field(default_factory=dict)
     new: list[str] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
 
     def register(self, name: str, digest: str, package: Callable[[], Package]) -> int:
         """Return the version of model `name` that holds this artifact; only where there is none, publish `package()`."""
@@ -69,14 +75,43 @@ class Publication:
         """Release these registered models' versions, as a whole: all are champions from then on, or none.
 
         Their own aliases follow in this order: what names the others comes last, so that whoever goes by them finds
-        its parts.
+        its parts. Where challengers are tried first, and there is a champion, they are proposed instead.
         """
         changes = {name: self.versions[name] for name in names}
-        if changes:
-            self.registry.commit(changes, self.run)
+        self.released.extend(changes)
+        if not changes:
+            return
+        if self.tried and self._champion is not None:
+            self._propose(changes, WAITING)
+        else:
+            self.registry.commit(changes, self.run, about=self._about())
 
     def release(self, promoted: bool, reason: str) -> Release:
+        """Return what was released. What was refused can still be promoted by hand: it is a release that nobody serves."""
+        refused = {name: number for name, number in self.versions.items() if name not in self.released}
+        present = self._champion
+        if present is not None and any(present.versions.get(name) != number for name, number in refused.items()):
+            self._propose(refused, REFUSED)
         return Release(promoted, reason, self.versions, tuple(self.new), self.run.id)
+
+    @property
+    def _system(self) -> str:
+        return str(system_of(next(iter(self.versions))))
+
+    @property
+    def _champion(self) -> RegistryRelease | None:
+        return self.registry.release(self._system)
+
+    def _propose(self, changes: Mapping[str, int], state: str) -> None:
+        self.registry.propose(changes, self.run, state, self._reason(), self._about())
+
+    def _reason(self) -> str:
+        reports = [self.gate] if "reason" in self.gate else [v for v in self.gate.values() if isinstance(v, Mapping)]
+        return "; ".join(str(report.get("reason", "")) for report in reports)
+
+    def _about(self) -> str:
+        present = self._champion
+        return of_release(self._reason(), self.gate, present.number if present else None)
 
 
 @contextmanager
@@ -87,7 +122,7 @@ def publication(
     with registry.run(name, {"git_commit": commit()}) as run:
         run.params(flatten(config))
         run.document("gate", gate)
-        yield Publication(registry, run)
+        yield Publication(registry, run, gate, settings.tries_first())
 
 
 def publish_champion(
@@ -109,8 +144,8 @@ def publish_champion(
     return version
 
 
-def open_registry(settings: Settings, system: str) -> MlflowRegistry:
-    return MlflowRegistry(settings.tracking_uri, experiment(system), settings.artifact_root)
+def open_registry(project: Settings, system: str) -> MlflowRegistry:
+    return MlflowRegistry(project.tracking_uri, experiment(system), project.artifact_root)
 
 
 def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, object]:

@@ -34,6 +34,9 @@ _QUIET = {
 }
 
 
+ROLLOUT = "PLIANT_ROLLOUT"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Where things are. `home`: Pliant's own state (stage results, Prefect's and BentoML's folders)."""
@@ -57,6 +60,17 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
     uri = environment.get("MLFLOW_TRACKING_URI", f"sqlite:///{runs / 'mlflow.db'}")
     file = database(uri)
     return Settings(home, uri, (file.absolute().parent if file else runs) / "artifacts")
+
+
+def tries_first(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether PLIANT_ROLLOUT says that a service tries a challenger (`canary`) before it is served; `direct` is the default.
+
+    Raises `InputError` for another word.
+    """
+    word = environment.get(ROLLOUT, "direct")
+    if word not in ("direct", "canary"):
+        raise InputError(ROLLOUT, repr(word), "direct or canary")
+    return word == "canary"
 
 
 def prepare(settings: Settings) -> None:

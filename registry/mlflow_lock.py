@@ -35,7 +35,7 @@ Check = Callable[[], None]
 @contextmanager
 def file_lock(database: Path, system: str, wait: float = WAIT_SECONDS) -> Iterator[Check]:
     """Hold the lock of a registry in a file. Raises `RegistryError` where another process keeps it for `wait` seconds."""
-    path = database.with_name(f"{database.name}.{system}.lock")
+    path = lock_file(database, system)
     try:
         file = path.open("a+")
     except OSError as error:
@@ -46,7 +46,15 @@ def file_lock(database: Path, system: str, wait: float = WAIT_SECONDS) -> Iterat
         file.truncate()
         file.write(_owner())
         file.flush()
-        yield lambda: None
+        try:
+            yield lambda: None
+        finally:
+            os.utime(path)  # services on this machine look at the registry when this time changes
+
+
+def lock_file(database: Path, system: str) -> Path:
+    """Return the lock of a registry in a file. Its time of change is that of the last release, or a moment before."""
+    return database.with_name(f"{database.name}.{system}.lock")
 
 
 def _lock_file(file: Any) -> bool:

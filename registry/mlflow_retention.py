@@ -17,11 +17,12 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from registry.address import is_local
+from registry.mlflow_find import DIGEST
 from registry.mlflow_run import registry_errors
-from registry.mlflow_store import DIGEST, MlflowRegistry
+from registry.mlflow_store import MlflowRegistry
 from registry.names import release, system_of
 from registry.package import Published
-from registry.releases import FORMER
+from registry.releases import FORMER, NOTES
 
 DAY = 86_400.0  # seconds
 Key = tuple[str, int]
@@ -113,7 +114,7 @@ def _named_versions(tags: Mapping[str, str], models: Set[str], by_digest: Mappin
     release before a release is needed only as long as it is one of the newest.
     """
     for tag, text in tags.items():
-        if tag.startswith("pliant.") and tag not in (DIGEST, FORMER):
+        if tag.startswith("pliant.") and tag not in (DIGEST, FORMER, *NOTES):
             yield from by_digest.get(text, ())
             if text.isdecimal():
                 yield from ((name, int(text)) for name in models)

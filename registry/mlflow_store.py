@@ -11,7 +11,7 @@ registries do not meet. Whatever MLflow, its database or the network raise becom
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,18 +20,20 @@ from typing import Any
 from pliant.errors import ArtifactError, RegistryError
 from registry import codec, releases
 from registry.address import ADVICE, check_reachable, current_address, database, is_local, set_defaults, shown
+from registry.descriptions import of_version
 from registry.downloads import Downloads
+from registry.mlflow_find import DIGEST, KIND, ensure_model, find_model, find_version, published_of
 from registry.mlflow_lock import Check, file_lock, lease
 from registry.mlflow_package import log_model
 from registry.mlflow_run import Run, registry_errors
 from registry.names import prefix as models_of
 from registry.names import release as release_model
 from registry.names import system_of
-from registry.package import BUNDLE, Package, Published
-from registry.releases import RegistryRelease
+from registry.package import BUNDLE, METRICS, Package, Published, metrics_text
+from registry.releases import RegistryRelease, now_text
 
 CHAMPION, PREVIOUS = "champion", "previous"
-DIGEST, KIND = "pliant.digest", "pliant.kind"
+CHALLENGER = "challenger"
 
 logger = logging.getLogger("pliant.registry")
 
@@ -70,16 +72,19 @@ class MlflowRegistry:
         Raises `ArtifactError` for a folder that is not intact, `RegistryError` where MLflow refuses.
         """
         tags = {**package.tags, DIGEST: codec.digest(package.folder), KIND: codec.kind(package.folder)}
+        tags[METRICS] = metrics_text(package.metrics)
         known = {key: str(value) for key, value in tags.items()}
+        champion = self.aliased(package.name, CHAMPION)
+        about = of_version(package, champion.version if champion else None)
         with registry_errors(self.tracking_uri, f"{package.name} could not be published"):
             logged = log_model(run, package, known)
-            _ensure_model(run.client, package.name)
+            ensure_model(run.client, package.name)
             # The location and not "models:/<id>": that one is looked up by the process-wide tracking URI.
             source = logged.artifact_location
             version = run.client.create_model_version(
-                package.name, source, run_id=run.id, tags=known, model_id=logged.model_id
+                package.name, source, run_id=run.id, tags=known, description=about, model_id=logged.model_id
             )
-        return _published(version)
+        return published_of(version)
 
     def create(self) -> None:
         """Create the registry's database and experiment where they are missing; a first `run` does so too."""
@@ -106,10 +111,10 @@ class MlflowRegistry:
         """Return the version under the model's own alias, whatever was released; None if there is none."""
         client = self.connect()
         with registry_errors(self.tracking_uri, f"{name} could not be looked up"):
-            model = _find_model(client, name)
+            model = find_model(client, name)
             if model is None or alias not in model.aliases:
                 return None
-            return _published(client.get_model_version(name, str(model.aliases[alias])))
+            return published_of(client.get_model_version(name, str(model.aliases[alias])))
 
     def versions(self, prefix: str, alias: str = CHAMPION) -> dict[str, int]:
         """Return name -> version of all models whose names begin with `prefix`: of the release under `alias`, or, where
@@ -159,32 +164,53 @@ class MlflowRegistry:
             self._point(name, version, alias)
 
     def commit(
-        self, changes: Mapping[str, int], run: Run | None = None, without: Collection[str] = ()
+        self, changes: Mapping[str, int], run: Run | None = None, without: Collection[str] = (), about: str = ""
     ) -> RegistryRelease:
         """Release these versions with all others of their system, and return the release that is served from now on.
 
         All or nothing, by one write; then the models' own aliases follow, in the order of `changes`. A release that
         somebody else commits meanwhile is built upon, never mixed with this one. `without`: models that are left out
-        from now on. Raises `RegistryError`; then the former release is served, or, if only aliases are behind, this one.
+        from now on; `about` describes the release to people, in Markdown. Raises `RegistryError`; then the former release
+        is served, or, if only aliases are behind, this one.
         """
         (system,) = {str(system_of(name)) for name in (*changes, *without)}
-        with registry_errors(self.tracking_uri, f"{system} could not be released"), self._locked(system) as check:
+        with registry_errors(self.tracking_uri, f"{system} could not be released"), self.locked(system) as check:
             present = self.release(system)
-            wanted = self._next(system, present, changes, without, run)
+            wanted = replace(self.successor(system, present, changes, without, run), about=about, since=now_text())
             if present is None or wanted.versions != present.versions:
                 present = self._write(wanted, present, check)
-            self._show(present, [*changes, *present.versions])
+            self.show_release(present, changes)
             return present
+
+    def propose(
+        self, changes: Mapping[str, int], run: Run | None, state: str, reason: str, about: str
+    ) -> RegistryRelease:
+        """Write a release of these versions with all others that are served now, under the alias `challenger`.
+
+        Nobody serves it before somebody promotes it; a service may try it, if `state` says so (registry/mlflow_switch.py).
+        The same challenger to the same champion is not written again. Raises `RegistryError`.
+        """
+        (system,) = {str(system_of(name)) for name in changes}
+        with registry_errors(self.tracking_uri, f"{system} could not be released"), self.locked(system):
+            wanted = self.successor(system, self.release(system), changes, run=run)
+            former = self.release(system, CHALLENGER)
+            if former is not None and (former.former, former.versions) == (wanted.former, wanted.versions):
+                return former
+            wanted = replace(wanted, since=now_text(), state=state, reason=reason, about=about)
+            client = self.connect()
+            number = releases.write(client, wanted, ensure_model)
+            client.set_registered_model_alias(release_model(system), CHALLENGER, str(number))
+            return replace(wanted, number=number)
 
     def release(self, system: str, which: str | int = CHAMPION) -> RegistryRelease | None:
         """Return a system's release under an alias or number; None if there is none."""
         client, name = self.connect(), release_model(system)
         with registry_errors(self.tracking_uri, f"the release of {system} could not be looked up"):
-            model = _find_model(client, name)
+            model = find_model(client, name)
             number = None if model is None else which if isinstance(which, int) else model.aliases.get(which)
             if number is None:
                 return None
-            version = _find_version(client, name, int(number))
+            version = find_version(client, name, int(number))
             return None if version is None else releases.from_version(system, version)
 
     def identity(self) -> str:
@@ -198,13 +224,13 @@ class MlflowRegistry:
         system = system_of(name)
         return None if system is None else self.release(system, alias)
 
-    def _next(
+    def successor(
         self,
         system: str,
         present: RegistryRelease | None,
         changes: Mapping[str, int],
-        without: Collection[str],
-        run: Run | None,
+        without: Collection[str] = (),
+        run: Run | None = None,
     ) -> RegistryRelease:
         """Return the release that follows `present`, checked to have all its versions. It has no number yet."""
         versions = dict(self.aliases(models_of(system)) if present is None else present.versions)
@@ -224,13 +250,13 @@ class MlflowRegistry:
         return RegistryRelease(system, 0, present.number if present else None, versions, digests, source, run_id)
 
     def _existing(self, name: str, number: int) -> Published | None:
-        version = _find_version(self.connect(), name, number)
-        return None if version is None else _published(version)
+        version = find_version(self.connect(), name, number)
+        return None if version is None else published_of(version)
 
     def _write(self, wanted: RegistryRelease, present: RegistryRelease | None, check: Check) -> RegistryRelease:
         """Write the release and commit it, unless another publisher was faster. Raises `RegistryError`."""
         client, name = self.connect(), release_model(wanted.system)
-        number = releases.write(client, wanted, _ensure_model)
+        number = releases.write(client, wanted, ensure_model)
         now = self.release(wanted.system)
         if (now.number if now else None) != (present.number if present else None):
             raise RegistryError(f"another publisher released {wanted.system} meanwhile: run it again, on top of that")
@@ -240,10 +266,10 @@ class MlflowRegistry:
         client.set_registered_model_alias(name, CHAMPION, str(number))  # the commit
         return replace(wanted, number=number)
 
-    def _show(self, released: RegistryRelease, names: list[str]) -> None:
-        """Let the models' own aliases follow the release, in the order of `names`."""
+    def show_release(self, released: RegistryRelease, first: Iterable[str] = ()) -> None:
+        """Let the models' own aliases follow the release: those of `first` in their order, then the others."""
         aliased = self.aliases(models_of(released.system))
-        for name in dict.fromkeys(names):
+        for name in dict.fromkeys([*first, *released.versions]):
             number = released.versions.get(name)
             if number is not None and aliased.get(name) != number:
                 self._point(name, number, CHAMPION)
@@ -259,7 +285,7 @@ class MlflowRegistry:
                 client.set_registered_model_alias(name, PREVIOUS, str(now.version))
             client.set_registered_model_alias(name, alias, str(version))
 
-    def _locked(self, system: str) -> AbstractContextManager[Check]:
+    def locked(self, system: str) -> AbstractContextManager[Check]:
         """Return the lock of a system's releases: of the file, or of the registry itself."""
         path = database(self.tracking_uri)
         return lease(self.connect(), system) if path is None else file_lock(path, system)
@@ -313,11 +339,11 @@ class MlflowRegistry:
     def _numbered(self, name: str, version: int) -> Published:
         client = self.connect()
         with registry_errors(self.tracking_uri, f"there is no {name} version {version}"):
-            return _published(client.get_model_version(name, str(version)))
+            return published_of(client.get_model_version(name, str(version)))
 
     def _lacking(self, name: str, alias: str) -> str:
         with registry_errors(self.tracking_uri, f"{name} could not be looked up"):
-            model = _find_model(self.connect(), name)
+            model = find_model(self.connect(), name)
         if model is None:
             return f"the registry at {shown(self.tracking_uri)} has no model {name}: {ADVICE}"
         known = ", ".join(f"{key} (version {value})" for key, value in sorted(model.aliases.items())) or "none"
@@ -333,39 +359,3 @@ class MlflowRegistry:
             return Path(
                 download_artifacts(f"{root}/artifacts/{BUNDLE}", None, None, target, current_address(self.tracking_uri))
             )
-
-
-def _ensure_model(client: Any, name: str, about: str | None = None) -> None:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        client.create_registered_model(name, description=about)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
-
-
-def _find_model(client: Any, name: str) -> Any:
-    return _unless_missing(lambda: client.get_registered_model(name))
-
-
-def _find_version(client: Any, name: str, number: int) -> Any:
-    return _unless_missing(lambda: client.get_model_version(name, str(number)))
-
-
-def _unless_missing(ask: Callable[[], Any]) -> Any:
-    """Return the answer; None if the registry answers that it has no such thing."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        return ask()
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        return None
-
-
-def _published(version: Any) -> Published:
-    """Return MLflow's version as ours. Its number is a text over HTTP, else a number."""
-    number, tags = int(version.version), dict(version.tags)
-    return Published(version.name, number, tags.get(DIGEST, ""), f"models:/{version.name}/{number}", tags)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,10 @@ Option = int | float | str | bool
 
 BUNDLE = "bundle"
 """Name of an artifact's folder within a published model."""
+
+METRICS = "pliant.metrics"
+"""Tag of a version: the metrics that it was published with, as JSON, the first ones where there are many."""
+METRICS_KEPT = 40
 
 NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "safetensors", "torch")
 """Distributions that every model's code imports."""
@@ -52,6 +57,11 @@ class Published:
     digest: str  # of the artifact, from the version's tag
     uri: str
     tags: Mapping[str, str]
+
+
+def metrics_text(metrics: Mapping[str, float]) -> str:
+    """Return what the tag METRICS says of a version."""
+    return json.dumps({name: float(f"{value:.6g}") for name, value in list(metrics.items())[:METRICS_KEPT]})
 
 
 def frame(example: Example) -> Any:

@@ -5,6 +5,9 @@ their digests, in one tag that is written with the version itself, and in anothe
 `champion` of that model is the release that is served: moving it is one write, which commits the whole. Everything else
 that a publisher writes before is seen by nobody, and what it writes after (the aliases of the single models, for people
 who look at them in MLflow) can be written again at any time.
+
+A release that is not served may be on trial (aliases `challenger`, `shadow`, `canary`), and one that was served may have
+been taken back. Its tags say since when it is in its state, and why.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +24,9 @@ from registry.names import release
 from registry.package import Published
 
 MODELS, FORMER = "pliant.models", "pliant.former"
+SINCE, STATE, REASON = "pliant.since", "pliant.state", "pliant.reason"
+NOTES = (SINCE, STATE, REASON)
+"""Tags for people: they say since when a release is in its state, which one that is, and why; they name no versions."""
 ABOUT = "Releases of {system}: each names the versions that are served together. Its alias champion is what is served."
 
 
@@ -28,6 +35,7 @@ class RegistryRelease:
     """The versions that are served together.
 
     `number`: its version in the registry; `former`: the release that it replaced; `source` and `run` are MLflow's.
+    `since` (ISO 8601, UTC), `state` and `reason` are notes for people, and may be empty.
     """
 
     system: str
@@ -37,6 +45,10 @@ class RegistryRelease:
     digests: Mapping[str, str]  # of their artifacts
     source: str = field(default="", compare=False)
     run: str | None = field(default=None, compare=False)
+    since: str = field(default="", compare=False)
+    state: str = field(default="", compare=False)
+    reason: str = field(default="", compare=False)
+    about: str = field(default="", compare=False)  # MLflow's description of the version, in Markdown
 
     @property
     def name(self) -> str:
@@ -44,10 +56,11 @@ class RegistryRelease:
         return f"release {self.number} of {self.system}"
 
 
-def to_tags(versions: Mapping[str, int], digests: Mapping[str, str], former: int | None) -> dict[str, str]:
+def to_tags(wanted: RegistryRelease) -> dict[str, str]:
     """Return the tags that hold a release."""
-    models = {name: [version, digests[name]] for name, version in versions.items()}
-    return {MODELS: json.dumps(models), FORMER: str(former or "")}
+    models = {name: [version, wanted.digests[name]] for name, version in wanted.versions.items()}
+    notes = {SINCE: wanted.since, STATE: wanted.state, REASON: wanted.reason}
+    return {MODELS: json.dumps(models), FORMER: str(wanted.former or "")} | {k: v for k, v in notes.items() if v}
 
 
 def from_version(system: str, version: Any) -> RegistryRelease:
@@ -62,7 +75,14 @@ def from_version(system: str, version: Any) -> RegistryRelease:
     number = int(version.version)
     # A release replaces an older one: whatever else the tag says, following it comes to an end.
     earlier = int(former) if former.isdecimal() and int(former) < number else None
-    return RegistryRelease(system, number, earlier, versions, digests, str(version.source), version.run_id or None)
+    notes = {name: version.tags.get(tag, "") for name, tag in (("since", SINCE), ("state", STATE), ("reason", REASON))}
+    created = getattr(version, "creation_timestamp", None)
+    if not notes["since"] and created:  # one of an earlier version of Pliant
+        notes["since"] = datetime.fromtimestamp(created / 1000, UTC).isoformat(timespec="seconds")
+    about, source = version.description or "", str(version.source)
+    return RegistryRelease(
+        system, number, earlier, versions, digests, source, version.run_id or None, **notes, about=about
+    )
 
 
 class Source(Protocol):
@@ -109,6 +129,12 @@ def write(client: Any, wanted: RegistryRelease, ensure: Callable[[Any, str, str]
     """Write a release that nobody sees yet, and return its number."""
     name = release(wanted.system)
     ensure(client, name, ABOUT.format(system=wanted.system))
-    tags = to_tags(wanted.versions, wanted.digests, wanted.former)
-    version = client.create_model_version(name, wanted.source, run_id=wanted.run, tags=tags)
+    version = client.create_model_version(
+        name, wanted.source, run_id=wanted.run, tags=to_tags(wanted), description=wanted.about or None
+    )
     return int(version.version)
+
+
+def now_text() -> str:
+    """Return the present time as ISO 8601 in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

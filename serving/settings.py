@@ -16,7 +16,18 @@ from pliant.errors import InputError
 
 PREFIX = "PLIANT_"
 SYSTEM = "PLIANT_SYSTEM"
-OTHERS = (SYSTEM, "PLIANT_PROJECT")  # the service's system, and where Prefect finds the project: no fields of Settings
+OTHERS = (
+    SYSTEM,
+    "PLIANT_PROJECT",
+    "PLIANT_KEEP_VERSIONS",
+    "PLIANT_KEEP_DAYS",
+    "PLIANT_STORE_GIB",
+    "PLIANT_ROLLOUT",
+    "PLIANT_FLOW_HOURS",
+    "PLIANT_TASK_HOURS",
+    "PLIANT_ALERT_WEBHOOK",
+)
+"""Variables that are no field of Settings: the service's system, and what flows read, whose environment may be the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

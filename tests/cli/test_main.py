@@ -13,7 +13,7 @@ from cli.main import main
 from pliant import systems
 from tests.fixtures.commands import refused, shown
 
-COMMANDS = ("demo", "train", "profile", "serve", "simulate", "bench", "clean")
+COMMANDS = ("demo", "status", "promote", "rollback", "train", "profile", "serve", "simulate", "bench", "clean")
 
 OPTIONS = {
     ("demo",): ["--keep"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flows.release import CHALLENGER, flatten, publication, publish_champion
+from pliant.errors import InputError
 from registry.mlflow_store import CHAMPION
 from tests.fixtures.remembering import Package, Registry
 
@@ -47,6 +48,27 @@ def test_a_refused_challenger_is_not_stored_again_by_every_nightly_run(registry)
     assert [night.new for night in nights] == [("part",), (), (), (), ()]
     assert registry.models["part"] == ["x", "z"]
     assert registry.aliases["part", CHALLENGER] == 2
+
+
+def test_what_the_gate_refused_is_a_release_that_nobody_serves(registry):
+    released(registry, True, part="x")
+    assert registry.proposed == []
+    released(registry, False, part="z")
+    assert [(state, changes) for state, changes, _ in registry.proposed] == [("refused", {"part": 2})]
+    released(registry, False, part="x")  # the champion itself
+    assert len(registry.proposed) == 1
+
+
+def test_where_challengers_are_tried_first_only_the_first_champion_is_served_at_once(registry, monkeypatch):
+    monkeypatch.setenv("PLIANT_ROLLOUT", "canary")
+    released(registry, True, part="x")
+    assert registry.aliases["part", CHAMPION] == 1 and registry.proposed == []
+    released(registry, True, part="y")
+    assert registry.aliases["part", CHAMPION] == 1
+    assert [(state, changes) for state, changes, _ in registry.proposed] == [("waiting", {"part": 2})]
+    monkeypatch.setenv("PLIANT_ROLLOUT", "sandwich")
+    with pytest.raises(InputError, match="PLIANT_ROLLOUT is 'sandwich', but must be direct or canary"):
+        released(registry, True, part="z")
 
 
 def test_what_is_damaged_in_the_registry_is_published_once_more(registry):

@@ -33,7 +33,7 @@ def client(monkeypatch):
         yield lambda: client.writes.append(("checked",))
 
     monkeypatch.setattr(MlflowRegistry, "connect", lambda self, create=False: client)
-    monkeypatch.setattr(MlflowRegistry, "_locked", locked)
+    monkeypatch.setattr(MlflowRegistry, "locked", locked)
     return client
 
 
@@ -99,7 +99,7 @@ def test_whatever_the_registry_cannot_do_is_named(registry, client, monkeypatch,
 
 
 def packed() -> Package:
-    return Package(A, Path("bundle"), {}, {}, tags={"pliant.data": 7})
+    return Package(A, Path("bundle"), {}, {}, metrics={"accuracy": 0.91234567}, tags={"pliant.data": 7})
 
 
 def logged_at(location: str):
@@ -107,17 +107,19 @@ def logged_at(location: str):
 
 
 def test_what_is_published_is_the_next_version_of_its_model_with_all_tags_as_texts(registry, client, monkeypatch):
-    given, create = [], client.create_model_version
+    given, described, create = [], [], client.create_model_version
 
-    def note(name, source, run_id=None, tags=None, model_id=None):
+    def note(name, source, run_id=None, tags=None, description=None, model_id=None):
         given.append((name, source, run_id, model_id))
+        described.append(description)
         return create(name, source, run_id, tags)
 
     def log(run, package, tags):
         given.append((run.id, package.name, dict(tags)))
         return SimpleNamespace(artifact_location="file:///files", model_id="m-1")
 
-    tags = {"pliant.data": "7", "pliant.digest": "d1", "pliant.kind": "bins-plan"}
+    metrics = {"pliant.metrics": '{"accuracy": 0.912346}'}
+    tags = {"pliant.data": "7", "pliant.digest": "d1", "pliant.kind": "bins-plan"} | metrics
     monkeypatch.setattr(client, "create_model_version", note)
     monkeypatch.setattr(mlflow_store, "log_model", log)
     monkeypatch.setattr(codec, "kind", lambda folder: {Path("bundle"): "bins-plan"}[folder])
@@ -126,6 +128,11 @@ def test_what_is_published_is_the_next_version_of_its_model_with_all_tags_as_tex
     assert published == Published(A, 4, "d1", f"models:/{A}/4", tags)
     assert given == [("r-1", A, tags), (A, "file:///files", "r-1", "m-1")]
     assert registry.publish(Run(client, "", "r-2", "e-1"), replace(packed(), name="pliant-bins-new")).version == 1
+    assert (
+        described[0].startswith("Descends from version 1, the champion.\nData: `7`.")
+        and "| accuracy | 0.9123 |" in described[0]
+    )
+    assert described[1].startswith("The first champion is still to come.")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +206,7 @@ def test_a_registry_in_a_file_is_locked_beside_it_and_any_other_in_itself(monkey
     monkeypatch.setattr(mlflow_store, "file_lock", lambda *given: ("file", *given))
     monkeypatch.setattr(mlflow_store, "lease", lambda *given: ("lease", *given))
     monkeypatch.setattr(MlflowRegistry, "connect", lambda self: "client")
-    assert MlflowRegistry(uri, "e", Path())._locked("bins") == held
+    assert MlflowRegistry(uri, "e", Path()).locked("bins") == held
 
 
 @pytest.mark.parametrize("create", [False, True])

@@ -95,7 +95,7 @@ def test_who_waits_in_vain_is_told_who_holds_it(tmp_path):
 
 def test_releases_are_committed_under_a_lease_where_the_registry_is_no_file(tmp_path, shelf, monkeypatch):
     by_lease = lambda self, system: lease(self.connect(), system)  # noqa: E731
-    monkeypatch.setattr("registry.mlflow_store.MlflowRegistry._locked", by_lease)
+    monkeypatch.setattr("registry.mlflow_store.MlflowRegistry.locked", by_lease)
     registry = MlflowRegistry(f"sqlite:///{tmp_path / 'mlflow.db'}", "e", tmp_path / "artifacts")
     for number in (1, 2):
         with registry.run("release") as run:

@@ -35,7 +35,7 @@ def client(monkeypatch):
         yield lambda: client.writes.append(("checked",))
 
     monkeypatch.setattr(MlflowRegistry, "connect", lambda self, create=False: client)
-    monkeypatch.setattr(MlflowRegistry, "_locked", locked)
+    monkeypatch.setattr(MlflowRegistry, "locked", locked)
     return client
 
 

@@ -18,18 +18,20 @@ DIGESTS = {"pliant-bins-a": "x", "pliant-bins-encoder-a": "y"}
 
 
 def version(number: object, tags: dict[str, str]) -> SimpleNamespace:
-    return SimpleNamespace(version=number, tags=tags, source="place", run_id="run")
+    return SimpleNamespace(version=number, tags=tags, source="place", run_id="run", description=None)
 
 
 @given(
     st.dictionaries(st.text(min_size=1), st.tuples(st.integers(1), st.text()), max_size=5),
     st.none() | st.integers(1, 98),
+    st.tuples(st.text(), st.text(), st.text()),
 )
-def test_a_release_survives_the_way_through_its_tags(models, former):
+def test_a_release_survives_the_way_through_its_tags(models, former, notes):
     versions = {name: number for name, (number, _) in models.items()}
     digests = {name: digest for name, (_, digest) in models.items()}
-    read = from_version("bins", version("99", to_tags(versions, digests, former)))
-    assert read == RegistryRelease("bins", 99, former, versions, digests)
+    wanted = RegistryRelease("bins", 99, former, versions, digests, "", None, *notes)
+    read = from_version("bins", version("99", to_tags(wanted)))
+    assert read == wanted and (read.since, read.state, read.reason) == notes
     assert (read.source, read.run, read.name) == ("place", "run", "release 99 of bins")
 
 
@@ -99,29 +101,33 @@ def test_writing_makes_a_version_with_all_tags_of_the_systems_model():
     calls = []
 
     class Client:
-        def create_model_version(self, name, source, run_id, tags):
-            calls.append((name, source, run_id, tags))
+        def create_model_version(self, name, source, run_id, tags, description):
+            calls.append((name, source, run_id, tags, description))
             return SimpleNamespace(version="7")
 
-    wanted = RegistryRelease("bins", 0, 6, VERSIONS, DIGESTS, "place", "run")
+    wanted = RegistryRelease("bins", 0, 6, VERSIONS, DIGESTS, "place", "run", about="**why**")
     assert write(Client(), wanted, lambda _client, name, about: calls.append((name, about))) == 7
     about = "Releases of bins: each names the versions that are served together. Its alias champion is what is served."
     assert calls[0] == ("pliant-release-bins", about)
-    assert calls[1] == ("pliant-release-bins", "place", "run", to_tags(VERSIONS, DIGESTS, 6))
+    assert calls[1] == ("pliant-release-bins", "place", "run", to_tags(wanted), "**why**")
 
 
 def test_tags_hold_number_and_digest_of_each_model_and_the_release_before():
-    assert to_tags(VERSIONS, DIGESTS, 6) == {
+    assert to_tags(RegistryRelease("bins", 7, 6, VERSIONS, DIGESTS, since="today", reason="better")) == {
         "pliant.models": '{"pliant-bins-a": [3, "x"], "pliant-bins-encoder-a": [2, "y"]}',
         "pliant.former": "6",
+        "pliant.since": "today",
+        "pliant.reason": "better",
     }
-    assert to_tags({}, {}, None) == {"pliant.models": "{}", "pliant.former": ""}
+    assert to_tags(RegistryRelease("bins", 7, None, {}, {})) == {"pliant.models": "{}", "pliant.former": ""}
 
 
 def test_a_release_without_a_run_has_none_and_is_the_same_whoever_made_it():
-    read = from_version("bins", SimpleNamespace(version="2", tags={}, source="", run_id=""))
+    read = from_version("bins", SimpleNamespace(version="2", tags={}, source="", run_id="", description=""))
     assert (read.run, read.source) == (None, "")
-    assert read == from_version("bins", SimpleNamespace(version="2", tags={}, source="here", run_id="r1"))
+    assert read == from_version(
+        "bins", SimpleNamespace(version="2", tags={}, source="here", run_id="r1", description="d")
+    )
 
 
 def test_a_model_that_the_release_does_not_name_is_still_fetched_by_its_number():

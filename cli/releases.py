@@ -1,0 +1,173 @@
+"""`pliant status`, `promote`, `rollback`: what is served, and the two ways to change it by hand."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pliant import systems
+from pliant.errors import InputError
+
+if TYPE_CHECKING:
+    from flows.status import SystemStatus
+    from registry.mlflow_store import MlflowRegistry
+    from registry.releases import RegistryRelease
+
+METRICS_SHOWN = 6  # of a model
+BY_HAND = "promoted by hand"
+
+
+def commands(parsers: Any) -> None:
+    """Add the commands to those of `pliant`."""
+    text = "show what is served and since when, what is tried, what was promised, what was noticed, and the last runs"
+    status = parsers.add_parser("status", help=text, description=text)
+    status.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())} (default: all)")
+    status.add_argument("--json", action="store_true", help="print it as JSON")
+    status.set_defaults(run=_status)
+    text = "serve a release from now on, such as a challenger that the gate refused, or one that was taken back"
+    promote = parsers.add_parser("promote", help=text, description=text)
+    _changing(promote)
+    promote.add_argument("version", metavar="VERSION", help="number of the release, as `pliant status` shows it")
+    promote.set_defaults(run=_promote)
+    text = "serve the release before the present one again, at once; nothing that was published is removed"
+    rollback = parsers.add_parser("rollback", help=text, description=text)
+    _changing(rollback)
+    rollback.add_argument("--to", metavar="VERSION", help="number of another earlier release (default: the one before)")
+    rollback.set_defaults(run=_rollback)
+
+
+def _changing(parser: ArgumentParser) -> None:
+    parser.add_argument("system", metavar="SYSTEM", help=", ".join(systems.names()))
+    text = "sentence for those who look at the registry later (default: by hand)"
+    parser.add_argument("--reason", metavar="TEXT", default="", help=text)
+
+
+def _status(args: Namespace) -> None:
+    from flows import settings
+    from flows.status import status
+
+    names = [systems.system(name).name for name in args.systems] or list(systems.names())
+    project = settings.read()
+    settings.prepare(project)
+    statuses = [status(project, name) for name in names]
+    if args.json:
+        print(json.dumps([each.to_dict() for each in statuses], indent=2))
+        return
+    for number, each in enumerate(statuses):
+        print("\n" * (number > 0) + "\n".join(_lines(each)))
+
+
+def _promote(args: Namespace) -> None:
+    number = _number("VERSION", args.version)
+    _switch(args, lambda _registry, _system: number, args.reason or BY_HAND)
+
+
+def _rollback(args: Namespace) -> None:
+    from registry.mlflow_switch import TAKEN_BACK, former_of
+
+    def number(registry: MlflowRegistry, system: str) -> int:
+        if args.to is None:
+            return former_of(registry, system)
+        wanted, present = _number("--to", args.to), registry.release(system)
+        if present is not None and wanted > present.number:
+            limit = f"an earlier release than {present.number}, which is served: `pliant promote` goes forward"
+            raise InputError("--to", wanted, limit)
+        return wanted
+
+    _switch(args, number, args.reason or "taken back by hand", TAKEN_BACK)
+
+
+def _switch(
+    args: Namespace, number: Callable[[MlflowRegistry, str], int], reason: str, state: str | None = None
+) -> None:
+    from flows import settings
+    from flows.release import open_registry
+    from registry.mlflow_switch import LEFT, switch
+
+    system = systems.system(args.system).name
+    project = settings.read()
+    settings.prepare(project)
+    registry = open_registry(project, system)
+    if not registry.exists():
+        raise InputError("SYSTEM", system, f"one with a release: run `pliant train {system}` first")
+    left, served = switch(registry, system, number(registry, system), reason, state or LEFT)
+    print(f"{system}: release {served.number} is served from now on, instead of release {left.number}.")
+    for name, old, new in _differences(left, served):
+        print(f"  {name}: {old} -> {new}")
+    print("Services on this machine follow within a second or so, others at their next look at the registry.")
+
+
+def _differences(left: RegistryRelease, served: RegistryRelease) -> list[tuple[str, str, str]]:
+    names = sorted({*left.versions, *served.versions})
+    pairs = [(name, left.versions.get(name), served.versions.get(name)) for name in names]
+    return [(name, _version(old), _version(new)) for name, old, new in pairs if old != new]
+
+
+def _version(number: int | None) -> str:
+    return "not served" if number is None else f"version {number}"
+
+
+def _number(field: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(field, repr(text), "the number of a release, as `pliant status SYSTEM` shows it")
+    return int(text)
+
+
+def _lines(status: SystemStatus) -> list[str]:
+    """Return the lines that describe a system."""
+    if status.live is None:
+        lines = [f"{status.system}: nothing is served yet; `pliant train {status.system}` makes a first release"]
+        return lines + [f"  {line}" for line in _runs(status)]
+    live = status.live
+    lines = [f"{status.system}: release {live.number} is served{_since(live.since)}"]
+    lines += [f"  {name} version {number}" for name, number in sorted(live.versions.items())]
+    if live.reason:
+        lines.append(f"  why: {live.reason}")
+    for name, metrics in status.promises.items():
+        shown = ", ".join(f"{measure} {value:.4g}" for measure, value in list(metrics.items())[:METRICS_SHOWN])
+        more = f" and {len(metrics) - METRICS_SHOWN} more" if len(metrics) > METRICS_SHOWN else ""
+        lines.append(f"  promised by {name}: {shown}{more}")
+    lines += [f"  {line}" for line in _others(status) + _runs(status)]
+    return lines
+
+
+def _others(status: SystemStatus) -> list[str]:
+    named = {number: alias for alias, number in status.aliases.items()} | {
+        number: alias for alias, number in status.trials.items()
+    }
+    lines = []
+    for release in status.releases:
+        if status.live is not None and release.number != status.live.number:
+            word = named.get(release.number, "")
+            words = ", ".join(dict.fromkeys(part for part in (word, release.state) if part)) or "former"
+            why = f": {release.reason}" if release.reason else ""
+            lines.append(f"release {release.number} ({words}){_since(release.since)}{why}")
+    return lines
+
+
+def _runs(status: SystemStatus) -> list[str]:
+    lines = []
+    for run in status.runs:
+        length = "" if run.seconds is None else f" after {run.seconds:.0f} s"
+        why = f", because {run.reason}" if run.reason else ""
+        lines.append(f"run {run.name}, started {_time(run.started)}: {run.status.lower()}{length}{why}")
+    return lines
+
+
+def _since(text: str) -> str:
+    return f" since {_time(text)}" if text else ""
+
+
+def _time(text: str) -> str:
+    """Return an ISO time as people read it, with its age; another text as it is."""
+    try:
+        at = datetime.fromisoformat(text)
+        age = (datetime.now(UTC) - at).total_seconds()
+    except (ValueError, TypeError):
+        return text
+    units = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
+    size, unit = next((unit for unit in units if age >= 2 * unit[0]), units[-1])
+    return f"{at:%Y-%m-%d %H:%M} UTC ({max(0, age) / size:.0f} {unit} ago)"

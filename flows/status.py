@@ -1,0 +1,81 @@
+"""What a system's registry says of it now: the release that is served, since when, what is tried, the last runs.
+
+Knows no system and no Prefect. What services notice (alarms) is beside it, in their own files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from flows.release import open_registry
+from flows.settings import Settings
+from registry import mlflow_switch
+from registry.mlflow_listing import RunSummary, recent_runs
+from registry.mlflow_store import CHAMPION, PREVIOUS, MlflowRegistry
+from registry.package import METRICS
+from registry.releases import RegistryRelease
+
+RUNS = 5
+RELEASES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SystemStatus:
+    """`aliases`: alias -> number of the release; `promises`: registered model -> metrics that it was published with."""
+
+    system: str
+    live: RegistryRelease | None
+    aliases: Mapping[str, int]
+    releases: tuple[RegistryRelease, ...]  # the newest first
+    promises: Mapping[str, Mapping[str, float]]
+    runs: tuple[RunSummary, ...]
+
+    @property
+    def trials(self) -> dict[str, int]:
+        """Return the releases that wait or are tried: alias -> number."""
+        return {alias: number for alias, number in self.aliases.items() if alias not in (CHAMPION, PREVIOUS)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "system": self.system,
+            "live": _plain(self.live) if self.live else None,
+            "aliases": dict(self.aliases),
+            "releases": [_plain(release) for release in self.releases],
+            "promises": {name: dict(metrics) for name, metrics in self.promises.items()},
+            "runs": [asdict(run) for run in self.runs],
+        }
+
+
+def status(project: Settings, system: str) -> SystemStatus:
+    """Return the status of a system; an empty one where nothing was ever published. Raises `RegistryError`."""
+    registry = open_registry(project, system)
+    if not registry.exists():
+        return SystemStatus(system, None, {}, (), {}, ())
+    live = registry.release(system)
+    return SystemStatus(
+        system,
+        live,
+        mlflow_switch.aliases(registry, system),
+        tuple(mlflow_switch.history(registry, system)[:RELEASES]),
+        {name: metrics for name, metrics in _promises(registry, live).items() if metrics},
+        tuple(recent_runs(registry, RUNS)),
+    )
+
+
+def _promises(registry: MlflowRegistry, live: RegistryRelease | None) -> dict[str, Mapping[str, float]]:
+    metrics: dict[str, Mapping[str, float]] = {}
+    for name, number in live.versions.items() if live else ():
+        published = registry.version(name, number)
+        with suppress(ValueError):
+            metrics[name] = json.loads(published.tags.get(METRICS, "{}")) if published else {}
+    return metrics
+
+
+def _plain(release: RegistryRelease) -> dict[str, Any]:
+    values = asdict(release)
+    return {name: values[name] for name in ("number", "former", "versions", "state", "since", "reason", "run")}

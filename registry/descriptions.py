@@ -1,0 +1,77 @@
+"""What MLflow's pages say of a version and of a release, in Markdown: data, metrics, the gate's table, what it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from registry.package import Package
+
+ROWS = 24  # of a table; more are named by their number alone
+DATA, COMMIT = "pliant.data", "pliant.git_commit"
+
+
+def of_version(package: Package, champion: int | None) -> str:
+    """Return the description of a new version. `champion`: the version of the same model that is served meanwhile."""
+    tags = package.tags
+    descends = (
+        f"Descends from version {champion}, the champion." if champion else "The first champion is still to come."
+    )
+    facts = [
+        f"Data: `{tags[DATA]}`." if tags.get(DATA) else "",
+        f"Commit: `{tags[COMMIT]}`." if tags.get(COMMIT) else "",
+    ]
+    lines = [descends, *(fact for fact in facts if fact)]
+    rows = [(name, figure(value)) for name, value in package.metrics.items()]
+    return "\n".join([*lines, *table(("metric", "value"), rows)])
+
+
+def of_release(reason: str, gate: Mapping[str, Any], former: int | None) -> str:
+    """Return the description of a release: why it was made, the gate's figures of both sides, and what it replaces.
+
+    `gate`: a verdict as plain values (`passed`, `reason`, `challenger`, `champion`), or one a name.
+    """
+    verdicts = {"": gate} if "challenger" in gate else gate
+    rows = [
+        (*[name for name in (label,) if label], measure, figure(new), figure(old))
+        for label, verdict in verdicts.items()
+        if isinstance(verdict, Mapping)
+        for measure, new, old in _compared(verdict)
+    ]
+    heading = ("measure", "challenger", "champion") if "" in verdicts else ("of", "measure", "challenger", "champion")
+    first = f"Made on top of release {former}." if former else "The first release."
+    said = f"The gate: {reason}." if reason else ""
+    return "\n".join([line for line in (said, first) if line] + table(heading, rows))
+
+
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table in Markdown with an empty line before it; none without rows."""
+    if not rows:
+        return []
+    lines = ["", *(f"| {' | '.join(cells)} |" for cells in (heading, ["---"] * len(heading), *rows[:ROWS]))]
+    return [*lines, "", f"and {len(rows) - ROWS} more in the run"] if len(rows) > ROWS else lines
+
+
+def figure(value: object) -> str:
+    """Return a number with four digits, anything else as a text without a line end or a column's end."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value).replace("|", "/").replace("\n", " ")
+
+
+def _compared(verdict: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each number of the challenger's figures with the champion's, None where it has none."""
+    champion = dict(_numbers(verdict.get("champion")))
+    for name, value in _numbers(verdict.get("challenger")):
+        yield name, value, champion.get(name)
+
+
+def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _numbers(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for at, inner in enumerate(value):
+            yield from _numbers(inner, f"{name}.{at + 1}" if len(value) > 1 else name)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield name, value

@@ -1,0 +1,124 @@
+"""Moves a system between its releases: back to a former one, to one by its number, and to one that is tried first.
+
+A release is never altered, so going back and forth is moving the alias `champion`, by one write. A challenger is a release
+without that alias: nobody serves it but a service that tries it (`shadow`, `canary`) or an operator who promotes it.
+"""
+
+from __future__ import annotations
+
+from pliant.errors import RegistryError, UnreachableError
+from registry.mlflow_run import registry_errors
+from registry.mlflow_store import CHALLENGER, CHAMPION, PREVIOUS, MlflowRegistry
+from registry.names import release as release_model
+from registry.releases import REASON, SINCE, STATE, RegistryRelease, now_text
+
+SHADOW, CANARY = "shadow", "canary"
+TRIALS = (SHADOW, CANARY)
+"""Aliases of a release that is being tried on real traffic; the service that tries it moves them."""
+WAITING, REFUSED = "waiting", "refused"
+"""States of a challenger: the gate let it pass, so that a service may try it, or refused it."""
+LEFT, TAKEN_BACK = "left", "taken back"
+"""States of a release that was the champion and is so no more: for another one by its number, or because it was bad."""
+
+
+def history(registry: MlflowRegistry, system: str) -> list[RegistryRelease]:
+    """Return all releases of a system that are in the registry, the newest first. Raises `RegistryError`."""
+    name = release_model(system)
+    known = [registry.release(system, number) for number in reversed(registry.numbers(name))]
+    return [release for release in known if release is not None]
+
+
+def aliases(registry: MlflowRegistry, system: str) -> dict[str, int]:
+    """Return alias -> number of a system's releases; empty without any. Raises `RegistryError`."""
+    name = release_model(system)
+    model = next((model for model in registry.models() if model.name == name), None)
+    return {} if model is None else {alias: int(number) for alias, number in model.aliases.items()}
+
+
+def switch(
+    registry: MlflowRegistry, system: str, number: int, reason: str, state: str = LEFT
+) -> tuple[RegistryRelease, RegistryRelease]:
+    """Serve release `number` from now on, and return the release that was served until now, and that one.
+
+    The one that is left gets the state and the reason as tags. Raises `RegistryError` where there is no such release, it
+    is served already, or it is not whole.
+    """
+    client, name = registry.connect(), release_model(system)
+    with registry_errors(registry.tracking_uri, f"{system} could not be released"), registry.locked(system) as check:
+        present, wanted = registry.release(system), registry.release(system, number)
+        if present is None:
+            raise RegistryError(f"{system} has no release that is served: run `pliant train {system}` first")
+        if wanted is None:
+            known = ", ".join(str(release.number) for release in history(registry, system))
+            raise RegistryError(f"{system} has no release {number}; there are: {known}")
+        if wanted.number == present.number:
+            raise RegistryError(f"release {number} of {system} is served already")
+        _check_whole(registry, wanted)
+        check()
+        client.set_registered_model_alias(name, PREVIOUS, str(present.number))
+        client.set_registered_model_alias(name, CHAMPION, str(number))  # the commit
+        registry.show_release(wanted)
+        note(registry, present, state, reason)
+        note(registry, wanted, "", reason)
+        _end_trial(registry, system, number)
+    return present, wanted
+
+
+def former_of(registry: MlflowRegistry, system: str) -> int:
+    """Return the number of the release before the present one. Raises `RegistryError` where there is none to go back to."""
+    present = registry.release(system)
+    if present is None:
+        raise RegistryError(f"{system} has no release that is served: run `pliant train {system}` first")
+    if present.former is None:
+        raise RegistryError(f"release {present.number} of {system} replaced none: there is nothing to go back to")
+    if registry.release(system, present.former) is None:
+        raise RegistryError(
+            f"release {present.former} of {system} is not in the registry any more: name another one with --to"
+        )
+    return present.former
+
+
+def note(registry: MlflowRegistry, release: RegistryRelease, state: str, reason: str) -> None:
+    """Write on a release in which state it is since now, and why. An empty state is that of the champion."""
+    client, name = registry.connect(), release_model(release.system)
+    with registry_errors(registry.tracking_uri, f"{release.name} could not be marked"):
+        for tag, value in ((STATE, state), (REASON, reason), (SINCE, now_text())):
+            client.set_model_version_tag(name, str(release.number), tag, value)
+
+
+def label(registry: MlflowRegistry, release: RegistryRelease, alias: str | None) -> None:
+    """Give a release that is tried the alias `shadow` or `canary`, and take the other one away; None: take both away."""
+    client, name, now = registry.connect(), release_model(release.system), aliases(registry, release.system)
+    with registry_errors(registry.tracking_uri, f"{release.name} could not be marked"):
+        for trial in TRIALS:
+            if trial == alias and now.get(trial) != release.number:
+                client.set_registered_model_alias(name, trial, str(release.number))
+            elif trial != alias and now.get(trial) == release.number:
+                client.delete_registered_model_alias(name, trial)
+
+
+def _end_trial(registry: MlflowRegistry, system: str, number: int) -> None:
+    """Take away the aliases of a release on trial that has become the champion."""
+    client, name = registry.connect(), release_model(system)
+    for alias, at in aliases(registry, system).items():
+        if at == number and alias in (CHALLENGER, *TRIALS):
+            client.delete_registered_model_alias(name, alias)
+
+
+def _check_whole(registry: MlflowRegistry, release: RegistryRelease) -> None:
+    """Raise `RegistryError` unless every version that a release names is there, with the artifact that it names."""
+    if not release.versions:
+        raise RegistryError(f"{release.name} names no versions that could be served")
+    for name, number in release.versions.items():
+        if not _is_whole(registry, name, number, release.digests.get(name, "")):
+            raise RegistryError(f"{release.name} is not whole: version {number} of {name} is gone or was altered")
+
+
+def _is_whole(registry: MlflowRegistry, name: str, number: int, digest: str) -> bool:
+    try:
+        published = registry.version(name, number)
+    except UnreachableError:
+        raise
+    except RegistryError:
+        return False
+    return published is not None and published.digest == digest and registry.intact(published)
