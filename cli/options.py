@@ -48,6 +48,11 @@ def serving(parser: ArgumentParser) -> None:
     device(parser, None, None)
     text = "seconds between two looks for a new champion in the registry; 0: never look (default: 30)"
     parser.add_argument("--refresh", dest="refresh_seconds", type=float, metavar="SECONDS", help=text)
+    text = (
+        "seconds that the former champion's models stay loaded after a new one took over, so that a rollback takes effect "
+        "at once; 0: none, which saves their memory (default: 600)"
+    )
+    parser.add_argument("--standby", dest="standby_seconds", type=float, metavar="SECONDS", help=text)
     text = "serve even where the champion was measured on another class of device"
     parser.add_argument("--any-profile", action="store_true", default=None, help=text)
     text = "write every event and decision to FILE; the file of a former run is kept as FILE.1, FILE.2, ..."

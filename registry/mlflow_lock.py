@@ -57,6 +57,14 @@ def lock_file(database: Path, system: str) -> Path:
     return database.with_name(f"{database.name}.{system}.lock")
 
 
+def last_release(database: Path, system: str) -> int:
+    """Return when a publisher last held the lock of a registry in a file, in ns on the file's clock; 0: never."""
+    try:
+        return lock_file(database, system).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def _lock_file(file: Any) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,9 +11,10 @@ registries do not meet. Whatever MLflow, its database or the network raise becom
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from registry.address import ADVICE, check_reachable, current_address, database,
 from registry.descriptions import of_version
 from registry.downloads import Downloads
 from registry.mlflow_find import DIGEST, KIND, ensure_model, find_model, find_version, published_of
-from registry.mlflow_lock import Check, file_lock, lease
+from registry.mlflow_lock import Check, file_lock, last_release, lease
 from registry.mlflow_package import log_model
 from registry.mlflow_run import Run, registry_errors
 from registry.names import prefix as models_of
@@ -219,6 +220,11 @@ class MlflowRegistry:
         with registry_errors(self.tracking_uri, "the registry's experiment could not be looked up"):
             experiment = client.get_experiment_by_name(self.experiment)
         return "" if experiment is None else f"{experiment.experiment_id} of {experiment.creation_time}"
+
+    def bell(self, system: str) -> Callable[[], object] | None:
+        """Return what gives another value after each release of a system; None where only the registry itself says that."""
+        path = database(self.tracking_uri)
+        return None if path is None else partial(last_release, path, system)
 
     def _released(self, name: str, alias: str) -> RegistryRelease | None:
         system = system_of(name)

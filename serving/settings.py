@@ -47,6 +47,7 @@ class Settings:
     alias: str = "champion"
     home: Path = Path(".pliant")  # files that flows and services leave for each other
     refresh_seconds: float = 30.0  # between two polls of the registry; 0: none
+    standby_seconds: float = 600.0  # that the former champion's models stay loaded, so that going back takes no time
     device: str = "auto"  # the GPU where there is one, else the CPU; several, by commas, go to the workers in turn
     threads: int | None = None  # of torch in a device process; None: torch's own choice
     any_profile: bool = False  # also serve with a profile of another class of device
@@ -73,6 +74,10 @@ class Settings:
         if not 0 <= self.refresh_seconds < float("inf"):
             raise InputError(
                 _variable("refresh_seconds"), self.refresh_seconds, "0 for no polls, or positive and finite"
+            )
+        if not 0 <= self.standby_seconds < float("inf"):
+            raise InputError(
+                _variable("standby_seconds"), self.standby_seconds, "0 for no standby, or positive and finite"
             )
         if self.spare < 0:
             raise InputError(_variable("spare"), self.spare, "0 for no process that stands by, or how many do")

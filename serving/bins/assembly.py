@@ -69,7 +69,7 @@ async def assemble(
         generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings)),
         SameDevice("streams", settings.any_profile),
         lambda refresher: BinsEndpoint(settings, refresher, metrics, clock),
-        settings.refresh_seconds,
+        settings,
         metrics,
         close=close,
     )

@@ -57,7 +57,7 @@ async def assemble(
         generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings)),
         SameDevice("tasks", settings.any_profile),
         lambda refresher: CascadeEndpoint(settings, refresher, metrics, outcomes, clock),
-        settings.refresh_seconds,
+        settings,
         metrics,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +28,7 @@ class Registry(Artifacts, Protocol):
     def aliases(self, prefix: str, alias: str) -> Mapping[str, int]: ...
     def release(self, system: str, which: str | int) -> RegistryRelease | None: ...
     def identity(self) -> str: ...
+    def bell(self, system: str) -> Callable[[], object] | None: ...
 
 
 def open_registry(settings: Settings) -> Registry:

@@ -67,12 +67,12 @@ async def assemble(
     make: Make[C, H, D],
     same_device: SameDevice,
     endpoint: Callable[[Refresher[C, H, D]], E],
-    seconds: float,
+    settings: Settings,
     metrics: RefreshCounter,
     extend: Extend[C, H, D] = extend_never,
     close: Callable[[], None] = lambda: None,
 ) -> Assembly[E, C, H, D]:
-    """Start the versions that the alias points to, and poll it every `seconds` from then on.
+    """Start the versions that the alias points to, and poll it every `settings.refresh_seconds` from then on.
 
     Raises `PliantError`; then nothing is left running, and `close` has been called.
     """
@@ -83,7 +83,12 @@ async def assemble(
     except BaseException:
         close()
         raise
-    generations = Generations(first, lambda former, present: discard(source.registry, former.catalog, present.catalog))
+
+    def drained(former: Generation[C, H, D]) -> None:
+        discard(source.registry, former.catalog, *(generation.catalog for generation in generations.loaded))
+
+    generations = Generations(first, drained, settings.standby_seconds)
+    seconds = settings.refresh_seconds
     refresher = Refresher(generations, source, builder.start, seconds, metrics, extend, loaded, identity)
     return Assembly(endpoint(refresher), refresher, asyncio.create_task(refresher.poller.run()), close)
 

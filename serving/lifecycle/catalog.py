@@ -97,7 +97,7 @@ def load(registry: Artifacts, kind: type[T], name: str, which: str | int) -> tup
         registry.discard(folder)
 
 
-def discard(registry: Artifacts, unused: Catalog, used: Catalog) -> None:
+def discard(registry: Artifacts, unused: Catalog, *used: Catalog) -> None:
     """Delete the files that only `unused` needs."""
-    for folder in unused.folders - used.folders:
+    for folder in unused.folders.difference(*(catalog.folders for catalog in used)):
         registry.discard(folder)

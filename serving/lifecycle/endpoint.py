@@ -65,6 +65,7 @@ class Endpoint(Generic[S, C, H, D, M]):
             "generation": present.number,
             "device": ",".join(devices(self.settings)),
             "leaving": self._generations.draining,
+            "standby": standby.number if (standby := self._generations.standby) is not None else None,
             "refresh": self._poller.last.to_dict(),
             "refresh_seconds": self._poller.seconds,
             "waiting": present.driver.waiting,

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol
@@ -20,6 +22,18 @@ from serving.driver import Driver
 from serving.journal import FileRecorder
 
 logger = logging.getLogger("pliant.serving")
+
+_TO_CHALLENGER: ContextVar[bool] = ContextVar("whether the current request goes to the challenger", default=False)
+
+
+@contextmanager
+def to_challenger() -> Iterator[None]:
+    """Route what is done in this context, and in tasks that it starts, to the generation on trial, if there is one."""
+    token = _TO_CHALLENGER.set(True)
+    try:
+        yield
+    finally:
+        _TO_CHALLENGER.reset(token)
 
 
 class Running(Protocol):
@@ -70,20 +84,50 @@ class Generation(Generic[C, H, D]):
 
 
 class Generations(Generic[C, H, D]):
-    """The present generation, and former ones that still answer their requests."""
+    """The present generation, one on trial, the one before on standby, and former ones that still answer their requests."""
 
     def __init__(
         self,
         first: Generation[C, H, D],
-        on_drained: Callable[[Generation[C, H, D], Generation[C, H, D]], None] = lambda *_: None,
+        on_drained: Callable[[Generation[C, H, D]], None] = lambda _: None,
+        standby_seconds: float = 0.0,
     ) -> None:
-        """`on_drained` is called with each former generation that has stopped, and with the present one."""
-        self._present, self._on_drained = first, on_drained
+        """`on_drained` is called with each generation that has stopped before the service does.
+
+        `standby_seconds`: that a former generation stays loaded, so that going back to it takes no time; 0: it stops as
+        soon as it has answered its requests.
+        """
+        self._present, self._on_drained, self._standby_seconds = first, on_drained, standby_seconds
         self._draining: set[asyncio.Task[None]] = set()
+        self._standby: Generation[C, H, D] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._challenger: Generation[C, H, D] | None = None
 
     @property
     def present(self) -> Generation[C, H, D]:
+        """Return the champion's generation."""
         return self._present
+
+    @property
+    def chosen(self) -> Generation[C, H, D]:
+        """Return the generation that the current request goes to: the champion's, or that of a challenger on trial."""
+        challenger = self._challenger
+        return challenger if challenger is not None and _TO_CHALLENGER.get() else self._present
+
+    @property
+    def challenger(self) -> Generation[C, H, D] | None:
+        """Return the generation on trial."""
+        return self._challenger
+
+    @property
+    def standby(self) -> Generation[C, H, D] | None:
+        """Return the former generation that is still loaded."""
+        return self._standby
+
+    @property
+    def loaded(self) -> list[Generation[C, H, D]]:
+        """Return the generations that answer requests or may do so again."""
+        return [each for each in (self._present, self._challenger, self._standby) if each is not None]
 
     @property
     def draining(self) -> int:
@@ -93,12 +137,56 @@ class Generations(Generic[C, H, D]):
     def promote(self, started: Generation[C, H, D]) -> None:
         """Send all requests to `started` from now on, and stop the former generation once it has answered its own.
 
-        Callers await nothing between reading `present` and submitting to it.
+        Callers await nothing between reading `present` and submitting to it. The former one, if it can stay loaded,
+        answers its own as well, and then stands by.
         """
         former, self._present = self._present, started
+        if started is self._challenger:
+            self._challenger = None
+        self.drop_standby()
+        if self._standby_seconds:
+            self._standby = former
+            self._expiry = asyncio.get_running_loop().call_later(self._standby_seconds, self.drop_standby)
+        else:
+            self._drain_soon(former)
+
+    def take_standby(self, serves: Callable[[C], bool]) -> Generation[C, H, D] | None:
+        """Return the generation on standby, which is so no more, if its catalog is the wanted one and it can answer."""
+        standby = self._standby
+        if standby is None or not standby.driver.ready or not serves(standby.catalog):
+            return None
+        self._forget_standby()
+        return standby
+
+    def drop_standby(self) -> asyncio.Task[None] | None:
+        """Stop the generation on standby, if there is one, and return the task that waits for its end."""
+        standby = self._standby
+        self._forget_standby()
+        return None if standby is None else self._drain_soon(standby)
+
+    def challenge(self, started: Generation[C, H, D]) -> None:
+        """Let a started generation answer the requests that are routed to it (`to_challenger`)."""
+        former, self._challenger = self._challenger, started
+        if former is not None:
+            self._drain_soon(former)
+
+    def end_challenge(self) -> None:
+        """Send no further request to the generation on trial, and stop it once it has answered its own."""
+        challenger, self._challenger = self._challenger, None
+        if challenger is not None:
+            self._drain_soon(challenger)
+
+    def _forget_standby(self) -> None:
+        self._standby = None
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def _drain_soon(self, former: Generation[C, H, D]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._drain(former))
         self._draining.add(task)
         task.add_done_callback(self._draining.discard)
+        return task
 
     def amend(self, extended: Generation[C, H, D]) -> None:
         """Replace the catalog and handlers of the present generation, which keeps its driver and workers."""
@@ -107,6 +195,8 @@ class Generations(Generic[C, H, D]):
 
     async def stop(self) -> None:
         """Answer the pending requests of all generations, then stop them."""
+        self.drop_standby()
+        self.end_challenge()
         await asyncio.gather(self._present.stop(), *self._draining)
 
     async def _drain(self, former: Generation[C, H, D]) -> None:
@@ -114,7 +204,7 @@ class Generations(Generic[C, H, D]):
             await former.stop()
         except Exception as error:  # only the end of the service waits for this task
             logger.error("generation %d did not stop cleanly", former.number, exc_info=error)
-        self._on_drained(former, self._present)
+        self._on_drained(former)
 
 
 def numbered_journal(journal: Path, generation: int) -> Path:

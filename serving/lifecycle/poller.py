@@ -37,23 +37,42 @@ Poll = Callable[[bool], Awaitable[Outcome]]
 """Polls once. The argument `retry_held` says whether versions that the last poll held are tried again."""
 
 
-class Poller:
-    """Polls every `seconds`; 0: only when `poll` is called. No poll runs while somebody holds the lock `busy`."""
+Bell = Callable[[], object]
+"""Gives another value as soon as a poll is worth while, and costs next to nothing."""
+LISTEN_SECONDS = 0.25  # between two looks at the bell
 
-    def __init__(self, poll: Poll, seconds: float, metrics: RefreshCounter) -> None:
-        self._poll, self.seconds, self._metrics = poll, seconds, metrics
+
+class Poller:
+    """Polls every `seconds`, or as soon as the bell rings; 0: only when `poll` is called.
+
+    No poll runs while somebody holds the lock `busy`.
+    """
+
+    def __init__(self, poll: Poll, seconds: float, metrics: RefreshCounter, bell: Bell | None = None) -> None:
+        self._poll, self.seconds, self._metrics, self._bell = poll, seconds, metrics, bell
+        self._heard = bell() if bell is not None else None
         self.busy = asyncio.Lock()
         self.last = Outcome("unchanged", "not polled yet", {})
 
     async def run(self) -> None:
         """Poll until cancelled. No exception ends it."""
         while self.seconds:
-            await asyncio.sleep(self.seconds)
+            await self._wait()
             try:
                 await self.poll(retry_held=False)
             except Exception as error:  # `last`, the metric and the log report it
                 if not isinstance(error, PliantError):
                     logger.error("the poll of the registry failed", exc_info=error)
+
+    async def _wait(self) -> None:
+        """Return when it is time for a poll."""
+        if self._bell is None:
+            await asyncio.sleep(self.seconds)
+            return
+        until = asyncio.get_running_loop().time() + self.seconds
+        while self._heard == (heard := self._bell()) and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(min(LISTEN_SECONDS, self.seconds))
+        self._heard = heard
 
     async def poll(self, retry_held: bool = True) -> Outcome:
         """Poll once and return the outcome. Raises what the poll raises, after recording it."""

@@ -17,6 +17,7 @@ from typing import Generic
 from typing_extensions import TypeVar
 
 from pliant.errors import ArtifactError, InputError, RegistryError, UnreachableError
+from registry.names import system_of
 from serving.driver import Driver
 from serving.lifecycle.artifacts import Artifacts, Registry
 from serving.lifecycle.catalog import Catalog, discard
@@ -116,7 +117,7 @@ class Refresher(Generic[C, H, D]):
         self._identity = identity
         self.release = loaded.release if loaded else None
         """The number of the release that is served; None in a registry without."""
-        self.poller = Poller(self._poll, seconds, metrics)
+        self.poller = Poller(self._poll, seconds, metrics, source.registry.bell(system_of(source.prefix) or ""))
         if loaded and loaded.fault:
             self.poller.record(Outcome("held", loaded.fault, {}))
 
@@ -188,11 +189,19 @@ class Refresher(Generic[C, H, D]):
 
         The caller holds `poller.busy`. Raises as `start` and `extend`; then everything is served as before.
         """
+        standby = self.generations.take_standby(target.serves_as)
+        if standby is not None:
+            discard(self._source.registry, target, standby.catalog)
+            self.generations.promote(standby)
+            return
         extended = await self._extend(self.generations.present, target)
-        if extended is None:
-            self.generations.promote(await self._start(target))
-        else:
+        if extended is not None:
             self.generations.amend(extended)
+            return
+        dropped = self.generations.drop_standby()
+        if dropped is not None:  # or three generations would need memory
+            await dropped
+        self.generations.promote(await self._start(target))
 
 
 def _unchanged() -> Outcome:

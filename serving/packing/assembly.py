@@ -119,7 +119,7 @@ async def assemble(
         Maker(settings, clock, metrics, worker_factory, predictor_factory).make,
         SameDevice("models", settings.any_profile),
         lambda refresher: PackingEndpoint(settings, refresher, metrics, clock),
-        settings.refresh_seconds,
+        settings,
         metrics,
     )
 

@@ -64,7 +64,7 @@ async def assemble(
         generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings, origins)),
         SameDevice("models", settings.any_profile),
         lambda refresher: TokensEndpoint(settings, refresher, registrar, origins, metrics, clock),
-        settings.refresh_seconds,
+        settings,
         metrics,
         registrar.extend,
     )

@@ -13,8 +13,8 @@ from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from pliant.errors import RegistryError
 from registry import mlflow_retention
-from registry.mlflow_retention import DAY, Contents, Unneeded, needed_versions, remove, unneeded
 from registry.mlflow_find import DIGEST
+from registry.mlflow_retention import DAY, Contents, Unneeded, needed_versions, remove, unneeded
 from registry.releases import FORMER
 from tests.registry.conftest import BACKBONE
 

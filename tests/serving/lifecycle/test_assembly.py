@@ -60,6 +60,9 @@ class Registry:
     def identity(self):
         return "the registry"
 
+    def bell(self, system):
+        return None
+
     def versions(self, prefix, alias):
         return {"x": 1}
 
@@ -87,7 +90,7 @@ def test_it_starts_the_first_generation_polls_from_then_on_and_ends_in_order():
             lambda number, catalog: Generation(number, catalog, {}, Driver(log)),
             SameDevice("models", False),
             lambda refresher: ("the endpoint of", refresher),
-            0.001,
+            SimpleNamespace(refresh_seconds=0.001, standby_seconds=0.0),
             counter,
             close=lambda: log.append("close"),
         )
@@ -123,7 +126,7 @@ def test_whatever_fails_at_the_start_closes_what_the_workers_need_once_and_leave
                 lambda number, catalog: Generation(number, catalog, {}, Driver(log, trouble == "start")),
                 same,
                 lambda _: pytest.fail("there is no endpoint"),
-                1.0,
+                SimpleNamespace(refresh_seconds=1.0, standby_seconds=0.0),
                 Counter(),
                 close=lambda: log.append("close"),
             )
@@ -143,7 +146,7 @@ def test_files_of_a_former_generation_go_once_it_has_stopped():
             lambda number, catalog: Generation(number, catalog, {}, Driver([])),
             SameDevice("models", False),
             lambda _: None,
-            0.0,
+            SimpleNamespace(refresh_seconds=0.0, standby_seconds=0.0),
             Counter(),
         )
         await service.refresher.serve(catalogs[1])

@@ -11,7 +11,9 @@ from serving.lifecycle.poller import Outcome
 
 def endpoint() -> tuple[Endpoint, SimpleNamespace]:
     driver = SimpleNamespace(ready=True, alive=True, usual_deadline=0.5, waiting=3, pending=7)
-    generations = SimpleNamespace(present=SimpleNamespace(driver=driver, number=4), draining=2)
+    generations = SimpleNamespace(
+        present=SimpleNamespace(driver=driver, number=4), draining=2, standby=SimpleNamespace(number=3)
+    )
 
     async def poll():
         return Outcome("changed", "now served: digits 2", {"digits": 2})
@@ -38,6 +40,7 @@ def test_the_status_names_release_generation_devices_refresh_and_what_waits():
         "generation": 4,
         "device": "cuda:1",
         "leaving": 2,
+        "standby": 3,
         "refresh": Outcome("unchanged", "nothing new", {}).to_dict(),
         "refresh_seconds": 30.0,
         "waiting": 3,

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pliant.errors import WorkerError
-from serving.lifecycle.generation import Generation, Generations, numbered_journal
+from serving.lifecycle.generation import Generation, Generations, numbered_journal, to_challenger
+from tests.fixtures.fakes import run_virtually
 
 
 @dataclass(eq=False)
@@ -55,14 +56,14 @@ def test_a_former_one_drains_beside_the_present_and_is_reported_once_however_it_
     async def run():
         reported = []
         first, second = (Generation(number, None, {}, Driver(trouble)) for number in (1, 2))
-        generations = Generations(first, lambda *pair: reported.append(pair))
+        generations = Generations(first, reported.append)
         generations.promote(second)
         assert generations.present is second and generations.draining == 1
         await asyncio.sleep(0.01)
         assert reported == [] and first.driver.done == []
         first.driver.free.set()
         await asyncio.sleep(0.01)
-        assert reported == [(first, second)] and generations.draining == 0
+        assert reported == [first] and generations.draining == 0
         assert second.driver.done == []
         assert ("generation 1 did not stop cleanly" in caplog.text) is bool(trouble)
 
@@ -83,6 +84,97 @@ def test_the_end_waits_for_all_generations():
         assert first.driver.done == ["stop"]
 
     asyncio.run(run())
+
+
+class Ready(Driver):
+    ready = True
+
+
+def ready(number: int, catalog=None) -> Generation:
+    driver = Ready()
+    driver.free.set()
+    return Generation(number, catalog, {}, driver)
+
+
+def test_a_former_one_stays_loaded_for_a_while_so_that_going_back_takes_no_time():
+    async def main():
+        first, second, third = (ready(number, f"release {number}") for number in (1, 2, 3))
+        stopped = []
+        generations = Generations(first, stopped.append, standby_seconds=60.0)
+        generations.promote(second)
+        await asyncio.sleep(59)
+        assert generations.standby is first and first.driver.done == [] and generations.draining == 0
+        assert generations.take_standby(lambda catalog: catalog == "release 3") is None
+        back = generations.take_standby(lambda catalog: catalog == "release 1")
+        assert back is first and generations.standby is None
+        generations.promote(back)
+        assert generations.present is first and generations.standby is second
+        await asyncio.sleep(59)
+        assert second.driver.done == []
+        await asyncio.sleep(2)
+        assert second.driver.done == ["stop"] and stopped == [second] and generations.standby is None
+        generations.promote(third)
+        await generations.stop()
+        assert third.driver.done == first.driver.done == ["stop"]
+
+    run_virtually(main())
+
+
+def test_only_one_stands_by_and_one_that_cannot_answer_is_not_gone_back_to():
+    async def main():
+        first, second, third = (ready(number) for number in (1, 2, 3))
+        generations = Generations(first, standby_seconds=60.0)
+        generations.promote(second)
+        generations.promote(third)
+        await asyncio.sleep(0.1)
+        assert first.driver.done == ["stop"] and generations.standby is second
+        assert generations.loaded == [third, second]
+        second.driver.ready = False
+        assert generations.take_standby(lambda _: True) is None
+        await generations.stop()
+
+    run_virtually(main())
+
+
+def test_only_requests_that_are_routed_to_the_challenger_go_there_and_so_do_the_tasks_that_they_start():
+    async def main():
+        first, second = ready(1), ready(2)
+        generations = Generations(first)
+        with to_challenger():
+            assert generations.chosen is first
+        generations.challenge(second)
+        assert generations.chosen is first
+
+        async def chosen():
+            return generations.chosen
+
+        with to_challenger():
+            assert generations.chosen is second and generations.present is first
+            assert await asyncio.create_task(chosen()) is second
+            generations.end_challenge()
+            assert generations.chosen is first
+        await asyncio.sleep(0.1)
+        assert second.driver.done == ["stop"]
+        await generations.stop()
+
+    run_virtually(main())
+
+
+def test_a_challenger_that_is_promoted_goes_on_and_another_challenger_replaces_the_former_one():
+    async def main():
+        first, second, third = (ready(number) for number in (1, 2, 3))
+        generations = Generations(first)
+        generations.challenge(second)
+        generations.challenge(third)
+        await asyncio.sleep(0.1)
+        assert second.driver.done == ["stop"]
+        generations.promote(third)
+        await asyncio.sleep(0.1)
+        assert generations.present is third and generations.challenger is None
+        assert (first.driver.done, third.driver.done) == (["stop"], [])
+        await generations.stop()
+
+    run_virtually(main())
 
 
 def test_an_amended_generation_keeps_its_driver():

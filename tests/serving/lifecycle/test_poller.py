@@ -134,3 +134,29 @@ def test_each_new_outcome_is_logged_once_and_an_error_of_ours_without_a_tracebac
 
 def test_versions_are_named_in_order():
     assert join_versions({"b": 2, "a": 10}) == "a version 10, b version 2"
+
+
+def test_a_bell_that_rings_is_followed_by_a_poll_at_once_and_without_it_polls_come_as_usual():
+    async def main():
+        times, rung = [], 0
+        clock = asyncio.get_running_loop().time
+        start = clock()
+
+        async def poll(_retry_held: bool) -> Outcome:
+            times.append(round(clock() - start, 1))
+            return Outcome("unchanged", "", {})
+
+        poller = Poller(poll, 10.0, Counter(), lambda: rung)
+        watch = asyncio.create_task(poller.run())
+        await asyncio.sleep(3)
+        assert times == []
+        rung = 1
+        await asyncio.sleep(0.5)
+        assert len(times) == 1 and times[0] < 3.5
+        await asyncio.sleep(11)
+        assert len(times) == 2
+        watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await watch
+
+    run_virtually(main())

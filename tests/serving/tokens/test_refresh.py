@@ -314,7 +314,7 @@ def test_the_registry_is_polled_whatever_happens(registry):
         assert (await versions(service))["task"] == 2
         assert not service.assembly.polling.done()
 
-    serve(registry, check, TokensSettings(refresh_seconds=0.001))
+    serve(registry, check, TokensSettings(refresh_seconds=0.001, standby_seconds=0.0))
 
 
 async def until(condition) -> None:
