@@ -1,4 +1,4 @@
-"""`pliant`: demo, status, promote, rollback, clean, keys, engine; train, profile, serve, simulate, bench for every system.
+"""`pliant`: demo, status, promote, rollback, watch, clean, keys, engine; train, profile, serve, simulate, bench of a system.
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a target that is missed is exit
 status 1, and 3 where a bench had no time to measure all of them. Heavy imports wait until a command needs them.
@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cli import clean, engine, keys, options, releases
+from cli import clean, engine, keys, options, releases, watch
 from pliant import redaction, systems
 from pliant.errors import InputError, PliantError
 
 if TYPE_CHECKING:
     from serving.launch import Service
+
+WATCH_PARTS = "rollout, quiet or alarms"
 
 Run = Callable[[Namespace], int | None]
 
@@ -60,6 +62,7 @@ def _parser() -> ArgumentParser:
     clean.add_options(cleaning)
     cleaning.set_defaults(run=clean.run)
     releases.commands(commands)
+    watch.command(commands)
     keys.command(commands)
     engine.command(commands)
     for name, (text, add_options, run) in _COMMANDS.items():
@@ -76,6 +79,10 @@ def _command(
         parser = parsers.add_parser(system.name, help=system.summary, description=text)
         add_options(parser, system)
         parser.set_defaults(run=run, command=name)
+    if name == "bench":
+        parser = parsers.add_parser("watch", help="alarms, trials of challengers and rollbacks", description=text)
+        _parts(parser, WATCH_PARTS)
+        parser.set_defaults(run=_bench_watch, command=name)
 
 
 def _refuse(args: Namespace, option: str) -> None:
@@ -95,8 +102,11 @@ def _has(add_options: Callable[[ArgumentParser, systems.System], None], system: 
 
 
 def _bench_options(parser: ArgumentParser, system: systems.System) -> None:
+    _parts(parser, system.part("cli", "options").PARTS)
+
+
+def _parts(parser: ArgumentParser, parts: str) -> None:
     parser.add_argument("--full", action="store_true", help="the long setting of every part, however long it takes")
-    parts = system.part("cli", "options").PARTS
     text = f"run this part alone: {parts}; may be repeated (default: all for which ten minutes are enough)"
     parser.add_argument("--part", action="append", default=[], help=text)
 
@@ -176,6 +186,12 @@ def _simulate(args: Namespace) -> None:
 def _bench(args: Namespace) -> int:
     status: int = systems.system(args.system).part("benchmarks", "bench").bench(args.full, args.part)
     return status
+
+
+def _bench_watch(args: Namespace) -> int:
+    from benchmarks.watch.bench import bench
+
+    return bench(args.full, args.part)
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[ArgumentParser, systems.System], None], Run]] = {

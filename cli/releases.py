@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cli.watch import alarm_lines, read_state
 from pliant import systems
 from pliant.errors import InputError
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from registry.mlflow_store import MlflowRegistry
     from registry.releases import RegistryRelease
 
+DELIVER_SECONDS = 3.0
 METRICS_SHOWN = 6  # of a model
 BY_HAND = "promoted by hand"
 
@@ -53,11 +57,14 @@ def _status(args: Namespace) -> None:
     project = settings.read()
     settings.prepare(project)
     statuses = [status(project, name) for name in names]
+    watched = {name: read_state(project.home, name) for name in names}
     if args.json:
-        print(json.dumps([each.to_dict() for each in statuses], indent=2))
+        print(json.dumps([{**each.to_dict(), "watch": watched[each.system]} for each in statuses], indent=2))
         return
     for number, each in enumerate(statuses):
-        print("\n" * (number > 0) + "\n".join(_lines(each)))
+        state = watched[each.system]
+        drift = [f"  {line}" for line in alarm_lines(state)] if state and each.live else []
+        print("\n" * (number > 0) + "\n".join([*_lines(each), *drift]))
 
 
 def _promote(args: Namespace) -> None:
@@ -97,7 +104,20 @@ def _switch(
     print(f"{system}: release {served.number} is served from now on, instead of release {left.number}.")
     for name, old, new in _differences(left, served):
         print(f"  {name}: {old} -> {new}")
+    _tell(project.home, system, state, served.number, reason)
     print("Services on this machine follow within a second or so, others at their next look at the registry.")
+
+
+def _tell(home: Path, system: str, state: str | None, number: int, reason: str) -> None:
+    """Tell Prefect's server, if there is one, and those who look at the events later."""
+    import os
+
+    from serving.events import CHAMPION, ROLLBACK, Event, EventOutbox, server_of
+
+    outbox = EventOutbox(home, "command", server_of(os.environ))
+    outbox.emit(Event(ROLLBACK if state else CHAMPION, system, {"release": number, "reason": reason}))
+    if not outbox.deliver(within=DELIVER_SECONDS):
+        print(f"pliant: Prefect's server does not answer; the event waits in {home / 'outbox'}", file=sys.stderr)
 
 
 def _differences(left: RegistryRelease, served: RegistryRelease) -> list[tuple[str, str, str]]:

@@ -46,7 +46,9 @@ def prefect_server(settings: Settings, port: int, meanwhile: Callable[[], object
     `meanwhile` is called while it starts.
     """
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
-    with _running("Prefect", command, {}, f"http://{HOST}:{port}/api/health", settings.home, meanwhile):
+    # Kept in memory, as they are by default, leases are lost with the server, and a flow ends that cannot renew its own.
+    leases = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
+    with _running("Prefect", command, leases, f"http://{HOST}:{port}/api/health", settings.home, meanwhile):
         yield f"http://{HOST}:{port}"
 
 

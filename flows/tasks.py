@@ -1,17 +1,23 @@
-"""The kinds of Prefect task that flows are made of, and how its UI shows a release. Knows no system."""
+"""The kinds of Prefect flow and task, and how its UI shows a release. Knows no system.
+
+Every flow and every task has a time limit (flows/watch/limits.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from prefect import Task, task
+from prefect import Flow, Task, flow, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.context import TaskRunContext
 
 from flows import retention, settings
 from flows.release import Release
+from flows.watch import limits
+from flows.watch.events import emit_champion
+from flows.watch.triggered import triggered
 from pliant.errors import RegistryError
 from registry.store import FolderStore
 
@@ -19,9 +25,24 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def system_flow(name: str, system: str) -> Callable[[Callable[P, dict[str, Any]]], Flow[P, dict[str, Any]]]:
+    """A flow that releases a system; its parameter `reason` says why an alarm started it (flows/watch/triggered.py)."""
+
+    def decorate(function: Callable[P, dict[str, Any]]) -> Flow[P, dict[str, Any]]:
+        seconds = limits.read().flow
+        return flow(name=name, validate_parameters=True, timeout_seconds=seconds)(triggered(system, function))
+
+    return decorate
+
+
+def limited_task(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """A task with a time limit."""
+    return task(name=name, timeout_seconds=limits.read().task, **more)
+
+
 def cached_stage(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
     """A task whose result is cached, under its parameter `key`."""
-    return task(name=name, cache_key_fn=_by_key, persist_result=True, result_serializer="json", **more)
+    return limited_task(name, cache_key_fn=_by_key, persist_result=True, result_serializer="json", **more)
 
 
 def download_stage(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -31,12 +52,12 @@ def download_stage(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P,
 
 def gate_task() -> Callable[[Callable[P, R]], Task[P, R]]:
     """A task that judges: never cached, as the champion may have changed."""
-    return task(name="gate", cache_policy=NO_CACHE)
+    return limited_task("gate", cache_policy=NO_CACHE)
 
 
 def publish_task(name: str = "publish") -> Callable[[Callable[P, R]], Task[P, R]]:
     """A task that writes to the registry, and is tried again where that is busy."""
-    return task(name=name, cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=is_transient)
+    return limited_task(name, cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=is_transient)
 
 
 def _by_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
@@ -58,14 +79,15 @@ def refresh_if_missing(stage_task: Any, store: FolderStore, key: str) -> Any:
 
 
 def show_release(system: str, summary: str, released: Release) -> None:
-    """Show in Prefect's UI what was released; `summary`: in Markdown, what the gate said."""
+    """Show in Prefect's UI what was released, and emit the event of a new champion; `summary`: what the gate said."""
     outcome = "promoted" if released.promoted else "not promoted"
     lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
     text = "\n".join([f"# {system}: {outcome}", "", summary, "", *lines])
     create_markdown_artifact(text, key=f"{system}-release", description="What the gate said and what was published")
+    emit_champion(system, released)
 
 
-@task(name="clean", cache_policy=NO_CACHE)
+@limited_task("clean", cache_policy=NO_CACHE)
 def clean(system: str) -> None:
     """Remove what is no longer needed; the last stage of every flow."""
     retention.after_flow(settings.read(), system)

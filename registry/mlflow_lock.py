@@ -42,10 +42,12 @@ def file_lock(database: Path, system: str, wait: float = WAIT_SECONDS) -> Iterat
         raise RegistryError(f"the lock {path} cannot be opened: {error.strerror}") from error
     with file:
         _wait_for(lambda: _lock_file(file), wait, lambda: f"{path} is held by {_owner_in(file)}")
+        changed = path.stat().st_mtime_ns
         file.seek(0)
         file.truncate()
         file.write(_owner())
         file.flush()
+        os.utime(path, ns=(changed, changed))  # nothing is released yet
         try:
             yield lambda: None
         finally:

@@ -13,6 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from pliant.fallbacks import Fallback
 from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, JournalEntry, Launch, Restarted
 from serving.answers import Completed, Rejected
+from serving.arms import is_copy
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -90,7 +91,7 @@ class Metrics:
         """Count one entry of the journal; `setting_name` gives the label of a launch's setting."""
         self._observe_tenants(entry)
         match entry.event:
-            case Arrived(request):
+            case Arrived(request) if not is_copy():
                 self._arrivals.labels(request.task).inc()
             case Finished(_, seconds, results) if results:
                 self._run.observe(seconds)
@@ -108,7 +109,7 @@ class Metrics:
 
     def _observe_tenants(self, entry: JournalEntry) -> None:
         """Count who had the devices, and whose requests were answered or dropped, where requests name a tenant."""
-        if isinstance(entry.event, Arrived) and entry.event.request.tenant:
+        if isinstance(entry.event, Arrived) and entry.event.request.tenant and not is_copy():
             self._owners[entry.event.request.id] = self._tenants.label(entry.event.request.tenant)
         if not self._owners and not self._launched:
             return
@@ -132,7 +133,9 @@ class Metrics:
                     self._tenants.ended(self._owners.pop(request), outcome)
 
     def answered(self, task: str, answer: Completed | Rejected) -> None:
-        """Count how one request ended."""
+        """Count how one request ended, unless it is a copy, whose answer nobody gets."""
+        if is_copy():
+            return
         match answer:
             case Completed():
                 self._outcomes.labels(task, "on_time" if answer.on_time else "late").inc()
@@ -141,7 +144,9 @@ class Metrics:
                 self._outcomes.labels(task, f"dropped_{reason}").inc()
 
     def originated(self, task: str, origin: Mapping[str, object]) -> None:
-        """Count an answer by its origin; a label that `origin` lacks is empty."""
+        """Count an answer by its origin, unless it is a copy's; a label that `origin` lacks is empty."""
+        if is_copy():
+            return
         self._answers.labels(task, *(str(origin.get(label, "")) for label in self._origins)).inc()
 
     def died_idle(self) -> None:
@@ -154,6 +159,8 @@ class Metrics:
         self._refreshes.labels(outcome).inc()
 
     def errored(self, code: str, number: int = 1) -> None:
+        if is_copy():
+            return
         self._errors.labels(code).inc(number)
 
     def waiting(self, count: int) -> None:

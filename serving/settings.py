@@ -25,6 +25,7 @@ OTHERS = (
     "PLIANT_ROLLOUT",
     "PLIANT_FLOW_HOURS",
     "PLIANT_TASK_HOURS",
+    "PLIANT_ALARM_MINUTES",
     "PLIANT_ALERT_WEBHOOK",
 )
 """Variables that are no field of Settings: the service's system, and what flows read, whose environment may be the same."""
@@ -39,7 +40,14 @@ class Settings:
 
     SYSTEM: ClassVar[str]
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {}
-    POSITIVE: ClassVar[tuple[str, ...]] = ("max_body_bytes", "max_waiting", "max_deadline", "launch_limit", "threads")
+    POSITIVE: ClassVar[tuple[str, ...]] = (
+        "max_body_bytes",
+        "max_waiting",
+        "max_deadline",
+        "launch_limit",
+        "threads",
+        "watch_burn_in",
+    )
 
     registry_uri: str = "sqlite:///mlruns/mlflow.db"
     experiment: str = ""  # of MLflow; a subclass sets its own (registry/names.py)
@@ -48,6 +56,17 @@ class Settings:
     home: Path = Path(".pliant")  # files that flows and services leave for each other
     refresh_seconds: float = 30.0  # between two polls of the registry; 0: none
     standby_seconds: float = 600.0  # that the former champion's models stay loaded, so that going back takes no time
+    webhook_url: str = ""  # by which a tracking server reaches POST /registry-events of this service; empty: it polls
+    webhook_secret: str = ""  # that the tracking server signs its messages with
+    watch_seconds: float = 5.0  # between two looks at what was seen, for signs of a change; 0: not watched
+    watch_burn_in: int = 5000  # answers from which a release's usual traffic is learnt
+    try_challengers: bool = True  # try what waits in the registry on real requests before it is served
+    trial_copied: float = 0.1  # share of the requests, copies of which go to a challenger in shadow
+    trial_copies: int = 500  # that are compared before it answers clients; 0: none
+    trial_steps: str = "0.01,0.05,0.2,0.5,1"  # shares of the requests that it answers, one after the other
+    trial_requests: int = 150  # that it answers at least at each step
+    trial_seconds: float = 300.0  # that each step lasts at least
+    trial_hours: float = 24.0  # after which one that is undecided is taken back
     device: str = "auto"  # the GPU where there is one, else the CPU; several, by commas, go to the workers in turn
     threads: int | None = None  # of torch in a device process; None: torch's own choice
     any_profile: bool = False  # also serve with a profile of another class of device
@@ -79,6 +98,8 @@ class Settings:
             raise InputError(
                 _variable("standby_seconds"), self.standby_seconds, "0 for no standby, or positive and finite"
             )
+        if not 0 <= self.watch_seconds < float("inf"):
+            raise InputError(_variable("watch_seconds"), self.watch_seconds, "0 for no watch, or positive and finite")
         if self.spare < 0:
             raise InputError(_variable("spare"), self.spare, "0 for no process that stands by, or how many do")
         for name in self.POSITIVE:

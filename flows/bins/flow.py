@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
 from prefect.artifacts import create_table_artifact
 
 from flows import settings
@@ -29,7 +28,16 @@ from flows.gate import to_markdown
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, open_registry
-from flows.tasks import cached_stage, clean, download_stage, gate_task, publish_task, refresh_if_missing, show_release
+from flows.tasks import (
+    cached_stage,
+    clean,
+    download_stage,
+    gate_task,
+    publish_task,
+    refresh_if_missing,
+    show_release,
+    system_flow,
+)
 from pliant.bins.artifact import Bins
 from registry.store import FolderStore
 
@@ -78,13 +86,17 @@ def release(
     return released
 
 
-@flow(name="bins", validate_parameters=True)
-def bins(config: str | None = None, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
+@system_flow("bins", "bins")
+def bins(
+    config: str | None = None, overrides: dict[str, Any] | None = None, reason: str | None = None
+) -> dict[str, Any]:
     """Get encoders, compile and profile them, choose bins, judge and publish the bins system.
 
-    `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/bins/config.py).
+    `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/bins/config.py);
+    `reason`: the alarm that started it (see flows/watch).
     Returns what was released: model name -> version, and whether everything was promoted.
     """
+    del reason  # flows/watch/triggered.py acts on it
     flow_config = bins_config.read(Path(config) if config else None, overrides)
     check_device(flow_config)  # before anything is trained
     half_of(flow_config.arithmetic, flow_config.device)

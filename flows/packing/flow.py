@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
 from prefect.artifacts import create_table_artifact
 
 from flows import settings
@@ -29,7 +28,16 @@ from flows.packing.publish import publish
 from flows.packing.stages import ModelResults
 from flows.progress import stage
 from flows.release import Release, open_registry
-from flows.tasks import cached_stage, clean, download_stage, gate_task, publish_task, refresh_if_missing, show_release
+from flows.tasks import (
+    cached_stage,
+    clean,
+    download_stage,
+    gate_task,
+    publish_task,
+    refresh_if_missing,
+    show_release,
+    system_flow,
+)
 from registry.store import FolderStore
 from training.packing.corpus import Corpus
 
@@ -82,13 +90,17 @@ def release(config: PackingFlowConfig, results: ModelResults, verdict: Verdict, 
     return released
 
 
-@flow(name="packing", validate_parameters=True)
-def packing(config: str | None = None, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
+@system_flow("packing", "packing")
+def packing(
+    config: str | None = None, overrides: dict[str, Any] | None = None, reason: str | None = None
+) -> dict[str, Any]:
     """Get a generator, observe and predict its lengths, profile, plan, judge and publish the packing system.
 
-    `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/packing/config.py).
+    `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/packing/config.py);
+    `reason`: the alarm that started it (see flows/watch).
     Returns what was released: model name -> version, and whether it was promoted.
     """
+    del reason  # flows/watch/triggered.py acts on it
     flow_config = packing_config.read(Path(config) if config else None, overrides)
     check_device(flow_config)  # before anything is trained
     store = FolderStore(settings.read().store)

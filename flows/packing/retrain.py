@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
 from prefect.artifacts import create_table_artifact
 
 from flows import settings
@@ -35,7 +34,8 @@ from flows.packing.reprofile import config_of
 from flows.packing.stages import load_observed, load_plan, load_predictor
 from flows.progress import stage
 from flows.release import Release, open_registry
-from flows.tasks import cached_stage, publish_task, refresh_if_missing
+from flows.tasks import cached_stage, publish_task, refresh_if_missing, system_flow
+from flows.watch.triggered import follow_up
 from pliant.errors import RegistryError
 from registry.store import FolderStore
 
@@ -72,19 +72,26 @@ def release(
     return released
 
 
-@flow(name="packing-retrain", validate_parameters=True)
+@system_flow("packing-retrain", "packing")
 def packing_retrain(
-    observed: str | None = None, config: str | None = None, overrides: dict[str, Any] | None = None
+    observed: str | None = None,
+    config: str | None = None,
+    overrides: dict[str, Any] | None = None,
+    reason: str | None = None,
 ) -> dict[str, Any]:
     """Train the champions' predictors further on the outputs that a service observed; judge and publish.
 
     `observed`: a file that it wrote, named after its model unless there is only one (default: every champion's file in
     PLIANT_HOME); `config` and `overrides`: as for the packing flow, of which `lengths.held_out`, `retrain`, `gate` and
-    `device` count here. Returns what was released.
+    `device` count here. With a `reason`, the alarm that started it, the packing flow follows where too little was observed
+    to learn from. Returns what was released.
     """
     flow_config = packing_config.read(Path(config) if config else None, overrides)
     files = _files(Path(observed) if observed else None)
-    return merged([_retrain(flow_config, load_champion(name), path) for name, path in files.items()]).to_dict()
+    released = merged([_retrain(flow_config, load_champion(name), path) for name, path in files.items()])
+    if reason and not released.versions:
+        follow_up("packing/nightly", reason)
+    return released.to_dict()
 
 
 def _files(observed: Path | None) -> dict[str, Path]:

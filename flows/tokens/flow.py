@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
 from prefect.artifacts import create_table_artifact
 
 from flows import settings
@@ -18,7 +17,16 @@ from flows.device import check_device
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release
-from flows.tasks import cached_stage, clean, download_stage, gate_task, publish_task, refresh_if_missing, show_release
+from flows.tasks import (
+    cached_stage,
+    clean,
+    download_stage,
+    gate_task,
+    publish_task,
+    refresh_if_missing,
+    show_release,
+    system_flow,
+)
 from flows.tokens import config as tokens_config
 from flows.tokens import stages
 from flows.tokens.champions import load_champion
@@ -87,13 +95,17 @@ def trained(
     return backbone, tasks, profiled
 
 
-@flow(name="tokens", validate_parameters=True)
-def tokens(config: str | None = None, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
+@system_flow("tokens", "tokens")
+def tokens(
+    config: str | None = None, overrides: dict[str, Any] | None = None, reason: str | None = None
+) -> dict[str, Any]:
     """Train, profile, judge and publish the tokens system.
 
-    `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/tokens/config.py).
+    `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/tokens/config.py);
+    `reason`: the alarm that started it (see flows/watch).
     Returns what was released: model name -> version, and whether it was promoted.
     """
+    del reason  # flows/watch/triggered.py acts on it
     flow_config = tokens_config.read(Path(config) if config else None, overrides)
     check_device(flow_config)  # before anything is trained
     store = FolderStore(settings.read().store)

@@ -13,15 +13,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
-
 import profiling.tokens.loading
 from flows import settings
 from flows.config import check_distinct
 from flows.keys import StageResult, stage_key
 from flows.progress import stage
 from flows.release import Release, open_registry
-from flows.tasks import cached_stage, publish_task, refresh_if_missing
+from flows.tasks import cached_stage, publish_task, refresh_if_missing, system_flow
 from flows.tokens import config as tokens_config
 from flows.tokens import stages
 from flows.tokens.config import TokensFlowConfig, VariantConfig
@@ -78,7 +76,7 @@ def release(results: dict[str, StageResult], store: FolderStore) -> Release:
     return Release(True, "variants are a baseline and pass none", versions, tuple(new), run.id)
 
 
-@flow(name="tokens-variants", validate_parameters=True)
+@system_flow("tokens-variants", "tokens")
 def variants(config: str | None = None, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
     """Train, profile and publish the variants that the settings name; arguments and result as of the flow `tokens`."""
     flow_config = tokens_config.read(Path(config) if config else None, overrides)

@@ -27,6 +27,7 @@ from serving.lifecycle.artifacts import Registry, open_registry
 from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
 from serving.lifecycle.refresh import Source
 from serving.metrics import Metrics
+from serving.watch.watcher import WatchMetrics
 from serving.workers.device_plan import DevicePlan
 from serving.workers.devices import SameDevice, check_devices, device_of
 from serving.workers.resources import Resources
@@ -71,6 +72,8 @@ async def assemble(
         lambda refresher: BinsEndpoint(settings, refresher, metrics, clock),
         settings,
         metrics,
+        clock,
+        watched=WatchMetrics(counted),
         close=close,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -14,16 +15,21 @@ from pliant.errors import InputError
 from pliant.models.text import USUAL
 from serving.answers import Completed, Rejected
 from serving.bins.catalog import Catalog, ServedEncoder, ServedStream
+from serving.bins.judge import BinsJudge
 from serving.bins.messages import UnpooledPayload
 from serving.bins.reading import Token, TokenReader, Tokens
 from serving.bins.request import Answer, Encoder, Input, TextRequest, TokenIds, TokensRequest, is_reranker
 from serving.bins.settings import BinsSettings
+from serving.bins.watched import BinsWatch
+from serving.clock import Clock
 from serving.http import tei
 from serving.http.api_errors import ApiError, api_error_of_drop
 from serving.http.json_body import shorten
 from serving.http.routing import select, unknown_task
 from serving.lifecycle.endpoint import Endpoint, described_devices
 from serving.lifecycle.generation import Generation
+from serving.lifecycle.refresh import Refresher
+from serving.metrics import Metrics
 from serving.window import run_each, width
 
 WRONG_HEAD = {
@@ -34,6 +40,8 @@ WRONG_HEAD = {
 """TEI's error message, by what the encoder cannot do."""
 ORIGINS = ("stream_version", "bin")
 """Labels of the metric pliant_answers."""
+
+JUDGE = BinsJudge()
 
 MAX_UNPOOLED = 4096  # tokens of a request that get an embedding each: some 20 MB as JSON, at a width of 384
 AT_ONCE = 16 * 1024  # characters of a request that are tokenized before other requests have a turn
@@ -46,12 +54,17 @@ class Handler:
     served: ServedStream
     reader: TokenReader
     shapes: Sequence[str]  # names of all streams' shapes, by a launch's setting
+    first: int = 0  # setting of the stream's own first shape
 
 
 def handlers_of(catalog: Catalog) -> dict[str, Handler]:
     """Return the streams of a catalog with their tokenizers. Raises `ArtifactError` for an unusable tokenizer."""
     shapes = [bin_name(shape) for _, shape in catalog.shapes]
-    return {name: Handler(served, _reader(served.encoder), shapes) for name, served in catalog.streams.items()}
+    owners = [name for name, _ in catalog.shapes]
+    return {
+        name: Handler(served, _reader(served.encoder), shapes, owners.index(served.bins.name))
+        for name, served in catalog.streams.items()
+    }
 
 
 def _reader(encoder: ServedEncoder) -> TokenReader:
@@ -65,6 +78,12 @@ def bin_name(shape: Shape) -> str:
 
 class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
     """Embeds and classifies texts."""
+
+    def __init__(
+        self, settings: BinsSettings, refresher: Refresher[Catalog, Handler], metrics: Metrics, clock: Clock
+    ) -> None:
+        super().__init__(settings, refresher, metrics, clock)
+        self._watch = BinsWatch(self.seen, settings.watch_burn_in)
 
     def tasks(self) -> Sequence[str]:
         """Return the names of the streams."""
@@ -98,6 +117,9 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
 
         Raises `ApiError` if any text gets no output.
         """
+        return await self.tried(partial(self._run, request), arrived, JUDGE)
+
+    async def _run(self, request: TextRequest, arrived: float) -> Answer:
         results = None
         while results is None:
             present, handler, tokens = await self._read(request)
@@ -111,6 +133,9 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         rejected = [result for result in results if isinstance(result, Rejected)]
         if rejected:
             raise api_error_of_drop(rejected[0], limit)
+        if not request.unpooled:
+            for text, result in zip(tokens, completed, strict=True):
+                self._count_seen(request.task, handler, len(text.ids), result)
         return Answer(
             encoder=handler.served.encoder,
             version=handler.served.version,
@@ -143,14 +168,14 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
             return [await submit(tokens[0])]
         shapes = present.handlers[request.task].served.bins.shapes
         most = width(self.settings.workers, max(shape.batch for shape in shapes))
-        results = await run_each(tokens, submit, most, lambda: not rejected and present is self._generations.present)
+        results = await run_each(tokens, submit, most, lambda: not rejected and present is self._generations.chosen)
         known = [result for result in results if result is not None]
         return known if rejected or len(known) == len(tokens) else None
 
     async def _read(self, request: TextRequest) -> tuple[Generation[Catalog, Handler], Handler, list[Tokens]]:
         """Return the present generation, the request's handler there, and the tokens of all texts."""
         while True:
-            present, handler = self._generations.present, self._handler(request.task)
+            present, handler = self._generations.chosen, self._handler(request.task)
             tokens, read = [], 0
             for text in request.texts:
                 if read > AT_ONCE:
@@ -158,7 +183,7 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
                     read = 0
                 tokens.append(self._tokens(handler, request, text))
                 read += len(text.ids) if isinstance(text, TokenIds) else len(text[0]) + len(text[1] or "")
-            if present is self._generations.present:
+            if present is self._generations.chosen:
                 return present, handler, tokens
 
     def _tokens(self, handler: Handler, request: TextRequest, text: Input) -> Tokens:
@@ -192,10 +217,14 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
 
     def _handler(self, task: str) -> Handler:
         """Return a stream of the present generation, which may lack one that was selected before."""
-        served = self._generations.present.handlers
+        served = self._generations.chosen.handlers
         if task not in served:
             raise unknown_task(task, "task", served)
         return served[task]
+
+    def _count_seen(self, task: str, handler: Handler, length: int, result: Completed) -> None:
+        served = handler.served
+        self._watch.count(task, served.encoder, served.bins, result.setting - handler.first, length, result)
 
     def _count(self, task: str, handler: Handler, result: Completed | Rejected) -> None:
         self.metrics.answered(task, result)

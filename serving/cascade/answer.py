@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pliant.cascade.answered import Answered
-from pliant.cascade.route import confidence
+from pliant.outcomes.answered import Answered
 from serving.answers import Completed
 from serving.cascade.reading import TextInProgress
 
@@ -48,6 +47,8 @@ def to_answered(progress: TextInProgress, completed: Completed, tenant: str) -> 
         tolerance=cascade.tolerance,
         classes=cascade.classes,
         tenant=tenant,
+        former_levels=tuple(levels_run(progress)[:-1]),
+        former=tuple(progress.former),
     )
 
 
@@ -68,7 +69,7 @@ def versions(progress: TextInProgress) -> dict[str, Any]:
 
 def confidence_of(progress: TextInProgress) -> float:
     """Return the calibrated probability that the answer is correct (a regression: within the tolerance)."""
-    return round(float(confidence(progress.answer, not progress.handler.cascade.classes)[0]), 6)
+    return progress.confidence
 
 
 def _label(progress: TextInProgress) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from serving.cascade import oip
-from serving.cascade.outcomes import read_outcome, take_all
 from serving.cascade.request import Endpoint, TextRequest, read_request
 from serving.cascade.schemas import (
     Alarm,
@@ -22,22 +21,19 @@ from serving.cascade.schemas import (
     Prediction,
     Status,
     TaskList,
-    alarm_id,
     errors,
-    outcome_body,
     outcome_responses,
     request_body,
 )
 from serving.cascade.tei import add_tei
 from serving.http import tei
-from serving.http.access.roles import check_admin, client_of
 from serving.http.api_errors import ErrorShape, error_response, json_response
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
-from serving.http.json_body import check_type, read_body
-from serving.http.large_body import parse
 from serving.http.oip import routes
 from serving.http.oip.response import shape_of
 from serving.http.routing import arrival
+from serving.outcomes.routes import Documented, add_outcomes
+from serving.outcomes.schemas import outcome_body
 
 
 def create_app(swagger: Path) -> FastAPI:
@@ -66,28 +62,16 @@ def _add_routes(app: FastAPI) -> None:
         responses={200: {"model": Prediction}, **errors(400, 404, 413, 415, 422, 429, 500, 503)},
         openapi_extra=request_body(),
     )
-    app.add_api_route(
-        "/outcomes",
-        _outcomes,
-        methods=["POST"],
-        summary="Report the right label of an earlier answer",
-        responses=outcome_responses(),
-        openapi_extra=outcome_body(),
-    )
-    app.add_api_route(
-        "/outcomes/alarms",
-        _alarms,
-        methods=["GET"],
-        summary="List the promises that were found broken, with the labels that led to it",
-        responses={200: {"model": AlarmList}, **errors(403)},
-    )
-    app.add_api_route(
-        "/outcomes/alarms/{id}",
-        _take_back,
-        methods=["DELETE"],
-        summary="Take an alarm back, if its labels were false: the promise is tested anew",
-        responses={200: {"model": Alarm}, **errors(403, 404, 415)},
-        openapi_extra=alarm_id(),
+    add_outcomes(
+        app,
+        Documented(
+            body=outcome_body("positive"),
+            responses=outcome_responses(),
+            alarm=Alarm,
+            alarms=AlarmList,
+            admin=errors(403),
+            unknown=errors(403, 404, 415),
+        ),
     )
     app.add_api_route("/tasks", _tasks, methods=["GET"], summary="List the tasks", responses={200: {"model": TaskList}})
     add_refresh(app)
@@ -105,27 +89,6 @@ def _with_cleaned(prediction: dict[str, Any], body: TextRequest) -> dict[str, An
     """Return the prediction with the number of characters that were cleaned in each text."""
     answers = [{**answer, "cleaned": count} for answer, count in zip(prediction["answers"], body.cleaned, strict=True)]
     return {**prediction, "answers": answers}
-
-
-async def _outcomes(request: Request) -> Response:
-    endpoint: Endpoint = endpoint_of(request)
-    client = client_of(request)
-    check_type(request, ("application/json",), "application/json")
-    value = await parse(request, await read_body(request, endpoint.settings.max_body_bytes))
-    if not isinstance(value, list):
-        return json_response(endpoint.outcome(*read_outcome(value), client))
-    status, content = take_all(value, lambda id, label: endpoint.outcome(id, label, client))
-    return json_response(content, status)
-
-
-async def _alarms(request: Request) -> Response:
-    check_admin(request, "see alarms")
-    return json_response({"alarms": endpoint_of(request).alarms()})
-
-
-async def _take_back(request: Request) -> Response:
-    client = check_admin(request, "take an alarm back")
-    return json_response(endpoint_of(request).take_back(request.path_params["id"], client))
 
 
 async def _tasks(request: Request) -> Response:

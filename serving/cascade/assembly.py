@@ -13,7 +13,6 @@ from registry.names import CASCADE_PREFIX
 from serving.cascade.catalog import Catalog, load_catalog
 from serving.cascade.endpoint import ORIGINS, CascadeEndpoint
 from serving.cascade.messages import CascadeBuild, ModelBuild
-from serving.cascade.outcomes import Outcomes
 from serving.cascade.reading import Handler, handler_of, read
 from serving.cascade.settings import CascadeSettings
 from serving.clock import loop_clock
@@ -22,11 +21,16 @@ from serving.lifecycle.artifacts import Registry, open_registry
 from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
 from serving.lifecycle.refresh import Source
 from serving.metrics import Metrics
+from serving.outcomes.outcomes import open_outcomes
+from serving.watch.watcher import WatchMetrics
 from serving.workers.device_plan import DevicePlan
 from serving.workers.devices import SameDevice, check_devices, device_of
 from serving.workers.worker import ProcessWorker
 
 WARM_BATCHES = (1, 16)  # every classifier runs these batch sizes before the first request
+FORMER = (
+    3  # levels before the one that answered, of which a label's record says what they gave; further ones are left out
+)
 
 
 def check(settings: CascadeSettings) -> None:
@@ -50,15 +54,18 @@ async def assemble(
     counted: CollectorRegistry = REGISTRY,
 ) -> Assembly[CascadeEndpoint, Catalog, Handler]:
     """Return a running service, whose models have run. Raises `PliantError`."""
-    clock, metrics = loop_clock(), Metrics("model", ORIGINS, counted)
-    outcomes = Outcomes(counted)
+    clock, metrics, source = loop_clock(), Metrics("model", ORIGINS, counted), source_of(settings, registry)
+    outcomes = open_outcomes(settings, counted, former=FORMER)
     return await assembly.assemble(
-        source_of(settings, registry),
+        source,
         generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings)),
         SameDevice("tasks", settings.any_profile),
         lambda refresher: CascadeEndpoint(settings, refresher, metrics, outcomes, clock),
         settings,
         metrics,
+        clock,
+        watched=WatchMetrics(counted),
+        close=outcomes.close,
     )
 
 

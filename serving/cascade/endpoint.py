@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from pliant.cascade.route import choose, number_of
-from serving.answers import Rejected
+from pliant.outcomes.figures import Figures
+from serving.answers import Completed, Rejected
+from serving.arms import is_copy
 from serving.cascade import answer
 from serving.cascade.catalog import Catalog
 from serving.cascade.described import described
-from serving.cascade.outcomes import Outcomes
-from serving.cascade.reading import Handler, begin
+from serving.cascade.judge import CascadeJudge
+from serving.cascade.reading import Handler, TextInProgress, begin
 from serving.cascade.request import TextRequest
 from serving.cascade.settings import CascadeSettings
+from serving.cascade.watched import CascadeWatch
 from serving.client import ANYBODY, Client
 from serving.clock import Clock
 from serving.http.api_errors import api_error_of, api_error_of_drop, error_content
@@ -24,8 +29,10 @@ from serving.http.routing import unknown_task
 from serving.lifecycle.endpoint import Endpoint, described_devices
 from serving.lifecycle.refresh import Refresher
 from serving.metrics import Metrics
+from serving.outcomes.outcomes import Outcomes, broken_event
 from serving.window import run_each, width
 
+JUDGE = CascadeJudge()
 ORIGINS = ("task_version", "candidate", "level", "reason")
 """Labels of the metric pliant_answers."""
 
@@ -53,12 +60,17 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
         self._outcomes, self._draw = outcomes, random.Random().random
+        self._watch = CascadeWatch(self.seen, settings.watch_burn_in)
+        outcomes.on_broken = self._on_broken
 
     async def predict(self, request: TextRequest, arrived: float) -> dict[str, Any]:
         """Return an answer or an error for each text, in order; deadlines count from `arrived`, on this endpoint's clock.
 
         Raises `ApiError` or `InputError` if no text has an answer: overload, an unknown task, an accuracy out of reach.
         """
+        return await self.tried(partial(self._predict, request), arrived, JUDGE)
+
+    async def _predict(self, request: TextRequest, arrived: float) -> dict[str, Any]:
         cascade = self._choose(request)[0].cascade
         most = width(self.settings.workers, max(level.latency.batches[-1] for level in cascade.levels))
 
@@ -84,7 +96,7 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
 
     async def _answer(self, request: TextRequest, text: tuple[str, str | None], arrived: float) -> dict[str, Any]:
         """Return the answer for one text. Nothing is awaited between choosing a generation and submitting to its driver."""
-        driver, (handler, number) = self._generations.present.driver, self._choose(request)
+        driver, (handler, number) = self._generations.chosen.driver, self._choose(request)
         progress = begin(handler, number, *text, self._draw)
         left = request.deadline - (self.now - arrived)
         submitted = driver.submit(
@@ -102,10 +114,20 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         if isinstance(result, Rejected):
             raise api_error_of_drop(result, request.deadline)
         content = answer.answer(uuid4().hex, progress, result)
-        self._outcomes.remember(content["id"], answer.to_answered(progress, result, request.client.tenant))
+        self._remember(content["id"], progress, result, request.client)
         labels = {"task_version": content["versions"]["task"], **{name: content[name] for name in ORIGINS[1:]}}
         self.metrics.originated(request.task, labels)
+        self._watch.count(request.task, handler, text, content)
         return content
+
+    def _remember(self, id: str, progress: TextInProgress, result: Completed, client: Client) -> None:
+        """Remember an answer until its label comes, and where the settings say so, the text as well; of a copy nothing."""
+        if is_copy():
+            return
+        self._outcomes.remember(id, answer.to_answered(progress, result, client.tenant))
+        if self._outcomes.keeps_inputs:
+            texts = [text for text in progress.original if text is not None]
+            self._outcomes.keep_input(id, progress.handler.cascade.task, "json", json.dumps(texts).encode())
 
     def _to_dict(self, result: dict[str, Any] | Exception) -> dict[str, Any]:
         """Return an answer, or an error as its text's entry in the list of answers."""
@@ -116,7 +138,7 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         return error_content(api_error)
 
     def _handler(self, task: str) -> Handler:
-        handlers = self._generations.present.handlers
+        handlers = self._generations.chosen.handlers
         if task not in handlers:
             raise unknown_task(task, "task", handlers)
         return handlers[task]
@@ -128,7 +150,12 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
 
     def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
         """Record the right label of an earlier answer. Raises as `Outcomes.take`."""
-        return self._outcomes.take(id, label, client)
+        taken = self._outcomes.take(id, label, client)
+        self.labelled(id, label)
+        return taken
+
+    def _on_broken(self, figures: Figures) -> None:
+        self.tell("promise", broken_event(figures))
 
     def alarms(self) -> list[dict[str, Any]]:
         """Return the alarms over broken promises."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pliant.cascade.artifact import Candidate, Cascade
 from pliant.cascade.prune import kept_words
-from pliant.cascade.route import Rows, answers, combine, judge
+from pliant.cascade.route import Rows, answers, combine, confidence, judge
 from pliant.models.text import Reader, Reading, Span, shorten
 from pliant.protocol import Result
 from serving.answers import Pending
@@ -60,6 +60,9 @@ class TextInProgress:
     truncated: bool = False  # a level that ran has not read all of its text
     dropped: tuple[Span, ...] = ()  # words of `original` that the last level did not read
     next_dropped: tuple[Span, ...] = ()  # further words that the next level does not read
+    former: list[tuple[str | float, float]] = field(
+        default_factory=list
+    )  # label and confidence after each former level
     positions: tuple[_Position, ...] = ()  # of the words of `text` in `original`; empty: the same as in `text`
 
     @property
@@ -70,11 +73,24 @@ class TextInProgress:
     def length(self) -> int:
         return len(self.reading.ids)
 
+    @property
+    def label(self) -> str | float:
+        """Return the class that is the most probable after the levels that ran, or in a regression the value."""
+        classes, answer_K = self.handler.cascade.classes, self.answer[0]
+        return classes[int(answer_K.argmax())] if classes else float(answer_K[0])
+
+    @property
+    def confidence(self) -> float:
+        """Return the calibrated probability that `label` is correct (a regression: within the tolerance)."""
+        return round(float(confidence(self.answer, not self.handler.cascade.classes)[0]), 6)
+
     def take(self, logits: NDArray[np.float32]) -> float:
         """Take a level's output. Return the gain expected of the next level; NaN: the text is answered."""
         cascade, candidate, done = self.handler.cascade, self.candidate, self.levels_done
         level = cascade.levels[candidate.levels[done]]
         answer = answers(level, cascade.tolerance, logits[None], np.array([self.length]))
+        if done:
+            self.former.append((self.label, self.confidence))
         self.answer = combine(candidate.gates[done - 1], self.answer, answer) if done else answer
         self.truncated = self.truncated or self.reading.truncated
         self.dropped, self.next_dropped = self.dropped + self.next_dropped, ()

@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.cascade.outcomes import MAX_LABELS
 from serving.http.schemas import (
     BATCH,
     CUT,
@@ -21,6 +20,8 @@ from serving.http.schemas import (
     ServingDevice,
     TeiError,
 )
+from serving.outcomes import schemas as outcomes
+from serving.outcomes.schemas import Promise, RefusedOutcome, Report, ReportedLabel, Tally
 
 
 class Word(BaseModel):
@@ -145,14 +146,6 @@ class Status(CommonStatus):
     outcomes: list[Figures]
 
 
-class Promise(BaseModel):
-    promised: float | None
-    accuracy: float | None
-    labels: int
-    evidence: float
-    broken: bool
-
-
 class TakenOutcome(BaseModel):
     """The answer to one label."""
 
@@ -166,33 +159,12 @@ class TakenOutcome(BaseModel):
     promise: Promise = Field(description="the promise with this label counted")
 
 
-class RefusedOutcome(ErrorAnswer):
-    id: str | None = Field(description="as it was given, if it is a text")
-
-
 class TakenOutcomes(BaseModel):
     """The answer to a list of labels: each is taken or refused by itself."""
 
     taken: int
     refused: int
     outcomes: list[TakenOutcome | RefusedOutcome] = Field(description="in the order of the list")
-
-
-class Tally(BaseModel):
-    correct: int
-    wrong: int
-
-
-class Report(BaseModel):
-    tenant: str
-    key: str = Field(description="id of the key; empty where the service has no keys")
-    at: float = Field(description="seconds since 1970")
-
-
-class ReportedLabel(Report):
-    id: str = Field(description="of the answer")
-    label: str | float
-    correct: bool
 
 
 class Alarm(Figures):
@@ -278,15 +250,6 @@ _EXAMPLES: Mapping[str, Any] = {
     "several": {"summary": "Several, with targets", "value": {"texts": ["Good.", "Bad."], "accuracy": 0.9}},
     "pair": {"summary": "A pair", "value": {"task": "paraphrase", "text": ["It rains.", "Rain is falling."]}},
 }
-_OUTCOME = {
-    "type": "object",
-    "required": ["id", "label"],
-    "additionalProperties": False,
-    "properties": {
-        "id": {"type": "string", "minLength": 1, "description": "id of the answer"},
-        "label": {"oneOf": [{"type": "string"}, {"type": "number"}], "description": "the right label"},
-    },
-}
 _TEI: Mapping[str, Any] = {
     "type": "object",
     "required": ["inputs"],
@@ -314,22 +277,12 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def outcome_responses() -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of outcomes. A list of labels that all fail has the status of the first."""
-    single = errors(400, 404, 409, 413, 415, 422, 429)
-    many: dict[int | str, dict[str, Any]] = {
-        status: {**single[status], "model": ErrorAnswer | TakenOutcomes} for status in (404, 409, 422, 429)
-    }
-    return {200: {"model": TakenOutcome | TakenOutcomes}, **single, **many}
+    return outcomes.outcome_responses(errors(400, 404, 409, 413, 415, 422, 429), TakenOutcome, TakenOutcomes)
 
 
 def request_body() -> dict[str, Any]:
     """Return the `openapi_extra` of predict."""
     return _body({"schema": _REQUEST, "examples": _EXAMPLES})
-
-
-def outcome_body() -> dict[str, Any]:
-    """Return the `openapi_extra` of outcomes."""
-    many = {"type": "array", "items": _OUTCOME, "minItems": 1, "maxItems": MAX_LABELS}
-    return _body({"schema": {"oneOf": [_OUTCOME, many]}, "example": {"id": "5f3a-17", "label": "positive"}})
 
 
 def tei_body() -> dict[str, Any]:
@@ -340,11 +293,6 @@ def tei_body() -> dict[str, Any]:
 def task_parameter() -> list[dict[str, Any]]:
     """Return the `parameters` of a route with a task in its path."""
     return [{"name": "task", "in": "path", "required": True, "schema": {"type": "string"}}]
-
-
-def alarm_id() -> dict[str, Any]:
-    """Return the `openapi_extra` of a route with the id of an alarm in its path."""
-    return {"parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]}
 
 
 def tei_responses(path: str) -> dict[int | str, dict[str, Any]]:

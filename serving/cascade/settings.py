@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from registry import names
-from serving.settings import Settings, check_margin
+from serving.outcomes.settings import OutcomeSettings
+from serving.settings import check_margin
 
 PLACEMENTS = ("shared", "own")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CascadeSettings(Settings):
+class CascadeSettings(OutcomeSettings):
     """The settings of the cascade service."""
 
     SYSTEM: ClassVar[str] = "cascade"
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"placement": PLACEMENTS}
-    POSITIVE: ClassVar[tuple[str, ...]] = (*Settings.POSITIVE, "workers", "max_texts")
+    POSITIVE: ClassVar[tuple[str, ...]] = (*OutcomeSettings.POSITIVE, "workers", "max_texts")
 
     experiment: str = names.experiment("cascade")
     workers: int = 1  # devices
@@ -27,7 +28,7 @@ class CascadeSettings(Settings):
     max_texts: int = 256  # in one request
 
     def __post_init__(self) -> None:
-        Settings.__post_init__(self)
+        OutcomeSettings.__post_init__(self)
         check_margin(self.margin)
 
 

@@ -1,4 +1,7 @@
-"""Gives every answer the header x-request-id: the one of the request, or a new one."""
+"""Gives every answer the header x-request-id: the one of the request, or a new one.
+
+Requests with the same x-pliant-key stay with one release while another one is tried; without it each goes by its id.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serving.arms import set_request_key
+
 HEADER = b"x-request-id"
+KEY_HEADER = b"x-pliant-key"
 MAX_CHARACTERS = 128
 PRINTABLE = frozenset(range(0x20, 0x7F))
 
@@ -27,6 +33,7 @@ class RequestIdMiddleware:
             await self._app(scope, receive, send)
             return
         id = request_id(scope["headers"])
+        set_request_key(_key(scope["headers"]) or id.decode())
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -35,6 +42,11 @@ class RequestIdMiddleware:
             await send(message)
 
         await self._app(scope, receive, send_with_id)
+
+
+def _key(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the key by which a client's requests stay with one release while another one is tried; empty without."""
+    return next((value.decode("latin-1") for name, value in headers if name == KEY_HEADER), "")
 
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -48,6 +48,8 @@ class CommonStatus(BaseModel):
     generation: int = Field(description="number of the present generation, from 1")
     device: str = Field(description="what the settings name, or auto stands for; several are separated by commas")
     leaving: int = Field(description="former generations that still answer requests")
+    trial: dict[str, Any] | None = Field(description="the release that is being tried, its share and figures so far")
+    watch: dict[str, Any] | None = Field(description="streams that are watched, alarms, and estimated accuracies")
     standby: int | None = Field(description="the former generation that is still loaded, for a rollback at once")
     refresh: Refresh
     release: int | None = Field(description="number of the release that is served; null in a registry without releases")

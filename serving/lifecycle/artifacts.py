@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from registry import mlflow_webhooks
 from registry.mlflow_store import MlflowRegistry
 from registry.package import Published
 from registry.releases import RegistryRelease
@@ -34,3 +35,12 @@ class Registry(Artifacts, Protocol):
 def open_registry(settings: Settings) -> Registry:
     """Return the registry that the settings name."""
     return MlflowRegistry(settings.registry_uri, settings.experiment, Path(settings.artifact_root))
+
+
+def register_webhook(registry: Registry, settings: Settings) -> None:
+    """Have the tracking server tell this service of releases, if the settings say where it is.
+
+    Raises `InputError` for a short secret, `RegistryError` where the registry is no tracking server, or refuses.
+    """
+    if settings.webhook_url and isinstance(registry, MlflowRegistry):
+        mlflow_webhooks.register(registry, settings.system, settings.webhook_url, settings.webhook_secret)

@@ -6,24 +6,34 @@ How a catalog becomes a scheduler and build plans is in each system's own assemb
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
 from pliant.fallbacks import Fallback
 from pliant.protocol import JournalEntry, Scheduler
+from registry.names import system_of
+from registry.releases import RegistryRelease, ReleaseView
 from serving.clock import Clock
 from serving.driver import Driver, Limits, Read, Record
+from serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event, EventOutbox, server_of
 from serving.journal import FileRecorder
+from serving.lifecycle.artifacts import register_webhook
 from serving.lifecycle.catalog import Catalog, discard
 from serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
 from serving.lifecycle.poller import RefreshCounter
-from serving.lifecycle.refresh import Extend, Refresher, Source, extend_never
+from serving.lifecycle.refresh import Extend, Refresher, Source, Tell, extend_never
 from serving.metrics import Metrics
+from serving.rollout.config import rollout_config
+from serving.rollout.record import trial_record
+from serving.rollout.trials import TrialParts, Trials
 from serving.settings import Settings
+from serving.state_file import StateFile
+from serving.watch.watcher import Watcher, WatcherParts, WatchMetrics
 from serving.workers.device_process import Build
 from serving.workers.devices import SameDevice
 from serving.workers.worker import Worker
@@ -36,6 +46,13 @@ D = TypeVar("D", bound=Running, default=Driver)
 WorkerFactory = Callable[[Build], Worker]
 """Makes a worker for a build plan; the worker is not started."""
 
+EVENTS: Mapping[str, str] = {
+    "alarm": ALARM,
+    "champion": CHAMPION,
+    "promise": PROMISE_BROKEN,
+    "rollback": ROLLBACK,
+}
+
 Make = Callable[[int, C], Generation[C, H, D]]
 """Makes the generation with a number and a catalog; it is not started. Raises `PliantError`."""
 
@@ -46,7 +63,7 @@ class Assembly(Generic[E, C, H, D]):
 
     endpoint: E
     refresher: Refresher[C, H, D]
-    polling: asyncio.Task[None]  # polls the registry
+    polling: tuple[asyncio.Task[None], ...]  # poll the registry, and follow a trial
     close: Callable[[], None]  # releases what the workers need, such as a connection to Ray
 
     @property
@@ -55,9 +72,13 @@ class Assembly(Generic[E, C, H, D]):
 
     async def stop(self) -> None:
         """Answer all pending requests, then end the device processes."""
-        self.polling.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.polling
+        for task in self.polling:
+            task.cancel()
+        await asyncio.gather(*self.polling, return_exceptions=True)
+        if self.refresher.trials is not None:
+            await self.refresher.trials.stop()
+        if self.refresher.watcher is not None:
+            self.refresher.watcher.save()
         await self.generations.stop()
         self.close()
 
@@ -69,16 +90,20 @@ async def assemble(
     endpoint: Callable[[Refresher[C, H, D]], E],
     settings: Settings,
     metrics: RefreshCounter,
+    clock: Clock,
     extend: Extend[C, H, D] = extend_never,
     close: Callable[[], None] = lambda: None,
+    watched: WatchMetrics | None = None,
 ) -> Assembly[E, C, H, D]:
     """Start the versions that the alias points to, and poll it every `settings.refresh_seconds` from then on.
 
-    Raises `PliantError`; then nothing is left running, and `close` has been called.
+    `watched`: where the watch shows its figures; None: nothing is watched. Raises `PliantError`; then nothing is left
+    running, and `close` has been called.
     """
     builder = Builder(make, same_device)
     try:
         identity, loaded = source.registry.identity(), source.load(None)
+        register_webhook(source.registry, settings)
         first = await builder.start(loaded.catalog)
     except BaseException:
         close()
@@ -90,7 +115,58 @@ async def assemble(
     generations = Generations(first, drained, settings.standby_seconds)
     seconds = settings.refresh_seconds
     refresher = Refresher(generations, source, builder.start, seconds, metrics, extend, loaded, identity)
-    return Assembly(endpoint(refresher), refresher, asyncio.create_task(refresher.poller.run()), close)
+    system = system_of(source.prefix) or "service"
+    outbox = EventOutbox(settings.home, system, server_of(os.environ))
+    refresher.tell = tell = partial(_tell, outbox, system)
+    refresher.trials = make_trials(refresher, source, builder, settings, clock, tell)
+    tasks = [refresher.poller.run(), refresher.trials.run(seconds), outbox.run()]
+    if watched is not None and settings.watch_seconds:
+        refresher.watcher = make_watcher(refresher, source, settings, watched, tell)
+        tasks.append(refresher.watcher.run(settings.watch_seconds))
+    return Assembly(endpoint(refresher), refresher, tuple(map(asyncio.create_task, tasks)), close)
+
+
+def _tell(outbox: EventOutbox, system: str, kind: str, figures: Mapping[str, Any]) -> None:
+    """Send an event of a kind that trials and the watch know of; the states of a trial are for the registry alone."""
+    if kind in EVENTS:
+        outbox.emit(Event(EVENTS[kind], system, figures))
+
+
+def make_watcher(
+    refresher: Refresher[C, H, D], source: Source[C], settings: Settings, watched: WatchMetrics, event: Tell
+) -> Watcher:
+    """Return what watches a service."""
+    system = system_of(source.prefix) or ""
+    file = StateFile(settings.home / "watch" / f"{system}.json")
+    return Watcher(WatcherParts(system, refresher.seen, file, lambda: refresher.release, watched, event))
+
+
+def make_trials(
+    refresher: Refresher[C, H, D],
+    source: Source[C],
+    builder: Builder[C, H, D],
+    settings: Settings,
+    clock: Clock,
+    event: Tell,
+) -> Trials[C, H, D]:
+    """Return the trials of a service: they start generations as the refresher does, from releases that are not served."""
+    system, generations = system_of(source.prefix) or "", refresher.generations
+
+    def load(release: RegistryRelease) -> C:
+        return source.load_from(ReleaseView(source.registry, release), generations.present.catalog)
+
+    parts = TrialParts(
+        record=trial_record(source.registry, system),
+        generations=generations,
+        load=load,
+        start=builder.start,
+        refresh=refresher.poller.poll,
+        clock=clock,
+        config=rollout_config(settings) if settings.refresh_seconds else None,
+        file=StateFile(settings.home / "trials" / f"{system}.json"),
+        event=event,
+    )
+    return Trials(parts)
 
 
 class Builder(Generic[C, H, D]):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Generic
 
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
 
+from pliant.errors import PliantError
 from pliant.fallbacks import Fallback
 from serving.clock import Clock
 from serving.driver import Driver
@@ -13,9 +17,12 @@ from serving.lifecycle.catalog import Catalog
 from serving.lifecycle.generation import Running
 from serving.lifecycle.refresh import Refresher
 from serving.metrics import Metrics
+from serving.rollout.judge import Judge
+from serving.rollout.trial import Call, Ended
 from serving.settings import Settings
 from serving.workers.devices import device_of, devices
 
+A = TypeVar("A")
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound=Catalog)
 H = TypeVar("H")
@@ -30,6 +37,8 @@ class Endpoint(Generic[S, C, H, D, M]):
         self.settings, self.metrics, self._clock = settings, metrics, clock
         self._poller, self._generations = refresher.poller, refresher.generations
         self._refresher = refresher
+        self.seen = refresher.seen
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def now(self) -> float:
@@ -51,6 +60,34 @@ class Endpoint(Generic[S, C, H, D, M]):
         """Return the seconds in which requests usually must be answered."""
         return self._generations.present.driver.usual_deadline
 
+    async def tried(self, call: Call[A], arrived: float, judge: Judge[A], ended: Ended[A] | None = None) -> A:
+        """Return the answer to a request, by the champion or by a challenger on trial. Raises what that raises.
+
+        `call` answers a request that arrived at a time; it may be called again for a copy, and reads `chosen`. `ended`
+        waits for the end of an answer that is returned when it begins.
+        """
+        trials = self._refresher.trials
+        return await (call(arrived) if trials is None else trials.answer(call, arrived, judge, ended))
+
+    def look_soon(self) -> None:
+        """Look at the registry without being waited for: it says that something was released."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        with suppress(PliantError):  # the poller has recorded and logged it
+            await self._poller.poll(retry_held=False)
+
+    def tell(self, kind: str, figures: Mapping[str, Any]) -> None:
+        """Tell others what happened, such as a broken promise (`promise`)."""
+        self._refresher.tell(kind, figures)
+
+    def labelled(self, id: str, label: str | float) -> None:
+        """Let a trial know the right label of an earlier answer, where both arms answered."""
+        trials = self._refresher.trials
+        if trials is not None:
+            trials.label(id, lambda said: bool(said == label))
+
     async def refresh(self) -> dict[str, Any]:
         """Poll the registry now, and return the outcome. Raises as `Refresher`'s poll."""
         return (await self._poller.poll()).to_dict()
@@ -66,6 +103,8 @@ class Endpoint(Generic[S, C, H, D, M]):
             "device": ",".join(devices(self.settings)),
             "leaving": self._generations.draining,
             "standby": standby.number if (standby := self._generations.standby) is not None else None,
+            "trial": trials.to_dict() if (trials := self._refresher.trials) is not None else None,
+            "watch": watcher.to_dict() if (watcher := self._refresher.watcher) is not None else None,
             "refresh": self._poller.last.to_dict(),
             "refresh_seconds": self._poller.seconds,
             "waiting": present.driver.waiting,

@@ -9,31 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol
 
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
 
+from serving.arms import goes_to_challenger
 from serving.driver import Driver
 from serving.journal import FileRecorder
 
 logger = logging.getLogger("pliant.serving")
-
-_TO_CHALLENGER: ContextVar[bool] = ContextVar("whether the current request goes to the challenger", default=False)
-
-
-@contextmanager
-def to_challenger() -> Iterator[None]:
-    """Route what is done in this context, and in tasks that it starts, to the generation on trial, if there is one."""
-    token = _TO_CHALLENGER.set(True)
-    try:
-        yield
-    finally:
-        _TO_CHALLENGER.reset(token)
 
 
 class Running(Protocol):
@@ -102,6 +89,7 @@ class Generations(Generic[C, H, D]):
         self._standby: Generation[C, H, D] | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._challenger: Generation[C, H, D] | None = None
+        self._promotable = True
 
     @property
     def present(self) -> Generation[C, H, D]:
@@ -112,7 +100,7 @@ class Generations(Generic[C, H, D]):
     def chosen(self) -> Generation[C, H, D]:
         """Return the generation that the current request goes to: the champion's, or that of a challenger on trial."""
         challenger = self._challenger
-        return challenger if challenger is not None and _TO_CHALLENGER.get() else self._present
+        return challenger if challenger is not None and goes_to_challenger() else self._present
 
     @property
     def challenger(self) -> Generation[C, H, D] | None:
@@ -150,9 +138,14 @@ class Generations(Generic[C, H, D]):
         else:
             self._drain_soon(former)
 
-    def take_standby(self, serves: Callable[[C], bool]) -> Generation[C, H, D] | None:
-        """Return the generation on standby, which is so no more, if its catalog is the wanted one and it can answer."""
-        standby = self._standby
+    def take_loaded(self, serves: Callable[[C], bool]) -> Generation[C, H, D] | None:
+        """Return the generation on trial or on standby, if its catalog is the wanted one and it can answer.
+
+        It is to be promoted then: it stands by no more.
+        """
+        challenger, standby = self._challenger, self._standby
+        if challenger is not None and self._promotable and challenger.driver.ready and serves(challenger.catalog):
+            return challenger
         if standby is None or not standby.driver.ready or not serves(standby.catalog):
             return None
         self._forget_standby()
@@ -164,9 +157,12 @@ class Generations(Generic[C, H, D]):
         self._forget_standby()
         return None if standby is None else self._drain_soon(standby)
 
-    def challenge(self, started: Generation[C, H, D]) -> None:
-        """Let a started generation answer the requests that are routed to it (`to_challenger`)."""
-        former, self._challenger = self._challenger, started
+    def challenge(self, started: Generation[C, H, D], promotable: bool = True) -> None:
+        """Let a started generation answer the requests that are routed to it (serving/arms.py).
+
+        `promotable`: whether it may be the champion's as it is; not if its processes have a lower priority.
+        """
+        former, self._challenger, self._promotable = self._challenger, started, promotable
         if former is not None:
             self._drain_soon(former)
 

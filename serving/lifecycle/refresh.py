@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic
+from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
@@ -24,6 +24,9 @@ from serving.lifecycle.catalog import Catalog, discard
 from serving.lifecycle.generation import Generation, Generations, Running
 from serving.lifecycle.poller import Outcome, Poller, RefreshCounter, join_versions
 from serving.lifecycle.releases import Loaded, load_last_whole, released
+from serving.rollout.trials import Trials
+from serving.watch.seen import Seen
+from serving.watch.watcher import Watcher
 
 logger = logging.getLogger("pliant.serving")
 
@@ -36,6 +39,8 @@ REPLACED = (
     "another registry is at this address now than when the service started: what was loaded goes on being served; restart "
     "the service to take up what this registry holds"
 )
+
+Tell = Callable[[str, Mapping[str, Any]], None]
 
 Extend = Callable[[Generation[C, H, D], C], Awaitable[Generation[C, H, D] | None]]
 """Gives the present generation with another catalog but the same workers; None if that needs new workers."""
@@ -117,6 +122,13 @@ class Refresher(Generic[C, H, D]):
         self._identity = identity
         self.release = loaded.release if loaded else None
         """The number of the release that is served; None in a registry without."""
+        self.seen = Seen()
+        """What the watch is given to see."""
+        self.watcher: Watcher | None = None
+        self.tell: Tell = lambda _kind, _figures: None
+        """Tells others what happened: a kind of event, and figures."""
+        self.trials: Trials[C, H, D] | None = None
+        """Tries challengers, where the service does that."""
         self.poller = Poller(self._poll, seconds, metrics, source.registry.bell(system_of(source.prefix) or ""))
         if loaded and loaded.fault:
             self.poller.record(Outcome("held", loaded.fault, {}))
@@ -189,10 +201,10 @@ class Refresher(Generic[C, H, D]):
 
         The caller holds `poller.busy`. Raises as `start` and `extend`; then everything is served as before.
         """
-        standby = self.generations.take_standby(target.serves_as)
-        if standby is not None:
-            discard(self._source.registry, target, standby.catalog)
-            self.generations.promote(standby)
+        loaded = self.generations.take_loaded(target.serves_as)
+        if loaded is not None:
+            discard(self._source.registry, target, loaded.catalog)
+            self.generations.promote(loaded)
             return
         extended = await self._extend(self.generations.present, target)
         if extended is not None:

@@ -45,6 +45,7 @@ from serving.packing.messages import Build, EngineBuild, PredictorBuild, VllmBui
 from serving.packing.reading import PromptReader
 from serving.packing.settings import PackingSettings
 from serving.packing.vllm import engine as installed
+from serving.watch.watcher import WatchMetrics
 from serving.workers.child_process import Interpreter
 from serving.workers.device_plan import DevicePlan
 from serving.workers.devices import SameDevice, check_devices, devices, free_memory
@@ -121,6 +122,8 @@ async def assemble(
         lambda refresher: PackingEndpoint(settings, refresher, metrics, clock),
         settings,
         metrics,
+        clock,
+        watched=WatchMetrics(counted),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pliant.errors import InputError
@@ -12,18 +13,23 @@ from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.packing.tools import CallParser, calls_grammar
 from serving.answers import Rejected
+from serving.arms import goes_to_challenger, is_copy
+from serving.clock import Clock
 from serving.http.api_errors import ApiError, api_error_of_drop
 from serving.lifecycle.endpoint import Endpoint
 from serving.lifecycle.generation import Generation
+from serving.lifecycle.refresh import Refresher
 from serving.packing.catalog import Catalog, ServedModel
 from serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
 from serving.packing.engine.engine_group import EngineGroup, merged_report
 from serving.packing.engine.engine_pool import EnginePool
 from serving.packing.engine.forecaster import Forecast, Forecaster
 from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
+from serving.packing.engine.judge import PackingJudge
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths
 from serving.packing.engine.sequence_limit import SequenceLimit
+from serving.packing.engine.watched import PackingWatch
 from serving.packing.logprobs import LogprobsWriter
 from serving.packing.openai import unknown_model
 from serving.packing.reading import PromptReader, Tokens
@@ -50,6 +56,7 @@ class Handler:
     on_devices: Sequence[tuple[str, EngineDriver]]  # the engine, or each of the group's, with its device
 
 
+JUDGE = PackingJudge()
 PackingGeneration = Generation[Catalog, Handler, EnginePool]
 
 
@@ -67,6 +74,16 @@ class _ReadRequest:
 class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, PackingMetrics]):
     """Generates texts."""
 
+    def __init__(
+        self,
+        settings: PackingSettings,
+        refresher: Refresher[Catalog, Handler, EnginePool],
+        metrics: PackingMetrics,
+        clock: Clock,
+    ) -> None:
+        super().__init__(settings, refresher, metrics, clock)
+        self._watch = PackingWatch(self.seen, settings.watch_burn_in)
+
     def models(self) -> Mapping[str, int]:
         """Return when each model was loaded, in seconds since 1970, by name."""
         return {name: handler.created for name, handler in self._generations.present.handlers.items()}
@@ -76,6 +93,9 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
 
         Raises `InputError` and `ApiError`; then nothing is generated.
         """
+        return await self.tried(partial(self._open, request), arrived, JUDGE, _until_ended)
+
+    async def _open(self, request: GenerationRequest, arrived: float) -> Reply:
         read = await self._read_request(request, arrived)
         handler = read.handler
         for output in self._surplus(handler, request):  # again: other requests came meanwhile
@@ -85,7 +105,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             handler.engine.submit([choice.output for choice in reply.choices])
         except CannotKeepError as error:
             raise self._cannot_keep(handler, reply.choices[0].output.first.prompt, error.seconds) from None
-        for choice in reply.choices:
+        for choice in () if is_copy() else reply.choices:
             self.metrics.arrived(handler.served.packing.name, choice.forecast.origin)
         return reply
 
@@ -94,9 +114,14 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         count, client = len(request.prompts) * request.best_of, request.client
         surplus = handler.engine.surplus(count, self.settings.max_waiting, client.tenant, client.weight)
         if surplus is None:
-            self.metrics.dropped(handler.served.packing.name, client.tenant, "full")
+            self._count_drop(handler, client.tenant, "full")
             raise api_error_of_drop(Rejected("full", handler.engine.wait), request.deadline or FOREVER)
         return surplus
+
+    def _count_drop(self, handler: Handler, tenant: str, reason: str) -> None:
+        """Count a request that is refused, unless it is a copy."""
+        if not is_copy():
+            self.metrics.dropped(handler.served.packing.name, tenant, reason)
 
     def _check_targets(
         self, handler: Handler, request: GenerationRequest, tokens: Tokens, limit: int, arrived: float
@@ -108,13 +133,13 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             raise self._cannot_keep(handler, prompt, seconds)
 
     def _cannot_keep(self, handler: Handler, prompt: Prompt, seconds: float) -> ApiError:
-        self.metrics.dropped(handler.served.packing.name, prompt.tenant, "refused")
+        self._count_drop(handler, prompt.tenant, "refused")
         return _cannot_keep(prompt, seconds)
 
     async def _read_request(self, request: GenerationRequest, arrived: float) -> _ReadRequest:
         """Read a request for one generation, which is still the present one at the end."""
         while True:
-            present = self._generations.present
+            present = self._generations.chosen
             handler = _select(present.handlers, request.model)
             self._surplus(handler, request)
             tokens = [await self._tokens(handler, request, index) for index in range(len(request.prompts))]
@@ -132,7 +157,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
                 field = "tools" if request.tools.forced else request.form
                 await asyncio.to_thread(handler.reader.grammars.check, sampling.grammar, field)
             forecasts = await self._forecasts(handler, request, tokens, limits)
-            if present is self._generations.present:
+            if present is self._generations.chosen:
                 return _ReadRequest(handler, tokens, limits, forecasts, sampling)
 
     async def _forecasts(
@@ -185,9 +210,11 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         submission = Submission(prompt, tokens.ids, _seeded(read.sampling, index))
         writer = handler.reader.writer(tokens.ids, request.stops)
 
+        copy, watched = is_copy(), not goes_to_challenger()
+
         def on_progress(output: InFlightOutput) -> None:
-            if output.finish:
-                self._on_choice_end(handler, choice)
+            if output.finish and not copy:
+                self._on_choice_end(handler, choice, watched)
             reply.notify(output)
 
         max_open = OPEN_CHARACTERS if request.stream else float("inf")
@@ -218,10 +245,12 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             weight=request.client.weight,
         )
 
-    def _on_choice_end(self, handler: Handler, choice: Choice) -> None:
+    def _on_choice_end(self, handler: Handler, choice: Choice, watched: bool) -> None:
         name = handler.served.packing.name
         self.metrics.ended(name, handler.served.generator.version, choice)
         self.metrics.engine(name, handler.engine.status)
+        if watched:
+            self._watch.count(name, choice)
         if handler.observed is not None:
             handler.observed.add(choice, handler.served.generator.digest)
 
@@ -351,3 +380,8 @@ def _engine(report: EngineReport) -> dict[str, Any]:
     names = ("alive", "waiting", "running", "pages", "pages_used", "host_pages_used", "iterations", "tokens")
     figures = {name: getattr(status, name) for name in (*names, "preemptions", "recomputed", "shared")}
     return {**figures, "books": "unknown" if report.accounting_error is None else report.accounting_error or "balanced"}
+
+
+async def _until_ended(reply: Reply) -> None:
+    """Return when all choices of a reply have ended, or one has failed."""
+    await reply.until(lambda reply: reply.ended or reply.api_error() is not None)

@@ -19,10 +19,24 @@ from serving.http.large_body import parse
 from serving.http.oip import routes
 from serving.http.oip.response import shape_of
 from serving.http.routing import arrival
+from serving.outcomes.routes import Documented, add_outcomes
+from serving.outcomes.schemas import outcome_body
 from serving.tokens import oip
 from serving.tokens.endpoint import TokensEndpoint
 from serving.tokens.request import read_request
-from serving.tokens.schemas import Prediction, Status, TaskDescription, TaskList, TokensRefresh, errors, request_body
+from serving.tokens.schemas import (
+    Alarm,
+    AlarmList,
+    Prediction,
+    Status,
+    TaskDescription,
+    TaskList,
+    TokensRefresh,
+    errors,
+    outcome_errors,
+    outcome_responses,
+    request_body,
+)
 from serving.tokens.schemas import registration_body as registration
 
 
@@ -56,8 +70,19 @@ def _add_routes(app: FastAPI) -> None:
         responses={200: {"model": TaskDescription}, **errors(400, 403, 404, 409, 413, 415, 422, 500, 503)},
         openapi_extra=registration(),
     )
+    add_outcomes(
+        app,
+        Documented(
+            body=outcome_body("7"),
+            responses=outcome_responses(),
+            alarm=Alarm,
+            alarms=AlarmList,
+            admin=errors(403),
+            unknown=outcome_errors(403, 404, 415),
+        ),
+    )
     add_refresh(app, TokensRefresh)
-    add_status(app, Status)
+    add_status(app, Status, "Status of the service, and accuracy by reported labels")
 
 
 async def _predict(request: Request) -> Response:

@@ -17,13 +17,16 @@ from serving.lifecycle import assembly
 from serving.lifecycle.artifacts import Artifacts, Registry, open_registry
 from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
 from serving.metrics import Metrics
+from serving.outcomes.outcomes import open_outcomes
 from serving.tokens.catalog import Catalog, Servable, TaskInfo, load_catalog
 from serving.tokens.endpoint import ORIGINS, TokensEndpoint
+from serving.tokens.labelled import NAMES
 from serving.tokens.messages import TokensBuild, VariantsBuild
 from serving.tokens.pins import Pins
 from serving.tokens.registration import Origins, Registrar, TokensSource
 from serving.tokens.settings import TokensSettings
 from serving.tokens.variants import VariantCatalog, load_variants
+from serving.watch.watcher import WatchMetrics
 from serving.workers.device_plan import DevicePlan
 from serving.workers.device_process import Build
 from serving.workers.devices import SameDevice, check_devices, devices
@@ -59,14 +62,18 @@ async def assemble(
     origins: Origins = {}
     source = source_of(settings, registry, counted)
     registrar = Registrar(partial(rebuilt, settings), partial(make_knowledge, settings), source, origins)
+    outcomes = open_outcomes(settings, counted, NAMES)
     return await assembly.assemble(
         source,
         generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings, origins)),
         SameDevice("models", settings.any_profile),
-        lambda refresher: TokensEndpoint(settings, refresher, registrar, origins, metrics, clock),
+        lambda refresher: TokensEndpoint(settings, refresher, registrar, origins, metrics, clock, outcomes),
         settings,
         metrics,
+        clock,
         registrar.extend,
+        watched=WatchMetrics(counted),
+        close=outcomes.close,
     )
 
 

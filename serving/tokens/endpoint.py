@@ -1,10 +1,14 @@
-"""The tokens service apart from HTTP: it predicts, lists and registers tasks, and reports its status."""
+"""The tokens service apart from HTTP: it predicts, lists and registers tasks, takes labels, and reports its status."""
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from typing import Any
 
+from pliant.outcomes.figures import Figures
 from serving.answers import Completed, Rejected
+from serving.arms import is_copy
 from serving.client import ANYBODY, Client
 from serving.clock import Clock
 from serving.http.api_errors import api_error_of_drop
@@ -12,12 +16,17 @@ from serving.http.routing import unknown_task
 from serving.lifecycle.endpoint import Endpoint, described_devices
 from serving.lifecycle.poller import join_versions
 from serving.metrics import Metrics
+from serving.outcomes.outcomes import Outcomes, broken_event
 from serving.tokens.catalog import Servable, TaskInfo
 from serving.tokens.decoders import Decoders
+from serving.tokens.judge import TokensJudge
+from serving.tokens.labelled import Labelled
 from serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
 from serving.tokens.request import ImageRequest
 from serving.tokens.settings import TokensSettings
+from serving.tokens.watched import TokensWatch
 
+JUDGE = TokensJudge()
 ORIGINS = ("task_version", "backbone_version", "profile_version", "variant", "variant_version")
 """Labels of the metric pliant_answers."""
 
@@ -33,9 +42,13 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         origins: Origins,
         metrics: Metrics,
         clock: Clock,
+        outcomes: Outcomes,
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
+        self._outcomes, self._labelled = outcomes, Labelled(outcomes)
         self._registrar, self._origins = registrar, origins
+        self._watch = TokensWatch(self.seen, settings.watch_burn_in)
+        outcomes.on_broken = self._on_broken
         self._decoders = Decoders(settings.max_image_pixels)
 
     @property
@@ -48,6 +61,9 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
 
         Raises `ApiError` for overload and unknown tasks, `InputError` for an unusable image.
         """
+        return await self.tried(partial(self._predict, request), arrived, JUDGE)
+
+    async def _predict(self, request: ImageRequest, arrived: float) -> dict[str, Any]:
         size = self._serving(request.task).catalog.image_size
         try:
             pixels = await self._decoders.decode(request.image, size, request.deadline - (self.now - arrived))
@@ -62,26 +78,40 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         self.metrics.answered(request.task, answer)
         if isinstance(answer, Rejected):
             raise api_error_of_drop(answer, request.deadline)
-        return self._answer(request.task, answer, generation)
+        id = "" if is_copy() else os.urandom(16).hex() if request.id is None else request.id
+        content = self._answer(id, request, answer, generation)
+        if id:
+            self._labelled.keep_pixels(id, request.task, pixels)
+        classes = tuple(content["probabilities"])
+        best, confidence = classes.index(content["label"]), content["probabilities"][content["label"]]
+        self._watch.count(request.task, classes, best, confidence, pixels)
+        return content
 
     def _serving(self, task: str) -> TokensGeneration:
-        """Return the present generation. Raises `ApiError` if it does not serve the task."""
-        present = self._generations.present
+        """Return the generation that the request goes to. Raises `ApiError` if it does not serve the task."""
+        present = self._generations.chosen
         if task not in present.handlers:
             raise unknown_task(task, "task", present.handlers)
         return present
 
-    def _answer(self, task: str, completed: Completed, generation: TokensGeneration) -> dict[str, Any]:
-        """Return the answer, with the versions that the output itself names: others may be served by now."""
-        *digests, probabilities = completed.output
-        origin = self._origins[(digests[0], digests[1])]
+    def _answer(
+        self, id: str, request: ImageRequest, completed: Completed, generation: TokensGeneration
+    ) -> dict[str, Any]:
+        """Return the answer and remember it, with the versions that the output itself names: others may be served by now."""
+        first, second, probabilities = completed.output
+        task, key = request.task, (first, second)
+        origin, best = self._origins[key], int(probabilities.argmax())
         versions = {**origin.versions, **generation.catalog.planned_by}
         labels = {f"{kind}_version": version for kind, version in versions.items()}
         self.metrics.originated(task, {**labels, "variant": origin.variant or ""})
         shares = [round(share, 6) for share in probabilities.tolist()]
+        if id:
+            tenant = request.client.tenant
+            self._labelled.remember(id, task, key, completed.setting, origin, best, shares[best], tenant)
         return {
+            "id": id,
             "task": task,
-            "label": origin.classes[int(probabilities.argmax())],
+            "label": origin.classes[best],
             "probabilities": dict(zip(origin.classes, shares, strict=True)),
             "gamma": completed.setting if origin.variant is None else 0,
             "batch_size": completed.batch,
@@ -107,6 +137,23 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         await self._registrar.register(self._refresher, name, which, client)
         return self._generations.present.handlers[name]
 
+    def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
+        """Record the right class of an earlier answer. Raises as `Outcomes.take`."""
+        taken = self._outcomes.take(id, label, client)
+        self.labelled(id, label)
+        return taken
+
+    def _on_broken(self, figures: Figures) -> None:
+        self.tell("promise", broken_event(figures))
+
+    def alarms(self) -> list[dict[str, Any]]:
+        """Return the alarms over broken promises."""
+        return self._outcomes.alarms()
+
+    def take_back(self, id: str, client: Client) -> dict[str, Any]:
+        """Take back an alarm. Raises as `Outcomes.take_back`."""
+        return self._outcomes.take_back(id, client)
+
     def tasks(self) -> list[TaskInfo]:
         return list(self._generations.present.handlers.values())
 
@@ -120,4 +167,5 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
             **present.catalog.described(),
             "tasks": self.tasks(),
             "pins": self._registrar.pins.to_dict(),
+            "outcomes": self._outcomes.to_dict(),
         }

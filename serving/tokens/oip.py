@@ -1,7 +1,9 @@
 """The Open Inference Protocol v2 for tokens: each task is a model that classifies the images of a tensor.
 
 serving/http/oip/ reads and writes the protocol. An image is a file (an element of BYTES), or pixels (UINT8), which become a
-file too, so that the limits of /predict hold for both. Shape suffixes: N images, H rows, W columns, K classes.
+file too, so that the limits of /predict hold for both. The id of a request is its answer's for POST /v1/outcomes, followed
+by /0, /1 and so on if it has several images; answers to requests without an id cannot be labelled. Shape suffixes: N images,
+H rows, W columns, K classes.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 
 from pliant.errors import InputError
+from serving.client import Client
 from serving.http.access.roles import client_of
 from serving.http.json_body import utility
 from serving.http.large_body import INLINE_BYTES
@@ -26,6 +29,7 @@ from serving.http.oip.response import replaced
 from serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec, numbers, texts
 from serving.http.routing import unknown_task
 from serving.http.texts import check_count
+from serving.outcomes.outcomes import chosen_id
 from serving.tokens.endpoint import TokensEndpoint
 from serving.tokens.request import ImageRequest, read_image
 from serving.window import run_each, width
@@ -73,11 +77,13 @@ async def infer(request: Request, endpoint: TokensEndpoint, body: InferRequest, 
     given = body.parameters.get("utility")
     worth = 1.0 if given is None else utility(given)
     files = await _files(body)
+    ids = _ids(body.id, client, len(files))
 
     async def predict(numbered: tuple[int, bytes]) -> dict[str, Any]:
         index, file = numbered
         try:
-            return await endpoint.predict(ImageRequest(file, body.model.name, seconds, worth, client), arrived)
+            image = ImageRequest(file, body.model.name, seconds, worth, client, ids[index])
+            return await endpoint.predict(image, arrived)
         except InputError as error:
             raise _named(error, index) from None
 
@@ -88,6 +94,13 @@ async def infer(request: Request, endpoint: TokensEndpoint, body: InferRequest, 
         version=one_version(answer["versions"].get("task") for answer in answers),
         parameters={name: max(answer[name] for answer in answers) for name in ("queue_seconds", "run_seconds")},
     )
+
+
+def _ids(id: str | None, client: Client, count: int) -> list[str]:
+    """Return the ids under which the answers of a request are remembered; empty ones: they are not."""
+    if not id:
+        return [""] * count
+    return [chosen_id(client, id if count == 1 else f"{id}/{index}") for index in range(count)]
 
 
 async def _files(body: InferRequest) -> Sequence[bytes]:

@@ -39,6 +39,7 @@ class ImageRequest:
     deadline: float  # seconds from arrival
     utility: float  # of an answer in time
     client: Client = ANYBODY
+    id: str | None = None  # to report the label with; None: a new one; "": it is not remembered
 
 
 async def read_request(request: Request, max_bytes: int, max_deadline: float) -> ImageRequest:

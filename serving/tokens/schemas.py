@@ -7,11 +7,14 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from serving.http.schemas import Artifact, CommonStatus, ErrorAnswer, Refresh, ServingDevice
+from serving.outcomes import schemas as outcomes
+from serving.outcomes.schemas import Promise, RefusedOutcome, Report, ReportedLabel, Tally
 
 
 class Prediction(BaseModel):
     """An output, and how it came about."""
 
+    id: str = Field(description="to report its label with later, see POST /outcomes")
     task: str
     label: str = Field(description="the most probable class")
     probabilities: dict[str, float] = Field(description="class -> probability")
@@ -67,6 +70,60 @@ class TokensRefresh(Refresh):
     pins: dict[str, int] = PINS
 
 
+_POINT = Field(description="gamma or variant, as the accuracy of GET /tasks names it")
+
+
+class Figures(BaseModel):
+    """The accuracy of one task at one operating point, by reported labels."""
+
+    task: str
+    version: str | int = Field(description="of the task, or of the variant")
+    operating_point: str = _POINT
+    promised: float | None = Field(description="2 points below what was measured on the profiling and test splits")
+    labels: int
+    accuracy: float | None
+    evidence: float = Field(
+        description="evidence against the promise; from 20 on it is broken (by chance in at most 5% of services)"
+    )
+    broken: bool
+    confidence: float | None = Field(description="mean confidence")
+    calibration_error: float | None = Field(description="expected calibration error, 15 bins")
+
+
+class TakenOutcome(BaseModel):
+    """The answer to one label."""
+
+    id: str
+    task: str
+    version: str | int
+    operating_point: str = _POINT
+    correct: bool
+    repeated: bool = Field(description="whether the same label came before, and is not counted again")
+    promise: Promise = Field(description="the promise with this label counted")
+
+
+class TakenOutcomes(BaseModel):
+    """The answer to a list of labels: each is taken or refused by itself."""
+
+    taken: int
+    refused: int
+    outcomes: list[TakenOutcome | RefusedOutcome] = Field(description="in the order of the list")
+
+
+class Alarm(Figures):
+    """A promise that broke, as it was then."""
+
+    id: str
+    at: float = Field(description="seconds since 1970")
+    labels_by_tenant: dict[str, Tally] = Field(description="of latest_labels, by who reported them")
+    latest_labels: list[ReportedLabel] = Field(description="at most 200, the newest last")
+    taken_back: Report | None = Field(description="who took the alarm back")
+
+
+class AlarmList(BaseModel):
+    alarms: list[Alarm] = Field(description="at most 64, the newest last")
+
+
 class Status(CommonStatus):
     devices: list[ServingDevice]
     policy: str
@@ -77,6 +134,7 @@ class Status(CommonStatus):
     variants: list[Variant] | None = None
     tasks: list[TaskDescription]
     pins: dict[str, int] = PINS
+    outcomes: list[Figures]
 
 
 _ERRORS = {
@@ -92,6 +150,17 @@ _ERRORS = {
     503: "The deadline cannot be met, or a worker or the registry is unavailable. See Retry-After.",
 }
 
+_OUTCOME_ERRORS = {
+    400: "The body is not JSON in UTF-8.",
+    403: "The key lacks the role admin.",
+    404: "Unknown id of an answer or alarm.",
+    409: "Another label was reported for this id before.",
+    413: "The body exceeds the size limit.",
+    415: "The body is not application/json.",
+    422: "A field is missing, unknown or given twice, or the label is no class of the task.",
+    429: "Too many labels come in a second. See Retry-After.",
+}
+
 _TASK = {"type": "string", "description": "a task that GET /tasks lists"}
 _DEADLINE = {"type": "number", "exclusiveMinimum": 0, "description": "seconds from arrival"}
 _UTILITY = {"type": "number", "minimum": 0, "default": 1.0, "description": "what a correct answer in time is worth"}
@@ -100,6 +169,17 @@ _UTILITY = {"type": "number", "minimum": 0, "default": 1.0, "description": "what
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route."""
     return {status: {"model": ErrorAnswer, "description": _ERRORS[status]} for status in statuses}
+
+
+def outcome_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the errors of a route below /outcomes."""
+    return {status: {"model": ErrorAnswer, "description": _OUTCOME_ERRORS[status]} for status in statuses}
+
+
+def outcome_responses() -> dict[int | str, dict[str, Any]]:
+    """Return the `responses` of outcomes. A list of labels that all fail has the status of the first."""
+    single = outcome_errors(400, 404, 409, 413, 415, 422, 429)
+    return outcomes.outcome_responses(single, TakenOutcome, TakenOutcomes)
 
 
 def request_body() -> dict[str, Any]:

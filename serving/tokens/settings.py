@@ -9,16 +9,17 @@ from typing import ClassVar
 from pliant.errors import InputError
 from pliant.tokens.policies import CHOICES, POLICIES
 from registry import names
-from serving.settings import Settings, check_margin
+from serving.outcomes.settings import OutcomeSettings
+from serving.settings import check_margin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokensSettings(Settings):
+class TokensSettings(OutcomeSettings):
     """The settings of the tokens service."""
 
     SYSTEM: ClassVar[str] = "tokens"
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": POLICIES}
-    POSITIVE: ClassVar[tuple[str, ...]] = (*Settings.POSITIVE, "max_image_pixels", "max_images")
+    POSITIVE: ClassVar[tuple[str, ...]] = (*OutcomeSettings.POSITIVE, "max_image_pixels", "max_images")
 
     experiment: str = names.experiment("tokens")
     policy: str = "default"  # one of pliant/tokens/policies.py
@@ -28,7 +29,7 @@ class TokensSettings(Settings):
     max_images: int = 64  # in one request of the Open Inference Protocol
 
     def __post_init__(self) -> None:
-        Settings.__post_init__(self)
+        OutcomeSettings.__post_init__(self)
         check_margin(self.margin)
 
     def used(self, profiled: Sequence[int]) -> Sequence[int]:

@@ -7,7 +7,7 @@ cheapest is 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from registry import codec
 from registry.names import TOKENS_VARIANT
 from serving.lifecycle.artifacts import Artifacts
 from serving.lifecycle.catalog import Fetcher, fetching
-from serving.tokens.catalog import Origin, Servable, TaskInfo
+from serving.tokens.catalog import Origin, Servable, TaskInfo, promised_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class ServedVariant:
     latency: LatencyTable
     loading: float  # seconds to load it
     precision: str | None
+    promised: Mapping[str, float] = field(default_factory=dict)  # accuracy, by task
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,13 @@ class VariantCatalog:
 
     def origins(self) -> Mapping[tuple[str, str], Origin]:
         return {
-            (task, variant.digest): Origin(classes, {"variant": variant.version}, variant.name)
-            for variant in self.variants
+            (task, variant.digest): Origin(
+                classes,
+                {"variant": variant.version},
+                variant.name,
+                {number: variant.promised[task]} if task in variant.promised else {},
+            )
+            for number, variant in enumerate(self.variants)
             for task, classes in self.tasks.items()
         }
 
@@ -153,6 +159,7 @@ def _load(fetcher: Fetcher, name: str) -> ServedVariant:
         image_size=variant.backbone.image_size,
         classes={name: task.classes for name, task in variant.tasks.items()},
         accuracy={name: task.accuracy for name, task in variant.tasks.items()},
+        promised={name: promised_of(task.accuracy, task.test_accuracy) for name, task in variant.tasks.items()},
         device=variant.device,
         latency=variant.latency,
         loading=variant.loading,
@@ -166,10 +173,10 @@ def _check(catalog: VariantCatalog) -> None:
         what = f"variant {variant.name}"
         if variant.device != first.device:
             raise InputError(f"device of {what}", variant.device, f"the one that {first.name} was measured on")
-        for field in ("batches", "buckets"):
-            measured = getattr(variant.latency, field)
-            if measured != getattr(first.latency, field):
-                raise InputError(f"{field} of {what}", measured, f"those of {first.name}")
+        for name in ("batches", "buckets"):
+            measured = getattr(variant.latency, name)
+            if measured != getattr(first.latency, name):
+                raise InputError(f"{name} of {what}", measured, f"those of {first.name}")
         for task, classes in catalog.tasks.items():
             if variant.classes[task] != classes:
                 raise InputError(f"classes of task {task} in {what}", variant.classes[task], f"those in {first.name}")

@@ -17,8 +17,9 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +27,22 @@ from typing import IO, Any
 
 HEADER = struct.Struct("!Q")  # bytes of the pickle that follows
 OURS = str(Path(__file__).resolve().parents[2])  # where this project's packages lie
+
+
+_LOWEST: ContextVar[bool] = ContextVar("whether children have the lowest priority", default=False)
+
+
+@contextmanager
+def lowest_priority() -> Iterator[None]:
+    """Let children that are started in this context run only where a processor is idle else (Linux: SCHED_IDLE).
+
+    A process cannot take that back without privileges.
+    """
+    token = _LOWEST.set(True)
+    try:
+        yield
+    finally:
+        _LOWEST.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +74,9 @@ def spawn(
         command = [python, "-P", __file__, entry, *map(str, descriptors)]
         environment = {**(interpreter.environment if interpreter is not None else os.environ), **(variables or {})}
         process = subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL, env=environment)
+        if _LOWEST.get():
+            with suppress(OSError, AttributeError):  # an operating system without it
+                os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
     ours.sendall(pack([] if other else sys.path) + pack([OURS] if other else []))
     return ours, process
 

@@ -29,6 +29,10 @@ OPTIONS = {
     ("simulate", "cascade"): ["--load", "--candidate", "--workers", "--seed"],
     ("bench", "tokens"): ["--full", "--part"],
     ("bench", "cascade"): ["--full", "--part"],
+    ("bench", "watch"): ["--full", "--part"],
+    ("watch",): ["--json", "--every"],
+    ("status",): ["--json"],
+    ("rollback",): ["--to", "--reason"],
     ("clean",): ["--delete", "--versions", "--days", "--store-gib"],
 }
 

@@ -14,11 +14,15 @@ from serving.http.json_body import check_type
 CLIENT = "pliant.client"
 """Key of an ASGI scope: whom the middleware has let in."""
 _OPEN_PATHS = frozenset(("/livez", "/readyz", "/healthz", "/health", "/v2/health/live", "/v2/health/ready"))
+_SIGNED_PATHS = frozenset(("/registry-events", "/v1/registry-events"))
+"""Paths whose requests are signed instead (serving/http/webhook.py)."""
 MONITOR_PATHS = frozenset(("/metrics", "/status", "/v1/status"))
 
 
 def is_open(scope: Mapping[str, Any]) -> bool:
-    """Whether everybody may ask for this, under any name: whether the process is sound, and nothing else."""
+    """Whether everybody may ask for this, under any name: whether the process is sound, or what carries a signature."""
+    if scope.get("method") == "POST":
+        return scope.get("path") in _SIGNED_PATHS
     return scope.get("path") in _OPEN_PATHS and scope.get("method") in ("GET", "HEAD")
 
 

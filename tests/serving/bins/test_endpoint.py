@@ -17,6 +17,7 @@ from serving.bins.settings import BinsSettings
 from serving.client import Client
 from serving.http.api_errors import ApiError
 from serving.metrics import Metrics
+from serving.watch.seen import Seen
 from tests.fixtures.fakes import run_virtually
 
 ANN = Client("ann", 2.0, frozenset({"use"}), "k1")
@@ -61,7 +62,8 @@ class Driver:
 
 def handler(reader, head="embedding", version=3):
     encoder = SimpleNamespace(head=head, classes=("x", "y"), max_length=4, version=7, digest="e")
-    bins = SimpleNamespace(slo=5.0, shapes=[Shape(8, 1), Shape(8, 4, dynamic=True)])
+    shapes = [Shape(8, 1), Shape(8, 4, dynamic=True)]
+    bins = SimpleNamespace(slo=5.0, shapes=shapes, seconds=(0.01,))
     return Handler(SimpleNamespace(encoder=encoder, bins=bins, version=version), reader, ["8x1", "dynamic"])
 
 
@@ -71,10 +73,12 @@ class Service:
         self.driver = Driver(self.reader)
         self.counted = CollectorRegistry()
         handlers = {name: handler(self.reader, head) for name, head in (streams or {"mails": "embedding"}).items()}
-        self.generations = SimpleNamespace(present=SimpleNamespace(handlers=handlers, driver=self.driver))
-        refresher = SimpleNamespace(poller=None, generations=self.generations)
+        present = SimpleNamespace(handlers=handlers, driver=self.driver)
+        self.generations = SimpleNamespace(present=present, chosen=present)
+        refresher = SimpleNamespace(poller=None, generations=self.generations, trials=None, watcher=None, seen=Seen())
         metrics = Metrics("bin", ORIGINS, self.counted)
         self.endpoint = BinsEndpoint(BinsSettings(), refresher, metrics, lambda: 12.0)
+        self.endpoint._watch = SimpleNamespace(count=lambda *_: None)  # outputs are words here
 
     def run(self, *texts, **fields):
         request = TextRequest("mails", tuple(t if isinstance(t, tuple) else (t, None) for t in texts), **fields)
@@ -176,7 +180,7 @@ def test_texts_that_another_generation_would_read_are_read_again_by_it():
         reader = Reader()
         second = Driver(reader)
         following = SimpleNamespace(handlers={"mails": handler(reader, version=4)}, driver=second)
-        service.driver.on_submit = lambda: setattr(service.generations, "present", following)
+        service.driver.on_submit = lambda: setattr(service.generations, "chosen", following)
         async with asyncio.timeout(10):
             answer = await service.endpoint.run(request, 12.0)
         assert len(answer.outputs) == count and len(second.submitted) == count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from pliant.cascade.artifact import Gate
 from pliant.cascade.calibrate import fit_spread
 from pliant.errors import ArtifactError, DeviceError, InputError, RegistryError
+from pliant.outcomes.files import read_inputs, read_labels
 from pliant.protocol import Failed, replay
 from registry.names import CASCADE_TASK, cascade_level
 from serving.cascade import assembly as cascade_assembly
@@ -287,3 +289,27 @@ def test_a_tokenizer_that_cannot_be_used_is_an_error_before_anything_starts(regi
     registry.publish(CASCADE_TASK + "colours", tiny_cascade("colours", digests))
     with pytest.raises(ArtifactError, match="tokenizer"):
         cascade_assembly.check(QUIET)
+
+
+def test_an_answer_can_be_labelled_after_a_restart_and_its_label_says_what_every_level_gave(registry, tmp_path):
+    settings = replace(QUIET, home=tmp_path, outcomes_days=30.0, keep_inputs=True)
+    ids = []
+
+    async def answering():
+        async with serving(registry, settings) as service:
+            ids.extend(answer["id"] for answer in await service.ask(SURE, UNSURE))
+
+    async def labelling():
+        async with serving(registry, settings) as service:
+            assert [service.endpoint.outcome(id, "green")["correct"] for id in ids] == [False, True]
+            assert service.endpoint.outcome(ids[0], "green")["repeated"]
+
+    for main in (answering, labelling):
+        asyncio.run(main())
+    folder = tmp_path / "outcomes" / "cascade"
+    sure, unsure = read_labels(folder)
+    assert (sure.level, dict(sure.former)) == ("small", {})
+    assert unsure.level == "large" and list(unsure.former) == ["small"]
+    label, confidence = unsure.former["small"]
+    assert label in ("red", "green", "blue") and 0 < confidence <= 1
+    assert [json.loads(entry.content) for entry in read_inputs(folder)] == [[SURE], [UNSURE]]

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from pliant.errors import InputError
 from pliant.fallbacks import Fallback
 from registry.names import CASCADE_TASK
-from serving.cascade.outcomes import Outcomes
 from serving.cascade.request import TextRequest
 from serving.client import Client
 from serving.http.api_errors import ApiError
+from serving.outcomes.outcomes import Outcomes
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import DEVICE, publish_tiny
 from tests.fixtures.fakes import run_virtually

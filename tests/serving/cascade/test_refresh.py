@@ -195,7 +195,7 @@ def test_the_registry_is_polled_whatever_happens(registry):
         publish_tiny(registry, seed=1)
         await until(lambda: service.present.number == 2)
         assert (await versions(service))["task"] == 2
-        assert not service.assembly.polling.done()
+        assert not any(task.done() for task in service.assembly.polling)
 
     serve(registry, check, replace(QUIET, refresh_seconds=0.005))
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
 from serving.cascade import schemas
-from serving.cascade.outcomes import MAX_LABELS, Outcomes, take_all
+from serving.outcomes.labels import MAX_LABELS, take_all
+from serving.outcomes.outcomes import Outcomes
+from serving.outcomes.schemas import alarm_id
 from tests.fixtures.cascade.fakes import Service
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import publish_tiny
@@ -70,9 +74,9 @@ def test_labels_come_alone_or_in_lists_of_the_documented_length():
     label = {"id": "rote-1", "label": "positive"}
     assert service.post("/outcomes", [label] * (many["minItems"] - 1)).status_code == 422
     assert service.post("/outcomes", [label] * many["minItems"]).status_code == 200
-    assert take_all([label] * many["maxItems"], lambda id, label: {})[0] == 200
+    assert asyncio.run(take_all([label] * many["maxItems"], lambda id, label: {}))[0] == 200
     with pytest.raises(InputError, match="a list of 1 to"):
-        take_all([label] * (many["maxItems"] + 1), lambda id, label: {})
+        asyncio.run(take_all([label] * (many["maxItems"] + 1), lambda id, label: {}))
 
 
 @pytest.fixture
@@ -100,7 +104,7 @@ def test_answers_tasks_and_status_have_the_documented_fields_and_no_other(regist
 
 
 def test_paths_name_what_is_in_them():
-    assert schemas.task_parameter()[0]["required"] and schemas.alarm_id()["parameters"][0]["required"]
+    assert schemas.task_parameter()[0]["required"] and alarm_id()["parameters"][0]["required"]
     assert set(schemas.tei_responses("/info")) == {404, 422}
     assert set(schemas.tei_responses("/predict")) == {200, 400, 404, 413, 415, 422, 424, 429}
 

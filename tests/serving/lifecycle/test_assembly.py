@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,6 +79,17 @@ class Counter:
         self.outcomes.append(outcome)
 
 
+def settings(seconds):
+    """Return the settings of a service that tries nothing."""
+    return SimpleNamespace(
+        refresh_seconds=seconds,
+        standby_seconds=0.0,
+        try_challengers=False,
+        webhook_url="",
+        home=Path("there is no such folder"),
+    )
+
+
 def source(registry=None, load=lambda *_: Catalog()):
     return Source(registry or Registry(), "champion", "mine-", load)
 
@@ -90,8 +102,9 @@ def test_it_starts_the_first_generation_polls_from_then_on_and_ends_in_order():
             lambda number, catalog: Generation(number, catalog, {}, Driver(log)),
             SameDevice("models", False),
             lambda refresher: ("the endpoint of", refresher),
-            SimpleNamespace(refresh_seconds=0.001, standby_seconds=0.0),
+            settings(0.001),
             counter,
+            time.monotonic,
             close=lambda: log.append("close"),
         )
         assert service.endpoint == ("the endpoint of", service.refresher)
@@ -101,7 +114,7 @@ def test_it_starts_the_first_generation_polls_from_then_on_and_ends_in_order():
                 await asyncio.sleep(0.001)
         assert set(counter.outcomes) == {"unchanged"}
         await service.stop()
-        assert log == ["start", "stop", "close"] and service.polling.cancelled()
+        assert log == ["start", "stop", "close"] and all(task.done() for task in service.polling)
 
     asyncio.run(main())
 
@@ -126,8 +139,9 @@ def test_whatever_fails_at_the_start_closes_what_the_workers_need_once_and_leave
                 lambda number, catalog: Generation(number, catalog, {}, Driver(log, trouble == "start")),
                 same,
                 lambda _: pytest.fail("there is no endpoint"),
-                SimpleNamespace(refresh_seconds=1.0, standby_seconds=0.0),
+                settings(1.0),
                 Counter(),
+                time.monotonic,
                 close=lambda: log.append("close"),
             )
         assert log == (["start", "stop", "close"] if trouble == "start" else ["close"])
@@ -146,8 +160,9 @@ def test_files_of_a_former_generation_go_once_it_has_stopped():
             lambda number, catalog: Generation(number, catalog, {}, Driver([])),
             SameDevice("models", False),
             lambda _: None,
-            SimpleNamespace(refresh_seconds=0.0, standby_seconds=0.0),
+            settings(0.0),
             Counter(),
+            time.monotonic,
         )
         await service.refresher.serve(catalogs[1])
         await asyncio.sleep(0.01)

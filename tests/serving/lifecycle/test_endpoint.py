@@ -19,7 +19,7 @@ def endpoint() -> tuple[Endpoint, SimpleNamespace]:
         return Outcome("changed", "now served: digits 2", {"digits": 2})
 
     poller = SimpleNamespace(last=Outcome("unchanged", "nothing new", {}), seconds=30.0, poll=poll)
-    refresher = SimpleNamespace(poller=poller, generations=generations, release=9)
+    refresher = SimpleNamespace(poller=poller, generations=generations, release=9, trials=None, watcher=None, seen=None)
     return Endpoint(SimpleNamespace(alias="champion", device="cuda:1"), refresher, None, lambda: 12.5), driver
 
 
@@ -41,6 +41,8 @@ def test_the_status_names_release_generation_devices_refresh_and_what_waits():
         "device": "cuda:1",
         "leaving": 2,
         "standby": 3,
+        "trial": None,
+        "watch": None,
         "refresh": Outcome("unchanged", "nothing new", {}).to_dict(),
         "refresh_seconds": 30.0,
         "waiting": 3,

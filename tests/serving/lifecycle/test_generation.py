@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pliant.errors import WorkerError
-from serving.lifecycle.generation import Generation, Generations, numbered_journal, to_challenger
+from serving.arms import to_challenger
+from serving.lifecycle.generation import Generation, Generations, numbered_journal
 from tests.fixtures.fakes import run_virtually
 
 
@@ -104,8 +105,8 @@ def test_a_former_one_stays_loaded_for_a_while_so_that_going_back_takes_no_time(
         generations.promote(second)
         await asyncio.sleep(59)
         assert generations.standby is first and first.driver.done == [] and generations.draining == 0
-        assert generations.take_standby(lambda catalog: catalog == "release 3") is None
-        back = generations.take_standby(lambda catalog: catalog == "release 1")
+        assert generations.take_loaded(lambda catalog: catalog == "release 3") is None
+        back = generations.take_loaded(lambda catalog: catalog == "release 1")
         assert back is first and generations.standby is None
         generations.promote(back)
         assert generations.present is first and generations.standby is second
@@ -130,7 +131,7 @@ def test_only_one_stands_by_and_one_that_cannot_answer_is_not_gone_back_to():
         assert first.driver.done == ["stop"] and generations.standby is second
         assert generations.loaded == [third, second]
         second.driver.ready = False
-        assert generations.take_standby(lambda _: True) is None
+        assert generations.take_loaded(lambda _: True) is None
         await generations.stop()
 
     run_virtually(main())
@@ -164,8 +165,10 @@ def test_a_challenger_that_is_promoted_goes_on_and_another_challenger_replaces_t
     async def main():
         first, second, third = (ready(number) for number in (1, 2, 3))
         generations = Generations(first)
-        generations.challenge(second)
+        generations.challenge(second, promotable=False)
+        assert generations.take_loaded(lambda _: True) is None
         generations.challenge(third)
+        assert generations.take_loaded(lambda _: True) is third
         await asyncio.sleep(0.1)
         assert second.driver.done == ["stop"]
         generations.promote(third)

@@ -23,7 +23,9 @@ from tests.fixtures.http.oip import body_of, byte_tensor, error_of, outputs_of, 
 from tests.fixtures.tokens.http import png, serve
 from tests.serving.tokens.test_images import png_header
 
-SETTINGS = TokensSettings(max_body_bytes=200_000, max_image_pixels=1_000_000, max_images=4, standby_seconds=0.0)
+SETTINGS = TokensSettings(
+    max_body_bytes=200_000, max_image_pixels=1_000_000, max_images=4, standby_seconds=0.0, watch_seconds=0.0
+)
 
 
 async def infer(service, fields: object, binary: bytes = b"", path: str = "/v2/models/digits/infer"):

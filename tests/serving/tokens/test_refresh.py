@@ -312,9 +312,9 @@ def test_the_registry_is_polled_whatever_happens(registry):
         registry.publish(DIGITS, task(service.catalog.backbone_digest, 1))
         await until(lambda: poller.last.outcome == "changed")
         assert (await versions(service))["task"] == 2
-        assert not service.assembly.polling.done()
+        assert not any(task.done() for task in service.assembly.polling)
 
-    serve(registry, check, TokensSettings(refresh_seconds=0.001, standby_seconds=0.0))
+    serve(registry, check, TokensSettings(refresh_seconds=0.001, standby_seconds=0.0, watch_seconds=0.0))
 
 
 async def until(condition) -> None:

@@ -125,7 +125,8 @@ def test_the_documentation_needs_no_internet_and_lists_every_error(registry):
         page = (await service.client.get("/docs")).text
         assert "http://" not in page and "https://" not in page
         described = (await service.client.get("/openapi.json")).json()
-        assert set(described["paths"]) == {"/predict", "/tasks", "/refresh", "/status"}
+        outcomes = {"/outcomes", "/outcomes/alarms", "/outcomes/alarms/{id}"}
+        assert set(described["paths"]) == {"/predict", "/tasks", "/refresh", "/status", *outcomes}
         predict = described["paths"]["/predict"]["post"]
         assert set(predict["responses"]) == {"200", "400", "404", "413", "415", "422", "429", "500", "503"}
         assert set(predict["requestBody"]["content"]) == {"multipart/form-data", "application/json"}

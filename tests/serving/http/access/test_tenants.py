@@ -40,7 +40,7 @@ def test_cascade(tmp_path):
     journal = tmp_path / "journal.jsonl"
 
     async def ask() -> str:
-        settings = cascade.CascadeSettings(threads=1, refresh_seconds=0.0, journal=journal)
+        settings = cascade.CascadeSettings(threads=1, refresh_seconds=0.0, journal=journal, outcomes_days=0.0)
         async with cascade.serving(registry, settings) as service:
             (answer,) = await service.ask(client=ACME)
             answers = service.endpoint._outcomes._tracker._answers

@@ -1,0 +1,157 @@
+"""False alarms in quiet months: every stream of every system, a month of blocks of a minute, nothing but a daily course.
+
+Blocks of 60 recorded values (a request a second) are drawn again and again, in the order inside a block in which they came,
+so that what belongs together stays together. The daily course prefers blocks of larger values by day and of smaller ones by
+night; how far it moves the odds of "at least x" is measured, and said beside the tolerance. A load is drawn as whole days.
+Each stream has the part of the system's budget that `SystemWatch` would give it, and is learnt in its first observations,
+whatever time of day they happen to have.
+
+Expected: none. The bound is 80 x 0.01 = 0.8 alarms on average where every share stays within its band; blocks that depend
+on each other, as recorded ones do, may break it, a tolerance that is not used up leaves room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import console, jobs
+from benchmarks.harness import Measured, need
+from benchmarks.results import Target
+from benchmarks.watch import ours, streams
+from benchmarks.watch.streams import Recording, recordings
+from pliant.progress import Progress, silent
+from pliant.watch.detector import threshold
+from pliant.watch.system import ALPHA, part
+
+RUNS, DAYS, SIZE = 20, 30, 60
+MINUTES = 24 * 60  # blocks of a day
+COURSE = 0.2  # by which a block's mean swings, in standard deviations of the mean of independent values
+HEADINGS = ("system", "stream", "observations", "false alarms", "most evidence / threshold", "odds move", "tolerance")
+
+
+@dataclass(frozen=True, slots=True)
+class QuietMonths:
+    """What one stream did in all runs. `runs`: those with a false alarm."""
+
+    system: str
+    stream: str
+    observations: int  # of a run
+    runs: tuple[int, ...]
+    evidence: float  # the most of all runs, over the threshold
+    odds: float  # the largest factor by which a share above an edge differed between two hours of the course
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    recording: Recording
+    alpha: float
+    runs: int
+    days: int
+
+
+def quiet(full: bool, progress: Progress = silent, processes: int = 2) -> Measured:
+    """Measure the false alarms of 20 months (`full`: 100), print a table; raises `Skipped` where data are missing."""
+    need(streams.missing())
+    runs = 5 * RUNS if full else RUNS
+    results = measure(recordings(), runs, DAYS, progress, processes)
+    console.table(f"{runs} quiet months", HEADINGS, [row(result) for result in results])
+    pairs = {(result.system, run) for result in results for run in result.runs}
+    first = sum(run < RUNS for _, run in pairs)
+    targets = [Target(f"false alarms in {RUNS} quiet months, all systems", first, "<=", 1)]
+    systems = len({result.system for result in results})
+    return targets, {
+        "streams": [asdict(result) | {"runs": len(result.runs)} for result in results],
+        "months of a system": runs * systems,
+        "months with a false alarm": len(pairs),
+    }
+
+
+def measure(
+    items: Sequence[Recording], runs: int, days: int, progress: Progress = silent, processes: int = 1
+) -> list[QuietMonths]:
+    """Return what each stream did in quiet runs of so many days."""
+    work, number = [], dict.fromkeys((item.system for item in items), 0)
+    for item in items:
+        work.append(_Job(item, part(number[item.system], ALPHA), runs, days))
+        number[item.system] += 1
+    return jobs.run_all(_months, work, processes, progress)
+
+
+def row(result: QuietMonths) -> tuple[str, ...]:
+    """Return the cells under HEADINGS."""
+    odds = "its own course" if np.isnan(result.odds) else f"x {result.odds:.2f}"
+    cells = (f"{result.observations:,}", str(len(result.runs)), f"{result.evidence:.2g}", odds)
+    return (result.system, result.stream, *cells, f"x {result.tolerance:.2f}")
+
+
+def _months(job: _Job) -> QuietMonths:
+    item = job.recording
+    stream, alarms, most, odds, size = item.stream(job.alpha), [], 0.0, np.nan, 0
+    blocks = _blocks(item)
+    for run in range(job.runs):
+        rng = np.random.default_rng([run, *item.name.encode()])
+        if item.course:
+            places = course_blocks(blocks, job.days, rng)
+            counts = blocks[places]
+        else:
+            counts = _days(blocks, job.days, rng)
+        evidence = ours.evidence(stream, counts)
+        size = int(counts.sum())
+        most = max(most, float(evidence.max()) / threshold(stream))
+        if ours.first(evidence, threshold(stream)) >= 0:
+            alarms.append(run)
+        if run == 0 and item.course:
+            odds = odds_moved(counts, item.binning.ordered)
+    return QuietMonths(item.system, item.name, size, tuple(alarms), most, odds, item.tolerance)
+
+
+def _blocks(item: Recording) -> NDArray[np.int64]:
+    """Return the counts of recorded blocks [blocks, bins]; of a load one block a value."""
+    size = SIZE if item.course else 1
+    values = item.values if item.sequence else np.random.default_rng(0).permutation(item.values)
+    places = values.astype(int) if item.binning.labels else np.searchsorted(item.binning.edges, values, side="right")
+    places = places[: len(places) // size * size].reshape(-1, size)
+    hits = np.zeros((len(places), item.binning.bins), np.int64)
+    np.add.at(hits, (np.arange(len(places))[:, None], places), 1)
+    return hits
+
+
+def course_blocks(blocks: NDArray[np.int64], days: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return which block each minute of the days has: by day rather those whose values are larger. Begins at any hour."""
+    means = blocks @ np.linspace(-1, 1, blocks.shape[1])
+    # Where a block's values go together, a tilt of the same size would move their mean further: by its variance.
+    apart = spread(blocks) / max(float(means.std()), 1e-9)
+    scores = apart * (means - means.mean()) / max(float(means.std()), 1e-9)
+    start, choices = rng.integers(24), np.empty((24, days, 60), np.intp)
+    for hour in range(24):
+        weights = np.exp(COURSE * np.sin(2 * np.pi * (hour + start) / 24) * np.clip(scores, -3, 3))
+        choices[hour] = rng.choice(len(blocks), (days, 60), p=weights / weights.sum())
+    return choices.transpose(1, 0, 2).ravel()
+
+
+def spread(blocks: NDArray[np.int64]) -> float:
+    """Return the standard deviation that blocks' means would have if their values were independent."""
+    places, shares = np.linspace(-1, 1, blocks.shape[1]), blocks.sum(0) / blocks.sum()
+    return float(np.sqrt(blocks[0].sum() * (shares @ places**2 - (shares @ places) ** 2)))
+
+
+def _days(blocks: NDArray[np.int64], days: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    recorded = blocks.reshape(-1, streams.DAY // 60 // streams.LOAD_MINUTES, blocks.shape[1])
+    chosen: NDArray[np.int64] = recorded[rng.integers(len(recorded), size=days)].reshape(-1, blocks.shape[1])
+    return chosen
+
+
+def odds_moved(counts: NDArray[np.int64], ordered: bool) -> float:
+    """Return the largest factor between the odds of two hours of the day, of shares of 5% to 95%."""
+    hours = counts.reshape(-1, 24, 60, counts.shape[1]).sum((0, 2))  # [hour, bin]
+    shares = hours / hours.sum(1, keepdims=True)
+    if ordered:
+        shares = np.cumsum(shares[:, ::-1], axis=1)[:, ::-1]
+    kept = shares[:, (shares.mean(0) > 0.05) & (shares.mean(0) < 0.95)]
+    odds = kept / (1 - kept)
+    return float((odds.max(0) / odds.min(0)).max()) if kept.size else 1.0

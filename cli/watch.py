@@ -1,0 +1,89 @@
+"""`pliant watch`: what the services of this folder have noticed, from the files that they keep; it calls no service."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pliant import systems
+from pliant.errors import InputError
+
+EVENTS_SHOWN = 10
+COLUMNS = ("stream", "state", "answers", "evidence", "alarm at", "what changed")
+
+
+def command(commands: Any) -> None:
+    """Add the command to those of `pliant`."""
+    text = "show what the services of this folder watch, what has changed, and the latest events"
+    parser = commands.add_parser("watch", help=text, description=text)
+    _add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())} (default: all)")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.add_argument("--every", type=float, metavar="SECONDS", help="show it again every so often, until Ctrl-C")
+
+
+def run(args: Namespace) -> int:
+    """Show it. Returns 1 where an alarm stands, so that a script can ask."""
+    from flows import settings
+
+    names = [systems.system(name).name for name in args.systems] or list(systems.names())
+    if args.every is not None and not 0.1 <= args.every < float("inf"):
+        raise InputError("--every", args.every, "at least 0.1 seconds")
+    home = settings.read().home
+    while True:
+        states = {name: state for name in names if (state := read_state(home, name)) is not None}
+        if args.json:
+            print(json.dumps(states, indent=2), flush=True)
+        else:
+            _show(states, home)
+        if args.every is None:
+            return 1 if any(state["alarms"] for state in states.values()) else 0
+        time.sleep(args.every)
+
+
+def read_state(home: Path, system: str) -> dict[str, Any] | None:
+    """Return what a system's service last wrote of its watch; None where there is none, or it cannot be read."""
+    try:
+        state = json.loads((home / "watch" / f"{system}.json").read_text(encoding="utf-8"))
+        return {key: state[key] for key in ("at", "release", "streams", "alarms", "estimated_accuracy")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def alarm_lines(state: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each alarm, and for each accuracy that is estimated without labels."""
+    for alarm in state["alarms"]:
+        yield f"changed since {alarm.get('at', '?')}: {alarm.get('sentence', alarm.get('stream', '?'))}"
+    for task, estimate in state["estimated_accuracy"].items():
+        low, high = f"{estimate['low']:.1%}", f"{estimate['high']:.1%}"
+        yield f"estimated accuracy of {task}, without labels: {estimate['accuracy']:.1%} ({low} to {high})"
+
+
+def _show(states: Mapping[str, Any], home: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from serving.events import latest_events
+
+    console = Console()
+    if not states:
+        console.print(f"No service has watched anything here yet ({home / 'watch'}).")
+    for name, state in states.items():
+        table = Table(*COLUMNS, title=f"{name}, release {state['release']}, at {state['at']}")
+        for row in state["streams"]:
+            numbers = f"{row['evidence']:.3g}", f"{row['threshold']:.3g}"
+            table.add_row(row["stream"], row["state"], f"{row['observations']:,}", *numbers, row["sentence"])
+        console.print(table)
+        for line in alarm_lines(state):
+            console.print(line, highlight=False)
+    for event in latest_events(home, EVENTS_SHOWN):
+        reason = event.payload.get("reason", "")
+        console.print(f"{event.occurred[:19]} {event.name} of {event.system}: {reason}", highlight=False)

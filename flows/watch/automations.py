@@ -1,0 +1,247 @@
+"""Prefect's automations for what goes wrong at night: `python -m flows.watch.automations [--deploy]`.
+
+| automation | when | what |
+|---|---|---|
+| pliant: a run failed | a run of a deployment fails, crashes or runs out of time | notification |
+| pliant: no run of FLOW | no run of the deployment completes within 26 h | notification |
+| pliant: no worker | the work pool is not ready: no worker has been heard of for a while | notification |
+| pliant: a silent run | a run sends no heartbeat for 15 minutes: its machine is gone | its state becomes Crashed |
+| pliant: a hung run | a run is still Running an hour after its limit, which its guard should have kept | it is cancelled |
+
+A notification is a run of `pliant-notify` (notify.py), which needs nothing from outside. It has a work pool of its own, so
+that it also runs where no worker takes the trainings. Where there is a Prefect block `pliant-alerts`, a webhook or any kind
+of notification, Prefect's server calls it as well, which needs no worker at all.
+
+Running this again changes nothing but what is different. `--deploy` first makes the work pools and the deployments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from flows import settings
+from flows.watch import limits
+from pliant.errors import PliantError
+
+PREFIX = "pliant: "
+POOL, NOTIFY_POOL = "pliant", "pliant-notify"
+NOTIFY = "pliant-notify/pliant-notify"
+BLOCK = "pliant-alerts"
+MISSING = timedelta(hours=26)  # a nightly run, and two hours for the night's other ones
+SILENT = timedelta(minutes=15)  # 30 heartbeats
+CANCEL_AFTER = timedelta(hours=1)
+FAILED = ("prefect.flow-run.Failed", "prefect.flow-run.Crashed", "prefect.flow-run.TimedOut")
+ENDED = (*FAILED, *(f"prefect.flow-run.{name}" for name in ("Completed", "Skipped", "Cancelled", "Cancelling")))
+RUNS: Mapping[str, Any] = {"prefect.resource.id": "prefect.flow-run.*"}
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """A nightly deployment: its flow's name and its identifier."""
+
+    flow: str
+    identity: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What the automations are about. `block`: identifier of `pliant-alerts` and whether it is a plain webhook, or None."""
+
+    deployments: Sequence[Deployed]
+    notify: UUID
+    pool: UUID
+    block: tuple[UUID, bool] | None = None
+
+
+def automations(targets: Targets, flow_limit: float, missing: timedelta = MISSING, silent: timedelta = SILENT) -> Any:
+    """Return the automations, as Prefect's client takes them. `flow_limit`: the seconds that a flow may take."""
+    from prefect.automations import AutomationCore, EventTrigger, Posture
+    from prefect.client.schemas.objects import StateType
+    from prefect.events.actions import CancelFlowRun, ChangeFlowRunState
+
+    resources = [f"prefect.deployment.{deployed.identity}" for deployed in targets.deployments]
+    ours: dict[str, Any] = {"prefect.resource.role": "deployment", "prefect.resource.id": resources}
+    each: dict[str, Any] = {"match": dict(RUNS), "match_related": ours, "for_each": {"prefect.resource.id"}}
+    ended = (
+        "{{ flow.name }}: the run {{ flow_run.name }} ended as {{ flow_run.state.name }}. {{ flow_run.state.message }}"
+    )
+    result = [
+        AutomationCore(
+            name=f"{PREFIX}a run failed",
+            trigger=EventTrigger(expect=set(FAILED), match=dict(RUNS), match_related=ours),
+            actions=_notify(targets, ended, "{{ flow.name }}"),
+        ),
+        AutomationCore(
+            name=f"{PREFIX}no worker",
+            trigger=EventTrigger(
+                expect={"prefect.work-pool.not-ready"},
+                match={"prefect.resource.id": f"prefect.work-pool.{targets.pool}"},
+            ),
+            actions=_notify(
+                targets, f"The work pool {POOL} has no worker: nothing is trained until one is started.", ""
+            ),
+        ),
+        AutomationCore(
+            name=f"{PREFIX}a silent run",
+            trigger=EventTrigger(
+                posture=Posture.Proactive,
+                after={"prefect.flow-run.heartbeat"},
+                expect={"prefect.flow-run.heartbeat", *ENDED},
+                within=silent,
+                **each,
+            ),
+            actions=[
+                ChangeFlowRunState(
+                    name=None, state=StateType.CRASHED, force=True, message="Its process sends no heartbeat any more."
+                )
+            ],
+        ),
+        AutomationCore(
+            name=f"{PREFIX}a hung run",
+            trigger=EventTrigger(
+                posture=Posture.Proactive,
+                after={"prefect.flow-run.Running"},
+                expect=set(ENDED),
+                within=timedelta(seconds=flow_limit) + CANCEL_AFTER,
+                **each,
+            ),
+            actions=[CancelFlowRun()],
+        ),
+    ]
+    for deployed in targets.deployments:
+        sentence = f"{deployed.flow}: no run has completed for {missing.total_seconds() / 3600:.3g} hours."
+        own: dict[str, Any] = {
+            "prefect.resource.role": "deployment",
+            "prefect.resource.id": f"prefect.deployment.{deployed.identity}",
+        }
+        trigger = EventTrigger(
+            posture=Posture.Proactive,
+            expect={"prefect.flow-run.Completed"},
+            match=dict(RUNS),
+            match_related=own,
+            within=missing,
+        )
+        name = f"{PREFIX}no run of {deployed.flow}"
+        actions = _notify(targets, sentence, deployed.flow)
+        result.append(AutomationCore(name=name, trigger=trigger, actions=actions))
+    # With every field set: Prefect's client leaves out of an update what has its default, and the server wants it.
+    return [AutomationCore.model_validate(automation.model_dump(exclude={"owner_resource"})) for automation in result]
+
+
+def _notify(targets: Targets, sentence: str, flow: str) -> list[Any]:
+    """Return the actions of a notification. `sentence` may be a template; `flow`: what failed or is missing, or empty."""
+    from prefect.events.actions import CallWebhook, RunDeployment, SendNotification
+
+    parameters = {"sentence": sentence, "failed_flow": flow}
+    actions: list[Any] = [
+        RunDeployment(source="selected", deployment_id=targets.notify, parameters=parameters, job_variables=None)
+    ]
+    if targets.block is not None:
+        block, webhook = targets.block
+        if webhook:
+            actions.append(CallWebhook(block_document_id=block, payload=json.dumps({"text": sentence})))
+        else:
+            actions.append(SendNotification(block_document_id=block, subject="Pliant", body=sentence))
+    return actions
+
+
+def install(flow_limit: float, missing: timedelta = MISSING, silent: timedelta = SILENT) -> list[str]:
+    """Make Prefect's automations what `automations` says, and return their names. Raises `PliantError`."""
+    from prefect import get_client
+
+    with get_client(sync_client=True) as client:
+        wanted = automations(_targets(client), flow_limit, missing, silent)
+        present = [each for each in client.read_automations() if each.name.startswith(PREFIX)]
+        for automation in wanted:
+            same = [each for each in present if each.name == automation.name]
+            if not same:
+                client.create_automation(automation)
+            elif _differs(same[0], automation):
+                client.update_automation(same[0].id, automation.model_copy(update={"enabled": same[0].enabled}))
+            for double in same[1:]:
+                client.delete_automation(double.id)
+        names = [automation.name for automation in wanted]
+        for each in present:
+            if each.name not in names:  # of a deployment that is no more
+                client.delete_automation(each.id)
+    return names
+
+
+def make_pools() -> None:
+    """Make the work pools that are missing."""
+    from prefect import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
+
+    with get_client(sync_client=True) as client:
+        for name in (POOL, NOTIFY_POOL):
+            try:
+                client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+            except ObjectAlreadyExists:
+                continue
+
+
+def _targets(client: Any) -> Targets:
+    from prefect.exceptions import ObjectNotFound
+
+    try:
+        notify = client.read_deployment_by_name(NOTIFY)
+        pool = client.read_work_pool(POOL)
+    except ObjectNotFound as error:
+        raise PliantError(f"Prefect's server lacks Pliant's deployments ({error}): add --deploy") from None
+    flows = {flow.id: flow.name for flow in client.read_flows()}
+    nightly = [Deployed(flows[each.flow_id], each.id) for each in client.read_deployments() if each.name == "nightly"]
+    blocks = [each for each in client.read_block_documents(include_secrets=False) if each.name == BLOCK]
+    block = (blocks[0].id, blocks[0].block_type.slug == "webhook") if blocks else None
+    return Targets(sorted(nightly, key=lambda deployed: deployed.flow), notify.id, pool.id, block)
+
+
+def _differs(present: Any, wanted: Any) -> bool:
+    """Whether an automation is another than it should be; updating one forgets what it has counted, such as 25 hours."""
+    fields = set(type(wanted).model_fields) - {"owner_resource", "enabled"}  # whoever switched one off has a reason
+    return bool(_plain(present, fields) != _plain(wanted, fields))
+
+
+def _plain(automation: Any, fields: set[str]) -> Any:
+    return _ordered(automation.model_dump(mode="json", include=fields))
+
+
+def _ordered(value: Any) -> Any:
+    """Return plain values with what Prefect keeps as sets, lists of words, in their order."""
+    if isinstance(value, dict):
+        return {key: _ordered(each) for key, each in value.items() if key != "id"}
+    if isinstance(value, list):
+        values = [_ordered(each) for each in value]
+        return sorted(values) if all(isinstance(each, str) for each in values) else values
+    return value
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Install, and print what there is. Returns the exit status."""
+    settings.prepare(settings.read())
+    try:
+        if "--deploy" in arguments:
+            make_pools()
+            environment = {"PLIANT_PROJECT": str(Path.cwd()), **os.environ}
+            subprocess.run(
+                [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"], env=environment, check=True
+            )
+        names = install(limits.read().flow)
+    except (PliantError, subprocess.CalledProcessError) as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    print("\n".join(names))  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

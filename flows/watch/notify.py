@@ -1,0 +1,80 @@
+"""The flow `pliant-notify`: tells people what failed or never came, with nothing from outside.
+
+It writes the sentence to the run's log and to `PLIANT_HOME/notifications.jsonl`, and where PLIANT_ALERT_WEBHOOK is set it
+posts `{"text", "flow", "at"}` there as JSON. What failed becomes the event `pliant.flow-failed` of its system, too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import urllib.request
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.error import HTTPError
+
+from prefect import flow
+
+from flows import settings
+from pliant import systems
+from pliant.lines import open_to_append
+from pliant.redaction import redact
+
+logger = logging.getLogger("pliant.flows")
+
+WEBHOOK = "PLIANT_ALERT_WEBHOOK"
+SECONDS = 10.0
+MOST_BYTES = 2**20  # of notifications.jsonl; then another file is begun, and this one kept as `.1`
+
+
+@flow(name="pliant-notify", validate_parameters=True, timeout_seconds=120)
+def pliant_notify(sentence: str, failed_flow: str = "") -> bool:
+    """Write and send one sentence; `failed_flow`: the flow that failed or is missing. Return whether the webhook took it."""
+    from prefect import get_run_logger
+
+    get_run_logger().warning(sentence)
+    notice = {"text": redact(sentence), "flow": failed_flow, "at": datetime.now(UTC).isoformat()}
+    try:
+        write(settings.read().home / "notifications.jsonl", notice)
+    except OSError as error:
+        logger.warning("the notification could not be written: %s", error)
+    _emit(failed_flow, sentence)
+    address = os.environ.get(WEBHOOK, "")
+    return send(address, notice) if address else False
+
+
+def write(path: Path, notice: Mapping[str, str]) -> None:
+    """Append a notification to a file of bounded size. Raises `OSError`."""
+    if path.is_file() and path.stat().st_size > MOST_BYTES:
+        path.replace(path.with_name(f"{path.name}.1"))
+    with open_to_append(path) as file:
+        file.write(json.dumps(notice).encode() + b"\n")
+
+
+def send(address: str, notice: Mapping[str, str]) -> bool:
+    """Post a notification, and return whether it was taken. A failure is logged, without what the address may hold."""
+    if not address.startswith(("http://", "https://")):
+        logger.warning("%s is no address that begins with http:// or https://: nothing was sent", WEBHOOK)
+        return False
+    body, headers = json.dumps(notice).encode(), {"content-type": "application/json"}
+    try:
+        request = urllib.request.Request(address, body, headers, method="POST")
+        with urllib.request.urlopen(request, timeout=SECONDS):
+            return True
+    except HTTPError as error:
+        logger.warning("the webhook of %s answered with status %d", WEBHOOK, error.code)
+    except (OSError, ValueError) as error:
+        logger.warning(
+            "the webhook of %s cannot be reached: %s", WEBHOOK, getattr(error, "reason", type(error).__name__)
+        )
+    return False
+
+
+def _emit(failed_flow: str, sentence: str) -> None:
+    from flows.watch.events import FLOW_FAILED, emit
+
+    system = failed_flow.partition("-")[0]
+    if system in systems.names():
+        emit(FLOW_FAILED, system, {"reason": sentence, "flow": failed_flow})

@@ -1,0 +1,94 @@
+"""What a service leaves of outcomes below PLIANT_HOME/outcomes/SYSTEM, for whoever learns from it.
+
+`labels.jsonl` (and `labels.jsonl.1`, the older ones) holds the labels, see pliant/outcomes/labels.py: no words, no pictures.
+`inputs.db` holds what people wrote or sent, and exists only if a service had the setting `keep_inputs`; `forget` removes it.
+`outcomes.db` is the service's own (serving/outcomes/store.py).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from pliant.errors import InputError
+from pliant.lines import Torn, complete_lines
+from pliant.outcomes.labels import LabelRecord, record_of
+
+LABELS = "labels.jsonl"
+OLDER = "labels.jsonl.1"
+INPUTS = "inputs.db"
+BUSY_SECONDS = 10.0  # that a reader waits for a service's transaction, which takes some milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class KeptInput:
+    """What was sent for one answer. `form` says how to read `content`."""
+
+    id: str  # of the answer
+    task: str
+    at: float  # seconds since 1970
+    form: str  # "json": a list of the texts; "uint8 H W 3": pixels, row by row
+    content: bytes
+
+
+def folder_of(home: Path, system: str) -> Path:
+    """Return the folder of a system's outcomes."""
+    return home / "outcomes" / system
+
+
+def read_labels(folder: Path, since: float = 0.0) -> list[LabelRecord]:
+    """Return the labels reported at or after `since` (seconds since 1970), in the order in which they came.
+
+    Lines that are none are passed over, and the log says how many. Raises `InputError` for a file that cannot be read.
+    """
+    records: list[LabelRecord] = []
+    for path in (folder / OLDER, folder / LABELS):
+        if not path.is_file():
+            continue
+        torn = Torn(path)
+        for number, line in enumerate(complete_lines(path, "labels"), start=1):
+            with torn.pass_over(number):
+                records.append(record_of(line))
+        torn.report("labels")
+    return [record for record in records if record.at >= since]
+
+
+def read_inputs(folder: Path, ids: Collection[str] | None = None) -> Iterator[KeptInput]:
+    """Yield the inputs that are kept, the oldest first; with `ids` those of these answers alone.
+
+    Raises `InputError` for a file that cannot be read.
+    """
+    path = folder / INPUTS
+    if not path.is_file():
+        return
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as base:
+            for id, *values in base.execute("SELECT id, task, at, form, content FROM inputs ORDER BY sequence"):
+                if ids is None or id in ids:
+                    yield KeptInput(id, *values)
+    except sqlite3.Error as error:
+        raise InputError("inputs", path, f"a file that can be read ({error})") from None
+
+
+def forget(folder: Path, ids: Collection[str] | None = None) -> int:
+    """Remove the inputs of these answers, None: of all, and return how many there were. A service may be running.
+
+    The bytes are overwritten. Raises `InputError` for a file that cannot be changed.
+    """
+    path = folder / INPUTS
+    if not path.is_file():
+        return 0
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as base:
+            base.execute("PRAGMA secure_delete = ON")
+            if ids is None:
+                count = base.execute("DELETE FROM inputs").rowcount
+            else:
+                count = sum(base.execute("DELETE FROM inputs WHERE id = ?", (id,)).rowcount for id in ids)
+            base.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what was deleted is still in the log of writes
+    except sqlite3.Error as error:
+        raise InputError("inputs", path, f"a file that can be changed ({error})") from None
+    return count

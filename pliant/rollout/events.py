@@ -1,0 +1,125 @@
+"""What a rollout hears of, and what it wants done. Latencies are in seconds, utilities and scores from 0 to 1."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pliant.errors import InputError
+from pliant.rollout.measures import ARMS, Arm
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowCompared:
+    """Both releases have answered a request: one of them its client, the other a copy.
+
+    `agree`: the answers are the same. The utilities are what each answer is worth without its label being known, such as
+    its calibrated confidence. None: not known.
+    """
+
+    id: str
+    agree: bool | None = None
+    utility_champion: float | None = None
+    utility_challenger: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryOutcome:
+    """A client's request has been answered by one arm, or has failed (`error`), while a canary runs.
+
+    `latency` is None where it was not measured. `late` says whether a deadline was missed; None: the latency decides.
+    """
+
+    id: str
+    arm: Arm
+    latency: float | None = None
+    error: bool = False
+    late: bool | None = None
+    utility: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The label of a request that both releases have answered: which was right, and each one's score for it."""
+
+    id: str
+    champion: bool
+    challenger: bool
+    score_champion: float | None = None
+    score_challenger: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The challenger cannot go on: its process died, its artifact is damaged."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Somebody ends the rollout by hand; the challenger is taken back."""
+
+    reason: str = ""
+
+
+Event = ShadowCompared | CanaryOutcome | Label | Tick | Broken | Cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class SetShare:
+    """From now on the challenger answers this share of the requests: those of `assign.is_canary`."""
+
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """The champion stays and the challenger is given up."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """The challenger is the champion from now on."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence for the log and the release's page."""
+
+    sentence: str
+
+
+Action = SetShare | TakeBack | Promote | Note
+
+
+def check_event(event: Event) -> None:
+    """Raise `InputError` for an event whose figures are outside of their limits."""
+    match event:
+        case ShadowCompared():
+            _check_shares(utility_champion=event.utility_champion, utility_challenger=event.utility_challenger)
+        case CanaryOutcome():
+            if event.arm not in ARMS:
+                raise InputError("arm", event.arm, f"one of {', '.join(ARMS)}")
+            if event.latency is not None and not 0 <= event.latency < math.inf:
+                raise InputError("latency", event.latency, "at least 0 seconds, and finite")
+            _check_shares(utility=event.utility)
+        case Label():
+            _check_shares(score_champion=event.score_champion, score_challenger=event.score_challenger)
+        case _:
+            pass
+
+
+def _check_shares(**values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and not 0 <= value <= 1:
+            raise InputError(name, value, "from 0 to 1")

@@ -1,0 +1,35 @@
+"""Notices that a running service sees something else than its model was made for, by anytime-valid tests.
+
+The bets are those of Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, JRSS B, 2023, and
+the mixture over the time of change is in the spirit of Shin, Ramdas and Rinaldo, E-detectors, NEJSDS, 2024. A stream is
+one quantity (classes, confidences, lengths, right and wrong answers, ...), counted by bin on a request's path and tested
+block by block. A false alarm has a probability of at most alpha over all time, not per look, as long as each observation's
+probabilities stay within the tolerance around the reference, whatever came before.
+
+Pure: counts come in, alarms go out, with no clock, no disk and no log. Knows no system.
+"""
+
+from pliant.watch.accuracy import AccuracyEstimate, mean_confidence, thresholded_confidence
+from pliant.watch.binning import Binning, classes, linear, logarithmic
+from pliant.watch.detector import Alarm, Detector, Stream, detector_from
+from pliant.watch.reference import Reference, reference_of
+from pliant.watch.system import StreamFigures, SystemWatch, system_watch_from
+
+__all__ = [
+    "AccuracyEstimate",
+    "Alarm",
+    "Binning",
+    "Detector",
+    "Reference",
+    "Stream",
+    "StreamFigures",
+    "SystemWatch",
+    "classes",
+    "detector_from",
+    "linear",
+    "logarithmic",
+    "mean_confidence",
+    "reference_of",
+    "system_watch_from",
+    "thresholded_confidence",
+]

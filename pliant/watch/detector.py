@@ -1,0 +1,320 @@
+"""Watches one stream: counts by block come in, one alarm comes out if it changes.
+
+First the stream is learnt from its first observations, unless a reference is given. Then the bets of betting.py run. What
+is learnt is refined from all observations each time that they have doubled, at times fixed beforehand, with a part of alpha
+for the bounds of each; not where the evidence is above its start, so that a change is not learnt before it is noticed. After
+an alarm the detector is latched: it goes on counting, and says nothing more until it is reset. All that it knows is plain
+JSON values, exact after a round trip.
+
+Where the alarm's leading bet began to win is an estimate of when the change came: the last time at which the product of
+that bet's factors was at its least (Page, Continuous inspection schemes, Biometrika, 1954).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pliant.errors import InputError
+from pliant.watch.betting import Bet, Bets, Direction, bands, bet_block, evidence, make_bets
+from pliant.watch.binning import Binning, Counts, binning_from, coarse_bins, merge, quantiles
+from pliant.watch.reference import Reference, reference_from, reference_of
+
+MAX_BLOCK = 10_000_000  # observations
+UNCERTAIN = 0.1  # share of alpha for the reference's bounds
+
+State = Literal["learning", "watching", "alarm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What is watched, and how. Raises `InputError` where a figure is outside its limits.
+
+    `binning`: of the counts that come in. `reference`: None where it is to be learnt from the first `burn_in` observations.
+    """
+
+    name: str  # in words: "class of task digit"
+    binning: Binning
+    reference: Reference | None = None
+    alpha: float = 0.01  # probability of a false alarm, ever
+    tolerance: float = 1.12  # factor by which odds may differ without being a change
+    burn_in: int = 5000  # observations
+    refinements: int = 5  # doublings of burn_in at which what was learnt is refined; the last is at 160,000
+    coarse: int = 12  # bins that numbers are watched in, at most
+    direction: Direction = "both"
+    pace: float = 100_000.0  # observations, about a day's; see `reserve`
+    burst: float = 1.0  # observations in a row that may depend on each other; see `make_bets`
+
+    def __post_init__(self) -> None:
+        limits = (
+            ("alpha", self.alpha, 0 < self.alpha < 1, "between 0 and 1"),
+            ("tolerance", self.tolerance, 1 <= self.tolerance <= 100, "1 to 100"),
+            ("burn_in", self.burn_in, 1 <= self.burn_in <= MAX_BLOCK, f"1 to {MAX_BLOCK}"),
+            ("refinements", self.refinements, 0 <= self.refinements <= 30, "0 to 30"),
+            ("coarse", self.coarse, self.coarse >= 2, "at least 2"),
+            ("direction", self.direction, self.direction in ("both", "up", "down"), "both, up or down"),
+            ("pace", self.pace, self.pace > 0, "above 0"),
+            ("burst", self.burst, 1 <= self.burst <= MAX_BLOCK, f"1 to {MAX_BLOCK}"),
+        )
+        for field, value, kept, limit in limits:
+            if not kept:
+                raise InputError(field, value, limit)
+        if self.reference is not None:
+            coarse_bins(self.binning, self.reference.binning)
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {key: getattr(self, key) for key in _PLAIN}
+        reference = None if self.reference is None else self.reference.to_dict()
+        return {**plain, "binning": self.binning.to_dict(), "reference": reference}
+
+
+_PLAIN = ("name", "alpha", "tolerance", "burn_in", "refinements", "coarse", "direction", "pace", "burst")
+
+
+def stream_from(content: Any) -> Stream:
+    """Return what `to_dict` gave. Raises `InputError`."""
+    match content:
+        case {"binning": binning, "reference": reference, **plain} if set(plain) == set(_PLAIN):
+            try:
+                values: dict[str, Any] = {str(key): value for key, value in plain.items()}
+                known = None if reference is None else reference_from(reference)
+                return Stream(binning=binning_from(binning), reference=known, **values)
+            except TypeError as error:  # a text where a number belongs
+                raise InputError("stream", content, "what to_dict gave") from error
+    raise InputError("stream", content, "what to_dict gave")
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A change that was noticed. Observations are counted from the stream's reset, those of the reference included."""
+
+    stream: str
+    sentence: str  # for a person: what it is now, and what it was
+    bin: int  # of the reference, that changed most; -1 where all numbers moved
+    up: bool  # whether there is more of it, or numbers are larger
+    share: float  # since the estimated change
+    was: float  # the reference's share
+    evidence: float  # what the bets have won; the alarm comes at the threshold
+    observations: int  # at the alarm
+    since: int  # estimated observation of the change
+
+
+def alarm_from(content: Any) -> Alarm:
+    """Return what `asdict` gave. Raises `InputError`."""
+    try:
+        alarm = Alarm(**content)
+    except TypeError as error:
+        raise InputError("alarm", content, "the fields of an alarm") from error
+    if not isinstance(alarm.sentence, str) or not isinstance(alarm.observations, int):
+        raise InputError("alarm", content, "the fields of an alarm")
+    return alarm
+
+
+@dataclass(frozen=True, slots=True)
+class _Tracks:
+    """Of each bet [bets]: its wealth, the log of its gain since it was least, and since when, with the hits since."""
+
+    wealth: NDArray[np.float64]
+    gain: NDArray[np.float64]
+    since: NDArray[np.int64]
+    hits: NDArray[np.int64]
+
+
+class Detector:
+    """Learns a stream's reference if it has none, and raises one alarm when the stream leaves it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.alarm: Alarm | None = None
+        self.observations = 0
+        self._counts: Counts = np.zeros(stream.binning.bins, np.int64)  # since the reset
+        self._start = 0  # observations before the bets began
+        self._due = 0  # refinements whose time has come, used or not
+        self.reference: Reference | None = None
+        if stream.reference is not None:
+            self._watch(stream.reference, 0, 0.0)
+
+    def _watch(self, reference: Reference, used: int, wealth: float) -> None:
+        """Bet on from here against this reference, with what was won. `used`: the refinement that it comes from."""
+        self.reference, self._used = reference, used
+        self._places = coarse_bins(self.stream.binning, reference.binning)
+        self._bets = bets_of(self.stream, reference, used)
+        zeros = np.zeros(len(self._bets.items), np.int64)
+        self._tracks = _Tracks(wealth * self._bets.weights, zeros.astype(float), zeros + self.observations, zeros)
+
+    def _refine(self) -> None:
+        """Refine the reference where it is time; the wealth is divided among the bets as if it came in now."""
+        assert self.reference is not None
+        self._due += 1
+        if self.evidence <= 1 and self.alarm is None:
+            counts = merge(self._counts, self._places, self.reference.binning.bins)
+            wealth = float(self._tracks.wealth.sum())
+            self._watch(reference_of(self.reference.binning, counts), self._due, wealth)
+
+    @property
+    def state(self) -> State:
+        return "alarm" if self.alarm else "watching" if self.reference else "learning"
+
+    @property
+    def evidence(self) -> float:
+        """Return what the bets have won: 1 at the start; an alarm comes at `threshold`."""
+        if self.reference is None:
+            return 1.0
+        return float(evidence(self._tracks.wealth, self.observations - self._start, self.stream.pace))
+
+    @property
+    def threshold(self) -> float:
+        """Return the evidence at which the alarm comes: what the reference's bounds leave of alpha is the bets'."""
+        return threshold(self.stream)
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Return the shares of the stream's bins [bins] since the reset."""
+        result: NDArray[np.float64] = self._counts / max(1, int(self._counts.sum()))
+        return result
+
+    def update(self, counts: ArrayLike) -> Alarm | None:
+        """Take the counts of a block [bins]; return the alarm if it is raised now. Raises `InputError` for counts that
+        are negative, of another number of bins, not whole, or more than 10 million."""
+        block = checked_counts(counts, self.stream.binning.bins)
+        size = int(block.sum())
+        if size == 0:
+            return None
+        self._counts = self._counts + block
+        before = self.observations
+        self.observations += size
+        if self.reference is None:
+            if self.observations >= self.stream.burn_in:
+                self._start = self.observations
+                self._watch(learn(self.stream, self._counts), 0, 0.0)
+            return None
+        merged = merge(block, self._places, self.reference.binning.bins)
+        wealth = bet_block(self._bets, self._tracks.wealth, merged, before - self._start, self.stream.pace)
+        self._tracks = _follow(self._bets, self._tracks, wealth, merged, before)
+        if self.alarm is None and self.evidence >= self.threshold:
+            self.alarm = self._explain()
+            return self.alarm
+        if self.stream.reference is None and self._due < refinements_due(self.stream, self._start, self.observations):
+            self._refine()
+        return None
+
+    def reset(self, reference: Reference | None = None) -> None:
+        """Start anew, with this reference; without one the stream's own, and where it has none it is learnt again."""
+        self.__init__(replace(self.stream, reference=reference) if reference else self.stream)  # type: ignore[misc]
+
+    def _explain(self) -> Alarm:
+        assert self.reference is not None
+        lead = int(np.argmax(self._tracks.wealth))
+        bet, since = self._bets.items[lead], int(self._tracks.since[lead])
+        share = int(self._tracks.hits[lead]) / max(1, self.observations - since)
+        was = float(np.asarray(self.reference.shares) @ self._bets.hits[:, lead])
+        sentence = f"{self.stream.name}: {_subject(self.reference.binning, bet)} {share:.1%}, was {was:.1%}"
+        place = bet.place if bet.kind == "bin" else -1
+        return Alarm(self.stream.name, sentence, place, bet.up, share, was, self.evidence, self.observations, since)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all that is known as plain JSON values."""
+        learnt = self.reference is not None and self.stream.reference is None
+        tracks = {key: value.tolist() for key, value in asdict(self._tracks).items()} if self.reference else None
+        return {
+            "stream": self.stream.to_dict(),
+            "observations": self.observations,
+            "counts": self._counts.tolist(),
+            "learnt": self.reference.to_dict() if learnt and self.reference else None,
+            "start": self._start,
+            "due": self._due,
+            "used": self._used if self.reference else 0,
+            "tracks": tracks,
+            "alarm": asdict(self.alarm) if self.alarm else None,
+        }
+
+
+def detector_from(content: Any) -> Detector:
+    """Return the detector whose `to_dict` gave this. Raises `InputError` for anything else."""
+    try:
+        detector = Detector(stream_from(content["stream"]))
+        observations, start, due, used = (content[key] for key in ("observations", "start", "due", "used"))
+        if not (all(type(each) is int for each in (observations, start, due, used)) and 0 <= start <= observations):
+            raise InputError("observations", observations, "a whole number, and start no more")
+        if not 0 <= used <= due <= detector.stream.refinements:
+            raise InputError("refinements", (used, due), f"0 to {detector.stream.refinements}, in order")
+        detector._start, detector._due = start, due
+        learnt = content["learnt"]
+        if learnt is not None and detector.reference is None:
+            reference = reference_from(learnt)
+            coarse_bins(detector.stream.binning, reference.binning)
+            detector._watch(reference, used, 0.0)
+        detector._counts = checked_counts(content["counts"], detector.stream.binning.bins, 2**62)
+        if detector.reference is not None:
+            detector._tracks = _tracks_from(content["tracks"], detector._tracks)
+        detector.observations = observations
+        detector.alarm = None if content["alarm"] is None else alarm_from(content["alarm"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError("state", type(content).__name__, "what a detector's to_dict gave") from error
+    return detector
+
+
+def threshold(stream: Stream) -> float:
+    """Return the evidence at which a stream's alarm comes."""
+    return 1 / (stream.alpha * (1 - UNCERTAIN))
+
+
+def learn(stream: Stream, counts: Counts) -> Reference:
+    """Return the reference that follows from the counts [bins] of a stream's first observations."""
+    coarse = quantiles(stream.binning, counts, stream.coarse)
+    return reference_of(coarse, merge(counts, coarse_bins(stream.binning, coarse), coarse.bins))
+
+
+def bets_of(stream: Stream, reference: Reference, used: int = 0) -> Bets:
+    """Return the bets against a stream's staying near a reference, which comes from so many refinements, at the stream's
+    tolerance. The parts of alpha for the bounds of all refinements sum to at most `UNCERTAIN`."""
+    alpha = UNCERTAIN * stream.alpha / 2 ** (used + 1)
+    band = bands(reference, stream.burst, stream.tolerance, alpha, stream.binning.bins)
+    return make_bets(reference, band, stream.direction, stream.burst)
+
+
+def refinements_due(stream: Stream, start: int, observations: int) -> int:
+    """Return how often what was learnt of the first `start` observations has doubled, at most the stream's refinements.
+
+    Several doublings that one block brings count as so many, of which each is refined with a block of its own.
+    """
+    return min(stream.refinements, (observations // start).bit_length() - 1) if start else 0
+
+
+def checked_counts(counts: ArrayLike, bins: int, most: int = MAX_BLOCK) -> Counts:
+    """Return counts as whole numbers [bins]. Raises `InputError` unless they are some."""
+    array = np.asarray(counts)
+    if array.shape != (bins,) or array.dtype.kind not in "iu":
+        raise InputError("counts", f"of shape {array.shape} and type {array.dtype}", f"{bins} whole numbers")
+    if (array < 0).any() or int(array.sum()) > most:
+        raise InputError("counts", int(array.sum()), f"none negative, and at most {most} in all")
+    return array.astype(np.int64)
+
+
+def _follow(bets: Bets, tracks: _Tracks, wealth: NDArray[np.float64], counts: Counts, before: int) -> _Tracks:
+    """Return the tracks after a block: a bet whose gain had fallen to nothing is followed from this block on."""
+    fresh = tracks.gain <= 0
+    gain = np.where(fresh, 0.0, tracks.gain) + counts @ bets.log_factors
+    hits = np.where(fresh, 0, tracks.hits) + counts @ bets.hits
+    return _Tracks(wealth, gain, np.where(fresh, before, tracks.since), hits)
+
+
+def _tracks_from(content: Any, like: _Tracks) -> _Tracks:
+    arrays = [np.asarray(content[key]) for key in ("wealth", "gain", "since", "hits")]
+    if any(array.shape != like.wealth.shape or array.dtype.kind not in "if" for array in arrays):
+        raise InputError("tracks", "of another shape", f"numbers for {len(like.wealth)} bets")
+    wealth, gain, since, hits = arrays
+    if not (np.isfinite(wealth).all() and (wealth >= 0).all() and np.isfinite(gain).all()):
+        raise InputError("wealth", "negative or not finite", "at least 0")
+    return _Tracks(wealth.astype(float), gain.astype(float), since.astype(np.int64), hits.astype(np.int64))
+
+
+def _subject(binning: Binning, bet: Bet) -> str:
+    """Return what a bet is about, as the subject of "..., was x"."""
+    if bet.kind == "bin":
+        kind = "class" if binning.labels else "values"
+        return f"the share of {kind} {binning.name(bet.place)} is"
+    return f"the share of values of {binning.edges[bet.place - 1]:.4g} or more is"

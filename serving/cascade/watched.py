@@ -1,0 +1,31 @@
+"""What the watch sees of an answer of the cascade: its text's length, the level that answered, class and confidence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from serving.cascade.reading import Handler
+from serving.watch.seen import Seen
+from serving.watch.streams import CONFIDENCES, LENGTHS, confidence_of, labels, numbers
+
+
+class CascadeWatch:
+    """Counts answers in `seen`."""
+
+    def __init__(self, seen: Seen, burn_in: int) -> None:
+        self._seen, self._burn_in = seen, burn_in
+        self._lengths, self._confidences = numbers(LENGTHS, burn_in), numbers(CONFIDENCES, burn_in)
+
+    def count(self, task: str, handler: Handler, text: tuple[str, str | None], content: dict[str, Any]) -> None:
+        """Count the answer `content` to one text."""
+        cascade, candidate = handler.cascade, content["candidate"]
+        self._seen.number(f"characters of {task}", len(text[0]) + len(text[1] or ""), self._lengths)
+        self._seen.number(confidence_of(task), content["confidence"], self._confidences)
+        if cascade.classes:
+            self._seen.label(
+                f"class of {task}", cascade.classes.index(content["label"]), labels(cascade.classes, self._burn_in)
+            )
+        levels = [level.name for level in cascade.levels]
+        if content["level"] in levels and len(levels) > 1:
+            name = f"level of {task} by {candidate}"
+            self._seen.label(name, levels.index(content["level"]), labels(levels, self._burn_in))

@@ -1,0 +1,98 @@
+"""Writes outcomes to disk in a thread, about once a second: the event loop never waits for a disk.
+
+A killed process loses what came in the last second. Where the folder cannot be used, as another service has it or the disk
+is full at the start, the log says so and outcomes are kept in memory alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pliant.outcomes.tracker import Changes, Restored
+from serving.outcomes.inputs import Inputs
+from serving.outcomes.store import Store
+
+SECONDS = 1.0  # between two writes
+LOCK_SECONDS = 2.0  # that the start waits for a former service to end
+
+logger = logging.getLogger("pliant.serving")
+
+
+class Keeper:
+    """Keeps the outcomes of one service in a folder."""
+
+    def __init__(self, store: Store, inputs: Inputs | None = None, seconds: float = SECONDS) -> None:
+        self.inputs, self._store, self._seconds = inputs, store, seconds
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._drain: Callable[[], Changes] = Changes
+        self._failing = False  # to keep inputs
+
+    def load(self) -> Restored:
+        """Return what a former run left."""
+        return self._store.load()
+
+    def start(self, drain: Callable[[], Changes]) -> None:
+        """Write what `drain` returns from now on."""
+        self._drain = drain
+        self._thread = threading.Thread(target=self._run, name="outcomes", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write the rest and end."""
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._write()
+        self._store.close()
+        if self.inputs is not None:
+            self.inputs.close()
+
+    def _run(self) -> None:
+        while not self._end.wait(self._seconds):
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            self._store.write(self._drain())
+        except Exception:  # a fault here must not end the thread
+            logger.exception("outcomes were not kept")
+        if self.inputs is None:
+            return
+        try:
+            self.inputs.write()
+            self._failing = False
+        except (OSError, sqlite3.Error) as error:
+            if not self._failing:
+                logger.error("inputs cannot be kept in %s: %s; serving goes on", self._store.folder, error)
+            self._failing = True
+
+
+def open_keeper(
+    folder: Path, memory: int, seconds: float, keep_inputs: bool, lock_seconds: float = LOCK_SECONDS
+) -> Keeper | None:
+    """Return the keeper of a folder; None if it cannot be used, which the log says."""
+    deadline = time.monotonic() + lock_seconds
+    while True:
+        try:
+            store = Store(folder, memory, seconds)
+        except BlockingIOError:
+            if time.monotonic() < deadline:
+                time.sleep(0.1)
+                continue
+            logger.warning("another service keeps its outcomes in %s: this one's are forgotten when it ends", folder)
+            return None
+        except (OSError, sqlite3.Error) as error:
+            logger.error("outcomes cannot be kept in %s: %s; they are forgotten when the service ends", folder, error)
+            return None
+        break
+    try:
+        return Keeper(store, Inputs(folder, seconds) if keep_inputs else None)
+    except (OSError, sqlite3.Error) as error:
+        logger.error("inputs cannot be kept in %s: %s", folder, error)
+        return Keeper(store)

@@ -1,0 +1,220 @@
+"""Takes the right labels of earlier answers, and reports whether the promised accuracy holds.
+
+With a `Keeper` (serving/outcomes/keeper.py) answers, figures and alarms survive a restart; without one they are in memory
+only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+
+from pliant.outcomes.answered import Answered, Label
+from pliant.outcomes.betting import CONFIDENCE
+from pliant.outcomes.figures import Figures, LabelResult, Report
+from pliant.outcomes.files import folder_of
+from pliant.outcomes.tracker import Changes, Tracker
+from serving.client import ANYBODY, Client
+from serving.http.access.limits import TokenBucket
+from serving.http.api_errors import ApiError
+from serving.http.json_body import shorten
+from serving.outcomes.keeper import Keeper, open_keeper
+from serving.outcomes.labels import MAX_LABELS, RATE
+from serving.outcomes.settings import OutcomeSettings
+from serving.outcomes.written import LEVELS, Names, alarm_written, figures_written, taken_written
+
+MEMORY = 100_000  # answers that can still be labelled: 8 MB from the start on
+DAYS = 30.0  # that an answer can be labelled, where nothing is kept on disk
+DAY = 86_400.0  # seconds
+
+logger = logging.getLogger("pliant.serving")
+
+
+class Outcomes:
+    """Remembers answers, takes their labels, and finds promises of accuracy that are broken."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry = REGISTRY,
+        memory: int = MEMORY,
+        clock: Callable[[], float] = time.time,
+        names: Names = LEVELS,
+        former: int = 0,
+        days: float = DAYS,
+        keeper: Keeper | None = None,
+    ) -> None:
+        """`clock` gives seconds since 1970; it may be set back. `former`: as for `AnswerMemory`."""
+
+        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+            return Gauge(f"pliant_{name}", meaning, labels, registry=registry, multiprocess_mode="livemax")
+
+        self._tracker, self._clock = Tracker(memory, days * DAY, former, recorded=keeper is not None), clock
+        self._names, self._keeper = names, keeper
+        self._lock = threading.Lock()  # held while a label is taken, and while the keeper's thread copies what changed
+        self._buckets: dict[str, TokenBucket] = {}  # by tenant
+        self._last, self._elapsed = clock(), 0.0  # seconds for the buckets, which never go back
+        by_level, by_candidate = ("task", *names.how), ("task", "version", names.candidate)
+        # The name pliant_outcomes is taken: it counts how requests ended.
+        meaning = "Labels that were reported, by whether the answer was correct"
+        self._labels = Counter("pliant_labels", meaning, (*by_level, "correct"), registry=registry)
+        meaning = "Expected calibration error of labelled answers, in 15 bins"
+        self._error = gauge("calibration_error", meaning, "task", "version", *names.how)
+        self._broken = gauge("promise_broken", "1 if the accuracy is below the promised one, else 0", *by_candidate)
+        meaning = "Alarms over broken promises: raised or taken_back"
+        self._alarms = Counter("pliant_alarms", meaning, ("task", "event"), registry=registry)
+        self.on_broken: Callable[[Figures], None] = lambda _figures: None
+        """Called when a promise is found broken."""
+        if keeper is not None:
+            self._tracker.restore(keeper.load())
+            for figures in self._tracker.figures():
+                self._show(figures)
+            keeper.start(self._drain)
+
+    def close(self) -> None:
+        """Write what is not on disk yet, and end the keeper."""
+        if self._keeper is not None:
+            self._keeper.close()
+
+    @property
+    def keeps_inputs(self) -> bool:
+        """Whether `keep_input` keeps anything."""
+        return self._keeper is not None and self._keeper.inputs is not None
+
+    def keep_input(self, id: str, task: str, form: str, content: bytes) -> None:
+        """Keep what was sent for an answer, where the settings say so. See `pliant.outcomes.files.KeptInput`."""
+        if self._keeper is not None and self._keeper.inputs is not None:
+            self._keeper.inputs.keep(id, task, form, content)
+
+    def remember(self, id: str, answered: Answered) -> None:
+        """Keep an answer, whose tenant may report its label from now on."""
+        self._tracker.remember(id, answered, self._clock())
+
+    def remember_number(self, id: str, common: Answered, answer: float, confidence: float) -> None:
+        """Keep an answer as `remember` does; faster. See `AnswerMemory.add_number`."""
+        self._tracker.remember_number(id, common, answer, confidence, self._clock())
+
+    def take(self, id: str, label: Label, client: Client = ANYBODY) -> dict[str, Any]:
+        """Count the label of an answer that the client got; an administrator may report any.
+
+        The same label may come again, and counts once. Raises `ApiError` for an unknown id or one of another tenant (404),
+        for another label than before (409) and for too many a second (429), `InputError` for a label that the task does
+        not have.
+        """
+        now = self._clock()
+        self._check_rate(client.tenant, now)
+        known = self._known(id, client, now)
+        if known is None:
+            since = "" if self._keeper is not None else ", given since the service started"
+            message = f"id is {shorten(id)}, but must be of a recent answer to you{since}"
+            raise ApiError(404, "unknown_id", message, "id")
+        with self._lock:
+            taken = self._tracker.take(known, label, Report(client.tenant, client.key, now))
+            assert taken.answered is not None
+            figures = self._tracker.figures_of(taken.answered)
+        if taken.status == "contradicted":
+            message = f"label is {shorten(label)}, but must be the one reported before: a label cannot be changed"
+            raise ApiError(409, "other_label", message, "label")
+        if taken.status == "counted":
+            self._observe(taken.answered, taken, figures)
+        return taken_written(self._names, id, taken.answered, taken, figures)
+
+    def alarms(self) -> list[dict[str, Any]]:
+        """Return the latest alarms with the labels that led to them, as JSON values."""
+        return [alarm_written(self._names, alarm) for alarm in self._tracker.alarms()]
+
+    def take_back(self, id: str, client: Client) -> dict[str, Any]:
+        """Take back an alarm, whose candidate is tested anew, and return it. Raises `ApiError` (404) for an unknown id."""
+        known = {str(alarm.id): alarm for alarm in self._tracker.alarms()}
+        if id not in known:
+            raise ApiError(404, "unknown_id", f"id is {shorten(id)}, but must be that of an alarm", "id")
+        with self._lock:
+            alarm = self._tracker.take_back(known[id].id, Report(client.tenant, client.key, self._clock()))
+        assert alarm is not None
+        if known[id].taken_back is None:
+            figures = alarm.figures
+            self._alarms.labels(figures.task, "taken_back").inc()
+            self._broken.labels(figures.task, str(figures.version), figures.candidate).set(0)
+            by = f"key {client.key} of {client.tenant}" if client.key else "an administrator without a key"
+            logger.warning("alarm %d is taken back by %s: %s", alarm.id, by, promise_sentence(figures))
+        return alarm_written(self._names, alarm)
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the figures of every candidate with labels, as JSON values."""
+        return [figures_written(self._names, figures) for figures in self._tracker.figures()]
+
+    def _drain(self) -> Changes:
+        with self._lock:
+            return self._tracker.drain()
+
+    def _known(self, id: str, client: Client, now: float) -> str | None:
+        """Return the id under which an answer is remembered that the client may label: its own, or chosen by the client."""
+        for candidate in (id, chosen_id(client, id)):
+            answered = self._tracker.answered(candidate, now)
+            if answered is not None and (answered.tenant == client.tenant or "admin" in client.roles):
+                return candidate
+        return None
+
+    def _check_rate(self, tenant: str, now: float) -> None:
+        self._elapsed += max(0.0, now - self._last)
+        self._last = now
+        seconds = self._buckets.setdefault(tenant, TokenBucket(RATE, MAX_LABELS)).take(self._elapsed)
+        if seconds:
+            message = f"at most {RATE:g} labels a second can be reported"
+            raise ApiError(429, "rate_limited", message, retry_after=seconds)
+
+    def _observe(self, answered: Answered, taken: LabelResult, figures: Figures) -> None:
+        how = self._names.how_of(answered.candidate, answered.level)
+        self._labels.labels(answered.task, *how, str(taken.correct).lower()).inc()
+        self._show(figures, answered.level)
+        if taken.broke:
+            self._alarms.labels(answered.task, "raised").inc()
+            logger.error(promise_sentence(figures))
+            self.on_broken(figures)
+
+    def _show(self, figures: Figures, level: str | None = None) -> None:
+        """Set the gauges of a candidate: of one level, or of all."""
+        for entry in figures.levels:
+            if level in (None, entry.level):
+                how = self._names.how_of(figures.candidate, entry.level)
+                self._error.labels(figures.task, str(figures.version), *how).set(entry.error)
+        self._broken.labels(figures.task, str(figures.version), figures.candidate).set(figures.broken)
+
+
+def open_outcomes(
+    settings: OutcomeSettings, registry: CollectorRegistry = REGISTRY, names: Names = LEVELS, former: int = 0
+) -> Outcomes:
+    """Return the outcomes of a service, with those that former runs left below `settings.home`."""
+    days = settings.outcomes_days or DAYS
+    folder = folder_of(settings.home, settings.system)
+    keeper = open_keeper(folder, MEMORY, days * DAY, settings.keep_inputs) if settings.outcomes_days else None
+    return Outcomes(registry, names=names, former=former, days=days, keeper=keeper)
+
+
+def chosen_id(client: Client, id: str) -> str:
+    """Return what stands for an id that the client chose for a request: another tenant may choose the same."""
+    return f"{client.tenant!r}:{id}"
+
+
+def broken_event(figures: Figures) -> dict[str, Any]:
+    """Return the figures of a broken promise for those who are told of it, as JSON values."""
+    return {
+        "reason": promise_sentence(figures),
+        "stream": f"promise of {figures.candidate} for {figures.task}",
+        "evidence": figures.evidence,
+        "task": figures.task,
+        "version": figures.version,
+    }
+
+
+def promise_sentence(figures: Figures) -> str:
+    """Return a sentence that explains a broken promise."""
+    return (
+        f"the promise of {figures.candidate} for {figures.task} (version {figures.version}) is broken: of "
+        f"{figures.labels} labelled answers {figures.accuracy:.1%} are correct, but {figures.promised:.1%} were promised; "
+        f"by chance this happens in at most {1 - CONFIDENCE:.0%} of all services"
+    )

@@ -1,0 +1,93 @@
+"""The HTTP routes of labels and alarms, and their documentation, for every system that takes labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pliant.outcomes.answered import Label
+from serving.client import ANYBODY, Client
+from serving.http import routing
+from serving.http.access.roles import check_admin, client_of
+from serving.http.api_errors import json_response
+from serving.http.app import endpoint_of
+from serving.http.json_body import check_type, read_body
+from serving.http.large_body import parse
+from serving.outcomes.labels import read_outcome, take_all
+from serving.outcomes.schemas import alarm_id
+
+Responses = Mapping[int | str, Mapping[str, Any]]
+
+
+class Endpoint(routing.Endpoint, Protocol):
+    """What the routes call."""
+
+    def outcome(self, id: str, label: Label, client: Client = ANYBODY) -> dict[str, Any]: ...
+    def alarms(self) -> list[dict[str, Any]]: ...
+    def take_back(self, id: str, client: Client) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Documented:
+    """What a system's OpenAPI page says of the routes."""
+
+    body: Mapping[str, Any]  # `openapi_extra` of POST /outcomes
+    responses: Responses  # of POST /outcomes
+    alarm: type[BaseModel]
+    alarms: type[BaseModel]  # a list of them
+    admin: Responses  # the errors of GET /outcomes/alarms
+    unknown: Responses  # the errors of DELETE /outcomes/alarms/{id}
+
+
+def add_outcomes(app: FastAPI, documented: Documented) -> None:
+    """Add the routes below /outcomes."""
+    app.add_api_route(
+        "/outcomes",
+        _outcomes,
+        methods=["POST"],
+        summary="Report the right label of an earlier answer",
+        responses=dict(documented.responses),  # type: ignore[arg-type]
+        openapi_extra=dict(documented.body),
+    )
+    app.add_api_route(
+        "/outcomes/alarms",
+        _alarms,
+        methods=["GET"],
+        summary="List the promises that were found broken, with the labels that led to it",
+        responses={200: {"model": documented.alarms}, **documented.admin},  # type: ignore[dict-item]
+    )
+    app.add_api_route(
+        "/outcomes/alarms/{id}",
+        _take_back,
+        methods=["DELETE"],
+        summary="Take an alarm back, if its labels were false: the promise is tested anew",
+        responses={200: {"model": documented.alarm}, **documented.unknown},  # type: ignore[dict-item]
+        openapi_extra=alarm_id(),
+    )
+
+
+async def _outcomes(request: Request) -> Response:
+    endpoint: Endpoint = endpoint_of(request)
+    client = client_of(request)
+    check_type(request, ("application/json",), "application/json")
+    value = await parse(request, await read_body(request, endpoint.settings.max_body_bytes))
+    if not isinstance(value, list):
+        return json_response(endpoint.outcome(*read_outcome(value), client))
+    status, content = await take_all(value, lambda id, label: endpoint.outcome(id, label, client))
+    return json_response(content, status)
+
+
+async def _alarms(request: Request) -> Response:
+    check_admin(request, "see alarms")
+    return json_response({"alarms": endpoint_of(request).alarms()})
+
+
+async def _take_back(request: Request) -> Response:
+    client = check_admin(request, "take an alarm back")
+    return json_response(endpoint_of(request).take_back(request.path_params["id"], client))

@@ -1,0 +1,61 @@
+"""Runs copies of requests in idle moments, one at a time, so that those whom somebody waits for lose next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+logger = logging.getLogger("pliant.serving")
+
+Copy = Callable[[], Awaitable[None]]
+
+WAITING = 16  # copies; the oldest is forgotten for a newer one
+PAUSE = 0.01  # seconds between two looks whether there is nothing else to do
+PATIENCE = 10.0  # seconds that a copy waits for an idle moment
+LIMIT = 120.0  # seconds that a copy may take
+
+
+class Copies:
+    """Copies that wait, and the task that runs them while there are any."""
+
+    def __init__(self, idle: Callable[[], bool]) -> None:
+        """`idle` says whether no request waits."""
+        self._idle = idle
+        self._waiting: deque[Copy] = deque(maxlen=WAITING)
+        self._task: asyncio.Task[None] | None = None
+
+    def offer(self, copy: Copy) -> None:
+        """Run the copy soon, unless too many come."""
+        self._waiting.append(copy)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Forget those that wait, and end the one that runs."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while self._waiting:
+            until = clock() + PATIENCE
+            while not self._idle() and clock() < until:
+                await asyncio.sleep(PAUSE)
+            if not self._idle():
+                self._waiting.clear()  # they are old, and the next ones will come
+                return
+            if self._waiting:
+                await self._run_one(self._waiting.popleft())
+
+    async def _run_one(self, copy: Copy) -> None:
+        try:
+            async with asyncio.timeout(LIMIT):
+                await copy()
+        except Exception as error:  # nobody waits for it
+            logger.debug("a copy of a request failed: %s", error)

@@ -1,0 +1,67 @@
+"""What a service reads and writes in the registry about the release that it tries."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pliant.errors import PliantError
+from registry import mlflow_switch
+from registry.mlflow_store import CHALLENGER, MlflowRegistry
+from registry.releases import RegistryRelease
+
+WAITING, ON_TRIAL = mlflow_switch.WAITING, mlflow_switch.TRIALS
+"""State of a challenger that may be tried, and the states (and aliases) of one that is being tried."""
+
+
+class TrialRecord(Protocol):
+    """The releases that are tried, for people and for other services to see."""
+
+    def challenger(self) -> RegistryRelease | None:
+        """Return the release that waits to be tried or is being tried. Raises `RegistryError`."""
+
+    def mark(self, release: RegistryRelease, state: str, reason: str) -> None:
+        """Write down the state of a release, and why; `shadow` and `canary` are aliases, too. Raises `RegistryError`."""
+
+    def promote(self, release: RegistryRelease, reason: str) -> None:
+        """Make the release the champion. Does nothing if it is already. Raises `RegistryError`."""
+
+
+class MlflowTrialRecord:
+    """The record of one system in MLflow."""
+
+    def __init__(self, registry: MlflowRegistry, system: str) -> None:
+        self._registry, self._system = registry, system
+
+    def challenger(self) -> RegistryRelease | None:
+        release = self._registry.release(self._system, CHALLENGER)
+        present = self._registry.release(self._system)
+        if release is None or present is None or release.former != present.number:
+            return None
+        return release if release.state in (WAITING, *ON_TRIAL) else None
+
+    def mark(self, release: RegistryRelease, state: str, reason: str) -> None:
+        mlflow_switch.label(self._registry, release, state if state in ON_TRIAL else None)
+        mlflow_switch.note(self._registry, release, state, reason)
+
+    def promote(self, release: RegistryRelease, reason: str) -> None:
+        present = self._registry.release(self._system)
+        if present is None or present.number != release.number:
+            mlflow_switch.switch(self._registry, self._system, release.number, reason)
+
+
+class NoRecord:
+    """The record of a registry that has no challengers, or that a service must not write."""
+
+    def challenger(self) -> RegistryRelease | None:
+        return None
+
+    def mark(self, release: RegistryRelease, state: str, reason: str) -> None:
+        raise PliantError(f"{release.name} cannot be marked as {state} ({reason}): nothing is tried here")
+
+    def promote(self, release: RegistryRelease, reason: str) -> None:
+        raise PliantError(f"{release.name} cannot be promoted ({reason}): nothing is tried here")
+
+
+def trial_record(registry: object, system: str) -> TrialRecord:
+    """Return the record of a system in a registry, if that is MLflow's."""
+    return MlflowTrialRecord(registry, system) if isinstance(registry, MlflowRegistry) else NoRecord()

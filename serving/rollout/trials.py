@@ -1,0 +1,284 @@
+"""Starts, follows and ends the trials of a service: one challenger at a time, from the registry and back to it.
+
+A challenger waits in the registry until a service finds it there, on top of the release that it serves. Its models start
+with the lowest priority that the operating system has, since copies must not slow the champion; as a canary they start
+anew with the usual one. What the controller knows is kept in a file, so that a restarted service goes on where it was. Where
+the registry does not answer, a decision holds in this service at once and is written down as soon as it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from typing_extensions import TypeVar as DefaultedTypeVar
+
+from pliant.errors import InputError, PliantError
+from pliant.rollout.config import RolloutConfig
+from pliant.rollout.controller import Rollout
+from pliant.rollout.events import Action, Broken, Cancelled, Note, Promote, SetShare, TakeBack, Tick
+from registry.releases import RegistryRelease
+from serving.clock import Clock
+from serving.driver import Driver
+from serving.lifecycle.generation import Generation, Generations, Running
+from serving.rollout.judge import Judge
+from serving.rollout.record import TrialRecord
+from serving.rollout.trial import Call, Ended, Trial
+from serving.state_file import StateFile
+from serving.workers.child_process import lowest_priority
+
+logger = logging.getLogger("pliant.serving")
+
+A = TypeVar("A")
+C = TypeVar("C")
+H = TypeVar("H")
+D = DefaultedTypeVar("D", bound=Running, default=Driver)
+
+TICK_SECONDS = 1.0
+SAVE_SECONDS = 5.0
+Event = Callable[[str, Mapping[str, Any]], None]
+"""Tells others what happened: a kind (trial, champion, rollback), and figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialParts(Generic[C, H, D]):
+    """What trials need of a service. `load` gives the catalog of a release, `start` a started generation of it."""
+
+    record: TrialRecord
+    generations: Generations[C, H, D]
+    load: Callable[[RegistryRelease], C]
+    start: Callable[[C], Awaitable[Generation[C, H, D]]]
+    refresh: Callable[[], Awaitable[object]]
+    clock: Clock
+    config: RolloutConfig | None  # None: nothing is tried
+    file: StateFile  # of the trial
+    event: Event = lambda _kind, _figures: None
+    in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread  # runs what waits for the registry or the disk
+
+
+class Trials(Generic[C, H, D]):
+    """The trials of one service. `run` is a task for as long as the service lives."""
+
+    def __init__(self, parts: TrialParts[C, H, D]) -> None:
+        self._parts = parts
+        self._trial: Trial | None = None
+        self._catalog: C | None = None
+        self._low = False  # whether the challenger's processes have the lowest priority
+        self._ended: set[int] = set()  # releases that are not tried again here
+        self._unwritten: list[tuple[RegistryRelease, str, str]] = []  # marks that the registry has not got yet
+        self._waiting = asyncio.Event()  # there is something to do
+        self._trouble = ""  # what was logged last
+
+    async def answer(self, call: Call[A], arrived: float, judge: Judge[A], ended: Ended[A] | None = None) -> A:
+        """Return the answer to a request, by the arm that it belongs to, as `Trial.answer`. Raises what that raises."""
+        trial = self._trial
+        return await (call(arrived) if trial is None else trial.answer(call, arrived, judge, ended))
+
+    def label(self, id: str, right: Callable[[Any], bool]) -> None:
+        """Take the label of an earlier answer: `right` says whether what an arm said is correct."""
+        if self._trial is not None:
+            self._trial.label(id, right)
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """Return what a status says of the trial; None where there is none."""
+        if self._trial is None:
+            return None
+        rollout = self._trial.rollout
+        return {
+            "release": self._trial.release.number,
+            "stage": rollout.stage,
+            "share": rollout.share,
+            "requests": rollout.requests,
+            "copies": rollout.copies,
+            "evidence": rollout.evidence,
+            "figures": rollout.sentences(),
+        }
+
+    async def run(self, seconds: float) -> None:
+        """Look for a challenger every `seconds`, and follow the one on trial, until cancelled. No exception ends it."""
+        if self._parts.config is None:
+            return
+        clock = asyncio.get_running_loop().time
+        looked = saved = float("-inf")
+        while True:
+            try:
+                if clock() - looked >= seconds or self._due:
+                    looked = clock()
+                    await self.look()
+                    self._trouble = ""
+                if self._trial is not None:
+                    await self._reopen(self._trial)
+                    self._tick(self._trial)
+                    if clock() - saved >= SAVE_SECONDS:
+                        saved = clock()
+                        self._save()
+            except Exception as error:
+                self._log(error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._waiting.wait(), TICK_SECONDS)
+            self._waiting.clear()
+
+    @property
+    def _due(self) -> bool:
+        """Whether something waits to be written into the registry."""
+        return bool(self._unwritten) or (self._trial is not None and self._trial.rollout.decided)
+
+    def _log(self, error: Exception) -> None:
+        """Log an error, but the same one once only until the registry was read without any."""
+        if str(error) != self._trouble:
+            known = isinstance(error, PliantError)
+            logger.error("the trial of a challenger waits: %s", error, exc_info=None if known else error)
+        self._trouble = str(error)
+
+    async def stop(self) -> None:
+        """Keep what is known of the trial for the next start."""
+        if self._trial is not None:
+            self._save()
+            await self._trial.stop()
+
+    def wake(self) -> None:
+        """Let `run` go on at once."""
+        self._waiting.set()
+
+    async def look(self) -> None:
+        """Read the registry once: begin, end and write down what is due. Raises `RegistryError`."""
+        await self._write_marks()
+        if self._trial is not None and self._trial.rollout.decided:
+            await self._conclude(self._trial)
+            return
+        challenger = await self._parts.in_thread(self._parts.record.challenger)
+        trial = self._trial
+        if trial is not None and (challenger is None or challenger.number != trial.release.number):
+            trial.feed(Cancelled("another release is served or tried by now"))
+            await self._conclude(trial)
+        if self._trial is None and challenger is not None and challenger.number not in self._ended:
+            await self._begin(challenger)
+
+    async def _begin(self, release: RegistryRelease) -> None:
+        rollout = self._restored(release) or Rollout(self._parts.config)
+        if rollout.decided:
+            self._trial = self._new_trial(release, rollout)
+            return
+        logger.info("%s is tried, at first in %s", release.name, rollout.stage)
+        try:
+            self._catalog = await self._parts.in_thread(self._parts.load, release)
+            await self._start(rollout)
+        except Exception as error:
+            self._ended.add(release.number)
+            reason = f"it could not be started: {error}"
+            logger.warning("%s is not tried: %s", release.name, reason)
+            self._unwritten.append((release, "taken back", reason))
+            await self._write_marks()
+            return
+        self._trial = self._new_trial(release, rollout)
+        share, kind = (rollout.config.shadow_share, "copies of ") if rollout.stage == "shadow" else (rollout.share, "")
+        self._tell(rollout.stage, f"{kind}{100 * share:g}% of the requests")
+
+    def _new_trial(self, release: RegistryRelease, rollout: Rollout) -> Trial:
+        return Trial(release, rollout, self._parts.clock, self._idle, self._act)
+
+    async def _start(self, rollout: Rollout) -> None:
+        assert self._catalog is not None, "it is loaded first"
+        if rollout.stage == "shadow":
+            with lowest_priority():
+                started = await self._parts.start(self._catalog)
+        else:
+            started = await self._parts.start(self._catalog)
+        self._low = rollout.stage == "shadow"
+        self._parts.generations.challenge(started, promotable=not self._low)
+
+    async def _reopen(self, trial: Trial) -> None:
+        """Start a canary's models anew with the usual priority; until then it gets no requests."""
+        if trial.open or trial.rollout.decided:
+            return
+        try:
+            await self._start(trial.rollout)
+        except Exception as error:
+            trial.feed(Broken(f"it could not be started as a canary: {error}"))
+            return
+        trial.open = True
+
+    def _idle(self) -> bool:
+        return self._parts.generations.present.driver.waiting == 0
+
+    def _tick(self, trial: Trial) -> None:
+        challenger = self._parts.generations.challenger
+        if challenger is not None and not challenger.driver.alive:
+            trial.feed(Broken("its scheduler has failed"))
+        trial.feed(Tick())
+
+    def _act(self, actions: list[Action]) -> None:
+        """Do what the controller wants; what takes time is done by `run`."""
+        assert self._trial is not None, "only a trial acts"
+        for action in actions:
+            match action:
+                case Note(sentence):
+                    logger.info("%s: %s", self._trial.release.name, sentence)
+                case SetShare(share):
+                    self._on_share(share)
+                case TakeBack(reason):
+                    self._parts.generations.end_challenge()
+                    logger.warning("%s is %s", self._trial.release.name, reason)
+                case Promote(reason):
+                    logger.info("%s is %s", self._trial.release.name, reason)
+        self._save()
+        self.wake()
+
+    def _on_share(self, share: float) -> None:
+        assert self._trial is not None, "only a trial acts"
+        if 0 < share < 1:
+            if self._low:
+                self._trial.open = False
+            self._tell("canary", f"{100 * share:g}% of the requests")
+
+    def _tell(self, state: str, reason: str) -> None:
+        """Have the state written into the registry, and tell others."""
+        assert self._trial is not None, "only a trial has a state"
+        release = self._trial.release
+        self._unwritten.append((release, state, reason))
+        self._parts.event("trial", {"release": release.number, "state": state, "reason": reason})
+        self.wake()
+
+    async def _conclude(self, trial: Trial) -> None:
+        """Write a decision into the registry, and forget the trial. Raises `RegistryError`; then it is tried again."""
+        release, rollout = trial.release, trial.rollout
+        if rollout.stage == "promoted":
+            await self._parts.in_thread(self._parts.record.promote, release, rollout.reason)
+            await self._parts.refresh()
+            self._parts.event("champion", {"release": release.number, "reason": rollout.reason})
+        else:
+            self._parts.generations.end_challenge()
+            self._parts.event("rollback", {"release": release.number, "reason": rollout.reason})
+            self._unwritten.append((release, "taken back", rollout.reason))
+        self._ended.add(release.number)
+        self._trial, self._catalog = None, None
+        await trial.stop()
+        self._parts.generations.end_challenge()
+        self._parts.file.remove()
+        await self._write_marks()
+
+    async def _write_marks(self) -> None:
+        while self._unwritten:
+            await self._parts.in_thread(self._parts.record.mark, *self._unwritten[0])
+            del self._unwritten[0]
+
+    def _save(self) -> None:
+        if self._trial is None:
+            return
+        content = {"release": self._trial.release.number, "rollout": self._trial.rollout.to_dict()}
+        self._parts.file.write(content)
+
+    def _restored(self, release: RegistryRelease) -> Rollout | None:
+        """Return what was known of this release's trial before the service was restarted."""
+        content = self._parts.file.read()
+        if content is None or content.get("release") != release.number:
+            return None
+        try:
+            return Rollout.from_dict(content["rollout"])
+        except (KeyError, TypeError, InputError) as error:
+            logger.warning("the state of the trial cannot be read, so it begins anew: %s", error)
+            return None

@@ -1,0 +1,55 @@
+"""Counts what a service sees, by stream and bin: all that the watch costs a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pliant.watch.detector import Stream
+from serving.arms import goes_to_challenger, is_copy
+
+MAX_STREAMS = 64  # of one service; further ones are not watched
+Make = Callable[[str], Stream]
+"""Makes the stream of a name when it is seen for the first time."""
+
+
+class Seen:
+    """Counts of the block that is under way. Copies, and what a challenger answers, are not counted."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, Stream] = {}
+        self._counts: dict[str, list[int]] = {}
+
+    def number(self, name: str, value: float, make: Make) -> None:
+        """Count a number of the stream `name`."""
+        counts = self._of(name, make)
+        if counts is not None:
+            counts[self.streams[name].binning.bin_of(value)] += 1
+
+    def label(self, name: str, index: int, make: Make) -> None:
+        """Count a label of the stream `name` by its number."""
+        counts = self._of(name, make)
+        if counts is not None and 0 <= index < len(counts):
+            counts[index] += 1
+
+    def take(self) -> Mapping[str, list[int]]:
+        """Return the counts since the last call, of the streams of which anything was seen, and begin a new block."""
+        taken = {name: counts for name, counts in self._counts.items() if any(counts)}
+        for name in taken:
+            self._counts[name] = [0] * len(taken[name])
+        return taken
+
+    def forget(self) -> None:
+        """Forget all streams, as after a new model."""
+        self.streams.clear()
+        self._counts.clear()
+
+    def _of(self, name: str, make: Make) -> list[int] | None:
+        """Return the counts of a stream; None for what is not watched."""
+        if goes_to_challenger() or is_copy():
+            return None
+        counts = self._counts.get(name)
+        if counts is None and len(self.streams) < MAX_STREAMS:
+            stream = make(name)
+            self.streams[name] = stream
+            counts = self._counts[name] = [0] * stream.binning.bins
+        return counts

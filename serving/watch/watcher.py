@@ -1,0 +1,182 @@
+"""The task that turns counts into alarms every few seconds, tells of them, and keeps what it knows across restarts.
+
+What is usual is learnt anew for every release, from the first observations after it was taken up, so an alarm means: it is
+not any more what it was when this release began. An alarm stands until the next release, or until it is reset by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+
+from pliant.errors import InputError
+from pliant.watch.accuracy import AccuracyEstimate, mean_confidence
+from pliant.watch.detector import Alarm
+from pliant.watch.system import SystemWatch, system_watch_from
+from serving.state_file import StateFile
+from serving.watch.seen import Seen
+
+logger = logging.getLogger("pliant.serving")
+
+SAVE_SECONDS = 30.0
+RECENT = 4000  # answers; where an estimate rests on more, the older half counts half
+CONFIDENCE = "confidence of "
+"""What the names of streams begin with whose numbers are calibrated probabilities of being right."""
+Event = Callable[[str, Mapping[str, Any]], None]
+"""Tells others what happened: a kind (alarm), and figures."""
+
+
+class WatchMetrics:
+    """What the watch says to Prometheus."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        text = "Evidence that a stream has changed, as a share of what raises an alarm, on a logarithmic scale"
+        self._evidence = Gauge(
+            "pliant_drift_evidence", text, ("stream",), registry=registry, multiprocess_mode="livemax"
+        )
+        text = "1 if a stream has changed since the release that is served was taken up, else 0"
+        self._changed = Gauge("pliant_drift", text, ("stream",), registry=registry, multiprocess_mode="livemax")
+        self._alarms = Counter("pliant_drift_alarms", "Alarms over changed streams", ("stream",), registry=registry)
+        text = "Accuracy, estimated without labels from calibrated confidences"
+        self._accuracy = Gauge(
+            "pliant_estimated_accuracy", text, ("stream",), registry=registry, multiprocess_mode="livemax"
+        )
+
+    def show(self, watch: SystemWatch, estimates: Mapping[str, AccuracyEstimate]) -> None:
+        """Show the present figures."""
+        for row in watch.figures():
+            share = 0.0 if row.evidence <= 1 else min(1.0, math.log(row.evidence) / math.log(row.threshold))
+            self._evidence.labels(row.stream).set(share)
+            self._changed.labels(row.stream).set(row.state == "alarm")
+        for name, estimate in estimates.items():
+            self._accuracy.labels(name).set(estimate.accuracy)
+
+    def raised(self, alarm: Alarm) -> None:
+        self._alarms.labels(alarm.stream).inc()
+
+
+@dataclass(frozen=True, slots=True)
+class WatcherParts:
+    """`release`: number of the release that is served; `file`: the state, for the next start and for `pliant watch`."""
+
+    system: str
+    seen: Seen
+    file: StateFile
+    release: Callable[[], int | None]
+    metrics: WatchMetrics
+    event: Event = lambda _kind, _figures: None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread
+
+
+class Watcher:
+    """Watches one service. `run` is a task for as long as it lives."""
+
+    def __init__(self, parts: WatcherParts) -> None:
+        self._parts = parts
+        self._release: int | None = None
+        self._alarms: list[dict[str, Any]] = []
+        self._watch = SystemWatch()
+        self._recent: dict[str, NDArray[np.int64]] = {}  # counts of the latest confidences by stream
+        self._restore()
+
+    async def run(self, seconds: float) -> None:
+        """Look at what was counted every `seconds` until cancelled; 0: never. No exception ends it."""
+        clock = asyncio.get_running_loop().time
+        saved = clock()
+        while seconds:
+            await asyncio.sleep(seconds)
+            try:
+                raised = await self.look()
+                if raised or clock() - saved >= SAVE_SECONDS:
+                    saved = clock()
+                    await self._parts.in_thread(self._parts.file.write, self._content())
+            except Exception as error:
+                logger.error("what was seen could not be watched", exc_info=error)
+
+    async def look(self) -> list[Alarm]:
+        """Take the counts since the last look, and return the alarms that they raise."""
+        self._follow_release()
+        counts = self._parts.seen.take()
+        for name in counts:
+            if name not in self._watch:
+                self._watch.add(self._parts.seen.streams[name])
+            if name.startswith(CONFIDENCE):
+                recent = self._recent.get(name, 0) + np.asarray(counts[name])
+                self._recent[name] = recent // 2 if recent.sum() > RECENT else recent
+        alarms: list[Alarm] = await self._parts.in_thread(self._watch.update, counts) if counts else []
+        for alarm in alarms:
+            self._raise(alarm)
+        self._parts.metrics.show(self._watch, self.estimates())
+        return alarms
+
+    def estimates(self) -> dict[str, AccuracyEstimate]:
+        """Return the accuracy of the latest answers of each stream of confidences, estimated without labels."""
+        return {name.removeprefix(CONFIDENCE): mean_confidence(counts) for name, counts in self._recent.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a status says: a row for each stream, alarms, and estimated accuracies."""
+        return {
+            "streams": [asdict(row) for row in self._watch.figures()],
+            "alarms": list(self._alarms),
+            "estimated_accuracy": {
+                name: {"accuracy": each.accuracy, "low": each.low, "high": each.high, "answers": each.answers}
+                for name, each in self.estimates().items()
+                if each.answers
+            },
+        }
+
+    def save(self) -> None:
+        """Keep what is known, as before the service ends."""
+        self._parts.file.write(self._content())
+
+    def _follow_release(self) -> None:
+        """Begin anew where another release is served by now."""
+        release = self._parts.release()
+        if release != self._release:
+            first, self._release = self._release is None, release
+            if first:
+                return
+            self._alarms.clear()
+            self._watch = SystemWatch()
+            self._recent.clear()
+            self._parts.seen.forget()
+
+    def _raise(self, alarm: Alarm) -> None:
+        self._parts.metrics.raised(alarm)
+        logger.warning("what is served has changed: %s", alarm.sentence)
+        entry = {"at": self._parts.now().isoformat(timespec="seconds"), "release": self._release, **asdict(alarm)}
+        self._alarms.append(entry)
+        self._parts.event("alarm", {"reason": alarm.sentence, **entry})
+
+    def _content(self) -> dict[str, Any]:
+        at = self._parts.now().isoformat(timespec="seconds")
+        return {
+            "system": self._parts.system,
+            "release": self._release,
+            "at": at,
+            **self.to_dict(),
+            "watch": self._watch.to_dict(),
+        }
+
+    def _restore(self) -> None:
+        """Take up what was known before the service was restarted."""
+        content = self._parts.file.read()
+        if content is None:
+            return
+        try:
+            watch, release = system_watch_from(content["watch"]), content["release"]
+            alarms = [dict(alarm) for alarm in content["alarms"]]
+        except (KeyError, TypeError, ValueError, InputError) as error:
+            logger.warning("what was watched before cannot be read, and is learnt anew: %s", error)
+            return
+        self._watch, self._release, self._alarms = watch, release, alarms

@@ -1,0 +1,1 @@
+"""Tests of the night watch on the side of the flows."""

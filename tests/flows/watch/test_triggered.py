@@ -1,0 +1,94 @@
+"""What surrounds a flow's work, its events and its automations, without a server."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from flows.release import Release
+from flows.watch import automations, events, triggered
+from flows.watch.automations import Deployed, Targets
+from pliant.errors import RegistryError
+
+IDENTITY = UUID(int=7)
+
+
+def _released(promoted: bool, run: str) -> Release:
+    return Release(promoted, "better by 3%", {"pliant-tokens-profile": 2}, (), run)
+
+
+@pytest.fixture
+def emitted(monkeypatch) -> list[dict[str, Any]]:
+    """The events that are emitted while the registry serves release 4, which the run `r4` has written."""
+    present = SimpleNamespace(number=4, run="r4", versions={"pliant-tokens-profile": 2})
+    monkeypatch.setattr(events, "open_registry", lambda *_: SimpleNamespace(release=lambda _: present))
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(events, "emit_event", lambda name, **rest: sent.append({"name": name, **rest}))
+    return sent
+
+
+def test_a_release_that_is_served_by_its_own_run_is_a_new_champion(emitted):
+    events.emit_champion("tokens", _released(True, "r4"))
+    (event,) = emitted
+    assert event["name"] == "pliant.champion"
+    assert event["resource"]["prefect.resource.id"] == "pliant.tokens"
+    versions = {"pliant-tokens-profile": 2}
+    assert event["payload"] == {"reason": "better by 3%", "release": 4, "versions": versions, "run": "r4"}
+
+
+@pytest.mark.parametrize("released", [_released(True, "another"), _released(False, "r4"), _released(True, "")])
+def test_what_was_refused_or_only_proposed_or_served_before_is_no_new_champion(emitted, released):
+    events.emit_champion("tokens", released)
+    assert emitted == []
+
+
+def test_outside_of_prefect_a_flow_is_its_function_alone():
+    def work(config: str | None = None, reason: str | None = None) -> dict[str, Any]:
+        return {"config": config, "reason": reason}
+
+    assert triggered.triggered("tokens", work)("a", reason="why") == {"config": "a", "reason": "why"}
+
+
+def test_the_reason_is_a_tag_of_every_mlflow_run_that_published(monkeypatch):
+    tags: list[tuple[str, ...]] = []
+    client = SimpleNamespace(set_tag=lambda *tag: tags.append(tag))
+    monkeypatch.setattr(triggered, "open_registry", lambda *_: SimpleNamespace(connect=lambda: client))
+    triggered.tag_runs("packing", "why", {"run": "a b"})
+    triggered.tag_runs("packing", "why", {"run": ""})
+    assert tags == [("a", "pliant.reason", "why"), ("b", "pliant.reason", "why")]
+
+
+def test_a_run_that_cannot_be_tagged_is_one_sentence(monkeypatch):
+    def set_tag(*_: str) -> None:
+        raise ValueError("MLflow is gone")
+
+    client = SimpleNamespace(set_tag=set_tag)
+    monkeypatch.setattr(triggered, "open_registry", lambda *_: SimpleNamespace(connect=lambda: client))
+    with pytest.raises(RegistryError, match="the reason could not be noted on the MLflow run a: MLflow is gone"):
+        triggered.tag_runs("packing", "why", {"run": "a"})
+
+
+@pytest.mark.parametrize(("webhook", "kind"), [(True, "call-webhook"), (False, "send-notification")])
+def test_a_block_is_called_by_the_server_besides_the_flow_that_needs_a_worker(webhook, kind):
+    deployed = [Deployed("tokens", IDENTITY), Deployed("bins", UUID(int=8))]
+    wanted = automations.automations(Targets(deployed, IDENTITY, IDENTITY, (UUID(int=9), webhook)), 3600.0)
+    kinds = {automation.name: [action.type for action in automation.actions] for automation in wanted}
+    assert kinds == {
+        "pliant: a run failed": ["run-deployment", kind],
+        "pliant: no worker": ["run-deployment", kind],
+        "pliant: a silent run": ["change-flow-run-state"],
+        "pliant: a hung run": ["cancel-flow-run"],
+        "pliant: no run of tokens": ["run-deployment", kind],
+        "pliant: no run of bins": ["run-deployment", kind],
+    }
+
+
+def test_a_hung_run_is_cancelled_an_hour_after_the_limit_of_flows_and_a_missing_one_is_missed_after_26():
+    wanted = automations.automations(Targets([Deployed("bins", IDENTITY)], IDENTITY, IDENTITY), 3600.0)
+    within = {automation.name: automation.trigger.within.total_seconds() / 3600 for automation in wanted}
+    assert within["pliant: a hung run"] == 2.0
+    assert within["pliant: a silent run"] == 0.25
+    assert within["pliant: no run of bins"] == 26.0

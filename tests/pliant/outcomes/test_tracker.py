@@ -1,0 +1,281 @@
+"""Figures from later labels, and the false alarms of the test of the promise."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.outcomes.answered import Answered
+from pliant.outcomes.betting import CONFIDENCE, bet, evidence, initial_wealth, reserve
+from pliant.outcomes.figures import Figures, LabelResult, LevelFigures, Report, ReportedLabel
+from pliant.outcomes.tracker import Tracker
+
+BROKEN = 1 / (1 - CONFIDENCE)
+
+
+def answered(level="small", label="b", confidence=0.8, promised: float | None = 0.9, **changes) -> Answered:
+    fields = {"task": "t", "version": 1, "candidate": "default", "classes": ("a", "b"), **changes}
+    return Answered(level=level, label=label, confidence=confidence, promised=promised, **fields)
+
+
+def first_alarms(accuracy, promised: float, runs: int, labels: int, seed: int) -> np.ndarray:
+    """Return [runs], the label that breaks the promise; a large number if none does. `accuracy`: of each label."""
+    rng = np.random.default_rng(seed)
+    wealth, alarm = np.tile(initial_wealth(), (runs, 1)), np.full(runs, 10**9)
+    for label in range(labels):
+        wealth = bet(wealth, label, rng.random(runs) >= accuracy(label), promised)
+        broken = evidence(wealth, label + 1) >= BROKEN
+        alarm[broken & (alarm == 10**9)] = label + 1
+    return alarm
+
+
+@pytest.mark.parametrize("promised", [0.6, 0.9, 0.98])
+def test_a_promise_that_is_just_kept_is_called_broken_in_at_most_5_percent_of_long_runs(promised):
+    alarms = first_alarms(lambda label: promised, promised, runs=1000, labels=6000, seed=1)
+    assert np.mean(alarms <= 6000) <= 1 - CONFIDENCE
+
+
+def test_three_points_too_few_are_found_within_2500_labels_nine_times_of_ten():
+    alarms = first_alarms(lambda label: 0.87, 0.9, runs=500, labels=4000, seed=2)
+    assert np.quantile(alarms, 0.5) < 1200
+    assert np.quantile(alarms, 0.9) < 2500
+
+
+def test_a_promise_broken_after_a_long_good_time_is_found_nearly_as_soon():
+    alarms = first_alarms(lambda label: 0.92 if label < 10_000 else 0.87, 0.9, runs=200, labels=16_000, seed=3)
+    assert np.mean(alarms <= 10_000) <= 1 - CONFIDENCE
+    assert np.quantile(alarms, 0.9) < 10_000 + 5000
+
+
+@given(promised=st.floats(0, 1), shortfall=st.floats(0, 1), labels=st.integers(0, 10**6))
+def test_no_bet_has_a_mean_gain_while_the_promise_is_kept(promised, shortfall, labels):
+    """Ville's inequality needs this alone: the mean wealth after a label is at most the wealth before it."""
+    wrong = (1 - promised) * shortfall  # right more often than promised
+    right, lost = (bet(initial_wealth(), labels, was, promised) for was in (False, True))
+    mean = wrong * lost.sum() + (1 - wrong) * right.sum() + reserve(labels + 1)
+    assert mean <= initial_wealth().sum() + reserve(labels) + 1e-4  # a promise of 1 counts as 1 - 1e-6
+
+
+@given(
+    answers=st.lists(
+        st.tuples(st.sampled_from(["small", "large"]), st.floats(0, 1), st.sampled_from("ab")), min_size=1, max_size=60
+    )
+)
+def test_the_figures_of_each_level_are_those_counted_by_hand(answers):
+    tracker = Tracker(memory=64)
+    for number, (level, confidence, label) in enumerate(answers):
+        tracker.remember(str(number), answered(level, confidence=confidence))
+        tracker.take(str(number), label)
+        tracker.check()
+    (figures,) = tracker.figures()
+    assert figures.labels == len(answers)
+    for counted in figures.levels:
+        mine = [(confidence, label == "b") for level, confidence, label in answers if level == counted.level]
+        bins = [min(int(confidence * 15), 14) for confidence, _ in mine]
+        gaps = [abs(sum(c - right for b, (c, right) in zip(bins, mine, strict=True) if b == at)) for at in set(bins)]
+        assert counted.labels == len(mine)
+        assert counted.accuracy == pytest.approx(np.mean([right for _, right in mine]))
+        assert counted.confidence == pytest.approx(np.mean([confidence for confidence, _ in mine]))
+        assert counted.error == pytest.approx(sum(gaps) / len(mine), abs=1e-9)
+
+
+def test_an_answer_cut_short_counts_for_its_level_but_not_against_the_promise():
+    tracker = Tracker()
+    for number in range(100):
+        tracker.remember(str(number), answered(promised=None))
+        tracker.take(str(number), "a")
+    (figures,) = tracker.figures()
+    assert (figures.labels, figures.broken, figures.levels[0].labels) == (0, False, 100)
+    assert figures.levels[0].accuracy == 0
+
+
+def test_just_the_label_that_breaks_the_promise_says_so_and_it_stays_broken():
+    tracker, broke = Tracker(), []
+    for number in range(300):
+        tracker.remember(str(number), answered())
+        broke.append(tracker.take(str(number), "a" if number < 40 else "b").broke)
+    assert sum(broke) == 1 and broke.index(True) < 40
+    assert tracker.figures()[0].broken
+
+
+def test_a_label_counts_once_and_cannot_be_changed():
+    tracker = Tracker()
+    tracker.remember("x", answered())
+    assert tracker.take("x", "b").status == "counted"
+    assert tracker.take("x", "b").status == "repeated"
+    again = tracker.take("x", "a")
+    assert (again.status, again.correct) == ("contradicted", True)
+    assert tracker.figures()[0].labels == 1
+
+
+def test_what_is_forgotten_is_unknown_and_memory_stays_within_its_bound():
+    tracker = Tracker(memory=3)
+    for number in range(10):
+        tracker.remember(str(number), answered())
+        tracker.take(str(number), "b")
+        tracker.check()
+    assert tracker.take("6", "b").status == "unknown"
+    assert tracker.take("7", "b").status == "repeated"
+
+
+def test_figures_of_candidates_that_had_no_label_for_longest_go_first():
+    tracker = Tracker(memory=1000)
+    for version in range(261):
+        tracker.remember(str(version), answered(version=version))
+        tracker.take(str(version), "b")
+        tracker.check()
+    assert [figures.version for figures in tracker.figures()] == list(range(5, 261)), "256 candidates"
+
+
+def test_a_label_that_the_task_does_not_know_is_refused_and_changes_nothing():
+    tracker = Tracker()
+    tracker.remember("x", answered())
+    tracker.remember("y", answered(label=0.5, tolerance=0.25, classes=()))
+    for id, label, sentence in (
+        ("x", "c", "label is 'c', but must be one of a, b"),
+        ("x", 1.0, "label is 1.0, but must be one of a, b"),
+        ("y", "a", "label is 'a', but must be a finite number"),
+        ("y", float("nan"), "label is nan, but must be a finite number"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            tracker.take(id, label)
+    assert tracker.figures() == []
+
+
+def test_a_regressions_answer_is_correct_within_its_tolerance():
+    for label, correct in ((0.75, True), (0.25, True), (0.76, False)):
+        assert answered(label=0.5, tolerance=0.25, classes=()).correct(label) is correct
+
+
+def test_an_answer_that_is_too_old_is_forgotten_with_its_label():
+    tracker = Tracker(memory=3, seconds=10.0)
+    tracker.remember("old", answered(), now=0.0)
+    assert tracker.take("old", "b", Report(at=10.0)).status == "counted"
+    assert tracker.answered("old", now=10.1) is None
+    assert tracker.take("old", "b", Report(at=10.1)).status == "unknown"
+    tracker.check()
+
+
+def test_an_alarm_shows_who_reported_the_labels_that_led_to_it_and_can_be_taken_back_once():
+    tracker = Tracker()
+    for number in range(40):
+        tracker.remember(str(number), answered())
+        broke = tracker.take(str(number), "a", Report("acme", "1234abcd", number)).broke
+        if broke:
+            break
+    (alarm,) = tracker.alarms()
+    assert broke and alarm.figures.broken and alarm.at == number
+    assert [entry.id for entry in alarm.labels] == [str(i) for i in range(number + 1)]
+    assert {(entry.report.tenant, entry.correct) for entry in alarm.labels} == {("acme", False)}
+    taken_back = tracker.take_back(alarm.id, Report("root", "0", 99.0))
+    assert taken_back.taken_back == Report("root", "0", 99.0)
+    assert tracker.figures() == []
+    assert tracker.take_back(alarm.id, Report("another", "1", 100.0)).taken_back == taken_back.taken_back
+    assert tracker.take_back(7, Report()) is None
+    tracker.remember("x", answered())
+    assert not tracker.take("x", "a").broke
+    (figures,) = tracker.figures()
+    assert (figures.labels, figures.broken) == (1, False)
+
+
+def test_alarms_and_the_labels_in_them_stay_within_their_bounds():
+    tracker = Tracker()
+    for number in range(250):
+        tracker.remember(str(number), answered())
+        tracker.take(str(number), "b")
+    for version in range(2, 68):
+        for number in range(40):
+            tracker.remember(f"{version}-{number}", answered(version=version))
+            tracker.take(f"{version}-{number}", "a")
+    tracker.check()
+    assert [alarm.figures.version for alarm in tracker.alarms()] == list(range(4, 68)), "64 alarms"
+    for number in range(40):
+        tracker.remember(f"x{number}", answered())
+        if tracker.take(f"x{number}", "a").broke:
+            break
+    assert len(tracker.alarms()[-1].labels) == 200
+
+
+def test_answers_take_no_further_memory():
+    """40 MB for 100,000 answers, some hours after the start, look like a leak to whoever watches the service."""
+    tracker = Tracker(memory=5_000)
+    tracker.remember("first", answered())
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(5_000):
+            tracker.remember(f"{number:032x}", answered(confidence=number / 5_000), float(number))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / 5_000 < 4
+
+
+def test_the_evidence_is_that_of_twelve_bets_and_a_reserve_counted_one_by_one():
+    """The wealth is 1 at first; half of it is bet at once, at 1.1 to 6 times the promised odds of a wrong answer."""
+    factors = [1.1 * (6 / 1.1) ** (number / 11) for number in range(12)]
+    purses, held, wealth = [0.5 / 12] * 12, 0.5, initial_wealth()
+    assert evidence(wealth, 0) == pytest.approx(1.0)
+    labels = [(True, 0.9), (False, 0.9), (True, 0.75), (True, 1.0), (False, 0.0), (True, 0.0), (False, 1.0)]
+    for number, (wrong, promised) in enumerate(labels):
+        allowed = min(max(1 - promised, 1e-6), 1 - 1e-6)
+        left = 0.5 / (1 + math.log(1 + (number + 1) / 200))
+        for place, factor in enumerate(factors):
+            rate = 1 / (1 + (1 - allowed) / (allowed * factor))
+            purses[place] *= rate / allowed if wrong else (1 - rate) / (1 - allowed)
+            purses[place] += (held - left) / 12
+        held, wealth = left, bet(wealth, number, wrong, promised)
+        assert wealth == pytest.approx(purses)
+        assert evidence(wealth, number + 1) == pytest.approx(sum(purses) + held)
+
+
+def test_the_wealth_of_a_promise_that_never_holds_stays_finite():
+    wealth = initial_wealth()
+    for number in range(200):
+        wealth = bet(wealth, number, True, 1.0)
+    assert wealth[0] < wealth[-1] == 1e100
+
+
+def test_a_label_s_result_and_the_figures_are_whole():
+    tracker, sure, cut = Tracker(), answered(), answered("large", "a", 0.25, None)
+    tracker.remember("x", sure)
+    tracker.remember("y", cut)
+    report = Report("acme", "1234abcd", 5.0)
+    assert tracker.take("z", "a", report) == LabelResult("unknown")
+    assert tracker.take("y", "b", report) == LabelResult("counted", cut, False)
+    (figures,) = tracker.figures()
+    assert (figures.promised, figures.labels, figures.evidence) == (None, 0, pytest.approx(1.0))
+    assert math.isnan(figures.accuracy)
+    assert tracker.take("x", "b", report) == LabelResult("counted", sure, True)
+    assert tracker.take("x", "a", report) == LabelResult("contradicted", sure, True)
+    levels = LevelFigures("large", 1, 0.0, 0.25, 0.25), LevelFigures("small", 1, 1.0, 0.8, pytest.approx(0.2))
+    won = bet(initial_wealth(), 0, False, 0.9)
+    assert tracker.figures_of(sure) == Figures("t", 1, "default", 0.9, 1, 1.0, float(evidence(won, 1)), False, levels)
+
+
+def test_a_promise_breaks_where_the_evidence_reaches_20_and_the_alarm_has_the_figures_of_that_time():
+    tracker, wealth, number = Tracker(), initial_wealth(), 0
+    while evidence(wealth, number) < 20:
+        assert not tracker.alarms()
+        tracker.remember(str(number), answered())
+        tracker.take(str(number), "a", Report("acme", "k", float(number)))
+        wealth = bet(wealth, number, True, 0.9)
+        number += 1
+    (alarm,) = tracker.alarms()
+    assert (alarm.id, alarm.at, alarm.taken_back, alarm.figures.labels) == (1, number - 1, None, number)
+    assert alarm.figures == tracker.figures_of(answered())
+    assert alarm.labels[-1] == ReportedLabel(str(number - 1), "a", False, Report("acme", "k", number - 1.0))
+
+
+def test_without_a_limit_of_age_an_answer_is_kept_for_ever():
+    tracker = Tracker(memory=2)
+    tracker.remember("x", answered())
+    assert tracker.answered("x", now=1e12) == answered()
+    assert tracker.answered("y", now=1e12) is None
+    assert tracker.take("x", "b", Report(at=1e12)).status == "counted"

@@ -1,0 +1,167 @@
+"""The e-process: fair by exact enumeration, equal to a plain reference, and as powerful as it says."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.rollout.evidence import SEEKING, STAKES, Evidence, Hypothesis, information
+
+OUTCOMES = st.lists(st.sampled_from((-1.0, -0.25, 0.0, 0.5, 1.0)), max_size=40)
+MARGINS = st.sampled_from((-0.3, 0.0, 0.0025, 0.1))
+
+
+def evidence_after(outcomes, margin=0.0025, horizon=25) -> Evidence:
+    evidence = Evidence(Hypothesis(margin, horizon=horizon))
+    for x in outcomes:
+        evidence.add(x)
+    return evidence
+
+
+def enumerated(evidence: Evidence, probabilities: dict[float, float]) -> float:
+    """Return the exact mean of the value after one more outcome, over the value before."""
+    after = 0.0
+    for x, probability in probabilities.items():
+        copy = Evidence.from_dict(evidence.hypothesis, evidence.to_dict())
+        copy.add(x)
+        after += probability * copy.value
+    return after / evidence.value
+
+
+@given(OUTCOMES, MARGINS, st.floats(0, 1), st.floats(0, 1))
+def test_no_distribution_of_the_hypothesis_lets_the_evidence_grow_on_average(outcomes, margin, spread, shift):
+    """The worst of two-point distributions have the margin as their mean, and all others are mixtures of them."""
+    low = margin - spread * (margin + 1)
+    high = margin + shift * (1 - margin)
+    evidence = evidence_after(outcomes, margin)
+    if high == low:
+        probabilities = {margin: 1.0}
+    else:
+        above = (margin - low) / (high - low)
+        probabilities = {low: 1 - above, high: above} if low < high else {margin: 1.0}
+    assert enumerated(evidence, probabilities) == pytest.approx(1.0, abs=1e-9)
+
+
+@given(OUTCOMES, st.floats(0.02, 0.5))
+def test_a_challenger_that_is_better_loses_evidence_on_average_and_a_worse_one_gains(outcomes, discordance):
+    evidence = evidence_after(outcomes)
+    better = {1.0: discordance / 4, -1.0: 3 * discordance / 4, 0.0: 1 - discordance}
+    worse = {1.0: 3 * discordance / 4, -1.0: discordance / 4, 0.0: 1 - discordance}
+    assert enumerated(evidence, better) < 1 < enumerated(evidence, worse)
+
+
+@given(OUTCOMES, MARGINS)
+def test_the_fast_sums_equal_the_product_of_exact_factors(outcomes, margin):
+    evidence = Evidence(Hypothesis(margin, horizon=25))
+    wealth = [Fraction(1)] * (len(STAKES) + 1)
+    for number, x in enumerate(outcomes, start=1):
+        gain = Fraction(x) - Fraction(margin)
+        wealth = [each * (1 + Fraction(stake) * gain) for each, stake in zip(wealth, evidence.stakes(), strict=True)]
+        assert all(each > 0 for each in wealth[:-1])
+        evidence.add(x)
+        if number == 25:  # the horizon: the last bet's wealth goes to the others
+            part = Fraction(SEEKING) / (1 - Fraction(SEEKING)) * wealth[-1]
+            wealth = [*(each + part for each in wealth[:-1]), Fraction(0)]
+    grid = sum(wealth[:-1], Fraction(0)) / len(STAKES)
+    exact = float((1 - Fraction(SEEKING)) * grid + Fraction(SEEKING) * wealth[-1])
+    assert evidence.value == pytest.approx(exact, rel=1e-9)
+    assert evidence.outcomes == len(outcomes)
+
+
+@given(OUTCOMES)
+def test_outcomes_in_blocks_of_equal_ones_count_as_each_alone(outcomes):
+    blocks = Evidence(Hypothesis(0.0025, horizon=25))
+    plain = Evidence(Hypothesis(0.0025, horizon=25))
+    for x in outcomes:
+        blocks.add(x, 3)
+        for _ in range(3):
+            plain.add(x)
+    assert blocks.value == pytest.approx(plain.value, rel=1e-9)
+    assert blocks.outcomes == plain.outcomes
+
+
+@given(OUTCOMES, MARGINS)
+def test_the_state_survives_json_exactly(outcomes, margin):
+    evidence = evidence_after(outcomes, margin)
+    copy = Evidence.from_dict(evidence.hypothesis, json.loads(json.dumps(evidence.to_dict())))
+    assert copy.to_dict() == evidence.to_dict()
+    evidence.add(1.0)
+    copy.add(1.0)
+    assert copy.value == evidence.value
+
+
+def test_at_the_horizon_the_seeking_bet_hands_over_all_that_it_has():
+    evidence = evidence_after([0.0] * 20 + [1.0] * 4)
+    assert evidence.stakes()[-1] > 0
+    before = evidence.value
+    evidence.add(0.0)
+    assert evidence.stakes()[-1] == 0.0
+    assert evidence.value == pytest.approx(before, rel=0.02)
+    assert Evidence(Hypothesis(0.0, horizon=0)).value == pytest.approx(1.0)
+
+
+def test_evidence_fades_when_outcomes_turn_good_and_stays_finite():
+    evidence = evidence_after([])
+    evidence.add(1.0, 10_000)
+    assert 1e9 < evidence.value < math.inf
+    evidence.add(-1.0, 10_000_000)
+    assert 0 <= evidence.value < 1
+    Evidence.from_dict(evidence.hypothesis, evidence.to_dict())
+
+
+@pytest.mark.parametrize("x", [-1.1, 1.1, math.nan])
+def test_an_outcome_outside_its_limits_is_refused_and_changes_nothing(x):
+    evidence = evidence_after([1.0, 0.0])
+    before = evidence.to_dict()
+    with pytest.raises(InputError):
+        evidence.add(x)
+    assert evidence.to_dict() == before
+
+
+@pytest.mark.parametrize(
+    "hypothesis", [Hypothesis(-1.0), Hypothesis(1.0), Hypothesis(0.0, low=0.0), Hypothesis(0.0, target=1.0)]
+)
+def test_a_hypothesis_that_no_bet_can_be_made_with_is_refused(hypothesis):
+    with pytest.raises(InputError):
+        Evidence(hypothesis)
+
+
+@pytest.mark.parametrize(
+    "change", [{"grid": [0.0]}, {"grid": None}, {"seeking": math.nan}, {"squares": -1.0}, {"outcomes": True}]
+)
+def test_a_damaged_state_is_refused(change):
+    with pytest.raises(InputError):
+        Evidence.from_dict(Hypothesis(0.0025), evidence_after([1.0]).to_dict() | change)
+
+
+def crossings(rng: np.random.Generator, runs: int, lost: float, won: float) -> float:
+    """Return the share of runs in which the evidence reaches 20 within 500 pairs."""
+    crossed = 0
+    for _ in range(runs):
+        evidence = Evidence(Hypothesis(0.0, horizon=500))
+        for x in rng.choice([1.0, -1.0, 0.0], 500, p=[lost, won, 1 - lost - won]):
+            evidence.add(float(x))
+            if evidence.value >= 20:
+                crossed += 1
+                break
+    return crossed / runs
+
+
+def test_three_points_show_within_500_pairs_and_equal_ones_rarely_look_worse():
+    rng = np.random.default_rng(1)
+    assert crossings(rng, 60, 0.03, 0.0) >= 0.95
+    assert crossings(rng, 60, 0.015, 0.015) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 60)
+
+
+def test_information_is_what_the_discordant_pairs_can_tell():
+    assert information(0.03, 0.03) == pytest.approx(0.03 * math.log(2))
+    assert information(0.05, 0.03) == pytest.approx(0.05 * (0.8 * math.log(1.6) + 0.2 * math.log(0.4)))
+    with pytest.raises(InputError):
+        information(0.02, 0.03)

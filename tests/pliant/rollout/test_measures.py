@@ -1,0 +1,130 @@
+"""Paired and unpaired comparisons, and the latency that counts as late."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.rollout.measures import LEAST_WINDOW, MIXED, RENEWED, Comparison, Measure, Reference
+
+
+def comparison(name="late", margin=0.02, **changes) -> Comparison:
+    return Comparison(Measure(name, margin, **changes), 20.0, 500, 0.05)
+
+
+def test_a_block_compares_the_means_of_both_arms():
+    late = comparison()
+    for loss in (0.0, 1.0, 0.0, 0.0):
+        late.add_outcome("champion", loss)
+    assert late.evidence.outcomes == 0
+    late.add_outcome("canary", 1.0)
+    expected = comparison()
+    expected.add(0.75)
+    assert late.evidence.to_dict() == expected.evidence.to_dict()
+    late.add_outcome("canary", 1.0)
+    assert late.evidence.outcomes == 1, "a new block waits for the champion"
+
+
+@given(st.lists(st.tuples(st.sampled_from(("champion", "canary")), st.floats(0, 1)), max_size=60))
+def test_blocks_never_leave_their_limits_and_survive_json(outcomes):
+    late = comparison(prove=0.1)
+    for arm, loss in outcomes:
+        late.add_outcome(arm, loss)
+        late.check()
+    copy = comparison(prove=0.1)
+    copy.restore(json.loads(json.dumps(late.to_dict())))
+    assert copy.to_dict() == late.to_dict()
+
+
+def test_both_arms_slow_at_once_are_no_evidence_and_a_slow_canary_is():
+    rng = np.random.default_rng(0)
+    together, alone = comparison(), comparison()
+    for index in range(600):
+        chance = 0.05 if index < 300 else 0.5
+        for arm in ("champion", "canary"):
+            together.add_outcome(arm, float(rng.random() < chance))
+            alone.add_outcome(arm, float(rng.random() < (0.2 if arm == "canary" else 0.05)))
+    assert together.evidence.value < 20 < alone.evidence.value
+
+
+def test_what_must_be_proven_is_proven_by_good_outcomes_and_stays_so():
+    proof = comparison("accuracy", 0.0025, prove=0.03, required=100)
+    assert not proof.proven
+    for _ in range(300):
+        proof.add(0.0)
+    assert proof.proven
+    assert proof.enough
+    for _ in range(20):
+        proof.add(1.0)
+    assert proof.proven
+
+
+def test_a_measure_without_its_required_comparisons_is_not_enough():
+    needed = comparison("accuracy", 0.0025, required=2)
+    needed.add(0.0)
+    assert not needed.enough
+    needed.add(0.0)
+    assert needed.enough
+
+
+def test_agreement_may_differ_by_its_margin():
+    rng = np.random.default_rng(0)
+    within, beyond = comparison("agreement", 0.1), comparison("agreement", 0.1)
+    for _ in range(400):
+        within.add(float(rng.random() < 0.08))
+        beyond.add(float(rng.random() < 0.25))
+    assert within.evidence.value < 20 < beyond.evidence.value
+    assert "may" in beyond.sentence()
+
+
+@pytest.mark.parametrize("name", ["accuracy", "score", "utility", "agreement", "outcome", "late", "errors"])
+def test_every_measure_has_a_sentence_with_figures(name):
+    measured = comparison(name)
+    measured.add(1.0)
+    assert any(letter.isdigit() for letter in measured.sentence()) or "none" in measured.sentence()
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        Measure("speed", 0.1),
+        Measure("late", -0.1),
+        Measure("agreement", 0.0),
+        Measure("late", 0.1, weight=0.0),
+        Measure("late", 0.1, required=-1),
+        Measure("late", 0.1, prove=0.1),
+        Measure("late", math.nan),
+    ],
+)
+def test_a_measure_that_cannot_be_tested_is_refused(measure):
+    with pytest.raises(InputError):
+        measure.check()
+
+
+def test_measures_survive_being_stored():
+    for measure in (*MIXED, Measure("late", 0.02, 0.5, 10, 0.1)):
+        assert Measure.from_dict(json.loads(json.dumps(asdict(measure)))) == measure
+    with pytest.raises(InputError):
+        Measure.from_dict(asdict(MIXED[0]) | {"other": 1})
+
+
+def test_late_is_beyond_the_quantile_of_recent_latencies_and_is_fixed_beforehand():
+    reference = Reference(0.95)
+    for index in range(LEAST_WINDOW - 1):
+        reference.add(index / 1000)
+    assert reference.seconds is None
+    reference.add(9.0)
+    assert reference.seconds == 0.121
+    for _ in range(RENEWED - 1):
+        reference.add(5.0)
+    assert reference.seconds == 0.121
+    reference.add(5.0)
+    assert reference.seconds == 5.0
+    assert Reference.from_dict(0.95, json.loads(json.dumps(reference.to_dict()))).to_dict() == reference.to_dict()

@@ -1,0 +1,191 @@
+"""A detector learns, keeps quiet, notices, stays latched and survives a restart."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.watch import Detector, Reference, Stream, classes, detector_from, linear
+from pliant.watch.detector import refinements_due
+
+CLASS = Stream("class of task digit", classes("0123"), burn_in=400, pace=1000.0, refinements=2)
+SCORE = Stream("confidence", linear(0, 1, 32), burn_in=400, pace=1000.0)
+
+
+def feed(detector, shares, blocks: int, seed: int = 0, size: int = 20):
+    """Return the alarm that so many blocks raise, or None."""
+    rng = np.random.default_rng(seed)
+    for _ in range(blocks):
+        if alarm := detector.update(rng.multinomial(size, shares)):
+            return alarm
+    return None
+
+
+def blocks_of(bins: int):
+    return st.lists(st.lists(st.integers(0, 30), min_size=bins, max_size=bins), max_size=40)
+
+
+def test_a_class_that_becomes_frequent_is_noticed_and_named():
+    detector = Detector(CLASS)
+    assert feed(detector, [0.1, 0.3, 0.3, 0.3], 200) is None
+    alarm = feed(detector, [0.5, 0.2, 0.2, 0.1], 50)
+    assert alarm is not None
+    assert (alarm.bin, alarm.up) == (0, True)
+    assert alarm.observations <= 4000 + 200
+    assert abs(alarm.since - 4000) <= 60
+    assert alarm.share == pytest.approx(0.5, abs=0.12)
+    assert alarm.sentence.startswith("class of task digit: the share of class 0 is ")
+    assert "was 1" in alarm.sentence.replace("was 9", "was 1")
+
+
+def test_numbers_that_become_smaller_are_noticed():
+    detector = Detector(SCORE)
+    high, low = np.linspace(1, 3, 32), np.linspace(3, 1, 32)
+    assert feed(detector, high / high.sum(), 200) is None
+    alarm = feed(detector, low / low.sum(), 60)
+    assert alarm is not None
+    assert not alarm.up
+    assert alarm.share < alarm.was
+
+
+def test_an_alarm_comes_once_until_the_reset():
+    detector = Detector(CLASS)
+    feed(detector, [0.1, 0.3, 0.3, 0.3], 100)
+    first = feed(detector, [0.7, 0.1, 0.1, 0.1], 50)
+    assert first is not None
+    assert feed(detector, [0.7, 0.1, 0.1, 0.1], 50) is None
+    assert (detector.state, detector.alarm) == ("alarm", first)
+    detector.reset()
+    assert (detector.state, detector.observations) == ("learning", 0)
+    assert feed(detector, [0.7, 0.1, 0.1, 0.1], 50) is None
+
+
+def test_a_given_reference_is_watched_from_the_first_block_on():
+    stream = replace(CLASS, reference=Reference(CLASS.binning, (0.25,) * 4))
+    assert feed(Detector(stream), [0.7, 0.1, 0.1, 0.1], 5) is not None
+
+
+def test_a_change_of_less_than_the_tolerance_is_no_change():
+    stream = replace(CLASS, reference=Reference(CLASS.binning, (0.25,) * 4), tolerance=1.5)
+    assert feed(Detector(stream), [0.3, 0.24, 0.23, 0.23], 3000) is None
+
+
+def test_what_was_learnt_is_refined_while_nothing_happens():
+    detector = Detector(CLASS)
+    sizes = []
+    for seed in range(90):
+        feed(detector, [0.25] * 4, 1, seed)
+        sizes.append(0 if detector.reference is None else detector.reference.size)
+    assert sorted(set(sizes)) == [0, 400, 800, 1600]
+
+
+def test_nothing_is_refined_while_the_evidence_is_high():
+    detector = Detector(replace(CLASS, alpha=1e-12))
+    feed(detector, [0.1, 0.3, 0.3, 0.3], 30)
+    for _ in range(10):
+        detector.update([8, 4, 4, 4])
+    assert detector.evidence > 1
+    assert detector.reference is not None
+    assert detector.reference.size == 400
+
+
+def test_a_doubling_is_due_at_its_time():
+    assert [refinements_due(CLASS, 400, seen) for seen in (400, 799, 800, 1600, 10**6)] == [0, 0, 1, 2, 2]
+
+
+@pytest.mark.parametrize("stream", [CLASS, SCORE, replace(CLASS, reference=Reference(CLASS.binning, (0.25,) * 4))])
+@pytest.mark.parametrize("blocks", [0, 10, 21, 60, 120])
+def test_a_state_is_the_same_after_a_round_trip_and_goes_on_alike(stream, blocks):
+    detector, shares = Detector(stream), np.full(stream.binning.bins, 1 / stream.binning.bins)
+    feed(detector, shares, blocks)
+    again = detector_from(json.loads(json.dumps(detector.to_dict(), allow_nan=False)))
+    assert again.to_dict() == detector.to_dict()
+    changed = np.linspace(0, 2, stream.binning.bins) / stream.binning.bins
+    feed(detector, changed / changed.sum(), 60, 1)
+    feed(again, changed / changed.sum(), 60, 1)
+    assert again.to_dict() == detector.to_dict()
+
+
+@given(blocks_of(4), st.data())
+@settings(deadline=None, max_examples=30)
+def test_any_blocks_can_be_stored_and_evidence_is_never_negative(blocks, data):
+    detector = Detector(CLASS)
+    for block in blocks:
+        detector.update(block)
+        assert detector.evidence > 0
+    assert detector_from(json.loads(json.dumps(detector.to_dict()))).to_dict() == detector.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("stream", None),
+        ("observations", -1),
+        ("observations", "many"),
+        ("start", 10**9),
+        ("due", 99),
+        ("used", 99),
+        ("counts", [1, 2]),
+        ("counts", [1, 2, 3, -4]),
+        ("tracks", {"wealth": [1.0]}),
+        ("tracks", None),
+        ("alarm", {"stream": "x"}),
+        ("learnt", {"shares": 1}),
+        ("learnt", {"binning": {"edges": [], "labels": ["a", "b"]}, "shares": [0.5, 0.5], "size": 3}),
+    ],
+)
+def test_a_corrupt_state_is_refused(key, value):
+    detector = Detector(CLASS)
+    feed(detector, [0.25] * 4, 30)
+    with pytest.raises(InputError):
+        detector_from({**detector.to_dict(), key: value})
+
+
+@pytest.mark.parametrize("state", [None, [], {}, "x", 3])
+def test_what_is_no_state_is_refused(state):
+    with pytest.raises(InputError):
+        detector_from(state)
+
+
+@pytest.mark.parametrize("key", ["wealth", "gain"])
+def test_a_wealth_that_is_not_finite_is_refused(key):
+    detector = Detector(CLASS)
+    feed(detector, [0.25] * 4, 30)
+    state = detector.to_dict()
+    state["tracks"][key][0] = float("nan")
+    with pytest.raises(InputError):
+        detector_from(state)
+
+
+@pytest.mark.parametrize("counts", [[1, 2], [1.0, 2.0, 3.0, 4.0], [1, 2, 3, -1], [10**7, 1, 0, 0]])
+def test_counts_that_are_none_are_refused_and_change_nothing(counts):
+    detector = Detector(CLASS)
+    with pytest.raises(InputError):
+        detector.update(counts)
+    assert detector.to_dict() == Detector(CLASS).to_dict()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"alpha": 0.0}, {"tolerance": 0.9}, {"burn_in": 0}, {"burst": 0.5}, {"direction": "sideways"}, {"pace": 0.0}],
+)
+def test_a_stream_outside_its_limits_is_refused(changes):
+    with pytest.raises(InputError):
+        replace(CLASS, **changes)
+
+
+def test_false_alarms_are_as_rare_as_promised_at_the_edge_of_the_tolerance():
+    alarms = 0
+    known = Reference(CLASS.binning, (0.25,) * 4)
+    edge = 0.25 * 1.12 / (0.75 + 0.25 * 1.12)  # the odds of one class are all that the tolerance allows
+    shares = [edge, *[(1 - edge) / 3] * 3]
+    for run in range(40):
+        detector = Detector(replace(CLASS, reference=known, alpha=0.1))
+        alarms += feed(detector, shares, 100, run, 100) is not None
+    assert alarms <= 4

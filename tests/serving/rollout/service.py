@@ -1,0 +1,164 @@
+"""A service in virtual time that adds numbers: its champion is right, its challenger what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pliant.errors import RegistryError
+from pliant.rollout.config import RolloutConfig
+from pliant.rollout.measures import GUARDS, Measure
+from registry.releases import RegistryRelease
+from serving.arms import goes_to_challenger, is_copy, set_request_key
+from serving.lifecycle.generation import Generation, Generations
+from serving.rollout.trials import TrialParts, Trials
+from serving.state_file import StateFile
+
+CONFIG = RolloutConfig(
+    shadow_share=0.5,
+    shadow_requests=50,
+    steps=(0.2, 1.0),
+    step_requests=50,
+    step_seconds=10.0,
+    measures=(Measure("utility", 0.0025, 0.8), *GUARDS),
+)
+
+
+async def inline(work, *arguments):
+    """Run what would be run in a thread, which virtual time does not know of."""
+    return work(*arguments)
+
+
+class Driver:
+    waiting, ready, alive = 0, True, True
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+
+@dataclass
+class Answer:
+    value: float
+    number: int  # of the generation
+    utility: float = 0.9
+
+
+class Judge:
+    def utility(self, answer: Answer) -> float:
+        return answer.utility
+
+    def agree(self, champion: Answer, challenger: Answer) -> bool:
+        return champion.value == challenger.value
+
+    def late(self, answer: Answer) -> bool | None:
+        return False
+
+    def failure(self, answer: Answer) -> Exception | None:
+        return None
+
+    def labels(self, answer: Answer) -> dict[str, Any]:
+        return {f"{answer.number}-{answer.value}": answer.value}
+
+
+@dataclass
+class Record:
+    """The registry: release 1 is served; release 2 waits, if `waits`."""
+
+    waits: bool = True
+    down: bool = False
+    marks: list[tuple[int, str, str]] = field(default_factory=list)
+    promoted: list[int] = field(default_factory=list)
+
+    def challenger(self) -> RegistryRelease | None:
+        self._answer()
+        done = bool(self.promoted) or any(state == "taken back" for _, state, _ in self.marks)
+        return RegistryRelease("bins", 2, 1, {"m": 2}, {}) if self.waits and not done else None
+
+    def mark(self, release, state, reason) -> None:
+        self._answer()
+        self.marks.append((release.number, state, reason))
+
+    def promote(self, release, reason) -> None:
+        self._answer()
+        self.promoted.append(release.number)
+
+    def _answer(self) -> None:
+        if self.down:
+            raise RegistryError("the registry does not answer")
+
+    @property
+    def states(self) -> list[str]:
+        return [state for _, state, _ in self.marks]
+
+
+class Service:
+    """`add` is what clients call. `challenge(value, answer)` is what the challenger makes of a champion's answer."""
+
+    def __init__(
+        self, folder: Path, challenge: Callable[[float, Answer], Answer], record: Record | None = None
+    ) -> None:
+        self.record, self.challenge, self.folder = record or Record(), challenge, folder
+        self.generations = Generations(Generation(1, "release 1", {}, Driver()))
+        self.starts, self.refreshes, self.events = 0, 0, []
+        self.answered: list[tuple[float, int, bool]] = []  # value, generation, copy
+        clock = asyncio.get_running_loop().time
+        self.parts = TrialParts(
+            record=self.record,
+            generations=self.generations,
+            load=lambda release: f"release {release.number}",
+            start=self.start,
+            refresh=self.refresh,
+            clock=clock,
+            config=CONFIG,
+            file=StateFile(folder / "trial.json"),
+            in_thread=inline,
+            event=lambda kind, figures: self.events.append((kind, figures)),
+        )
+        self.trials = Trials(self.parts)
+        self.task = asyncio.create_task(self.trials.run(30.0))
+
+    async def start(self, catalog: str) -> Generation:
+        self.starts += 1
+        await asyncio.sleep(5)
+        return Generation(1 + self.starts, catalog, {}, Driver())
+
+    async def refresh(self) -> None:
+        self.refreshes += 1
+        if self.record.promoted and self.generations.challenger is not None:
+            self.generations.promote(self.generations.challenger)
+
+    async def add(self, value: float, key: str) -> Answer:
+        set_request_key(key)
+
+        async def call(arrived: float) -> Answer:
+            number = self.generations.chosen.number
+            await asyncio.sleep(0.02)
+            answer = Answer(value, number)
+            if goes_to_challenger():
+                answer = self.challenge(value, replace(answer))
+            self.answered.append((value, number, is_copy()))
+            return answer
+
+        return await self.trials.answer(call, asyncio.get_running_loop().time(), Judge())
+
+    async def load(self, count: int, start: int = 0) -> list[Answer]:
+        """Send requests, ten a second, one after the other."""
+        answers = []
+        for value in range(start, start + count):
+            answers.append(await asyncio.create_task(self.add(float(value), f"key {value}")))
+            await asyncio.sleep(0.08)
+        return answers
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        await self.trials.stop()
+        await self.generations.stop()

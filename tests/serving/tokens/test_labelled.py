@@ -1,0 +1,166 @@
+"""Labels of answers of tokens: over HTTP, by operating point, and what an answer to one costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pliant.outcomes.files import read_inputs, read_labels
+from serving.client import Client
+from serving.outcomes.outcomes import Outcomes, chosen_id, open_outcomes
+from serving.tokens import schemas
+from serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
+from serving.tokens.labelled import NAMES, Labelled
+from serving.tokens.settings import TokensSettings
+from tests.fixtures.documented import body_schema, check_answer, statuses
+from tests.fixtures.tokens.http import ask, png, serve
+from tests.fixtures.tokens.samples import tiny_task
+from tests.serving.tokens.test_oip import ask as infer
+from tests.serving.tokens.test_oip import byte_tensor
+from tests.serving.tokens.test_oip import infer as send
+
+ORIGIN = Origin(("zero", "one"), {"backbone": 1, "task": 3}, promised={0: 0.9, -5: 0.8})
+
+
+def test_an_answer_has_an_id_and_takes_the_right_class(registry):
+    async def check(service):
+        answers = [(await ask(service)).json() for _ in range(2)]
+        ids = [answer["id"] for answer in answers]
+        assert len(set(ids)) == 2 and all(len(id) == 32 for id in ids)
+        taken = (await service.client.post("/outcomes", json={"id": ids[0], "label": "one"})).json()
+        about = {"id": ids[0], "task": "digits", "version": 1, "operating_point": "0", "correct": False}
+        assert about.items() <= taken.items() and not taken["repeated"]
+        assert (await service.client.post("/outcomes", json={"id": ids[0], "label": "one"})).json()["repeated"]
+        many = await service.client.post(
+            "/outcomes", json=[{"id": id, "label": "zero"} for id in (ids[1], "unknown", ids[0])]
+        )
+        content = many.json()
+        assert (many.status_code, content["taken"], content["refused"]) == (200, 1, 2)
+        codes = [entry["error"]["code"] for entry in content["outcomes"] if "error" in entry]
+        assert codes == ["unknown_id", "other_label"]
+        wrong = await service.client.post("/outcomes", json={"id": ids[1], "label": "seven"})
+        assert wrong.status_code == 422 and "must be one of zero, one, two" in wrong.text
+        (figures,) = (await service.client.get("/status")).json()["outcomes"]
+        assert (figures["operating_point"], figures["labels"], figures["accuracy"]) == ("0", 2, 0.5)
+        assert (figures["confidence"], figures["calibration_error"]) == (0.75, 0.25)
+        values = {"task": "digits", "operating_point": "0"}
+        count = service.counted.get_sample_value("pliant_labels_total", {**values, "correct": "false"})
+        assert count == 1
+        assert service.counted.get_sample_value("pliant_calibration_error", {**values, "version": "1"}) == 0.25
+
+    serve(registry, check)
+
+
+def test_what_the_routes_answer_is_documented(registry):
+    async def check(service):
+        app = service.app
+        single, many = body_schema(app, "/outcomes")["oneOf"]
+        assert single["required"] == ["id", "label"] and many["maxItems"] == 1000
+        assert statuses(app, "/outcomes") == {200, 400, 404, 409, 413, 415, 422, 429}
+        for _ in range(20):
+            id = (await ask(service)).json()["id"]
+            taken = (await service.client.post("/outcomes", json={"id": id, "label": "one"})).json()
+            check_answer(schemas.TakenOutcome, taken)
+        many = (await service.client.post("/outcomes", json=[{"id": id, "label": "one"}])).json()
+        check_answer(schemas.TakenOutcomes, many)
+        alarms = (await service.client.get("/outcomes/alarms")).json()
+        check_answer(schemas.AlarmList, alarms)
+        (alarm,) = alarms["alarms"]
+        assert alarm["broken"] and alarm["operating_point"] == "0"
+        headers = {"content-type": "application/json"}
+        gone = await service.client.request("DELETE", f"/outcomes/alarms/{alarm['id']}", headers=headers)
+        check_answer(schemas.Alarm, gone.json())
+        assert gone.json()["taken_back"] is not None
+        check_answer(schemas.Status, (await service.client.get("/status")).json())
+        assert (await service.client.request("DELETE", "/outcomes/alarms/9", headers=headers)).status_code == 404
+
+    serve(registry, check)
+
+
+def test_under_the_open_inference_protocol_an_answer_has_the_id_of_its_request(registry):
+    async def check(service):
+        for id, count in (("mine", 1), ("two", 2), (None, 1), ("", 1)):
+            entry, data = byte_tensor("image", *[png()] * count)
+            response = await send(service, {"inputs": [entry], **({} if id is None else {"id": id})}, data)
+            assert response.status_code == 200
+        expected = {"mine": 200, "two": 404, "two/0": 200, "two/1": 200, "two/2": 404, "mine/0": 404}
+        for id, status in expected.items():
+            response = await service.client.post("/outcomes", json={"id": id, "label": "zero"})
+            assert response.status_code == status, id
+        assert len(service.outcomes._tracker._answers) == 3, "without an id nothing is remembered"
+        response = await service.client.post("/outcomes", json={"id": "mine", "label": "zero"})
+        assert response.json()["id"] == "mine"
+
+    serve(registry, check)
+
+
+def test_two_tenants_may_choose_the_same_id():
+    outcomes = Outcomes(CollectorRegistry(), 10, names=NAMES)
+    labelled = Labelled(outcomes)
+    clients = [Client(name, 1.0, frozenset({"use"}), "k") for name in ("acme", "beta")]
+    for place, client in enumerate(clients):
+        labelled.remember(chosen_id(client, "1"), "t", ("a", "b"), 0, ORIGIN, place, 0.5, client.tenant)
+    assert [outcomes.take("1", "one", client)["correct"] for client in clients] == [False, True]
+
+
+def test_answers_of_one_kind_share_all_but_class_and_confidence():
+    outcomes = Outcomes(CollectorRegistry(), 10, names=NAMES)
+    labelled = Labelled(outcomes)
+    for number, (setting, tenant) in enumerate([(0, ""), (-5, ""), (0, "acme"), (2, "")]):
+        labelled.remember(str(number), "t", ("a", "b"), setting, ORIGIN, number % 2, 0.25, tenant)
+    remembered = [outcomes._tracker.answered(str(number)) for number in range(4)]
+    assert [(one.candidate, one.promised, one.tenant) for one in remembered] == [
+        ("0", 0.9, ""),
+        ("-5", 0.8, ""),
+        ("0", 0.9, "acme"),
+        ("2", None, ""),
+    ]
+    assert [(one.label, one.confidence, one.version) for one in remembered[:2]] == [("zero", 0.25, 3), ("one", 0.25, 3)]
+
+
+def test_a_variant_is_its_own_operating_point():
+    outcomes = Outcomes(CollectorRegistry(), 10, names=NAMES)
+    origin = replace(ORIGIN, versions={"variant": 7}, variant="small", promised={1: 0.5})
+    Labelled(outcomes).remember("x", "t", ("t", "b"), 1, origin, 1, 0.5, "")
+    taken = outcomes.take("x", "one")
+    assert (taken["operating_point"], taken["version"], taken["promise"]["promised"]) == ("small", 7, 0.5)
+
+
+def test_the_promise_is_two_points_below_the_lower_of_two_measured_shares():
+    assert promised_of(0.9, 0.88) == pytest.approx(0.88 - ALLOWANCE)
+    assert promised_of(0.9, None) == pytest.approx(0.88)
+    assert promised_of(0.01, 0.5) == 0.0
+    task = replace(tiny_task("digits", ["a", "b"], "0" * 64), accuracy={0: 0.9, 2: 0.95}, test_accuracy={0: 0.91})
+    assert promised(task) == pytest.approx({0: 0.88, 2: 0.93})
+
+
+def test_pixels_are_kept_only_where_the_settings_say_so_and_found_by_their_labels(tmp_path):
+    pixels = np.arange(4 * 4 * 3, dtype=np.uint8).reshape(4, 4, 3)
+    for keep in (False, True):
+        settings = TokensSettings(home=tmp_path, keep_inputs=keep)
+        outcomes = open_outcomes(settings, CollectorRegistry(), NAMES)
+        labelled = Labelled(outcomes)
+        labelled.remember("x", "t", ("a", "b"), 0, ORIGIN, 1, 0.5, "")
+        labelled.keep_pixels("x", "t", pixels)
+        if keep:
+            outcomes.take("x", "one")
+        outcomes.close()
+        folder = tmp_path / "outcomes" / "tokens"
+        assert (folder / "inputs.db").exists() is keep
+    (record,) = read_labels(folder)
+    (entry,) = read_inputs(folder, {record.id})
+    assert (record.candidate, record.confidence, record.predicted) == ("0", 0.5, "one")
+    kind, *shape = entry.form.split()
+    np.testing.assert_array_equal(np.frombuffer(entry.content, kind).reshape([int(size) for size in shape]), pixels)
+
+
+def test_an_answer_that_is_late_or_refused_is_not_remembered(registry):
+    async def check(service):
+        assert (await ask(service, utility=0.125)).status_code == 429
+        assert (await infer(service, png())).status_code == 200
+        assert len(service.outcomes._tracker._answers) == 0
+
+    serve(registry, check)
