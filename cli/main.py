@@ -56,6 +56,8 @@ def _parser() -> ArgumentParser:
     demo.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())} (default: all)")
     text = "leave MLflow, Prefect and the endpoints running until Ctrl-C"
     demo.add_argument("--keep", action="store_true", help=text)
+    text = "show instead what follows from a change in a running system, and a bad release taken back; draws a picture"
+    demo.add_argument("--story", action="store_true", help=text)
     demo.set_defaults(run=_demo)
     text = "show what is no longer needed on disk and in the registry, and remove it with --delete"
     cleaning = commands.add_parser("clean", help=text, description=text)
@@ -120,6 +122,14 @@ def _profile_options(parser: ArgumentParser, system: systems.System) -> None:
 def _demo(args: Namespace) -> int:
     for name in args.systems:
         systems.system(name)
+    if args.story:
+        if args.systems or args.keep:
+            raise InputError(
+                "--story", "with a SYSTEM or --keep", "alone: it has a system of its own, and ends by itself"
+            )
+        from benchmarks.demo.story import story
+
+        return story()
     from benchmarks.demo.run import demo
 
     return demo(args.systems, args.keep)

@@ -34,7 +34,12 @@ KNOW_THE_SYSTEMS = ("benchmarks/baselines/*", "tests/*")
 """Files beside the wings that may import them."""
 
 MEASURING = {
-    "cli/main.py": ("benchmarks.demo.run.demo", "benchmarks.SYSTEM.bench", "benchmarks.watch.bench.bench"),
+    "cli/main.py": (
+        "benchmarks.demo.run.demo",
+        "benchmarks.demo.story.story",
+        "benchmarks.SYSTEM.bench",
+        "benchmarks.watch.bench.bench",
+    ),
     "cli/bins/old_loads.py": ("benchmarks.bins.traces.bursty", "benchmarks.bins.traces.stable"),
     "cli/packing/old_loads.py": ("benchmarks.packing.traces", "benchmarks.packing.forecasts.by_prompt"),
 }

@@ -16,7 +16,7 @@ from tests.fixtures.commands import refused, shown
 COMMANDS = ("demo", "status", "promote", "rollback", "train", "profile", "serve", "simulate", "bench", "clean")
 
 OPTIONS = {
-    ("demo",): ["--keep"],
+    ("demo",): ["--keep", "--story"],
     ("train", "tokens"): ["--config", "--data", "--backbone", "--device", "--limit", "--variants"],
     ("train", "cascade"): ["--config", "--data", "--device", "--limit"],
     ("profile", "tokens"): ["--device", "--threads"],

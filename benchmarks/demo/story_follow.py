@@ -1,0 +1,124 @@
+"""Follows the service of `pliant demo --story`: its status twice a second, its events, and waits that have limits."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from benchmarks.demo.story_load import Clients
+from benchmarks.demo.story_timeline import Mark, Sample, Timeline, sample
+from serving.events import Event, latest_events
+
+LOOK_SECONDS = 0.5
+T = TypeVar("T")
+
+
+class MissedError(Exception):
+    """A step of the story did not come within its limit, or came out otherwise; the message is one sentence."""
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Seconds since the story began. Events have times of the calendar, which `second` turns into the story's."""
+
+    start: float = field(default_factory=time.monotonic)
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def now(self) -> float:
+        return time.monotonic() - self.start
+
+    def second(self, occurred: str) -> float:
+        return (datetime.fromisoformat(occurred) - self.began).total_seconds()
+
+
+class Follower:
+    """What was seen of one service. `samples` grows while `running`; `marks` by whoever tells the story."""
+
+    def __init__(self, home: Path, system: str, show: Callable[[str], None]) -> None:
+        """`home`: the service's PLIANT_HOME; `show` prints a line."""
+        self.samples: list[Sample] = []
+        self.marks: list[Mark] = []
+        self.status: Mapping[str, Any] = {}
+        self.clock = _Clock()
+        self._home, self._system, self._show = home, system, show
+        self._ended = threading.Event()
+        self._shown = ""
+
+    @property
+    def last(self) -> Sample:
+        """Return the latest sample."""
+        return self.samples[-1] if self.samples else Sample(0.0, None, 0.0, "", 0.0)
+
+    def mark(self, name: str, sentence: str, at: float | None = None) -> float:
+        """Note and print an event, of now or of a second of the story; return its second."""
+        at = self.clock.now() if at is None else at
+        self.marks.append(Mark(at, name, sentence))
+        self._show(f"{at:6.1f} s  {sentence}")
+        return at
+
+    def events(self, name: str, since: float = 0.0) -> list[tuple[float, Event]]:
+        """Return the events of this name that the system has told of since a second, each with its second."""
+        known = [(self.clock.second(event.occurred), event) for event in latest_events(self._home)]
+        return [
+            (at, event) for at, event in known if at >= since and (event.name, event.system) == (name, self._system)
+        ]
+
+    def wait(self, what: str, seconds: float, found: Callable[[], T | None], clients: Clients | None = None) -> T:
+        """Return the first value of `found` that is not None. Raises `MissedError` after `seconds`."""
+        until = time.monotonic() + seconds
+        while (value := found()) is None:
+            if time.monotonic() > until:
+                raise MissedError(f"{what} did not come within {seconds:.0f} s")
+            if clients is not None:
+                clients.check()
+            time.sleep(0.1)
+        return value
+
+    @contextmanager
+    def running(self, address: str) -> Iterator[Follower]:
+        """Look at the status while the context lasts. An answer that does not come is a gap in `samples`."""
+        thread = threading.Thread(target=self._look, args=(address,), name="follower of the story", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._ended.set()
+            thread.join(10)
+
+    def timeline(self, clients: Clients | None, releases: Mapping[int, int]) -> Timeline:
+        """Return all that was seen."""
+        answers = sorted(clients.answers, key=lambda answer: answer.at) if clients is not None else []
+        return Timeline(answers, list(self.samples), list(self.marks), dict(releases))
+
+    def _look(self, address: str) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            try:
+                with urllib.request.urlopen(address, timeout=5) as response:
+                    self.status = json.load(response)
+            except (OSError, ValueError):
+                continue
+            self.samples.append(sample(self.clock.now(), self.status))
+            self._show_stage(self.samples[-1])
+
+    def _show_stage(self, now: Sample) -> None:
+        """Note each stage and share of a trial when it is first seen. What ends the trial is an event of the service."""
+        words = {"shadow": "shadow", "canary": f"canary {100 * now.share:g}%"}.get(now.stage, "")
+        if words and words != self._shown:
+            gets = {
+                "shadow": f"release {self._number()} is in shadow: it gets copies of requests, and answers nobody",
+                "canary": f"release {self._number()} is a canary: it gets {100 * now.share:g}% of the requests"
+                + (", once its models have started anew" if self._shown == "shadow" else ""),
+            }
+            self.mark(words, gets[now.stage], now.at)
+        self._shown = words
+
+    def _number(self) -> object:
+        return (self.status.get("trial") or {}).get("release")
