@@ -20,7 +20,7 @@ from pliant.errors import InputError, PliantError
 if TYPE_CHECKING:
     from serving.launch import Service
 
-WATCH_PARTS = "rollout, quiet or alarms"
+WATCH_PARTS = "rollout, quiet, alarms, rollback, requests, shadow or cost"
 
 Run = Callable[[Namespace], int | None]
 

@@ -71,10 +71,10 @@ class Follower:
             (at, event) for at, event in known if at >= since and (event.name, event.system) == (name, self._system)
         ]
 
-    def wait(self, what: str, seconds: float, found: Callable[[], T | None], clients: Clients | None = None) -> T:
-        """Return the first value of `found` that is not None. Raises `MissedError` after `seconds`."""
+    def wait(self, what: str, seconds: float, ready: Callable[[], T | None], clients: Clients | None = None) -> T:
+        """Return the first value of `ready` that is not None. Raises `MissedError` after `seconds`."""
         until = time.monotonic() + seconds
-        while (value := found()) is None:
+        while (value := ready()) is None:
             if time.monotonic() > until:
                 raise MissedError(f"{what} did not come within {seconds:.0f} s")
             if clients is not None:

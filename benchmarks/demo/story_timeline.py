@@ -114,25 +114,25 @@ APART = 0.027
 
 
 def draw(timeline: Timeline, path: Path, title: str) -> Path:
-    """Write the picture as PNG and return its path: one lane each for accuracy, release, evidence and trial."""
+    """Write the picture as PNG and return its path: one panel each for accuracy, release, evidence and trial."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 8))
-    lanes = figure.subplots(4, 1, sharex=True, height_ratios=(2, 1.5, 1.2, 1.2))
+    panels = figure.subplots(4, 1, sharex=True, height_ratios=(2, 1.5, 1.2, 1.2))
     figure.subplots_adjust(left=0.115, right=0.925, top=0.82, bottom=0.065, hspace=0.18)
     marks = sorted(timeline.marks, key=lambda mark: mark.at)
-    for lane in lanes:
-        lane.spines[["top", "right"]].set_visible(False)
+    for panel in panels:
+        panel.spines[["top", "right"]].set_visible(False)
         for mark in marks:
-            lane.axvline(mark.at, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
-    _draw_accuracy(lanes[0], timeline)
-    _draw_releases(lanes[1], timeline)
-    _draw_evidence(lanes[2], timeline)
-    _draw_trial(lanes[3], timeline)
-    _draw_names(lanes[0], marks, timeline.end)
-    lanes[3].set(xlabel="seconds", xlim=(0, max(timeline.end, 1.0)))
-    for lane in lanes:
-        lane.yaxis.set_label_coords(-0.085, 0.5)
+            panel.axvline(mark.at, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+    _draw_accuracy(panels[0], timeline)
+    _draw_releases(panels[1], timeline)
+    _draw_evidence(panels[2], timeline)
+    _draw_trial(panels[3], timeline)
+    _draw_names(panels[0], marks, timeline.end)
+    panels[3].set(xlabel="seconds", xlim=(0, max(timeline.end, 1.0)))
+    for panel in panels:
+        panel.yaxis.set_label_coords(-0.085, 0.5)
     figure.suptitle(title, x=0.115, y=0.975, ha="left", fontsize=12)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
@@ -148,7 +148,7 @@ def places(seconds: Sequence[float], gap: float) -> list[float]:
 
 
 def _draw_names(axes: Any, marks: Sequence[Mark], end: float) -> None:
-    """Write the events' names above the highest lane, slanted, each with a line down to its second."""
+    """Write the events' names above the highest panel, slanted, each with a line down to its second."""
     across = axes.get_xaxis_transform()
     standing = places([mark.at for mark in marks], APART * max(end, 1.0))
     style = {"transform": across, "clip_on": False}

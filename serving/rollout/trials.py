@@ -172,6 +172,7 @@ class Trials(Generic[C, H, D]):
             reason = f"it could not be started: {error}"
             logger.warning("%s is not tried: %s", release.name, reason)
             self._unwritten.append((release, "taken back", reason))
+            self._parts.event("rollback", {"release": release.number, "reason": reason})
             await self._write_marks()
             return
         self._trial = self._new_trial(release, rollout)

@@ -195,6 +195,7 @@ def test_one_that_cannot_be_started_is_taken_back_and_not_tried_again(tmp_path):
         await asyncio.sleep(100)
         assert service.starts == 1 and service.record.states == ["taken back"]
         assert "it could not be started: no room" in service.record.marks[0][2]
+        assert [kind for kind, _ in service.events] == ["rollback"]
         await service.stop()
 
     run_virtually(main())
