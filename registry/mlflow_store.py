@@ -227,8 +227,9 @@ class MlflowRegistry:
         return None if path is None else partial(last_release, path, system)
 
     def _released(self, name: str, alias: str) -> RegistryRelease | None:
+        """Return the release under an alias. Each model's newest challenger has its own alias, whatever was proposed."""
         system = system_of(name)
-        return None if system is None else self.release(system, alias)
+        return None if system is None or alias == CHALLENGER else self.release(system, alias)
 
     def successor(
         self,

@@ -112,6 +112,8 @@ def test_a_challenger_is_a_release_that_nobody_serves_and_is_written_once(three,
     assert (proposed.number, proposed.former, proposed.versions) == (4, 3, {A: 1, B: 2})
     assert registry.release("bins").number == 3 and registry.aliases("pliant-bins-") == {A: 3, B: 2}
     assert registry.release("bins", "challenger").state == "waiting"
+    registry.promote(A, 2, "challenger")
+    assert registry.version(A, "challenger").version == 2, "a model's own challenger is its own alias"
     assert registry.propose({A: 1}, None, "waiting", "again", "").number == 4
     assert registry.propose({A: 2}, None, "refused", "other", "").number == 5
     assert switching.aliases(registry, "bins") == {"champion": 3, "previous": 2, "challenger": 5}
