@@ -231,9 +231,9 @@ class Trials(Generic[C, H, D]):
 
     def _on_share(self, share: float) -> None:
         assert self._trial is not None, "only a trial acts"
+        if share > 0 and self._low:  # also where the first share is all of them: shadow's processes answer no client
+            self._trial.open = False
         if 0 < share < 1:
-            if self._low:
-                self._trial.open = False
             self._tell("canary", f"{100 * share:g}% of the requests")
 
     def _tell(self, state: str, reason: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from serving.http.api_errors import ApiError
 from tests.fixtures.fakes import run_virtually
-from tests.serving.rollout.service import Answer, Record, Service
+from tests.serving.rollout.service import CONFIG, Answer, Record, Service
 
 
 def good(_value: float, answer: Answer) -> Answer:
@@ -41,6 +42,21 @@ def test_a_good_one_is_copied_then_takes_a_share_and_is_promoted_and_every_reque
         assert service.events[-1][0] == "champion" and not (tmp_path / "trial.json").exists()
         clients = [value for value, _, copy in service.answered if not copy]
         assert sorted(clients) == sorted({*clients}) and len(clients) == 550
+        await service.stop()
+
+    run_virtually(main())
+
+
+def test_processes_of_the_lowest_priority_answer_no_client_even_where_shadow_is_followed_by_promotion(tmp_path):
+    async def main():
+        service = Service(tmp_path, good)
+        object.__setattr__(service.parts, "config", replace(CONFIG, steps=(1.0,)))
+        service.record.promote = lambda release, reason: service.record._answer()
+        await asyncio.sleep(6)
+        service.record.down = True  # so that the decision stays unwritten
+        answers = await service.load(250)
+        assert service.trials.to_dict()["stage"] == "promoted"
+        assert {answer.number for answer in answers} == {1}
         await service.stop()
 
     run_virtually(main())
